@@ -1,0 +1,216 @@
+"""The contract between agent and server: every message, every series, its unit, and one version.
+
+A batch is one MessagePack map. Numbers travel as columns: each column of a :class:`Block` is the little-endian
+int64 array of one series, so that neither side touches single numbers. Every quantity is a whole number of its
+unit and never negative; :data:`UNKNOWN` (-1) says "not known", which is not zero.
+
+This module stands on msgspec alone, because both sides import it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+WIRE_VERSION: Final = 1
+"""Raised when a message changes its meaning. A server refuses other versions and names both."""
+
+UNKNOWN: Final = -1
+"""In a column: this quantity is not known here (no NVML, no CUDA, phase not seen). Shown as unknown, never as 0."""
+
+MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
+MAX_ROWS_PER_BLOCK: Final = 65_536
+MAX_VALUE: Final = 1 << 62
+"""No quantity of ours is larger; a larger one is a mistake of the sender."""
+
+CPU: Final = -1
+"""Device number of a run that has no CUDA; CUDA devices are numbered as the process sees them."""
+
+PHASES: Final = ("other", "data", "forward", "backward", "optimizer", "eval")
+"""Phase codes are positions in this tuple."""
+
+CATEGORIES: Final = ("parameters", "gradients", "optimizer", "buffers", "activations", "other")
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One named column: its unit, and what it means in the words that a page shows."""
+
+    unit: Literal["bytes", "ns", "count", "percent", "celsius", "milliwatts", "code"]
+    meaning: str
+
+
+SAMPLES: Final[dict[str, Series]] = {
+    "time_ns": Series("ns", "wall clock at the reading, since 1970"),
+    "step": Series("count", "optimizer steps finished when it was read"),
+    "phase": Series("code", "position in PHASES"),
+    "allocated_bytes": Series("bytes", "bytes in blocks that tensors own (PyTorch: allocated)"),
+    "reserved_bytes": Series("bytes", "bytes that PyTorch took from the device (PyTorch: reserved)"),
+    "active_bytes": Series("bytes", "allocated, and blocks that wait for a stream"),
+    "requested_bytes": Series("bytes", "what the program asked for, before rounding"),
+    "inactive_split_bytes": Series("bytes", "free pieces of segments that are partly in use"),
+    "segments": Series("count", "cudaMalloc segments held (expandable segments are not counted by PyTorch)"),
+    "alloc_retries": Series("count", "allocations that succeeded only after the cache was emptied, since start"),
+    "ooms": Series("count", "out-of-memory errors raised, since start"),
+    "device_used_bytes": Series("bytes", "in use on the whole device, all processes (NVML)"),
+    "process_device_bytes": Series("bytes", "in use on the device by this process (NVML)"),
+    "gpu_utilization_percent": Series("percent", "time in which a kernel ran (NVML)"),
+    "temperature_celsius": Series("celsius", "of the GPU (NVML)"),
+    "power_milliwatts": Series("milliwatts", "drawn by the GPU (NVML)"),
+    "process_rss_bytes": Series("bytes", "resident host memory of this process"),
+    "host_used_bytes": Series("bytes", "host memory in use, all processes (total minus available)"),
+}
+"""Columns of the stream ``samples``: one row a tick of the sampler (10 a second by default)."""
+
+STEPS: Final[dict[str, Series]] = {
+    "time_ns": Series("ns", "wall clock at the step's end, since 1970"),
+    "step": Series("count", "number of the optimizer step, from 1"),
+    "duration_ns": Series("ns", "from the end of the step before to the end of this one"),
+    "micro_steps": Series("count", "backward passes in the step"),
+    "peak_allocated_bytes": Series("bytes", "highest allocated within the step: the allocator's own peak counter"),
+    "peak_reserved_bytes": Series("bytes", "highest reserved within the step: the allocator's own peak counter"),
+    "peak_phase": Series("code", "phase in which allocated was highest"),
+    "end_allocated_bytes": Series("bytes", "allocated when the step ended"),
+    "end_reserved_bytes": Series("bytes", "reserved when the step ended"),
+    "foreign_reset": Series("code", "1: somebody reset the peak counters inside the step, the peak is a lower bound"),
+    "watched": Series("code", "1: phases were read in this step; 0: left alone, to measure what watching costs"),
+    "agent_ns": Series("ns", "time of this step that the agent's hooks took on the training thread"),
+    **{f"{phase}_ns": Series("ns", f"time in {phase}") for phase in PHASES},
+    **{f"{phase}_peak_allocated_bytes": Series("bytes", f"highest allocated in {phase}") for phase in PHASES},
+    **{f"{phase}_peak_reserved_bytes": Series("bytes", f"highest reserved in {phase}") for phase in PHASES},
+    **{f"end_{category}_bytes": Series("bytes", f"{category} when the step ended") for category in CATEGORIES},
+    **{f"peak_{category}_bytes": Series("bytes", f"{category} at the step's peak") for category in CATEGORIES},
+}
+"""Columns of the stream ``steps``: one row an optimizer step."""
+
+STREAMS: Final[dict[str, dict[str, Series]]] = {"samples": SAMPLES, "steps": STEPS}
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Text = Annotated[str, msgspec.Meta(max_length=4096)]
+Ident = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-z]{8,40}$")]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=MAX_VALUE)]
+Scalar = bool | int | float | Text | None
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One device that the process watches. What is not known is None."""
+
+    index: Annotated[int, msgspec.Meta(ge=CPU, le=1024)]
+    name: Text
+    uuid: Text | None = None
+    total_bytes: Whole | None = None
+    """capacity as cudaMemGetInfo tells it"""
+
+
+class Attached(msgspec.Struct, frozen=True, kw_only=True, tag="attached"):
+    """First message of a session (one process's attach): who watches what, where. Sent again, it replaces the first."""
+
+    project: Name
+    name: Name
+    tags: Annotated[list[Name], msgspec.Meta(max_length=64)] = []
+    config: Annotated[dict[Name, Scalar], msgspec.Meta(max_length=1024)] = {}
+    """the user's own settings, flattened to dotted names"""
+    resumes: bool = False
+    """the user asked to go on with an existing run"""
+    rank: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+    world_size: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+    host: Text
+    pid: Whole
+    start_ns: Whole
+    framework: Text
+    """loop | huggingface | lightning | accelerate"""
+    devices: Annotated[list[Device], msgspec.Meta(max_length=64)]
+    python: Text
+    torch: Text
+    cuda: Text | None = None
+    driver: Text | None = None
+    allocator_settings: Text | None = None
+    """the settings in force, as PyTorch words them; "" where none were set"""
+    git_commit: Text | None = None
+    command: Annotated[list[Text], msgspec.Meta(max_length=256)] = []
+    """the command line, secrets taken out"""
+    agent_version: Text
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True, tag="block"):
+    """Rows of one stream for one device. Columns not given are unknown in each row; ``time_ns`` and ``step`` must be."""
+
+    stream: Literal["samples", "steps"]
+    device: Annotated[int, msgspec.Meta(ge=CPU, le=1024)]
+    rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS_PER_BLOCK)]
+    columns: dict[str, bytes]
+    """series name -> rows * 8 bytes, little-endian int64"""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
+    """Something that happened at a moment: ``foreign_reset``, ``dropped``, ``resumed``, ``notice``, ``out_of_memory`` ..."""
+
+    time_ns: Whole
+    kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z_]{1,40}$")]
+    step: Whole | None = None
+    data: Annotated[dict[Name, Scalar], msgspec.Meta(max_length=64)] = {}
+
+
+class Overhead(msgspec.Struct, frozen=True, kw_only=True, tag="overhead"):
+    """The agent's own cost so far, measured in this run; the newest replaces the one before."""
+
+    seconds_per_step: float | None
+    """median of watched minus unwatched steps plus what is left on in unwatched ones; None until enough were seen"""
+    fraction: float | None
+    """of the median step"""
+    resolvable: bool
+    """False: the difference is below the noise; pages then say "below 0.5 %" (or the noise, where that is larger)"""
+    noise_fraction: float | None
+    watched_steps: Whole
+    unwatched_steps: Whole
+    hook_seconds: float
+    """in all, on the training thread, timed around the hooks themselves"""
+    sampler_cpu_seconds: float
+    """in all, of the sampler's and the sender's threads"""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
+    """Last message of a session. A session that goes silent without it is lost."""
+
+    time_ns: Whole
+    state: Literal["finished", "failed"]
+    error_type: Text | None = None
+    error_line: Text | None = None
+    """first line of the exception's message"""
+    dropped_samples: Whole = 0
+
+
+Message = Attached | Block | Event | Overhead | Ended
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What one POST carries. ``(session, sequence)`` is its identity: sent twice, it is stored once."""
+
+    wire: int
+    session: Ident
+    """one process's attach; new after a fork or a restart"""
+    run: Ident
+    rank: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+    sequence: Annotated[int, msgspec.Meta(ge=1, le=MAX_VALUE)]
+    """rises by one within a session, from 1. The first batch of a session begins with Attached."""
+    sent_ns: Whole
+    """wall clock of the sender; the server measures the skew against its own"""
+    messages: Annotated[list[Message], msgspec.Meta(max_length=4096)]
+
+
+class Ack(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to a batch, after its commit."""
+
+    wire: int = WIRE_VERSION
+    accepted: int
+    """every batch of this session up to this number is stored"""
+    retry_after_ms: int = 0
+    """wait that long before the next POST; 0: as you like"""
+    requests: list[str] = []
+    """what the server would like of the agent, e.g. "trace_window"; unknown words are ignored"""
+
+
+CONTENT_TYPE: Final = "application/msgpack"
+encode = msgspec.msgpack.Encoder().encode
+decode_batch = msgspec.msgpack.Decoder(Batch).decode
+decode_ack = msgspec.msgpack.Decoder(Ack).decode
