@@ -72,7 +72,11 @@ STEPS: Final[dict[str, Series]] = {
     "peak_phase": Series("code", "phase in which allocated was highest"),
     "end_allocated_bytes": Series("bytes", "allocated when the step ended"),
     "end_reserved_bytes": Series("bytes", "reserved when the step ended"),
-    "foreign_reset": Series("code", "1: somebody reset the peak counters inside the step, the peak is a lower bound"),
+    "foreign_reset": Series(
+        "code",
+        "0: none; 1: somebody reset the peak counters through PyTorch's functions, the peak is still exact; "
+        "2: behind PyTorch's functions, the peak is a lower bound",
+    ),
     "watched": Series("code", "1: phases were read in this step; 0: left alone, to measure what watching costs"),
     "agent_ns": Series("ns", "time of this step that the agent's hooks took on the training thread"),
     **{f"{phase}_ns": Series("ns", f"time in {phase}") for phase in PHASES},
