@@ -1,0 +1,82 @@
+"""What a figure is built from: the thinned rows of one run, in one window, for one rank and device.
+
+The route (``api/figures.py``) fills a :class:`RunWindow` with what the figure's module declares:
+
+``NEEDS: dict[str, list[str]]``        stream -> the columns that it draws
+``AT_PEAK: tuple[str, list[str]]``     (total, parts): for a stacked composition. In each bucket the parts are those of the
+                                       row in which the total was highest, so that a stack closes and no peak is lost.
+
+An x axis (time or step) is never listed: each stream brings its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One series in the window: three arrays of equal length, NaN where nothing is known.
+
+    Of rows that were not thinned, all three are the same array.
+    """
+
+    min: FloatArray
+    mean: FloatArray
+    max: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamWindow:
+    """The rows of one stream in the window.
+
+    x_values   seconds since the run's start (``RunWindow.x0_seconds``), or step numbers; of buckets: their middle
+    envelope   True: each value stands for a bucket of rows. False: the rows as they came
+    rows       rows in the window before thinning
+    columns    name -> :class:`Column`, for each column in ``NEEDS``; one that was never sent is all NaN
+    at_peak    name -> values in the row of each bucket where the total was highest; the total and the parts of
+               ``AT_PEAK``; empty where the module declares none, or for the other stream
+    """
+
+    stream: Literal["samples", "steps"]
+    x_values: FloatArray
+    envelope: bool
+    rows: int
+    columns: dict[str, Column]
+    at_peak: dict[str, FloatArray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWindow:
+    """One run, as a figure sees it.
+
+    run         the row of the runs list (docs/http.md): ``name``, ``device``, ``capacity_bytes``, ...
+    rank        which process
+    device      which device of it; -1 is the CPU
+    x           what the x axis is
+    x0_seconds  the run's start since 1970: zero of a time axis
+    streams     "samples" and "steps", as far as ``NEEDS`` asks for them
+    """
+
+    run: dict[str, Any]
+    rank: int
+    device: int
+    x: Literal["time", "step"]
+    x0_seconds: float
+    streams: dict[str, StreamWindow]
+
+    @property
+    def samples(self) -> StreamWindow:
+        """The rows of the sampler. Raises KeyError if the figure's ``NEEDS`` has no ``samples``."""
+        return self.streams["samples"]
+
+    @property
+    def steps(self) -> StreamWindow:
+        """One row an optimizer step. Raises KeyError if the figure's ``NEEDS`` has no ``steps``."""
+        return self.streams["steps"]
