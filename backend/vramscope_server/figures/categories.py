@@ -1,0 +1,70 @@
+"""Memory by category: what stood in the device's memory when it was highest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from vramscope.wire import CATEGORIES
+from vramscope_server.analysis.window import RunWindow
+from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known, on_device
+
+TOTAL = "peak_allocated_bytes"
+PARTS = [f"peak_{category}_bytes" for category in CATEGORIES]
+NEEDS = {"steps": [TOTAL, *PARTS]}
+AT_PEAK = (TOTAL, PARTS)
+
+# From what stays to what comes and goes, so that the steady floor lies at the bottom.
+STACK = ("parameters", "buffers", "optimizer", "gradients", "activations", "other")
+LABELS = {"optimizer": "optimizer state"}
+
+
+def draw(window: RunWindow) -> go.Figure:
+    """Stacked categories at each step's peak; where steps were thinned, at the highest peak of each bucket."""
+    drawing = Drawing.over(window)
+    steps = window.steps
+    peak = steps.columns[TOTAL].max
+    parts = {category: _part(window, category) for category in STACK}
+    unit = byte_unit(highest(peak, *parts.values()))
+    drawing.y_axis(unit)
+    seen = [category for category in STACK if known(parts[category])]
+    for category in seen:
+        drawing.trace(
+            steps.x_values,
+            parts[category],
+            role=category,
+            label=LABELS.get(category, category),
+            unit=unit,
+            kind="area",
+            stackgroup="categories",
+            meaning=f"{LABELS.get(category, category)} at the step's peak",
+            feed={"stream": "steps", "field": f"peak_{category}_bytes"},
+        )
+    if known(peak):
+        drawing.trace(
+            steps.x_values,
+            peak,
+            role="peak",
+            label="peak allocated",
+            unit=unit,
+            kind="line",
+            meaning="highest allocated within the step: the allocator's own peak counter",
+            feed={"stream": "steps", "field": TOTAL},
+            line={"width": 1.2},
+        )
+    if not steps.rows:
+        drawing.say("no step has ended in this window")
+    elif not seen:
+        drawing.say(on_device(window, "categories at the peak"))
+    elif missing := [LABELS.get(category, category) for category in STACK if category not in seen]:
+        drawing.say(f"{', '.join(missing)}: unknown here")
+    if drawing.figure.data:
+        drawing.capacity(window.run.get("capacity_bytes"), unit)
+    return drawing.done()
+
+
+def _part(window: RunWindow, category: str) -> Any:
+    steps = window.steps
+    name = f"peak_{category}_bytes"
+    return steps.at_peak[name] if name in steps.at_peak else steps.columns[name].mean

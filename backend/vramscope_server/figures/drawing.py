@@ -1,0 +1,249 @@
+"""What every figure is drawn with: units, lines, bands, areas, and the statement of what is unknown.
+
+Figures are neutral to the theme: no template, transparent, no colours. Each trace says in ``meta`` what it is:
+
+role      series or category; the page takes the colour from it
+label     its name in words, for legend and hover
+kind      line | edge | band | area | bar | marker: how the page colours it
+part      value | min | mean | max: one role may have several traces
+unit      bytes | percent | watts | celsius | seconds | count
+divisor   what the drawn values times this give the unit
+
+``layout.meta``: ``stream`` lists what live rows feed (trace, stream, field, scale; ``minus``: a field to take off;
+``where``: only rows with this code), ``x`` is time or step, ``x0_seconds`` the zero of a time axis, ``capacity`` the
+device's capacity in the units of the y axis, ``kind`` series, or static where axes are not time or step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from vramscope_server.analysis.window import Column, FloatArray, RunWindow, StreamWindow
+
+
+class Unit(NamedTuple):
+    """A unit of an axis: its name, the unit of the wire that it belongs to, and how many of those it holds."""
+
+    name: str
+    quantity: str
+    divisor: float
+    decimals: int = 2
+
+
+PERCENT = Unit("%", "percent", 1.0, 0)
+WATTS = Unit("W", "watts", 1.0, 0)
+CELSIUS = Unit("°C", "celsius", 1.0, 0)
+COUNT = Unit("", "count", 1.0, 0)
+
+BYTE_UNITS = (
+    Unit("GiB", "bytes", 2.0**30, 2),
+    Unit("MiB", "bytes", 2.0**20, 1),
+    Unit("KiB", "bytes", 2.0**10, 1),
+)
+
+
+def known(values: FloatArray) -> bool:
+    """Is anything known of this series in the window?"""
+    return bool(values.size) and bool(np.isfinite(values).any())
+
+
+def highest(*series: FloatArray) -> float:
+    """The highest known value of several series; 0.0 where nothing is known (only ever used to choose a scale)."""
+    return max((float(np.nanmax(values)) for values in series if known(values)), default=0.0)
+
+
+def byte_unit(top_bytes: float) -> Unit:
+    """GiB from half a GiB up, else MiB, or KiB for toys: one unit for a whole figure."""
+    for unit in BYTE_UNITS:
+        if top_bytes >= unit.divisor / 2:
+            return unit
+    return BYTE_UNITS[-1]
+
+
+def escaped(text: str) -> str:
+    """Text that Plotly shows as it is: Plotly reads some HTML tags and ``%{...}`` in names."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
+
+
+class Drawing:
+    """One figure in the making. Add what is known; say what is not; then :meth:`done`."""
+
+    def __init__(self, x: str, x0_seconds: float | None = None) -> None:
+        self.figure = go.Figure()
+        self.figure.update_layout(
+            template="none",
+            paper_bgcolor="rgba(0,0,0,0)",
+            plot_bgcolor="rgba(0,0,0,0)",
+            margin={"l": 56, "r": 12, "t": 10, "b": 40},
+            showlegend=False,
+            hovermode="x unified",
+            uirevision="kept",
+        )
+        self.meta: dict[str, Any] = {"x": x, "x0_seconds": x0_seconds, "kind": "series"}
+        self.stream: list[dict[str, Any]] = []
+        self.statements: list[str] = []
+        title, hover = {
+            "time": ("time since start (s)", "%{x:.1f} s after the start"),
+            "step": ("step", "step %{x:.0f}"),
+        }.get(x, (None, None))
+        self.figure.update_xaxes(
+            title={"text": title, "standoff": 8},
+            unifiedhovertitle={"text": hover},
+            showgrid=False,
+            zeroline=False,
+            ticks="outside",
+            ticklen=4,
+        )
+        self.figure.update_yaxes(zeroline=False, automargin=False, nticks=6)
+
+    @classmethod
+    def over(cls, window: RunWindow) -> Drawing:
+        """A figure over the time or the steps of one run."""
+        return cls(window.x, window.x0_seconds)
+
+    def say(self, statement: str) -> None:
+        """Tell what is not shown, and why: it stands where the data would be."""
+        self.statements.append(statement)
+
+    def y_axis(self, unit: Unit, key: str = "yaxis", **options: Any) -> None:
+        self.figure.update_layout(
+            {key: {"title": {"text": unit.name, "standoff": 6}, "rangemode": "tozero", **options}}
+        )
+
+    def trace(
+        self,
+        x: FloatArray,
+        y: FloatArray,
+        *,
+        role: str,
+        label: str,
+        unit: Unit,
+        kind: str,
+        part: str = "value",
+        axis: str = "y",
+        meaning: str | None = None,
+        feed: dict[str, Any] | None = None,
+        shown: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Add one trace. ``y`` in the unit of the wire; ``feed`` names the stream and the field of its live rows."""
+        silent = kind in {"edge", "band"}
+        if silent:
+            options["hoverinfo"] = "skip"
+        else:
+            options.setdefault("hovertemplate", f"%{{y:.{unit.decimals}f}} {unit.name}<extra>{escaped(label)}</extra>")
+        maker = go.Bar if kind == "bar" else go.Scatter
+        if kind != "bar":
+            options.setdefault("mode", "lines")
+        meta = {
+            "role": role,
+            "label": label,
+            "kind": kind,
+            "part": part,
+            "unit": unit.quantity,
+            "divisor": unit.divisor,
+            "axisUnit": unit.name,
+            "meaning": meaning,
+            **(shown or {}),
+        }
+        if feed is not None:
+            self.stream.append({"trace": len(self.figure.data), "scale": 1.0 / unit.divisor, **feed})
+        self.figure.add_trace(
+            maker(x=x, y=y / unit.divisor, name=escaped(label), yaxis=axis, meta=meta, showlegend=False, **options)
+        )
+
+    def line(
+        self,
+        stream: StreamWindow,
+        name: str,
+        *,
+        role: str,
+        label: str,
+        unit: Unit,
+        factor: float = 1.0,
+        meaning: str | None = None,
+        axis: str = "y",
+        **options: Any,
+    ) -> bool:
+        """Draw a column: its mean as a line and, where rows were thinned, the span from min to max as a band.
+
+        ``factor`` turns the wire's unit into ``unit.quantity`` (milliwatts to watts).
+        Returns whether anything was known.
+        """
+        column = stream.columns[name]
+        if not known(column.max):
+            return False
+        feed = {"stream": stream.stream, "field": name, "scale": factor / unit.divisor}
+        common: dict[str, Any] = {
+            "role": role,
+            "label": label,
+            "unit": unit,
+            "axis": axis,
+            "meaning": meaning,
+            "feed": feed,
+        }
+        if stream.envelope:
+            x = stream.x_values
+            self.trace(x, column.min * factor, kind="edge", part="min", **common)
+            self.trace(x, column.max * factor, kind="band", part="max", fill="tonexty", **common)
+        part = "mean" if stream.envelope else "value"
+        self.trace(stream.x_values, column.mean * factor, kind="line", part=part, **common, **options)
+        return True
+
+    def capacity(self, capacity_bytes: float | None, unit: Unit) -> None:
+        """A line at what the device has. Not drawn where it is unknown, which is then said."""
+        if not capacity_bytes:
+            self.say("capacity of the device: unknown")
+            return
+        level = capacity_bytes / unit.divisor
+        self.meta["capacity"] = level
+        self.figure.add_shape(
+            name="capacity",
+            type="line",
+            xref="paper",
+            x0=0,
+            x1=1,
+            y0=level,
+            y1=level,
+            line={"width": 1.5, "dash": "dash"},
+            label={
+                "text": f"capacity {level:.1f} {unit.name}",
+                "textposition": "end",
+                "yanchor": "bottom",
+                "padding": 2,
+            },
+        )
+
+    def done(self, **layout: Any) -> go.Figure:
+        """The finished figure."""
+        self.meta["stream"] = self.stream
+        empty = not self.figure.data
+        if empty and not self.statements:
+            self.say("nothing recorded yet")
+        # The page reads these by their name and says them in its own place; a notebook shows them as they are.
+        for i, statement in enumerate(self.statements):
+            place: dict[str, Any] = (
+                {"x": 0.5, "y": 0.5 - 0.1 * i} if empty else {"x": 0, "y": 1 - 0.08 * i, "xanchor": "left"}
+            )
+            self.figure.add_annotation(
+                name="statement", text=escaped(statement), showarrow=False, xref="paper", yref="paper", **place
+            )
+        if empty:
+            self.figure.update_xaxes(visible=False)
+            self.figure.update_yaxes(visible=False)
+        self.figure.update_layout(meta=self.meta, **layout)
+        return self.figure
+
+
+def difference(first: Column, second: Column) -> FloatArray:
+    """Mean of the difference of two columns: exact, because means subtract (extremes do not). Never below zero."""
+    return np.maximum(first.mean - second.mean, 0.0)
+
+
+def on_device(window: RunWindow, what: str) -> str:
+    """The sentence that stands where a series would be."""
+    device = "this device" if window.device >= 0 else "the CPU (no CUDA device was watched)"
+    return f"{what}: unknown on {device}"

@@ -1,0 +1,81 @@
+"""Runs side by side: what each held at its highest, and what PyTorch had reserved."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+
+from vramscope.wire import CATEGORIES
+from vramscope_server.analysis.window import FloatArray, RunWindow
+from vramscope_server.figures.categories import AT_PEAK, LABELS, PARTS, STACK, TOTAL
+from vramscope_server.figures.drawing import Drawing, byte_unit, known
+
+NEEDS = {"steps": [TOTAL, "peak_reserved_bytes", *PARTS]}
+
+__all__ = ["AT_PEAK", "NEEDS", "draw"]
+
+
+def draw(windows: list[RunWindow]) -> go.Figure:
+    """A stacked bar a run at its highest step peak in the window, with a mark at the highest peak reserved."""
+    drawing = Drawing("run")
+    drawing.meta["kind"] = "static"
+    names = _distinct([str(window.run["name"]) for window in windows])
+    at = [_at_peak(window) for window in windows]
+    peaks = np.array([row.get(TOTAL, np.nan) for row in at])
+    reserved = np.array([_top(window.steps.columns["peak_reserved_bytes"].max) for window in windows])
+    unit = byte_unit(float(np.nanmax(np.concatenate([peaks, reserved, [0.0]]))))
+    x = np.array(names, dtype=object)
+    drawn = np.zeros(len(windows))
+    for category in STACK:
+        values = np.array([row.get(f"peak_{category}_bytes", np.nan) for row in at])
+        if known(values):
+            label = LABELS.get(category, category)
+            drawing.trace(x, values, role=category, label=label, unit=unit, kind="bar")
+            drawn += np.nan_to_num(values)
+    rest = np.where((drawn == 0) & np.isfinite(peaks), peaks, np.nan)
+    if known(rest):
+        drawing.trace(x, rest, role="allocated", label="allocated, categories unknown", unit=unit, kind="bar")
+    if known(reserved):
+        drawing.trace(
+            x,
+            reserved,
+            role="reserved",
+            label="peak reserved",
+            unit=unit,
+            kind="marker",
+            mode="markers",
+            marker={"symbol": "line-ew-open", "size": 26, "line": {"width": 3}},
+        )
+    for name, peak in zip(names, peaks, strict=True):
+        if not np.isfinite(peak):
+            drawing.say(f"{name}: no step peak is known")
+    drawing.y_axis(unit)
+    drawing.figure.update_xaxes(type="category", title=None, ticks="", automargin=True)
+    return drawing.done(barmode="stack", bargap=0.45, hovermode="x unified")
+
+
+def _at_peak(window: RunWindow) -> dict[str, float]:
+    """Total and parts at the highest step peak; empty where no peak is known."""
+    steps = window.steps
+    total: FloatArray = steps.at_peak.get(TOTAL, steps.columns[TOTAL].max)
+    if not known(total):
+        return {}
+    i = int(np.nanargmax(total))
+    parts = [f"peak_{category}_bytes" for category in CATEGORIES]
+    values = {name: steps.at_peak[name] if name in steps.at_peak else steps.columns[name].mean for name in parts}
+    return {TOTAL: float(total[i]), **{name: float(series[i]) for name, series in values.items()}}
+
+
+def _top(values: FloatArray) -> float:
+    return float(np.nanmax(values)) if known(values) else float("nan")
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Names as labels of a category axis: escaped for Plotly, cut to length, numbered where they are the same."""
+    seen: dict[str, int] = {}
+    labels = []
+    for name in names:
+        short = name if len(name) <= 28 else f"{name[:14]}…{name[-12:]}"
+        seen[short] = seen.get(short, 0) + 1
+        labels.append(short if seen[short] == 1 else f"{short} ({seen[short]})")
+    return [label.replace("<", "&lt;") for label in labels]

@@ -1,0 +1,78 @@
+"""The exact peak of each step: how high, and in which phase."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+
+from vramscope.wire import PHASES, STEPS
+from vramscope_server.analysis.window import FloatArray, RunWindow
+from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, highest, known, on_device
+
+NEEDS = {"steps": ["peak_allocated_bytes", "peak_reserved_bytes", "peak_phase"]}
+
+MOST_BARS = 300
+"""A bar is a DOM node; beyond this many an update costs more than a frame (frontend measurements)."""
+
+
+def draw(window: RunWindow) -> go.Figure:
+    """Bars of peak allocated coloured by the phase that made them, and a line of peak reserved."""
+    drawing = Drawing.over(window)
+    steps = window.steps
+    allocated, reserved = (steps.columns[name].max for name in NEEDS["steps"][:2])
+    phase = steps.columns["peak_phase"].mean
+    unit = byte_unit(highest(allocated, reserved))
+    drawing.y_axis(unit)
+    bars = not steps.envelope and steps.rows <= MOST_BARS
+    if not steps.rows:
+        drawing.say("no step has ended in this window")
+    elif not known(allocated):
+        drawing.say(on_device(window, "peak allocated"))
+    elif bars:
+        _bars(drawing, steps.x_values, allocated, phase, unit)
+        if not known(phase):
+            drawing.say("phase of the peak: unknown here")
+    else:
+        drawing.line(
+            steps,
+            "peak_allocated_bytes",
+            role="allocated",
+            label="peak allocated",
+            unit=unit,
+            meaning=STEPS["peak_allocated_bytes"].meaning,
+        )
+    if known(reserved):
+        drawing.trace(
+            steps.x_values,
+            reserved,
+            role="reserved",
+            label="peak reserved",
+            unit=unit,
+            kind="line",
+            line={"shape": "hvh" if bars else "linear", "width": 1.6},
+            meaning=STEPS["peak_reserved_bytes"].meaning,
+            feed={"stream": "steps", "field": "peak_reserved_bytes"},
+        )
+    if drawing.figure.data:
+        drawing.capacity(window.run.get("capacity_bytes"), unit)
+    return drawing.done(bargap=0.12, barmode="overlay")
+
+
+def _bars(drawing: Drawing, x: FloatArray, allocated: FloatArray, phase: FloatArray, unit: Unit) -> None:
+    codes = np.where(np.isfinite(phase), phase, -1).astype(int)
+    for code in (*range(len(PHASES)), -1):
+        chosen = codes == code
+        # A phase without a bar yet has no trace; should it come, the next fetch of the window brings it.
+        if not chosen.any():
+            continue
+        name = PHASES[code] if code >= 0 else "unknown phase"
+        drawing.trace(
+            x[chosen],
+            allocated[chosen],
+            role=f"phase-{PHASES[code]}" if code >= 0 else "allocated",
+            label=f"peak in {name}" if code >= 0 else "peak allocated",
+            unit=unit,
+            kind="bar",
+            meaning=f"steps whose peak of allocated fell in {name}",
+            feed={"stream": "steps", "field": "peak_allocated_bytes", "where": {"field": "peak_phase", "equals": code}},
+        )
