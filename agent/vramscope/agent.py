@@ -1,0 +1,270 @@
+"""The one line: ``from vramscope import agent; agent.attach(trainer)``.
+
+This file reads as the table of contents: what a session is made of, in the order in which it starts and ends.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vramscope import console, identity, redaction, wire
+from vramscope.guard import guarded
+from vramscope.lifecycle import Lifecycle
+from vramscope.memory.categories import Categories
+from vramscope.ring import Ring
+from vramscope.sampler import Sampler
+from vramscope.sender import Sender
+from vramscope.settings import Settings
+from vramscope.spool import Spool
+from vramscope.steps import accelerate, huggingface, lightning, loop
+from vramscope.steps.clock import StepClock
+from vramscope.steps.loop import LoopHooks
+
+ACCEPTED = (
+    "a transformers Trainer, a lightning Trainer, an accelerate Accelerator, a torch.nn.Module, a torch optimizer, or nothing"
+)
+FRAMEWORKS = (huggingface, lightning, accelerate, loop)
+"""asked in this order whether a target is theirs; each has ``connect(target, hooks) -> Connection | None``"""
+
+
+def attach(
+    target: object = None,
+    *,
+    server: str | None = None,
+    project: str | None = None,
+    name: str | None = None,
+    tags: Sequence[str] | None = None,
+    config: Mapping[str, Any] | None = None,
+    interval_ms: int | None = None,
+    phases: bool | None = None,
+    run_id: str | None = None,
+    resume: bool | None = None,
+    token: str | None = None,
+) -> Session:
+    """Watch this process's training from now on, and send what is seen to the server.
+
+    target       what trains: {accepted}. With nothing, or something unknown, the training is
+                 found through PyTorch's global hooks.
+    server       address of the server (VRAMSCOPE_SERVER, http://127.0.0.1:8265)
+    project, name, tags, config   how the run is called and filed; secrets in ``config`` are hidden before they are sent
+    interval_ms  milliseconds between two samples (100)
+    phases       False: measure whole steps only, at a quarter of the cost
+    run_id, resume   go on with an existing run
+
+    Never raises and never waits for the network. Attached twice: without a target the session that runs is given back;
+    with one, the session that runs ends and a new run begins.
+    """
+    given = dict(
+        server=server,
+        project=project,
+        run_name=name,
+        tags=tags,
+        interval_ms=interval_ms,
+        phases=phases,
+        run_id=run_id,
+        resume=resume,
+        token=token,
+    )
+    session = _live
+    if session is not None and session.live:
+        if target is None and name is None and run_id is None:
+            return session
+        detach()
+    return _start(target, given, config)
+
+
+if attach.__doc__:
+    attach.__doc__ = attach.__doc__.replace("{accepted}", ACCEPTED)
+
+
+def detach() -> None:
+    """End the session that runs, as finished; nothing happens where none runs."""
+    if _live is not None:
+        _live.close()
+
+
+_live: Session | None = None
+
+
+def _start(target: object, given: dict[str, Any], config: Mapping[str, Any] | None) -> Session:
+    global _live
+    session = Session()
+    with guarded("attach"):
+        try:
+            settings = Settings.from_environment(**given)
+        except ValueError as wrong:
+            console.say(f"not attached. {wrong}. Your training goes on unwatched.")
+            return session
+        if settings.disabled:
+            return session
+        if "torch" not in sys.modules:
+            import torch  # noqa: F401 - whoever attaches is about to use it; a missing torch is told by the guard
+        session._open(target, settings, config)
+        _live = session
+    return session
+
+
+class Session:
+    """One process's watch over one training. Made by :func:`attach`; inert where attaching was not possible."""
+
+    def __init__(self) -> None:
+        self.live = False
+        self.run_id = ""
+        self.url = ""
+        self._devices: tuple[int, ...] = ()
+        self._said_hello = False
+        self._failed: tuple[str, str] | None = None
+
+    def _open(self, target: object, settings: Settings, config: Mapping[str, Any] | None) -> None:
+        self._settings = settings
+        self._where = identity.place()
+        self.run_id = identity.run_id(settings.run_id, self._where)
+        self.url = f"{settings.server}/runs/{self.run_id}"
+        self._name = identity.run_name(settings.run_name)
+        self._start_ns = time.time_ns()
+
+        self._clock = StepClock(phases=settings.phases)
+        self._hooks = LoopHooks(self._clock)
+        self._ring = Ring()
+        session_id = identity.fresh_id()
+        self._sender = Sender(
+            settings,
+            session=session_id,
+            run=self.run_id,
+            rank=self._where.rank,
+            first_message=self._hello,
+            ring=self._ring,
+            spool=Spool(settings.spool_dir / session_id, settings.spool_bytes, server=settings.server),
+        )
+        self._sampler = Sampler(
+            interval_ms=settings.interval_ms,
+            clock=self._clock,
+            ring=self._ring,
+            on_devices=self._on_devices,
+            others_cpu_seconds=lambda: self._sender.cpu_seconds,
+        )
+        self._lifecycle = Lifecycle(self)
+
+        self._hooks.install()
+        connection = self._connect(target)
+        self._framework = connection.framework
+        self._config = redaction.configuration({**connection.config, **(config or {})})
+        if settings.phases:
+            self._clock.anatomy = Categories(self._hooks.optimizers, self._hooks.roots, self._peak_of)
+        self._sampler.start()
+        self._sender.start()
+        self._lifecycle.begin()
+        self.live = True
+        console.say_once(f"attached {self.run_id}", f"watching run '{self._name}': {self.url}")
+
+    def _connect(self, target: object) -> loop.Connection:
+        for framework in FRAMEWORKS:
+            connection = framework.connect(target, self._hooks)
+            if connection is not None:
+                connection.on_failure(self._note_failure)
+                return connection
+        console.say(
+            f"attach was given {type(target).__module__}.{type(target).__qualname__}; it knows {ACCEPTED}. "
+            "The training is watched all the same, through PyTorch's global hooks."
+        )
+        connection = loop.connect(None, self._hooks)
+        assert connection is not None
+        return connection
+
+    # -- for the user --------------------------------------------------------------------------------------------------
+
+    @guarded("the end of a step")
+    def step(self) -> None:
+        """Say that an optimizer step is done, in a loop that uses no torch optimizer (a CUDA graph's replay, say)."""
+        if self.live:
+            self._clock.end_step()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Say which phase runs (one of {phases}), where the hooks cannot know: ``with session.phase("eval"):``."""
+        with guarded("the phase"):
+            if self.live:
+                before = self._clock.phase
+                self._clock.enter(wire.PHASES.index(name))
+        yield
+        with guarded("the phase"):
+            if self.live:
+                self._clock.enter(before)
+
+    if phase.__doc__:
+        phase.__doc__ = phase.__doc__.replace("{phases}", ", ".join(wire.PHASES))
+
+    def close(self) -> None:
+        """End the session now; what is left to send gets at most a few seconds (VRAMSCOPE_CLOSE_TIMEOUT_S)."""
+        self.end()
+
+    # -- its end -------------------------------------------------------------------------------------------------------
+
+    @guarded("the end of the session")
+    def end(self, error_type: str | None = None, error_line: str | None = None) -> None:
+        """Finished, or failed with an error's type and first line. Called again: nothing happens."""
+        if not self.live:
+            return
+        self.live = False
+        if error_type is None and self._failed is not None:
+            error_type, error_line = self._failed
+        self._hooks.remove()
+        self._lifecycle.release()
+        self._sampler.stop()
+        self._ring.put(
+            wire.Ended(
+                time_ns=time.time_ns(),
+                state="finished" if error_type is None else "failed",
+                error_type=error_type,
+                error_line=None if error_line is None else redaction.without_secrets(error_line),
+                dropped_samples=self._ring.dropped_rows + self._clock.lost_steps,
+            )
+        )
+        self._sender.close(self._settings.close_timeout_s)
+
+    def forget_in_child(self) -> None:
+        """After a fork the child's copy is silent: the parent goes on to tell the story, and CUDA does not survive forks."""
+        self.live = False
+        self._ring.after_fork_in_child()
+        self._sender.after_fork_in_child()
+        self._hooks.remove()
+
+    def _note_failure(self, error_type: str, error_line: str) -> None:
+        self._failed = (error_type, error_line)
+
+    # -- for its parts -------------------------------------------------------------------------------------------------
+
+    def _on_devices(self, devices: tuple[int, ...]) -> None:
+        self._devices = devices
+        if self._said_hello:
+            self._ring.put(self._hello())
+
+    def _hello(self) -> wire.Attached:
+        """Who trains here. On the sender's or the sampler's thread: it asks git, which takes some 10 ms."""
+        self._said_hello = True
+        script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
+        nvml = self._sampler.nvml
+        return identity.attached(
+            project=self._settings.project,
+            name=self._name,
+            tags=self._settings.tags,
+            config=self._config,
+            resumes=self._settings.resume,
+            where=self._where,
+            framework=self._framework,
+            watched=self._devices,
+            start_ns=self._start_ns,
+            driver=None if nvml is None else nvml.driver,
+            commit=identity.git_commit(script if script.is_dir() else Path()),
+        )
+
+    def _peak_of(self, device: int) -> int:
+        for counter in self._clock.counters:
+            if counter.device == device:
+                return counter.peak_now()
+        return 0

@@ -1,0 +1,73 @@
+"""How a session begins and ends with its process: an uncaught exception, the interpreter's exit, a fork.
+
+No signal handler is installed: one would change how the training dies. SIGINT is a KeyboardInterrupt and is seen as an
+exception; after SIGTERM or SIGKILL the server sees the silence and calls the run lost; at most one flush is missing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from types import TracebackType
+from typing import Protocol
+
+from vramscope.guard import first_line, guarded
+
+
+class Ends(Protocol):
+    def end(self, error_type: str | None = None, error_line: str | None = None) -> None: ...
+    def forget_in_child(self) -> None: ...
+
+
+class Lifecycle:
+    """Ties a session to its process. ``begin`` once; ``release`` when the session ended by itself."""
+
+    def __init__(self, session: Ends) -> None:
+        self._session = weakref.ref(session)
+        self._pid = os.getpid()
+        self._previous_hook = sys.excepthook
+        self._failure: tuple[str, str] | None = None
+
+    def begin(self) -> None:
+        self._previous_hook = sys.excepthook
+        sys.excepthook = self._excepthook
+        atexit.register(self._at_exit)
+        _forkable.add(self)
+
+    def release(self) -> None:
+        if sys.excepthook == self._excepthook:
+            sys.excepthook = self._previous_hook
+        atexit.unregister(self._at_exit)
+        _forkable.discard(self)
+
+    def _excepthook(
+        self, kind: type[BaseException], fault: BaseException, frames: TracebackType | None
+    ) -> None:
+        with guarded("the note of how the run ended"):
+            self._failure = (kind.__name__, first_line(fault))  # text only: the frames hold the user's tensors
+        self._previous_hook(kind, fault, frames)
+
+    @guarded("the end of the session")
+    def _at_exit(self) -> None:
+        session = self._session()
+        if session is not None and os.getpid() == self._pid:
+            session.end(*(self._failure or (None, None)))
+
+    def forget_in_child(self) -> None:
+        session = self._session()
+        if session is not None:
+            session.forget_in_child()
+
+
+_forkable: weakref.WeakSet[Lifecycle] = weakref.WeakSet()
+
+
+@guarded("the fork")
+def _after_fork_in_child() -> None:
+    for lifecycle in list(_forkable):
+        lifecycle.forget_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,235 @@
+"""Reads the CUDA caching allocator, and shares its one peak counter fairly with the user.
+
+PyTorch keeps one set of peak counters a device (pytorch issue 16266): whoever resets them for an exact peak of a
+step breaks everybody else who reads them. So this module owns the counters after attach:
+
+* :class:`PeakCounter` cuts time into intervals. A cut reads the allocator once and resets its peaks, so each interval's
+  peak is the allocator's own. What a reset wipes out is carried: the highest of each peak since the *user's* last reset.
+* :func:`share_peak_counters` puts two thin functions in front of ``torch._C``'s, so that ``max_memory_allocated()``,
+  ``memory_stats()``, ``reset_peak_memory_stats()`` and their ``torch.accelerator`` twins answer as without the agent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import chain
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+Stats = dict[str, Any]
+ReadStats = Callable[[int], Stats]
+ResetPeaks = Callable[[int], None]
+
+_ARRAYS = (
+    "allocation",
+    "segment",
+    "active",
+    "inactive_split",
+    "allocated_bytes",
+    "reserved_bytes",
+    "active_bytes",
+    "inactive_split_bytes",
+    "requested_bytes",
+)
+_POOLS = ("all", "small_pool", "large_pool")
+_PRIVATE = "reserved_bytes_by_private_pools"  # torch 2.13 and later
+_OVERSIZE = ("oversize_allocations", "oversize_segments")
+
+# All in C: 29 peaks out of the nested dict in 1.8 µs; a comprehension takes four times that.
+_arrays_of = itemgetter(*_ARRAYS)
+_pools_of = itemgetter(*_POOLS)
+_peak_of = itemgetter("peak")
+
+_KNOWN_MOST = 256
+
+
+def peaks_of(stats: Stats) -> tuple[int, ...]:
+    """Every peak in one reading, in a fixed order (9 arrays x 3 pools, then the two oversize counters)."""
+    return (
+        *map(_peak_of, chain.from_iterable(map(_pools_of, _arrays_of(stats)))),
+        stats["oversize_allocations"]["peak"],
+        stats["oversize_segments"]["peak"],
+    )
+
+
+class Interval(NamedTuple):
+    """What the allocator says of the time between two cuts."""
+
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    reset_seen: int
+    """0 nobody else reset the peaks, 1 through PyTorch's functions (the peaks are still exact), 2 behind them (lower bounds)"""
+
+
+class PeakCounter:
+    """The peak counters of one device, cut into intervals on our side and whole on the user's.
+
+    Cost of :meth:`cut` on the training thread: one ``_cuda_memoryStats`` (10.7 µs measured) and about 2 µs.
+    """
+
+    def __init__(self, device: int, read: ReadStats, reset: ResetPeaks, *, from_the_start: bool = False) -> None:
+        self.device = device
+        self._read = read
+        self._reset = reset
+        # Re-entrant: a signal handler of the user's may ask for the peak while we hold it on the same thread.
+        self._lock = threading.RLock()
+        self._carried: tuple[int, ...] = ()
+        self._carried_private: dict[Any, int] = {}
+        self._known: set[tuple[int, ...]] = set()
+        self._lost = (0, 0)
+        self._reset_seen = 0
+        self._start_bytes = 0
+        self._sampled_bytes = 0
+        if not from_the_start:
+            self.cut()  # what came before attach belongs to the user's counters alone
+
+    def sample(self) -> Stats:
+        """A reading for the sampler's thread; what it sees is remembered, to find out foreign resets."""
+        with self._lock:
+            stats = self._read(self.device)
+            self._sampled_bytes = max(self._sampled_bytes, stats["allocated_bytes"]["all"]["current"])
+        return stats
+
+    def cut(self) -> Interval:
+        """End the interval that runs: its exact peaks, and a fresh start for the next."""
+        with self._lock:
+            stats = self._read(self.device)
+            self._reset(self.device)
+            self._carry(stats)
+            allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+            current: int = allocated["current"]
+            peak: int = allocated["peak"]
+            peak_reserved: int = reserved["peak"]
+            seen = self._reset_seen
+            if seen:
+                peak, peak_reserved = max(peak, self._lost[0]), max(peak_reserved, self._lost[1])
+                self._lost, self._reset_seen = (0, 0), 0
+            # A peak below what is known to have been allocated was reset by somebody whom we cannot intercept.
+            floor = self._sampled_bytes if self._sampled_bytes > self._start_bytes else self._start_bytes
+            if peak < floor:
+                peak, seen = floor, 2
+            self._start_bytes = current
+            self._sampled_bytes = 0
+        return Interval(peak, peak_reserved, current, reserved["current"], seen)
+
+    def peak_now(self) -> int:
+        """Highest allocated bytes in the interval that runs."""
+        peak: int = self._read(self.device)["allocated_bytes"]["all"]["peak"]
+        return peak
+
+    def user_stats(self, stats: Stats) -> Stats:
+        """A reading as it would be without us: peaks since the user's last reset."""
+        with self._lock:
+            if not self._carried:
+                return stats
+            own = peaks_of(stats)
+            whole = iter(self._carried if own in self._known else map(max, own, self._carried))
+            for array in _arrays_of(stats):
+                for pool in _pools_of(array):
+                    pool["peak"] = next(whole)
+            for name in _OVERSIZE:
+                stats[name]["peak"] = next(whole)
+            for private_pool, peak in self._carried_private.items():
+                entry = stats.get(_PRIVATE, {}).get(private_pool)
+                if entry is not None:
+                    entry["peak"] = max(entry["peak"], peak)
+        return stats
+
+    def user_reset(self) -> None:
+        """The user resets the peaks: theirs start anew, the interval that we measure keeps its own."""
+        with self._lock:
+            stats = self._read(self.device)
+            self._reset(self.device)
+            self._lost = (
+                max(self._lost[0], stats["allocated_bytes"]["all"]["peak"]),
+                max(self._lost[1], stats["reserved_bytes"]["all"]["peak"]),
+            )
+            self._reset_seen = self._reset_seen or 1
+            self._carried, self._carried_private = (), {}
+            self._known.clear()
+
+    def _carry(self, stats: Stats) -> None:
+        peaks = peaks_of(stats)
+        # A training repeats itself: most intervals' peaks were seen before, and then are already in the carried ones.
+        if peaks not in self._known:
+            self._carried = tuple(map(max, self._carried, peaks)) if self._carried else peaks
+            if len(self._known) >= _KNOWN_MOST:
+                self._known.clear()
+            self._known.add(peaks)
+        private = stats.get(_PRIVATE)
+        if private:
+            for pool, entry in private.items():
+                self._carried_private[pool] = max(self._carried_private.get(pool, 0), entry["peak"])
+
+
+class SharedPeakCounters:
+    """The functions in front of ``torch._C``'s, and the counters behind them. One a process, made by :func:`share_peak_counters`."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._native = torch._C
+        self.read: ReadStats = torch._C._cuda_memoryStats
+        self.reset: ResetPeaks = torch._C._cuda_resetPeakMemoryStats
+        self._read_accelerator = getattr(torch._C, "_accelerator_getDeviceStats", None)
+        self._reset_accelerator = getattr(torch._C, "_accelerator_resetPeakStats", None)
+        self.counters: dict[int, PeakCounter] = {}
+        self._install()
+
+    def watch(self, device: int, *, from_the_start: bool = False) -> PeakCounter:
+        """The counter of a device, made at the first call. CUDA must be initialised.
+
+        from_the_start   CUDA came up after attach: the peak so far is part of the first step, not of what was before
+        """
+        if device not in self.counters:
+            self.counters[device] = PeakCounter(device, self.read, self.reset, from_the_start=from_the_start)
+        return self.counters[device]
+
+    def _install(self) -> None:
+        counters, read, reset = self.counters, self.read, self.reset
+
+        def memory_stats(device: int) -> Stats:
+            counter = counters.get(device)
+            stats = read(device)
+            return stats if counter is None else counter.user_stats(stats)
+
+        def reset_peaks(device: int) -> None:
+            counter = counters.get(device)
+            if counter is None:
+                reset(device)
+            else:
+                counter.user_reset()
+
+        self._native._cuda_memoryStats = memory_stats
+        self._native._cuda_resetPeakMemoryStats = reset_peaks
+        if self._read_accelerator is not None and self._reset_accelerator is not None:
+            read_accelerator, reset_accelerator = self._read_accelerator, self._reset_accelerator
+
+            def accelerator_stats(device: int) -> Stats:
+                counter = counters.get(device)
+                stats: Stats = read_accelerator(device)
+                # The same counters under the same names; other accelerators never have a counter of ours.
+                return stats if counter is None else counter.user_stats(stats)
+
+            def accelerator_reset(device: int) -> None:
+                if device in counters:
+                    counters[device].user_reset()
+                else:
+                    reset_accelerator(device)
+
+            self._native._accelerator_getDeviceStats = accelerator_stats
+            self._native._accelerator_resetPeakStats = accelerator_reset
+
+
+_shared: SharedPeakCounters | None = None
+
+
+def share_peak_counters() -> SharedPeakCounters:
+    """The process's shared counters. They stay in place after detach: what was cut away before is still carried."""
+    global _shared
+    if _shared is None:
+        _shared = SharedPeakCounters()
+    return _shared

@@ -1,0 +1,288 @@
+"""Splits a device's allocated bytes into parameters, gradients, optimizer state, buffers, activations and the rest.
+
+Parameters, gradients, optimizer state and buffers are counted: the storages of the tensors that modules and optimizers
+own, each storage once, rounded as the allocator rounds. Counting costs about 1 µs a tensor, so it is done in some of the
+steps (:class:`Budget`); between two counts a step that ends at the same number of allocated bytes has the same split.
+
+At the peak the gradients are in between: a counted step notes, parameter by parameter as backward finishes them, when
+the allocator's peak last rose. Activations are then what was allocated since the forward began and is not a gradient
+(temporaries of the running operation included); *other* is what was there before and none of the above (the batch,
+cuBLAS workspaces, outputs still held). The six always add up to the allocated bytes they split.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vramscope.memory.allocator import Interval
+from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, Split, Stretch
+from vramscope.wire import CPU, UNKNOWN
+
+if TYPE_CHECKING:
+    import torch
+
+ROUNDING_BYTES = 512
+"""the smallest block of the CUDA caching allocator"""
+
+
+class Held(NamedTuple):
+    """Counted bytes of one device."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    buffers: int
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+
+class Budget:
+    """Lets something through as long as it takes at most ``fraction`` of the time that passes."""
+
+    def __init__(self, fraction: float = 0.001, now: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._fraction = fraction
+        self._now = now
+        self._free_at_ns = 0
+
+    def allows(self) -> bool:
+        return self._now() >= self._free_at_ns
+
+    def spent(self, nanoseconds: int) -> None:
+        self._free_at_ns = self._now() + int(nanoseconds / self._fraction)
+
+
+class Categories:
+    """The anatomy of steps (see StepClock.anatomy). Everything runs on the training thread, where tensors stand still.
+
+    optimizers, roots   live views (weak sets); nothing of theirs is kept
+    peak_of             device -> the allocator's peak allocated bytes now; None without CUDA
+    """
+
+    def __init__(
+        self,
+        optimizers: Iterable[torch.optim.Optimizer],
+        roots: Iterable[torch.nn.Module],
+        peak_of: Callable[[int], int] | None,
+        *,
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._optimizers = optimizers
+        self._roots = roots
+        self._peak_of = peak_of
+        self._now = now
+        self._count_budget = Budget(now=now)
+        self._peak_budget = Budget(now=now)
+        self._spent_ns = 0
+        self._sampling = False
+        self._began = False
+        self._handles: list[Any] = []
+        self._before_forward: dict[int, Held] = {}
+        self._gradients_before_forward: dict[int, int] = {}
+        self._gradients_at_peak: dict[int, int] = {}
+        self._seen_peak: dict[int, int] = {}
+        self._grown: dict[int, int] = {}
+        self._heard: set[int] = set()
+        self._last: dict[int, tuple[int, Held]] = {}
+        self._base: dict[int, int] = {}
+
+    # -- within a step --------------------------------------------------------------------------------------------------
+
+    def begin(self, phase: int, devices: tuple[int, ...], cuts: list[Interval]) -> None:
+        """A phase begins; ``cuts`` are of the one that ended. Only a step that is sampled does anything here."""
+        if not self._began:
+            self._began = True
+            self._sampling = bool(devices) and self._peak_of is not None and self._peak_budget.allows()
+        if not self._sampling:
+            return
+        start = self._now()
+        self._stop_following(devices, cuts)
+        if phase == FORWARD and not self._before_forward:
+            for device, cut in zip(devices, cuts, strict=True):
+                held = self.count(device)
+                self._before_forward[device] = held
+                self._gradients_before_forward[device] = held.gradients
+                self._base[device] = max(0, cut.allocated_bytes - held.total)
+        elif phase == BACKWARD:
+            self._follow_gradients(devices)
+        self._spent_ns += self._now() - start
+
+    def end_step(self, stretches: list[Stretch], devices: tuple[int, ...]) -> list[tuple[Split, Split]] | None:
+        """The splits at the step's end and at its peak, a device each; None where this step was not counted."""
+        start = self._now()
+        self._stop_following(devices, stretches[-1].cuts)
+        due = self._count_budget.allows()
+        splits = []
+        for position, device in enumerate(devices or (CPU,)):
+            allocated = stretches[-1].cuts[position].allocated_bytes if devices else UNKNOWN
+            known = self._last.get(device)
+            if due or self._sampling or known is None:
+                held = self.count(device)
+                self._last[device] = (allocated, held)
+            elif known[0] != allocated:
+                splits.append((Split(), Split()))
+                continue
+            else:
+                held = known[1]
+            at_end = at_end_split(held, allocated)
+            at_peak = self._peak_split(device, position, stretches, held) if devices else Split()
+            splits.append((at_end, at_peak))
+        if due or self._sampling:
+            spent = self._spent_ns + self._now() - start
+            self._count_budget.spent(spent)
+            if self._sampling:
+                self._peak_budget.spent(2 * spent)
+        self._spent_ns, self._began, self._sampling = 0, False, False
+        self._before_forward.clear()
+        return splits
+
+    def _peak_split(self, device: int, position: int, stretches: list[Stretch], held: Held) -> Split:
+        stretch = max(stretches, key=lambda s: s.cuts[position].peak_allocated_bytes)
+        peak = stretch.cuts[position].peak_allocated_bytes
+        if stretch.phase == BACKWARD:
+            gradients = self._gradients_at_peak.get(device)
+        elif stretch.phase == FORWARD:
+            gradients = self._gradients_before_forward.get(device)
+        elif stretch.phase == OPTIMIZER:
+            return closed(held, held.gradients, 0, peak)
+        else:
+            gradients = None
+        base = self._base.get(device)
+        if gradients is None or base is None:
+            return Split(held.parameters, UNKNOWN, held.optimizer, held.buffers, UNKNOWN, UNKNOWN)
+        fixed = held.parameters + held.optimizer + held.buffers
+        activations = max(0, peak - fixed - gradients - base)
+        return closed(held, gradients, activations, peak)
+
+    # -- gradients as backward makes them ----------------------------------------------------------------------------------
+
+    def _follow_gradients(self, devices: tuple[int, ...]) -> None:
+        for device in devices:
+            held = self.count(device)
+            self._grown[device] = self._gradients_at_peak[device] = held.gradients
+            self._seen_peak[device] = 0
+        assert self._peak_of is not None
+        peak_of, grown, seen, at_peak = self._peak_of, self._grown, self._seen_peak, self._gradients_at_peak
+        self._heard = heard = set[int]()
+        fresh: set[int] = set()
+
+        def finished(parameter: torch.Tensor) -> None:
+            device = parameter.device.index
+            if device not in seen:
+                return
+            peak = peak_of(device)
+            heard.add(device)
+            if peak > seen[device]:  # it rose while this gradient was made, so this one was not complete then
+                seen[device], at_peak[device] = peak, grown[device]
+            if id(parameter) in fresh:
+                grown[device] += sum(size for _, size in storages(parameter.grad, device))
+
+        for parameter in self._parameters():
+            if parameter.requires_grad and parameter.is_leaf:
+                if parameter.grad is None:
+                    fresh.add(id(parameter))
+                self._handles.append(parameter.register_post_accumulate_grad_hook(finished))
+
+    def _stop_following(self, devices: tuple[int, ...], cuts: list[Interval]) -> None:
+        if not self._handles:
+            return
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        for device, cut in zip(devices, cuts, strict=True):
+            if device not in self._heard:  # gradients are made some other way (FSDP): then it is not known
+                self._gradients_at_peak.pop(device, None)
+            elif cut.peak_allocated_bytes > self._seen_peak.get(device, 0):
+                self._gradients_at_peak[device] = self._grown.get(device, 0)
+        self._seen_peak.clear()
+
+    # -- counting -------------------------------------------------------------------------------------------------------
+
+    def _parameters(self) -> Iterator[torch.Tensor]:
+        seen: set[int] = set()
+        for optimizer in list(self._optimizers):
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if id(parameter) not in seen:
+                        seen.add(id(parameter))
+                        yield parameter
+        for root in list(self._roots):
+            for parameter in root.parameters():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield parameter
+
+    def count(self, device: int) -> Held:
+        """Bytes on a device by owner, each storage once (tied weights, views, gradients that share a bucket)."""
+        seen: dict[int, int] = {}
+        parameters = gradients = state = buffers = 0
+
+        def fresh(tensor: Any) -> int:
+            size = 0
+            for key, bytes_ in storages(tensor, device):
+                if key not in seen:
+                    seen[key] = bytes_
+                    size += bytes_
+            return size
+
+        every = list(self._parameters())
+        for parameter in every:
+            parameters += fresh(parameter)
+        for parameter in every:
+            if parameter.grad is not None:
+                gradients += fresh(parameter.grad)
+        for root in list(self._roots):
+            for buffer in root.buffers():
+                buffers += fresh(buffer)
+        for optimizer in list(self._optimizers):
+            for entry in list(optimizer.state.values()):
+                for value in entry.values() if isinstance(entry, dict) else ():
+                    state += fresh(value)
+        return Held(parameters, gradients, state, buffers)
+
+
+def storages(tensor: Any, device: int) -> Iterator[tuple[int, int]]:
+    """(identity, bytes) of the storages under a tensor on this device; wrappers (DTensor, quantised states) are opened."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        return
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is not None:
+        for name in flatten()[0]:
+            yield from storages(getattr(tensor, name), device)
+        return
+    if tensor.layout is not torch.strided:
+        if tensor.layout is torch.sparse_coo:
+            yield from storages(tensor._indices(), device)
+            yield from storages(tensor._values(), device)
+        return
+    where = tensor.device
+    if where.type == "cpu":
+        if device != CPU:
+            return
+    elif where.type != "cuda" or where.index != device:
+        return
+    storage = tensor.untyped_storage()
+    size = storage.nbytes()
+    if size:
+        rounded = size if device == CPU else -(-size // ROUNDING_BYTES) * ROUNDING_BYTES
+        yield storage._cdata, rounded
+
+
+def at_end_split(held: Held, allocated: int) -> Split:
+    """The split when a step ends. Activations are unknown there: what outlives the step counts as other."""
+    if allocated == UNKNOWN:
+        return Split(held.parameters, held.gradients, held.optimizer, held.buffers)
+    return closed(held, held.gradients, 0, allocated)
+
+
+def closed(held: Held, gradients: int, activations: int, allocated: int) -> Split:
+    """A split that adds up to ``allocated``; the rest is other. Unknown where more was counted than is allocated."""
+    rest = allocated - held.parameters - gradients - held.optimizer - held.buffers - activations
+    if rest < 0:
+        return Split(held.parameters, gradients, held.optimizer, held.buffers, UNKNOWN, UNKNOWN)
+    return Split(held.parameters, gradients, held.optimizer, held.buffers, activations, rest)

@@ -1,0 +1,50 @@
+"""Hugging Face ``Accelerator``: its prepared models are the roots; its optimizers step through the torch ones that they wrap."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from vramscope.guard import guarded
+from vramscope.steps.loop import Connection, LoopHooks
+
+
+def is_accelerator(target: object) -> bool:
+    """Told by name, so that accelerate is not imported where it is not used."""
+    return any(
+        kind.__name__ == "Accelerator" and kind.__module__.startswith("accelerate.") for kind in type(target).__mro__
+    )
+
+
+def connect(target: Any, hooks: LoopHooks) -> Connection | None:
+    """None where the target is no Accelerator. Works before and after ``prepare``."""
+    if not is_accelerator(target):
+        return None
+
+    @guarded("the Accelerator's models")
+    def add_models() -> None:
+        for model in getattr(target, "_models", ()):
+            hooks.add_root(model)
+
+    prepare = target.prepare
+
+    @functools.wraps(prepare)
+    def prepare_and_watch(*args: Any, **kwargs: Any) -> Any:
+        prepared = prepare(*args, **kwargs)
+        add_models()
+        return prepared
+
+    target.prepare = prepare_and_watch  # on this one object; models prepared later are found too
+    add_models()
+    hooks.on_first_step = hooks.find_roots_if_unheard
+    return Connection("accelerate", configuration(target))
+
+
+def configuration(accelerator: Any) -> dict[str, Any]:
+    config = {
+        "mixed_precision": accelerator.mixed_precision,
+        "gradient_accumulation_steps": accelerator.gradient_accumulation_steps,
+        "distributed_type": str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type)),
+        "num_processes": accelerator.num_processes,
+    }
+    return {name: value for name, value in config.items() if value is not None}

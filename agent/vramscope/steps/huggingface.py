@@ -1,0 +1,55 @@
+"""Hugging Face ``Trainer``: its model is the root, its settings are the run's; steps and phases come from the loop's hooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramscope.guard import guarded
+from vramscope.steps.clock import DATA
+from vramscope.steps.loop import Connection, LoopHooks
+
+
+def is_trainer(target: object) -> bool:
+    """Told by name, so that transformers is not imported where it is not used."""
+    return any(
+        kind.__name__ == "Trainer" and kind.__module__.startswith("transformers.") for kind in type(target).__mro__
+    )
+
+
+def connect(target: Any, hooks: LoopHooks) -> Connection | None:
+    """None where the target is no Trainer."""
+    if not is_trainer(target):
+        return None
+    from transformers import TrainerCallback
+
+    clock = hooks.clock
+
+    class VramscopeCallback(TrainerCallback):  # type: ignore[misc]
+        """Tells what the loop's hooks cannot know: where a resumed run goes on, and when an evaluation is over."""
+
+        @guarded("the Trainer's on_train_begin")
+        def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+            clock.begin_again(state.global_step)
+            if model is not None:
+                hooks.add_root(model)
+
+        @guarded("the Trainer's on_evaluate")
+        def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            clock.enter(DATA)
+
+        on_predict = on_evaluate
+
+    target.add_callback(VramscopeCallback())
+    if target.model is not None:  # None with model_init: the model comes with on_train_begin
+        hooks.add_root(target.model)
+    hooks.on_first_step = hooks.find_roots_if_unheard
+    return Connection("huggingface", configuration(target))
+
+
+def configuration(trainer: Any) -> dict[str, Any]:
+    """The training arguments, and the model's configuration under ``model.``."""
+    config = dict(trainer.args.to_dict())
+    model_config = getattr(trainer.model, "config", None)
+    if hasattr(model_config, "to_diff_dict"):
+        config["model"] = model_config.to_diff_dict()
+    return {key: value for key, value in config.items() if value not in (None, "", [], {})}

@@ -1,0 +1,83 @@
+"""Lightning ``Trainer``: a callback marks the phases, because training_step is no call of a module and the optimizer runs it.
+
+Lightning calls ``optimizer.step(closure)`` with forward and backward inside the closure; ``on_before_optimizer_step`` is
+the moment in it when only the update is left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramscope.guard import first_line, guarded
+from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER
+from vramscope.steps.loop import Connection, LoopHooks
+
+PACKAGES = ("lightning", "pytorch_lightning")
+
+
+def package_of(target: object) -> str | None:
+    """Which of the two packages the Trainer is from (their callbacks do not mix); None where it is no Trainer."""
+    for kind in type(target).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if kind.__name__ == "Trainer" and package in PACKAGES and ".trainer" in kind.__module__:
+            return package
+    return None
+
+
+def connect(target: Any, hooks: LoopHooks) -> Connection | None:
+    """None where the target is no Trainer."""
+    package = package_of(target)
+    if package is None:
+        return None
+    if package == "lightning":
+        from lightning.pytorch import Callback
+    else:
+        from pytorch_lightning import Callback
+    connection = Connection("lightning", configuration(target))
+    clock = hooks.clock
+
+    class VramscopeCallback(Callback):  # type: ignore[misc]
+        """Marks phases; counts nothing itself."""
+
+        @guarded("Lightning's on_fit_start")
+        def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+            hooks.add_root(pl_module)
+
+        @guarded("Lightning's on_train_start")
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            clock.begin_again(trainer.global_step)
+
+        @guarded("Lightning's on_train_batch_start")
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            clock.enter(FORWARD)
+
+        @guarded("Lightning's on_before_optimizer_step")
+        def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+            clock.enter(OPTIMIZER)
+
+        @guarded("Lightning's on_train_batch_end")
+        def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
+            clock.enter(DATA)
+
+        @guarded("Lightning's evaluation hook")
+        def on_validation_start(self, *args: Any, **kwargs: Any) -> None:
+            clock.enter(EVAL)
+
+        on_test_start = on_predict_start = on_validation_start
+        on_validation_end = on_test_end = on_predict_end = on_train_batch_end
+
+        @guarded("Lightning's on_exception")
+        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+            for listener in connection.listeners:
+                listener(type(exception).__name__, first_line(exception))
+
+    target.callbacks.append(VramscopeCallback())
+    return connection
+
+
+def configuration(trainer: Any) -> dict[str, Any]:
+    """The Trainer's settings that bear on memory and pace; those that a version does not have are left out."""
+    names = ("precision", "accumulate_grad_batches", "max_epochs", "max_steps", "gradient_clip_val", "num_devices", "num_nodes")
+    config = {name: getattr(trainer, name, None) for name in names}
+    config["strategy"] = type(getattr(trainer, "strategy", None)).__name__
+    return {name: value for name, value in config.items() if value is not None}

@@ -1,0 +1,250 @@
+"""Finds steps and phases in any PyTorch loop: four hooks, three of them public.
+
+==========  =====================================================================================
+data        the DataLoader is asked for a batch (its iterator's ``__next__``, wrapped; private)
+forward     a forward pre-hook on the root modules only: per-module hooks would cost 2 µs each
+backward    ``torch.autograd.backward``, wrapped (``loss.backward()`` calls it by name)
+optimizer   ``torch.optim.optimizer.register_optimizer_step_pre_hook``
+step's end  ``torch.optim.optimizer.register_optimizer_step_post_hook``
+==========  =====================================================================================
+
+Nothing here keeps a module, an optimizer or a tensor alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from vramscope.guard import guarded
+from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
+
+if TYPE_CHECKING:
+    import torch
+
+@dataclasses.dataclass
+class Connection:
+    """What a framework says of a target that it knows."""
+
+    framework: str
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """the framework's own settings, as the user gave them"""
+    listeners: list[Callable[[str, str], None]] = dataclasses.field(default_factory=list)
+
+    def on_failure(self, listener: Callable[[str, str], None]) -> None:
+        """Call ``listener(type, first line)`` when the framework reports an exception that ends the training."""
+        self.listeners.append(listener)
+
+
+def connect(target: object, hooks: LoopHooks) -> Connection | None:
+    """A module, an optimizer, or None: a loop of the user's own. None for anything else."""
+    import torch
+
+    if isinstance(target, torch.nn.Module):
+        hooks.add_root(target)
+    elif target is None or isinstance(target, torch.optim.Optimizer):
+        if target is not None:
+            hooks.lead(target)
+        hooks.find_roots()
+    else:
+        return None
+    hooks.on_first_step = hooks.find_roots_if_unheard
+    return Connection("loop")
+
+
+MOST_ROOTS = 16
+LEADER_SILENT_STEPS = 8
+"""optimizer steps of others after which the leader is taken to be gone"""
+
+
+class LoopHooks:
+    """The hooks of one session. ``install`` once, ``remove`` at detach; both are safe to call again."""
+
+    def __init__(self, clock: StepClock) -> None:
+        self.clock = clock
+        self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self.roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self.heard_forward = False
+        self.on_first_step: Callable[[], None] | None = None
+        self._removals: list[Callable[[], None]] = []
+        self._leader: weakref.ref[torch.optim.Optimizer] | None = None
+        self._others_steps = 0
+        self._before_eval = OTHER
+
+    def install(self, roots: Iterable[torch.nn.Module] = ()) -> None:
+        """Hook optimizers, backward and the DataLoader; and the given root modules, or those found (see find_roots)."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+        pre = register_optimizer_step_pre_hook(self._before_optimizer)
+        post = register_optimizer_step_post_hook(self._after_optimizer)
+        self._removals += [pre.remove, post.remove]
+        self._wrap_backward()
+        self._wrap_data_loader()
+        for root in roots:
+            self.add_root(root)
+
+    def remove(self) -> None:
+        while self._removals:
+            self._removals.pop()()
+
+    def add_root(self, module: torch.nn.Module) -> None:
+        """A module whose call is the forward of the training (or its evaluation, without gradients)."""
+        if module in self.roots:
+            return
+        if getattr(module, "_compiled_call_impl", None) is not None:
+            return  # module.compile(): a hook would be traced into the graph and break it; backward still tells
+        self.roots.add(module)
+        before = module.register_forward_pre_hook(ModuleHook(self._before_forward))
+        after = module.register_forward_hook(ModuleHook(self._after_forward))
+        self._removals += [before.remove, after.remove]
+
+    def find_roots(self) -> None:
+        """Hook the outermost modules that have parameters. A sweep over all objects: some 30 ms, once or twice a run."""
+        for module in outermost_modules():
+            self.add_root(module)
+
+    def find_roots_if_unheard(self) -> None:
+        """After the first step: a model that was made, wrapped or compiled after attach is found now."""
+        if not self.heard_forward:
+            self.find_roots()
+
+    def lead(self, optimizer: torch.optim.Optimizer) -> None:
+        """Steps are this optimizer's steps."""
+        self.optimizers.add(optimizer)
+        self._leader = weakref.ref(optimizer)
+
+    # -- the hooks: on the training thread, many times a second ------------------------------------------------------
+
+    @guarded("forward hook")
+    def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
+        clock = self.clock
+        if not clock.watched or self._inside_backward():
+            return  # (a root inside backward is being recomputed: activation checkpointing)
+        if self._grad_enabled():
+            self.heard_forward = True
+            clock.enter(FORWARD)
+        else:
+            self._before_eval = clock.phase
+            clock.enter(EVAL)
+
+    @guarded("forward hook")
+    def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        clock = self.clock
+        # A teacher's or critic's forward inside the step is over here; an evaluation of the trained model itself goes
+        # on (metrics, the next batch) until something else begins.
+        if clock.phase == EVAL and clock.watched and self._before_eval not in (EVAL, DATA, OTHER):
+            clock.enter(self._before_eval)
+
+    @guarded("optimizer hook")
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if optimizer not in self.optimizers:
+            self.optimizers.add(optimizer)
+        if kwargs.get("closure") is not None or (len(args) > 1 and callable(args[1])):
+            return  # the closure runs forward and backward inside step(); they mark themselves
+        self.clock.enter(OPTIMIZER)
+
+    @guarded("optimizer hook")
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        # With several optimizers (a GAN's two) one of them leads: a step lasts from one of its steps to the next.
+        leader = None if self._leader is None else self._leader()
+        if leader is not optimizer:
+            self._others_steps += 1
+            if leader is not None and self._others_steps < LEADER_SILENT_STEPS:
+                return
+            self._leader = weakref.ref(optimizer)
+        self._others_steps = 0
+        self.clock.end_step()
+        if self.on_first_step is not None:
+            first, self.on_first_step = self.on_first_step, None
+            first()
+
+    # -- wrapped functions -----------------------------------------------------------------------------------------------
+
+    def _wrap_backward(self) -> None:
+        import torch
+
+        self._inside_backward = lambda: torch._C._current_graph_task_id() != -1
+        self._grad_enabled = torch.is_grad_enabled
+        original = torch.autograd.backward
+        enter, inside = guarded("backward hook")(self.clock.enter), self._inside_backward
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if not inside():  # reentrant checkpointing calls backward within backward
+                enter(BACKWARD)
+            return original(*args, **kwargs)
+
+        self._replace(torch.autograd, "backward", backward)
+
+    def _wrap_data_loader(self) -> None:
+        from torch.utils.data import dataloader
+
+        iterator = getattr(dataloader, "_BaseDataLoaderIter", None)
+        if iterator is None:
+            return
+        original = iterator.__next__
+        clock, enter = self.clock, guarded("data hook")(self.clock.enter)
+
+        def __next__(self: Any) -> Any:
+            if clock.phase != EVAL:
+                enter(DATA)
+            return original(self)
+
+        self._replace(iterator, "__next__", __next__)
+
+    def _replace(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+        """Put a wrapper in place; on removal take it out again unless somebody has wrapped it meanwhile."""
+        original = getattr(owner, name)
+        wrapper.__wrapped__ = original  # type: ignore[attr-defined]
+        wrapper.__name__, wrapper.__doc__ = name, original.__doc__
+        setattr(owner, name, wrapper)
+
+        def put_back() -> None:
+            if getattr(owner, name) is wrapper:
+                setattr(owner, name, original)
+
+        self._removals.append(put_back)
+
+
+class ModuleHook:
+    """A hook that lives in the user's module, and so goes where the module goes: into copies, files and compilers."""
+
+    __slots__ = ("_call", "_is_compiling")
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        import torch
+
+        self._call = call
+        self._is_compiling = torch.compiler.is_compiling
+
+    def __call__(self, *args: Any) -> None:
+        # torch.compile traces hooks into its graph: this test is constant there, and nothing of ours is left in it.
+        if not self._is_compiling():
+            self._call(*args)
+
+    def __deepcopy__(self, memo: Any) -> ModuleHook:
+        return self  # an EMA copy of the model must not copy the session (its locks cannot be copied)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A pickled model must load where vramscope is not installed: there the hook is a function that does nothing.
+        return (getattr, (contextlib.nullcontext(), "__exit__"))
+
+
+def outermost_modules() -> list[torch.nn.Module]:
+    """Modules with parameters that no other module contains, largest first, at most MOST_ROOTS."""
+    from torch import nn
+
+    # type(), not isinstance: lazy proxies run code when they are asked for their class.
+    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
+    inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
+    sized = []
+    for module in modules:
+        if id(module) not in inner:
+            size = sum(p.numel() for p in module.parameters())
+            if size:
+                sized.append((size, module))
+    sized.sort(key=lambda pair: -pair[0])
+    return [module for _, module in sized[:MOST_ROOTS]]
