@@ -1,0 +1,90 @@
+/** Makes elements. Text only ever becomes a text node, so that markup in a run's name stays text. */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * Make an HTML element: `h("a", {class: "chip", href, onclick}, "text", child)`.
+ * Attributes that are null, undefined or false are left out; true becomes an empty attribute. `style` is an object of
+ * CSS properties, set through the CSSOM because the content-security policy forbids style attributes.
+ */
+export function h(tag, attributes = {}, ...children) {
+  return furnish(document.createElement(tag), attributes, children);
+}
+
+/** The same for SVG. */
+export function svg(tag, attributes = {}, ...children) {
+  return furnish(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function furnish(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") for (const [key, text] of Object.entries(value)) element.style.setProperty(key, text);
+    else if (name === "value" || name === "checked" || name === "indeterminate") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  append(element, children);
+  return element;
+}
+
+/** Append strings, numbers, nodes and nested lists of them; null, undefined and false are skipped. */
+export function append(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+/** Replace all that is inside `element`. */
+export function fill(element, ...children) {
+  element.replaceChildren();
+  append(element, children);
+  return element;
+}
+
+/** Set the text if it differs: a text node that stays the same costs no layout. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Put text on the clipboard, also where the Clipboard API is withheld (plain HTTP from another machine). */
+export async function copyText(text) {
+  if (navigator.clipboard) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      // refused: fall through to the old way
+    }
+  }
+  const area = h("textarea", { class: "offscreen", value: text, "aria-hidden": "true" });
+  document.body.append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  return done;
+}
+
+/** A button that copies `text()` and says so. */
+export function copyButton(label, text, extra = {}) {
+  const button = h("button", { class: "button small", type: "button", ...extra }, label);
+  button.addEventListener("click", async () => {
+    const done = await copyText(await text());
+    button.textContent = done ? "Copied" : "Could not copy";
+    setTimeout(() => (button.textContent = label), 1600);
+  });
+  return button;
+}
+
+/** Hand the browser a file that was made here. */
+export function download(name, content, type) {
+  const url = content instanceof Blob || !String(content).startsWith("data:")
+    ? URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }))
+    : content;
+  const link = h("a", { href: url, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  if (url.startsWith("blob:")) setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}

@@ -1,0 +1,151 @@
+/** Numbers to words. Pure functions; null, undefined and NaN are "unknown", never 0. */
+
+export const UNKNOWN = "unknown";
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+export const isKnown = (value) => typeof value === "number" && Number.isFinite(value);
+
+/** 24.3 GiB, 4.05 GiB, 812 MiB: one decimal from ten up, two below, none for bytes and for hundreds of MiB. */
+export function bytes(value) {
+  if (!isKnown(value)) return UNKNOWN;
+  const sign = value < 0 ? "−" : "";
+  let size = Math.abs(value);
+  let unit = 0;
+  while (size >= 1024 && unit < UNITS.length - 1) {
+    size /= 1024;
+    unit += 1;
+  }
+  // 1023.97 MiB would print as "1024 MiB"
+  if (unit < UNITS.length - 1 && unit > 0 && size >= 1023.5) {
+    size /= 1024;
+    unit += 1;
+  }
+  if (unit === 0) return `${sign}${Math.round(size)} B`;
+  const digits = size >= 100 && unit < 3 ? 0 : size >= 10 ? 1 : 2;
+  return `${sign}${size.toFixed(digits)} ${UNITS[unit]}`;
+}
+
+/** A fraction as a percentage: 0.0123 -> "1.2 %". */
+export function percent(fraction, digits = 1) {
+  return isKnown(fraction) ? `${(fraction * 100).toFixed(digits).replace("-", "−")} %` : UNKNOWN;
+}
+
+/** With its sign: −12.4 %, +3.0 %, ±0.0 %. */
+export function signedPercent(fraction, digits = 1) {
+  if (!isKnown(fraction)) return UNKNOWN;
+  const text = Math.abs(fraction * 100).toFixed(digits);
+  if (Number(text) === 0) return `±${text} %`;
+  return `${fraction < 0 ? "−" : "+"}${text} %`;
+}
+
+/** A short time: 412 ms, 1.23 s, 31 µs. */
+export function seconds(value) {
+  if (!isKnown(value)) return UNKNOWN;
+  if (value < 1e-3) return `${(value * 1e6).toFixed(value < 1e-5 ? 1 : 0)} µs`;
+  if (value < 1) return `${(value * 1e3).toFixed(value < 0.01 ? 2 : value < 0.1 ? 1 : 0)} ms`;
+  if (value < 100) return `${value.toFixed(2)} s`;
+  return duration(value);
+}
+
+/** A long time: 12 s, 3 min 20 s, 2 h 05 min, 3 d 4 h. */
+export function duration(value) {
+  if (!isKnown(value)) return UNKNOWN;
+  const whole = Math.max(0, Math.round(value));
+  if (whole < 60) return `${whole} s`;
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+/** Time on an axis: 0:07, 1:23:45; below a minute's span with decimals: 12.4 s. */
+export function axisTime(value, step = 1) {
+  const sign = value < 0 ? "−" : "";
+  const size = Math.abs(value);
+  const decimals = step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9));
+  const rounded = Number(size.toFixed(decimals));
+  if (decimals > 0 && rounded < 60) return `${sign}${rounded.toFixed(decimals)} s`;
+  const whole = Math.floor(rounded);
+  const rest = decimals > 0 ? (rounded - whole).toFixed(decimals).slice(1) : "";
+  const two = (number) => String(number).padStart(2, "0");
+  const hours = Math.floor(whole / 3600);
+  const minutes = Math.floor((whole % 3600) / 60);
+  const text = hours > 0 ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+  return `${sign}${text}${rest}`;
+}
+
+/** How long ago: "now", "3 min ago", "2 d ago". */
+export function ago(momentSeconds, nowSeconds) {
+  if (!isKnown(momentSeconds)) return UNKNOWN;
+  const age = nowSeconds - momentSeconds;
+  if (age < 5) return "now";
+  if (age < 60) return `${Math.floor(age)} s ago`;
+  if (age < 3600) return `${Math.floor(age / 60)} min ago`;
+  if (age < 2 * 86400) return `${Math.floor(age / 3600)} h ago`;
+  return `${Math.floor(age / 86400)} d ago`;
+}
+
+/** A moment on the reader's clock: 14:03:59. */
+export function clock(momentSeconds) {
+  if (!isKnown(momentSeconds)) return UNKNOWN;
+  const date = new Date(momentSeconds * 1000);
+  return [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+}
+
+/** A moment with its day: 2026-08-03 14:03:59. */
+export function moment(momentSeconds) {
+  if (!isKnown(momentSeconds)) return UNKNOWN;
+  const date = new Date(momentSeconds * 1000);
+  const two = (number) => String(number).padStart(2, "0");
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(momentSeconds)}`;
+}
+
+/** 12,345 with thin spaces between thousands. */
+export function count(value) {
+  return isKnown(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f") : UNKNOWN;
+}
+
+/** A ratio of times: ×1.23. */
+export function ratio(value) {
+  return isKnown(value) ? `×${value.toFixed(2)}` : UNKNOWN;
+}
+
+/** A plain number with as many digits as it carries. */
+export function number(value) {
+  if (!isKnown(value)) return UNKNOWN;
+  return Math.abs(value) >= 100 || Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(3)));
+}
+
+/** A quantity in the words of its unit (the units of a trace's `meta.unit`). */
+export function quantity(value, unit) {
+  if (!isKnown(value)) return UNKNOWN;
+  switch (unit) {
+    case "bytes":
+      return bytes(value);
+    case "percent":
+      return `${value.toFixed(0)} %`;
+    case "watts":
+      return `${value.toFixed(0)} W`;
+    case "celsius":
+      return `${value.toFixed(0)} °C`;
+    case "seconds":
+      return seconds(value);
+    default:
+      return number(value);
+  }
+}
+
+/** One's own cost in words: measured, or below what could be resolved. */
+export function overhead(cost) {
+  if (!cost) return "cost of watching: not measured yet";
+  if (cost.resolvable && isKnown(cost.fraction)) return `watching costs ${percent(Math.max(0, cost.fraction))} (measured)`;
+  if (isKnown(cost.noise_fraction)) return `watching costs below ${percent(Math.max(0.005, cost.noise_fraction))}`;
+  return "cost of watching: not measured yet";
+}
+
+/** Of many parts: "7 of 8". */
+export function ofMany(part, whole) {
+  if (!isKnown(whole)) return UNKNOWN;
+  return part === whole ? String(whole) : `${isKnown(part) ? part : "?"} of ${whole}`;
+}

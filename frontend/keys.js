@@ -1,0 +1,96 @@
+/** Keyboard: one table of keys, which is also the help page. */
+
+import { h } from "vramscope/dom.js";
+import { go, store } from "vramscope/store.js";
+
+/** [keys, what they do, name of the action that a page answers, or a function]. */
+const KEYS = [
+  ["?", "show or hide this help", () => toggleHelp()],
+  ["/", "search", () => focusSearch()],
+  ["g r", "go to Runs", () => go("/runs")],
+  ["g c", "go to Compare", () => go("/compare")],
+  ["g s", "go to Settings", () => go("/settings")],
+  ["space", "pause or go on drawing live data", () => store.set({ paused: !store.get().paused })],
+  ["f", "follow: the whole run, up to the newest", "follow"],
+  ["b", "make this run the baseline, or take it back", "baseline"],
+  ["[", "one step back (moves the window)", "back"],
+  ["]", "one step on", "on"],
+  ["x", "axis: time or steps", "axis"],
+  ["d", "dark or light", "theme"],
+  ["e", "export what is shown as CSV", "export"],
+  ["Esc", "leave the zoom, close what is open", "escape"],
+];
+
+const actions = new Map();
+
+/** A page answers an action ("follow", "export", ...) while it is shown. Returns a function that ends it. */
+export function onAction(name, answer) {
+  actions.set(name, answer);
+  return () => actions.get(name) === answer && actions.delete(name);
+}
+
+let pending = null;
+
+export function start() {
+  addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape" && closeHelp()) return;
+    const target = event.target;
+    if (target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))) {
+      if (event.key === "Escape") target.blur();
+      if (target.type !== "checkbox") return;
+    }
+    // Space on a control is that control's own; letters are ours.
+    if (event.key === " " && target instanceof HTMLElement && target.closest("button, a, summary, input, [role=button]")) return;
+    const name = event.key === " " ? "space" : event.key === "Escape" ? "Esc" : event.key;
+    const combined = pending ? `${pending} ${name}` : name;
+    pending = null;
+    const row = KEYS.find(([keys]) => keys === combined);
+    if (row) {
+      const action = typeof row[2] === "string" ? actions.get(row[2]) : row[2];
+      if (!action) return;
+      event.preventDefault();
+      action();
+    } else if (KEYS.some(([keys]) => keys.startsWith(`${combined} `))) {
+      pending = combined;
+      setTimeout(() => (pending = null), 1200);
+    }
+  });
+}
+
+function focusSearch() {
+  const field = document.querySelector("[data-search]");
+  if (field) {
+    field.focus();
+    field.select?.();
+  } else {
+    go("/runs");
+    requestAnimationFrame(() => document.querySelector("[data-search]")?.focus());
+  }
+}
+
+function closeHelp() {
+  const open = document.querySelector("dialog.help");
+  open?.close();
+  return Boolean(open);
+}
+
+export function toggleHelp() {
+  if (closeHelp()) return;
+  const dialog = h(
+    "dialog",
+    { class: "help", "aria-label": "Keyboard" },
+    h("h2", {}, "Keyboard"),
+    h(
+      "dl",
+      { class: "keys" },
+      KEYS.map(([keys, meaning]) => [h("dt", {}, keys.split(" ").map((key) => h("kbd", {}, key))), h("dd", {}, meaning)]),
+    ),
+    h("p", { class: "muted" }, "Drag in a chart to zoom, double-click to see all again."),
+    h("form", { method: "dialog" }, h("button", { class: "button" }, "Close")),
+  );
+  dialog.addEventListener("close", () => dialog.remove());
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  document.body.append(dialog);
+  dialog.showModal();
+}

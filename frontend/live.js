@@ -1,0 +1,296 @@
+/**
+ * Live events: one EventSource for the whole browser, however many tabs are open.
+ *
+ * A browser keeps six connections to a host over HTTP/1.1; a seventh tab with its own stream would hang for good. So
+ * the visible tabs elect a leader by a Web Lock; the leader holds the one stream and passes its events on over a
+ * BroadcastChannel. A hidden tab lets go. Where Web Locks are withheld (plain HTTP from another machine) or a proxy
+ * holds the stream back, each tab polls `/live/delta`, which carries the same events and keeps no connection open.
+ *
+ * What subscribers get: `{event: "rows" | "run", data}`, and `{event: "resync"}` when something may have been missed
+ * and the window must be fetched again.
+ */
+
+import { api, liveUrl } from "vramscope/api.js";
+import { sameSet } from "vramscope/series.js";
+import { store } from "vramscope/store.js";
+
+const LOCK = "vramscope-live";
+const WANT_EVERY_MS = 5_000;
+const WANT_EXPIRES_MS = 20_000;
+const SILENCE_MS = 10_000;
+const OPEN_WITHIN_MS = 5_000;
+const POLL_MS = 700;
+
+const tab = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
+const channel = new BroadcastChannel("vramscope-live");
+const subscribers = new Set();
+/** What each tab wants, as far as we heard: tab -> {runs, heard}. */
+const wants = new Map();
+
+let leading = null; // {close()} while this tab holds the stream
+let release = null; // lets go of the lock
+let waiting = null; // AbortController of the pending lock request
+let awake = false;
+
+/** Listen. `runs`: ids whose rows are wanted; changes of state come for all runs. Returns a function that stops. */
+export function subscribe(runs, listener) {
+  const subscriber = { runs: new Set(runs), listener };
+  subscribers.add(subscriber);
+  announce();
+  return () => {
+    subscribers.delete(subscriber);
+    announce();
+  };
+}
+
+/** For tests and the help page: does this tab hold the stream? */
+export const isLeader = () => leading !== null;
+
+export function start() {
+  channel.onmessage = ({ data }) => hear(data);
+  document.addEventListener("visibilitychange", () => (document.hidden ? sleep() : wake()));
+  addEventListener("pagehide", sleep);
+  addEventListener("pageshow", () => !document.hidden && wake());
+  setInterval(announce, WANT_EVERY_MS);
+  if (!document.hidden) wake();
+}
+
+function wake() {
+  if (awake) return;
+  awake = true;
+  announce();
+  channel.postMessage({ kind: "who" });
+  if (!navigator.locks) {
+    leading = poll(() => myRuns());
+    return;
+  }
+  waiting = new AbortController();
+  navigator.locks
+    .request(LOCK, { signal: waiting.signal }, () => {
+      waiting = null;
+      if (!awake) return undefined;
+      leading = stream();
+      return new Promise((resolve) => (release = resolve));
+    })
+    .catch((error) => {
+      if (error.name !== "AbortError") throw error;
+    });
+  if (slept) tellAll({ event: "resync" });
+}
+
+let slept = false;
+
+function sleep() {
+  if (!awake) return;
+  awake = false;
+  slept = true;
+  waiting?.abort();
+  waiting = null;
+  leading?.close();
+  leading = null;
+  release?.();
+  release = null;
+  channel.postMessage({ kind: "bye", tab });
+  setStatus({ state: "asleep", staleSince: null });
+}
+
+function myRuns() {
+  const runs = new Set();
+  for (const subscriber of subscribers) for (const run of subscriber.runs) runs.add(run);
+  return runs;
+}
+
+function announce() {
+  if (!awake) return;
+  const runs = [...myRuns()];
+  hearWant(tab, runs);
+  channel.postMessage({ kind: "want", tab, runs });
+}
+
+function hearWant(from, runs) {
+  wants.set(from, { runs: new Set(runs), heard: Date.now() });
+  leading?.retune?.();
+}
+
+function allWanted() {
+  const runs = myRuns();
+  for (const [from, want] of wants) {
+    if (Date.now() - want.heard > WANT_EXPIRES_MS) wants.delete(from);
+    else for (const run of want.runs) runs.add(run);
+  }
+  return runs;
+}
+
+function hear(message) {
+  if (message.kind === "want") hearWant(message.tab, message.runs);
+  else if (message.kind === "bye") {
+    wants.delete(message.tab);
+    leading?.retune?.();
+  } else if (message.kind === "who") {
+    announce();
+    if (leading) channel.postMessage({ kind: "status", status: store.get().live });
+  } else if (!awake || leading) return;
+  else if (message.kind === "event") tellAll(message.message);
+  else if (message.kind === "status") store.set({ live: message.status });
+}
+
+function tellAll(message) {
+  for (const { runs, listener } of [...subscribers]) {
+    if (message.event === "rows" && !runs.has(message.data.run)) continue;
+    listener(message);
+  }
+}
+
+function setStatus(status) {
+  const before = store.get().live;
+  if (before.state === status.state && before.staleSince === status.staleSince) return;
+  store.set({ live: status });
+  if (leading && navigator.locks) channel.postMessage({ kind: "status", status });
+}
+
+function pass(message) {
+  tellAll(message);
+  if (navigator.locks) channel.postMessage({ kind: "event", message });
+}
+
+/** The leader's stream. Falls back to polling where events do not come through. */
+function stream() {
+  let source = null;
+  let runs = new Set();
+  let lastId = null;
+  let heard = Date.now();
+  let opened = false;
+  let closed = false;
+  let fallback = null;
+  let retryIn = 500;
+  let retryTimer = null;
+  let retuneTimer = null;
+
+  function open() {
+    source?.close();
+    runs = allWanted();
+    opened = false;
+    const openedAt = Date.now();
+    source = new EventSource(liveUrl({ runs: [...runs].join(","), after: lastId }));
+    const mine = source;
+    mine.onopen = () => {
+      if (mine !== source) return;
+      opened = true;
+      heard = Date.now();
+      retryIn = 500;
+      const wasStale = store.get().live.state === "stale";
+      setStatus({ state: "live", staleSince: null });
+      if (wasStale) pass({ event: "resync" });
+    };
+    mine.onerror = () => {
+      if (mine !== source || closed) return;
+      lost();
+    };
+    for (const name of ["rows", "run", "gap"]) {
+      mine.addEventListener(name, (event) => {
+        if (mine !== source) return;
+        heard = Date.now();
+        if (event.lastEventId) {
+          const id = Number(event.lastEventId);
+          if (lastId !== null && id <= lastId) return;
+          lastId = id;
+        }
+        pass(name === "gap" ? { event: "resync" } : { event: name, data: JSON.parse(event.data) });
+      });
+    }
+    mine.addEventListener("alive", () => (heard = Date.now()));
+    setTimeout(() => {
+      // Never opened although the server answers by polling: something between holds the stream back.
+      if (mine === source && !opened && !closed && Date.now() - openedAt >= OPEN_WITHIN_MS - 50) probe();
+    }, OPEN_WITHIN_MS);
+  }
+
+  /**
+   * The stream broke: tell since when. The browser reopens it by itself with Last-Event-ID, unless the server refused;
+   * then we do, a little later each time.
+   */
+  function lost() {
+    if (store.get().live.state !== "stale") setStatus({ state: "stale", staleSince: heard / 1000 });
+    lastId = null; // a restarted server counts anew; the resync fetches what was missed
+    if (source.readyState === EventSource.CONNECTING) return;
+    source.close();
+    source = null;
+    clearTimeout(retryTimer);
+    retryTimer = setTimeout(() => !closed && open(), retryIn);
+    retryIn = Math.min(5_000, retryIn * 2);
+  }
+
+  /** Is the silence the training's, or is the stream held back? Polling tells. */
+  async function probe() {
+    try {
+      const answer = await api.delta({ after: lastId ?? 0, runs: [...runs].join(",") });
+      if (closed || fallback) return;
+      const newest = Number(answer.last ?? 0);
+      if (opened && (lastId === null || newest <= lastId || !answer.events?.length)) return;
+      source?.close();
+      source = null;
+      fallback = poll(allWanted);
+      pass({ event: "resync" });
+    } catch {
+      if (!closed && source) {
+        source.close(); // the server does not answer at all: do not wait for the browser to notice
+        lost();
+      }
+    }
+  }
+
+  const watch = setInterval(() => {
+    if (closed || fallback || !source) return;
+    if (Date.now() - heard > SILENCE_MS) {
+      heard = Date.now();
+      probe();
+    }
+  }, 2_000);
+
+  open();
+  return {
+    /** Somebody wants other runs: open the stream anew for all of them, once things are quiet. */
+    retune() {
+      if (closed || fallback || retuneTimer) return;
+      retuneTimer = setTimeout(() => {
+        retuneTimer = null;
+        if (!closed && !fallback && source && !sameSet(allWanted(), runs)) open();
+      }, 50);
+    },
+    close() {
+      closed = true;
+      clearInterval(watch);
+      clearTimeout(retryTimer);
+      clearTimeout(retuneTimer);
+      source?.close();
+      fallback?.close();
+    },
+  };
+}
+
+/** The same events by asking again and again. */
+function poll(wanted) {
+  let closed = false;
+  let last = null;
+  let heard = Date.now();
+  (async () => {
+    while (!closed) {
+      try {
+        const first = last === null;
+        const answer = await api.delta({ after: last ?? 0, runs: [...wanted()].join(",") });
+        if (closed) return;
+        heard = Date.now();
+        const back = store.get().live.state === "stale";
+        setStatus({ state: "polling", staleSince: null });
+        if (back || (answer.gap && !first)) pass({ event: "resync" });
+        else if (!first) for (const { event, data } of answer.events) pass(event === "gap" ? { event: "resync" } : { event, data });
+        last = answer.last ?? last ?? 0;
+      } catch {
+        if (store.get().live.state !== "stale") setStatus({ state: "stale", staleSince: heard / 1000 });
+        last = null;
+      }
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
+  })();
+  return { close: () => (closed = true) };
+}

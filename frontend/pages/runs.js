@@ -1,0 +1,368 @@
+/** All runs: what each needed, against the baseline and the capacity of its card. */
+
+import { api } from "vramscope/api.js";
+import { h, fill } from "vramscope/dom.js";
+import { ago, bytes, count, moment, ofMany, percent, seconds } from "vramscope/format.js";
+import { onAction } from "vramscope/keys.js";
+import { subscribe } from "vramscope/live.js";
+import { icon } from "vramscope/parts/icons.js";
+import { delta, known, meter, problemBanner, sparkline } from "vramscope/parts/pieces.js";
+import { stateBadge } from "vramscope/parts/state.js";
+import { welcome } from "vramscope/parts/welcome.js";
+import { download } from "vramscope/dom.js";
+import { toCsv } from "vramscope/series.js";
+import { go, setQuery, store } from "vramscope/store.js";
+
+const PAGE_ROWS = 100;
+const STATES = ["running", "finished", "failed", "lost"];
+
+/** Columns: class, head, how to sort (undefined: not), what a cell holds. */
+const COLUMNS = [
+  ["state-cell", "State", null, (row) => stateBadge(row.state)],
+  ["name", "Run", (row) => row.name.toLowerCase(), nameCell],
+  ["project", "Project", (row) => row.project.toLowerCase(), (row) => row.project],
+  ["gpu", "Device", (row) => row.device ?? "", (row) => h("span", { title: row.device }, row.device ? shortDevice(row.device) : known("unknown", { short: true }))],
+  ["number peak", "Peak allocated", (row) => row.peak_allocated_bytes, (row) => [known(bytes(row.peak_allocated_bytes), { short: true }), meter(row.peak_allocated_bytes, row.capacity_bytes)]],
+  ["number delta", "vs baseline", null, (row, page) => page.deltaCell(row)],
+  ["number frag", "Fragm.", (row) => row.fragmentation_fraction, (row) => known(percent(row.fragmentation_fraction), { short: true })],
+  ["number time", "Step time", (row) => row.step_seconds_median, (row) => known(seconds(row.step_seconds_median), { short: true })],
+  ["number steps", "Steps", (row) => row.steps, (row) => known(count(row.steps), { short: true })],
+  ["number ranks", "Ranks", (row) => row.world_size, (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true })],
+  ["number started", "Started", (row) => row.started_seconds, (row) => h("time", { title: moment(row.started_seconds), "data-moment": row.started_seconds }, ago(row.started_seconds, Date.now() / 1000))],
+  ["spark", "Peaks over the run", null, (row) => sparkline(row.sparkline, row.capacity_bytes)],
+];
+
+const shortDevice = (name) => name.replace(/^NVIDIA\s+/, "").replace(/^GeForce\s+/, "");
+
+function nameCell(row) {
+  return [
+    h("div", { class: "name-line" },
+      h("a", { href: `/runs/${encodeURIComponent(row.run_id)}`, title: row.name }, row.name),
+      row.baseline && h("span", { class: "chip baseline", title: "deltas in this project are against this run" }, "baseline"),
+      row.out_of_memory > 0 && h("span", { class: "chip", title: "out-of-memory errors" }, "OOM"),
+      row.leaks > 0 && h("span", { class: "chip", title: "leaks found" }, "leak")),
+    row.error_type
+      ? h("div", { class: "below" }, h("span", { class: "error", title: `${row.error_type}: ${row.error_line ?? ""}` }, row.error_type, row.error_line ? `: ${row.error_line}` : ""))
+      : row.tags.length > 0 && h("div", { class: "below" }, row.tags.join(" · ")),
+  ];
+}
+
+class RunsPage {
+  rows = new Map(); // run_id -> {row, element}
+  order = [];
+  chosen = new Set();
+  baselines = new Map(); // project -> row
+  total = 0;
+  cursor = null;
+  sort = null; // {column, descending}
+
+  constructor(root) {
+    this.root = root;
+    document.title = "Runs · vramscope";
+    this.build();
+    this.filters = this.readFilters();
+    this.load();
+    this.stops = [
+      subscribe([], (message) => this.hear(message)),
+      onAction("export", () => this.exportCsv()),
+      onAction("escape", () => this.choose(null)),
+    ];
+    this.clock = setInterval(() => this.tick(), 10_000);
+  }
+
+  close() {
+    this.request?.abort();
+    for (const stop of this.stops) stop();
+    clearInterval(this.clock);
+    clearTimeout(this.again);
+    clearTimeout(this.typing);
+    this.loader?.disconnect();
+  }
+
+  update() {
+    const filters = this.readFilters();
+    if (JSON.stringify(filters) === JSON.stringify(this.filters)) return;
+    this.filters = filters;
+    this.syncFields();
+    this.load();
+  }
+
+  readFilters() {
+    const { q = "", project = "", state = "", tag = "" } = store.get().query;
+    return { query: q, project, state, tag };
+  }
+
+  get filtered() {
+    return Object.values(this.filters).some(Boolean);
+  }
+
+  build() {
+    const changed = (name) => (event) => setQuery({ [name]: event.target.value || null });
+    this.search = h("input", { type: "search", "data-search": true, placeholder: "Search name, project, tag, device  ( / )", "aria-label": "Search runs" });
+    this.search.addEventListener("input", () => {
+      clearTimeout(this.typing);
+      this.typing = setTimeout(() => setQuery({ q: this.search.value }), 180);
+    });
+    this.project = h("select", { "aria-label": "Project", onchange: changed("project") });
+    this.state = h("select", { "aria-label": "State", onchange: changed("state") }, h("option", { value: "" }, "Any state"), STATES.map((state) => h("option", { value: state }, state)));
+    this.tagChip = h("button", { class: "chip", type: "button", hidden: true, title: "show all tags", onclick: () => setQuery({ tag: null }) });
+    this.filterBar = h("div", { class: "filters", role: "search" }, this.search, this.project, this.state, this.tagChip);
+    this.trouble = h("div");
+    this.body = h("tbody");
+    this.heads = COLUMNS.map(([kind, label, key]) => {
+      const button = key ? h("button", { class: "sorter", type: "button", onclick: () => this.sortBy(label) }, label) : label;
+      return h("th", { class: kind, scope: "col" }, button);
+    });
+    this.summary = h("span");
+    this.more = h("button", { class: "button small", type: "button", hidden: true, onclick: () => this.loadMore() }, "Show more");
+    this.frame = h(
+      "section",
+      { class: "card runs-frame", hidden: true },
+      h("table", { class: "runs-table" }, h("thead", {}, h("tr", {}, h("th", { class: "tick" }, h("span", { class: "offscreen" }, "choose")), this.heads, h("th", { class: "row-tools" }, h("span", { class: "offscreen" }, "pin")))), this.body),
+      h("div", { class: "runs-foot" }, this.summary, this.more),
+    );
+    this.compareLink = h("button", { class: "button primary", type: "button", onclick: () => go(`/compare?runs=${[...this.chosen].join(",")}`) });
+    this.compareBar = h("div", { class: "compare-bar", hidden: true }, h("span", { class: "said" }), this.compareLink, h("button", { class: "button quiet small", type: "button", onclick: () => this.choose(null) }, "Clear"));
+    this.nothing = h("div");
+    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Runs")), this.trouble, this.filterBar, this.frame, this.nothing, this.compareBar);
+    this.loader = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && this.loadMore(), { rootMargin: "600px" });
+    this.loader.observe(this.more);
+    this.syncFields();
+  }
+
+  syncFields() {
+    const { query, state, tag } = this.filters ?? this.readFilters();
+    if (document.activeElement !== this.search) this.search.value = query;
+    this.state.value = state;
+    this.tagChip.hidden = !tag;
+    this.tagChip.textContent = tag ? `tag: ${tag} ✕` : "";
+  }
+
+  async load() {
+    this.request?.abort();
+    const request = (this.request = new AbortController());
+    this.loading = true;
+    try {
+      // while runs are sorted by a column, all of them are here; otherwise as many as were already shown
+      const limit = this.sort ? 1000 : Math.min(1000, Math.max(PAGE_ROWS, this.order.length));
+      const answer = await api.runs({ ...this.filters, limit }, request.signal);
+      if (this.filtered && this.baselines.size === 0) {
+        for (const row of (await api.runs({ limit: 50 }, request.signal)).runs) this.learn(row);
+      }
+      this.loading = false;
+      this.take(answer, true);
+    } catch (error) {
+      this.loading = false;
+      if (error.name === "AbortError" || error.status === 401) return;
+      fill(this.trouble, problemBanner(error));
+    }
+  }
+
+  async loadMore() {
+    if (!this.cursor || this.loading) return;
+    this.loading = true;
+    try {
+      const answer = await api.runs({ ...this.filters, limit: PAGE_ROWS, cursor: this.cursor }, this.request?.signal);
+      this.loading = false;
+      this.take(answer, false);
+    } catch (error) {
+      this.loading = false;
+      if (error.name !== "AbortError") fill(this.trouble, problemBanner(error));
+    }
+  }
+
+  learn(row) {
+    if (row.baseline) this.baselines.set(row.project, row);
+    else if (this.baselines.get(row.project)?.run_id === row.run_id) this.baselines.delete(row.project);
+  }
+
+  take({ runs, total, next_cursor, projects }, fresh) {
+    fill(this.trouble);
+    this.total = total;
+    this.cursor = next_cursor;
+    if (projects) this.drawProjects(projects);
+    for (const row of runs) this.learn(row);
+    if (fresh) {
+      this.order = [];
+      const kept = this.rows;
+      this.rows = new Map();
+      for (const row of runs) this.rows.set(row.run_id, kept.get(row.run_id) ?? { row: null, element: null });
+    }
+    for (const row of runs) {
+      if (!this.rows.has(row.run_id)) this.rows.set(row.run_id, { row: null, element: null });
+      if (!this.order.includes(row.run_id) || fresh) this.order.push(row.run_id);
+      this.draw(row);
+    }
+    this.arrange();
+    this.drawFoot();
+  }
+
+  draw(row) {
+    const entry = this.rows.get(row.run_id);
+    const text = JSON.stringify(row) + JSON.stringify(this.baselines.get(row.project)?.peak_allocated_bytes ?? null);
+    if (entry.text === text) return;
+    entry.text = text;
+    entry.row = row;
+    const element = this.rowElement(row);
+    if (entry.element?.isConnected) entry.element.replaceWith(element);
+    entry.element = element;
+  }
+
+  rowElement(row) {
+    const tick = h("input", { type: "checkbox", checked: this.chosen.has(row.run_id), "aria-label": `choose ${row.name} to compare`, onchange: (event) => this.choose(row.run_id, event.target.checked) });
+    const pinWords = row.pinned ? "let go from the top" : "pin to the top";
+    return h(
+      "tr",
+      { class: [this.chosen.has(row.run_id) && "chosen", row.baseline && "baseline"].filter(Boolean).join(" "), "data-run": row.run_id },
+      h("td", { class: "tick" }, tick),
+      COLUMNS.map(([kind, , , content]) => h("td", { class: kind }, content(row, this))),
+      h("td", { class: "row-tools" }, h("button", { class: "button quiet small icon", type: "button", "aria-pressed": String(Boolean(row.pinned)), title: pinWords, "aria-label": `${pinWords}: ${row.name}`, onclick: () => this.change(row, { pinned: !row.pinned }) }, icon("pin"))),
+    );
+  }
+
+  deltaCell(row) {
+    if (row.baseline) return h("span", { class: "muted" }, "baseline");
+    const base = this.baselines.get(row.project);
+    if (!base) return h("span", { class: "muted", title: "no run of this project is the baseline" }, "—");
+    return delta(row.peak_allocated_bytes, base.peak_allocated_bytes);
+  }
+
+  async change(row, patch) {
+    try {
+      await api.changeRun(row.run_id, patch);
+      this.load();
+    } catch (error) {
+      fill(this.trouble, problemBanner(error));
+    }
+  }
+
+  drawProjects(projects) {
+    const names = projects.map((project) => (typeof project === "string" ? project : project.name));
+    const chosen = this.filters.project;
+    if (chosen && !names.includes(chosen)) names.push(chosen);
+    const key = names.join("\n");
+    if (this.projectKey !== key) {
+      this.projectKey = key;
+      fill(this.project, h("option", { value: "" }, "All projects"), names.map((name) => h("option", { value: name }, name)));
+    }
+    this.project.value = chosen;
+  }
+
+  arrange() {
+    const ids = this.sort ? this.sorted() : this.order;
+    const elements = ids.map((id) => this.rows.get(id).element);
+    // only touch the table where its order differs
+    const before = this.body.children;
+    if (before.length === elements.length && elements.every((element, i) => before[i] === element)) return;
+    this.body.replaceChildren(...elements);
+  }
+
+  sorted() {
+    const key = COLUMNS.find(([, label]) => label === this.sort.column)[2];
+    const sign = this.sort.descending ? -1 : 1;
+    return [...this.order].sort((a, b) => {
+      const [x, y] = [key(this.rows.get(a).row), key(this.rows.get(b).row)];
+      if (x === y) return 0;
+      if (x === null || x === undefined) return 1; // unknown last, whichever way
+      if (y === null || y === undefined) return -1;
+      return x < y ? -sign : sign;
+    });
+  }
+
+  async sortBy(label) {
+    const first = label !== "Run" && label !== "Project" && label !== "Device";
+    if (this.sort?.column !== label) this.sort = { column: label, descending: first };
+    else if (this.sort.descending === first) this.sort.descending = !first;
+    else this.sort = null;
+    COLUMNS.forEach(([, name], i) => {
+      const button = this.heads[i].querySelector(".sorter");
+      if (!button) return;
+      if (this.sort?.column === name) button.setAttribute("aria-sort", this.sort.descending ? "descending" : "ascending");
+      else button.removeAttribute("aria-sort");
+    });
+    // an order of some of the runs would be a wrong order: fetch the rest first
+    while (this.sort && this.cursor) {
+      const answer = await api.runs({ ...this.filters, limit: 1000, cursor: this.cursor });
+      this.take(answer, false);
+    }
+    this.arrange();
+  }
+
+  drawFoot() {
+    const shown = this.order.length;
+    const none = shown === 0;
+    this.frame.hidden = none;
+    this.filterBar.hidden = none && !this.filtered;
+    this.summary.textContent = shown < this.total ? `${count(shown)} of ${count(this.total)} runs` : `${count(this.total)} ${this.total === 1 ? "run" : "runs"}`;
+    this.more.hidden = !this.cursor;
+    if (!none) {
+      fill(this.nothing);
+      this.welcomed = false;
+    } else if (this.filtered) {
+      this.welcomed = false;
+      fill(this.nothing, h("section", { class: "card empty" }, h("h2", {}, "No run matches"), h("p", {}, "Nothing stored fits this search. ", h("a", { href: "/runs" }, "Show all runs"))));
+    } else if (!this.welcomed) {
+      this.welcomed = true;
+      fill(this.nothing, welcome());
+    }
+    this.drawChosen();
+  }
+
+  choose(run, on) {
+    if (run === null) {
+      this.chosen.clear();
+      for (const box of this.body.querySelectorAll(".tick input")) box.checked = false;
+    } else if (on) this.chosen.add(run);
+    else this.chosen.delete(run);
+    this.drawChosen();
+  }
+
+  drawChosen() {
+    for (const [id, { element }] of this.rows) element?.classList.toggle("chosen", this.chosen.has(id));
+    const n = this.chosen.size;
+    this.compareBar.hidden = n === 0;
+    this.compareBar.querySelector(".said").textContent = n === 1 ? "1 run chosen" : `${n} runs chosen`;
+    this.compareLink.textContent = `Compare (${n})`;
+  }
+
+  hear({ event, data }) {
+    if (event === "resync") this.soon();
+    else if (event === "run") {
+      const entry = this.rows.get(data.run_id);
+      if (!entry) {
+        this.soon();
+        return;
+      }
+      const moved = entry.row.pinned !== data.pinned || entry.row.baseline !== data.baseline;
+      this.learn(data);
+      this.draw(data);
+      if (moved) this.soon();
+      else this.arrange();
+    }
+  }
+
+  /** Something new: fetch the list again, once for all that comes at the same time. */
+  soon() {
+    if (this.again) return;
+    this.again = setTimeout(() => {
+      this.again = null;
+      this.load();
+    }, 250);
+  }
+
+  tick() {
+    const now = Date.now() / 1000;
+    for (const time of this.body.querySelectorAll("time")) {
+      const text = ago(Number(time.dataset.moment), now);
+      if (time.textContent !== text) time.textContent = text;
+    }
+  }
+
+  exportCsv() {
+    const fields = ["run_id", "name", "project", "state", "device", "capacity_bytes", "world_size", "ranks_reporting", "steps", "started_seconds", "ended_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "error_type"];
+    const ids = this.sort ? this.sorted() : this.order;
+    download("vramscope-runs.csv", toCsv([fields, ...ids.map((id) => fields.map((field) => this.rows.get(id).row[field]))]), "text/csv");
+  }
+}
+
+export const open = (root) => new RunsPage(root);

@@ -1,0 +1,39 @@
+/** Asks for a token where the server demands one. The server keeps it in a cookie that no script can read. */
+
+import { h, fill } from "vramscope/dom.js";
+import { api } from "vramscope/api.js";
+
+export function open(root, { onSignedIn }) {
+  document.title = "Sign in · vramscope";
+  const field = h("input", { type: "password", name: "token", autocomplete: "current-password", required: true, "aria-label": "Token", placeholder: "token" });
+  const said = h("p", { class: "muted", role: "status" });
+  const button = h("button", { class: "button primary", type: "submit" }, "Sign in");
+  const form = h("form", {}, field, button, said);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    button.disabled = true;
+    said.textContent = "";
+    try {
+      await api.signIn(field.value.trim());
+      onSignedIn();
+    } catch (error) {
+      said.textContent = error.status === 401 || error.status === 403 ? "This token is not known here, was revoked, or may not read." : error.message;
+      field.select();
+    } finally {
+      button.disabled = false;
+    }
+  });
+  fill(
+    root,
+    h(
+      "section",
+      { class: "card sign-in" },
+      h("h1", {}, "Sign in"),
+      h("p", {}, "This server listens beyond its own machine, so it asks for a token with the scope ", h("code", {}, "read"), "."),
+      form,
+      h("p", { class: "muted" }, "It was printed once, when the server first started. Another is made with ", h("code", {}, "vramscope token create --scope read"), " on the server's machine."),
+    ),
+  );
+  field.focus();
+  return { close() {} };
+}

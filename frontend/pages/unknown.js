@@ -1,0 +1,40 @@
+/** What is not there: says so, and links to what is. */
+
+import { h, fill } from "vramscope/dom.js";
+import { api } from "vramscope/api.js";
+
+/** `problem`: the server's answer, where there was one. */
+export function open(root, { path, problem }) {
+  document.title = "Not found · vramscope";
+  const nearby = h("div");
+  const isRun = path.startsWith("/runs/");
+  fill(
+    root,
+    h(
+      "section",
+      { class: "card not-found" },
+      h("h1", {}, isRun ? "There is no such run" : "There is no such page"),
+      h("p", {}, isRun ? "Nothing is stored under " : "Nothing lives at ", h("code", {}, isRun ? decodeURIComponent(path.slice(6)) : path), "."),
+      problem?.detail && h("p", { class: "muted" }, problem.detail),
+      nearby,
+      h("p", {}, h("a", { href: "/runs" }, "All runs"), " · ", h("a", { href: "/compare" }, "Compare"), " · ", h("a", { href: "/settings" }, "Settings")),
+    ),
+  );
+  offer(nearby, problem?.suggestions ?? []);
+  return { close() {} };
+}
+
+async function offer(place, suggestions) {
+  let entries = suggestions.map((run) => (typeof run === "string" ? { run_id: run, name: run } : run));
+  let title = "Did you mean";
+  if (entries.length === 0) {
+    try {
+      entries = (await api.runs({ limit: 5 })).runs;
+      title = "Newest runs";
+    } catch {
+      return;
+    }
+  }
+  if (entries.length === 0) return;
+  fill(place, h("h2", {}, title), h("ul", {}, entries.map((run) => h("li", {}, h("a", { href: `/runs/${encodeURIComponent(run.run_id)}` }, run.name)))));
+}

@@ -1,0 +1,56 @@
+/** Pieces that pages share: a quantity that may be unknown, a meter, a sparkline, a snippet, a delta, a problem. */
+
+import { h, svg, copyButton } from "vramscope/dom.js";
+import { UNKNOWN, isKnown, percent, signedPercent } from "vramscope/format.js";
+import { shareOf, sparklinePaths } from "vramscope/series.js";
+
+/** Text of a quantity; unknown looks unlike a number. `short`: a dash with "unknown" as its title, for dense tables. */
+export function known(text, { short = false } = {}) {
+  if (text !== UNKNOWN) return text;
+  return h("span", { class: "unknown", title: "unknown" }, short ? "—" : UNKNOWN, short && h("span", { class: "offscreen" }, "unknown"));
+}
+
+/** A bar of `value` against `ceiling`; nothing where either is unknown. */
+export function meter(value, ceiling) {
+  const share = shareOf(value, ceiling);
+  if (share === null) return null;
+  return h("span", { class: `meter${share > 0.9 ? " high" : ""}`, title: `${percent(share)} of the capacity`, style: { "--share": share.toFixed(4) } }, h("span"));
+}
+
+/** Peaks over a run's life, 84 by 26. */
+export function sparkline(values, ceiling) {
+  if (!values || !values.some(isKnown)) return null;
+  const top = Math.max(...values.filter(isKnown));
+  // against the capacity where that leaves something to see
+  const { line, area } = sparklinePaths(values, 84, 26, ceiling && top > ceiling * 0.25 ? ceiling : null);
+  return svg("svg", { viewBox: "0 0 84 26", role: "img", "aria-label": "peak allocated over the run" }, svg("path", { class: "area", d: area }), svg("path", { class: "line", d: line }));
+}
+
+/** A change against a baseline: less memory is good, and has its sign. */
+export function delta(value, base) {
+  if (!isKnown(value) || !isKnown(base) || base === 0) return known(UNKNOWN, { short: true });
+  const change = value / base - 1;
+  const text = signedPercent(change);
+  return h("span", { class: text.startsWith("±") ? "" : change < 0 ? "less" : "more" }, text);
+}
+
+export function snippet(text) {
+  return h("div", { class: "snippet" }, h("pre", {}, h("code", {}, text)), copyButton("Copy", () => text));
+}
+
+/** What went wrong, in a banner; suggestions become links to runs. */
+export function problemBanner(problem) {
+  return h(
+    "div",
+    { class: "banner bad", role: "alert" },
+    h("strong", {}, problem.title ?? "Something went wrong"),
+    h("span", {}, problem.detail || problem.message),
+    problem.suggestions?.length ? h("span", {}, "Did you mean ", problem.suggestions.map((run, i) => [i ? ", " : "", suggestion(run)]), "?") : null,
+  );
+}
+
+function suggestion(run) {
+  const id = typeof run === "string" ? run : (run.run_id ?? run.name);
+  const name = typeof run === "string" ? run : (run.name ?? run.run_id);
+  return h("a", { href: `/runs/${encodeURIComponent(id)}` }, name);
+}

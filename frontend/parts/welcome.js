@@ -1,0 +1,32 @@
+/** The first page, while nothing has arrived: how to send the first run to exactly this server. */
+
+import { h } from "vramscope/dom.js";
+import { snippet } from "vramscope/parts/pieces.js";
+
+/** The address that a training on this machine, or another, would use for this very page. */
+export const serverAddress = () => location.origin;
+
+/** Lines that start a watched training; the address is left out where it is the agent's own default. */
+export function startLines() {
+  const address = serverAddress();
+  const plain = address === "http://127.0.0.1:8265" || address === "http://localhost:8265";
+  return {
+    install: "pip install vramscope",
+    attach: `from vramscope import agent\n\nagent.attach(trainer${plain ? "" : `, server="${address}"`})   # a Trainer, an Accelerator, a model, an optimizer, or nothing`,
+    command: `vramscope run ${plain ? "" : `--server ${address} `}-- python train.py`,
+  };
+}
+
+export function welcome() {
+  const lines = startLines();
+  return h(
+    "section",
+    { class: "card welcome" },
+    h("div", {}, h("h1", {}, "Where does the memory go?"), h("p", { class: "muted" }, "Send the first run here; this page shows it while it trains.")),
+    h("ol", {},
+      h("li", {}, h("p", {}, "Where the training runs:"), snippet(lines.install)),
+      h("li", {}, h("p", {}, "One line in the script:"), snippet(lines.attach)),
+      h("li", {}, h("p", {}, "Or no change of code at all:"), snippet(lines.command))),
+    h("p", { class: "waiting", role: "status" }, h("span", { class: "pulse", "aria-hidden": "true" }), "waiting for the first run… it appears here by itself"),
+  );
+}

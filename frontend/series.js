@@ -1,0 +1,171 @@
+/** Pure functions on series: decoding, appending, statistics, paths, axis ticks. No DOM, no network. */
+
+import { axisTime } from "vramscope/format.js";
+
+const READERS = {
+  f8: Float64Array, f4: Float32Array, i1: Int8Array, u1: Uint8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array,
+};
+
+/**
+ * A plain array from what Plotly's JSON carries: a list, or `{dtype, bdata}` with base64 inside.
+ * Decoded before drawing, because appending to an undecoded array throws, and `Array.from` of one is silently empty.
+ */
+export function decode(values) {
+  if (values === null || values === undefined) return [];
+  if (Array.isArray(values)) return values;
+  if (ArrayBuffer.isView(values)) return Array.from(values);
+  const Reader = READERS[values.dtype];
+  if (!Reader) throw new Error(`unknown dtype ${values.dtype} in a figure`);
+  const raw = atob(values.bdata);
+  const buffer = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i += 1) buffer[i] = raw.charCodeAt(i);
+  return Array.from(new Reader(buffer.buffer));
+}
+
+const known = (value) => typeof value === "number" && Number.isFinite(value);
+
+/** What a live row gives to one trace: the field times its scale, less another field, and only where a code matches. */
+export function liveValue(columns, entry, i) {
+  const value = columns[entry.field]?.[i];
+  if (!known(value) || value < 0) return null;
+  if (entry.where && columns[entry.where.field]?.[i] !== entry.where.equals) return undefined; // not this trace's row
+  if (entry.minus) {
+    const other = columns[entry.minus]?.[i];
+    if (!known(other) || other < 0) return null;
+    return Math.max(0, value - other) * (entry.scale ?? 1);
+  }
+  return value * (entry.scale ?? 1);
+}
+
+/**
+ * Append a live `rows` event to a trace's own arrays (in place), only rows later than the last one.
+ * Returns how many were added.
+ */
+export function appendRows(trace, entry, columns, x) {
+  let added = 0;
+  const last = trace.x.length ? trace.x[trace.x.length - 1] : -Infinity;
+  for (let i = 0; i < x.length; i += 1) {
+    if (!(x[i] > last)) continue;
+    const value = liveValue(columns, entry, i);
+    if (value === undefined) continue;
+    trace.x.push(x[i]);
+    trace.y.push(value);
+    added += 1;
+  }
+  return added;
+}
+
+/** Last, lowest, mean and highest of the known values; null where there is none. */
+export function stats(values) {
+  let last = null;
+  let min = Infinity;
+  let max = -Infinity;
+  let sum = 0;
+  let n = 0;
+  for (const value of values) {
+    if (!known(value)) continue;
+    last = value;
+    if (value < min) min = value;
+    if (value > max) max = value;
+    sum += value;
+    n += 1;
+  }
+  return n ? { last, min, max, mean: sum / n } : { last: null, min: null, max: null, mean: null };
+}
+
+/** Highest known value, or null. */
+export function highest(values) {
+  let best = null;
+  for (const value of values) if (known(value) && (best === null || value > best)) best = value;
+  return best;
+}
+
+/** `d` attributes of a sparkline in a box of width x height: the line, and the area under it. Unknown values are gaps. */
+export function sparklinePaths(values, width, height, ceiling = null) {
+  const top = Math.max(ceiling ?? 0, highest(values) ?? 0) || 1;
+  const stepX = values.length > 1 ? width / (values.length - 1) : 0;
+  let line = "";
+  let area = "";
+  let open = null;
+  const round = (value) => Math.round(value * 10) / 10;
+  values.forEach((value, i) => {
+    if (!known(value)) {
+      if (open !== null) area += `L${round((i - 1) * stepX)},${height}Z`;
+      open = null;
+      return;
+    }
+    const x = round(i * stepX);
+    const y = round(height - 1 - (value / top) * (height - 2));
+    if (open === null) {
+      line += `M${x},${y}`;
+      area += `M${x},${height}L${x},${y}`;
+      open = i;
+    } else {
+      line += `L${x},${y}`;
+      area += `L${x},${y}`;
+    }
+  });
+  if (open !== null) area += `L${round((values.length - 1) * stepX)},${height}Z`;
+  if (values.length === 1 && line) line += `h${width}`;
+  return { line, area };
+}
+
+const TIME_STEPS = [
+  1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800,
+];
+
+/** Ticks of a time axis between two moments (seconds): round clock steps and their words. */
+export function timeTicks(from, to, most = 8) {
+  const span = to - from;
+  if (!(span > 0) || !Number.isFinite(span)) return { values: [from], texts: [axisTime(from)] };
+  const step = TIME_STEPS.find((candidate) => span / candidate <= most) ?? Math.ceil(span / most / 604800) * 604800;
+  const values = [];
+  for (let k = Math.ceil(from / step - 1e-9); k * step <= to + step * 1e-9; k += 1) values.push(k * step);
+  return { values, texts: values.map((value) => axisTime(value, step)) };
+}
+
+/** Rows of text as CSV (RFC 4180). A leading = + - @ of a text is defused, so that a spreadsheet runs no run's name. */
+export function toCsv(rows) {
+  const cell = (value) => {
+    if (value === null || value === undefined || (typeof value === "number" && !Number.isFinite(value))) return "";
+    let text = String(value);
+    if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+}
+
+/** Rows of text as a Markdown table; the first row is the head. */
+export function toMarkdown(rows) {
+  const cell = (value) => String(value ?? "").replaceAll("\\", "\\\\").replaceAll("|", "\\|").replaceAll("<", "&lt;").replace(/\s+/g, " ");
+  const [head, ...body] = rows;
+  const line = (row) => `| ${row.map(cell).join(" | ")} |`;
+  return [line(head), `|${head.map((_, i) => (i ? " ---: |" : " --- |")).join("")}`, ...body.map(line)].join("\n") + "\n";
+}
+
+/** Columns of traces joined on x, for a table: `{head: [...], rows: [[x, y, ...]]}`. */
+export function joined(xName, traces) {
+  const byX = new Map();
+  traces.forEach((trace, column) => {
+    trace.x.forEach((x, i) => {
+      let row = byX.get(x);
+      if (!row) byX.set(x, (row = new Array(traces.length).fill(null)));
+      row[column] = trace.y[i] ?? null;
+    });
+  });
+  const numeric = [...byX.keys()].every((x) => typeof x === "number");
+  const keys = numeric ? [...byX.keys()].sort((a, b) => a - b) : [...byX.keys()];
+  return { head: [xName, ...traces.map((trace) => trace.name)], rows: keys.map((x) => [x, ...byX.get(x)]) };
+}
+
+/** A value between two colours' share: 0..1 clipped; null stays null. */
+export function shareOf(value, ceiling) {
+  if (!known(value) || !known(ceiling) || ceiling <= 0) return null;
+  return Math.min(1, Math.max(0, value / ceiling));
+}
+
+/** Two lists of event ids or runs are the same set. */
+export function sameSet(a, b) {
+  return a.size === b.size && [...a].every((item) => b.has(item));
+}

@@ -1,0 +1,69 @@
+/** The state that pages share. What belongs to a view lives in the URL, so that a link is the view. */
+
+/** A small observable object: `get()`, `set(patch)`, `watch(listener) -> stop`. Listeners run once a microtask. */
+export function createStore(state) {
+  const listeners = new Set();
+  let scheduled = false;
+  return {
+    get: () => state,
+    set(patch) {
+      if (Object.entries(patch).every(([key, value]) => Object.is(state[key], value))) return;
+      state = { ...state, ...patch };
+      if (scheduled) return;
+      scheduled = true;
+      queueMicrotask(() => {
+        scheduled = false;
+        for (const listener of [...listeners]) listener(state);
+      });
+    },
+    watch(listener) {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+  };
+}
+
+/** `live`: state of the stream (connecting, live, polling, stale, paused, asleep) and since when it is stale. */
+export const store = createStore({
+  path: location.pathname,
+  query: readQuery(),
+  live: { state: "connecting", staleSince: null },
+  paused: false,
+  session: null,
+  server: null,
+});
+
+function readQuery() {
+  return Object.fromEntries(new URLSearchParams(location.search));
+}
+
+/** Go to another page. */
+export function go(href, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", href);
+  store.set({ path: location.pathname, query: readQuery() });
+}
+
+/** Change parts of the view; null takes a part away. Replaces the history entry: a view is one place to go back to. */
+export function setQuery(patch, { push = false } = {}) {
+  const next = new URLSearchParams(location.search);
+  for (const [key, value] of Object.entries(patch)) {
+    if (value === null || value === undefined || value === "") next.delete(key);
+    else next.set(key, String(value));
+  }
+  const text = next.toString();
+  go(location.pathname + (text ? `?${text}` : ""), { replace: !push });
+}
+
+addEventListener("popstate", () => store.set({ path: location.pathname, query: readQuery() }));
+
+/** Take over clicks on links to our own pages. */
+export function followLinks(root) {
+  root.addEventListener("click", (event) => {
+    if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    const link = event.target.closest?.("a[href]");
+    if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
+    if (link.pathname.startsWith("/api/") || link.pathname.startsWith("/assets/") || link.pathname === "/metrics") return;
+    event.preventDefault();
+    go(link.pathname + link.search);
+  });
+}

@@ -1,0 +1,77 @@
+/** Light and dark, and the colours that charts take from the style sheets. */
+
+const KEY = "vramscope-theme";
+const listeners = new Set();
+let cache = null;
+
+/** "light" or "dark": the reader's choice, else the system's. */
+export function theme() {
+  return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+}
+
+/** "light", "dark", or null to go with the system. */
+export function setTheme(name) {
+  if (name) {
+    document.documentElement.dataset.theme = name;
+    localStorage.setItem(KEY, name);
+  } else {
+    delete document.documentElement.dataset.theme;
+    localStorage.removeItem(KEY);
+  }
+  changed();
+}
+
+export const chosenTheme = () => document.documentElement.dataset.theme ?? null;
+
+export function toggleTheme() {
+  setTheme(theme() === "dark" ? "light" : "dark");
+}
+
+export function onThemeChange(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+export function start() {
+  const stored = localStorage.getItem(KEY);
+  if (stored === "dark" || stored === "light") document.documentElement.dataset.theme = stored;
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
+  addEventListener("storage", (event) => {
+    if (event.key !== KEY) return;
+    if (event.newValue) document.documentElement.dataset.theme = event.newValue;
+    else delete document.documentElement.dataset.theme;
+    changed();
+  });
+}
+
+function changed() {
+  cache = null;
+  for (const listener of listeners) listener(theme());
+}
+
+/** Colours of the style sheet as a chart needs them; `role(name)` gives the colour of a series. */
+export function themeColors() {
+  if (cache) return cache;
+  const style = getComputedStyle(document.documentElement);
+  const read = (name) => style.getPropertyValue(name).trim();
+  const roles = new Map();
+  cache = {
+    text: read("--text"),
+    muted: read("--muted"),
+    line: read("--line"),
+    grid: read("--grid"),
+    surface: read("--surface"),
+    font: read("--font"),
+    role(name) {
+      if (!roles.has(name)) roles.set(name, read(`--role-${name}`) || read("--role-other"));
+      return roles.get(name);
+    },
+  };
+  return cache;
+}
+
+/** "#rrggbb" with an opacity. */
+export function rgba(hex, alpha) {
+  const number = parseInt(hex.slice(1), 16);
+  return `rgba(${(number >> 16) & 255},${(number >> 8) & 255},${number & 255},${alpha})`;
+}
