@@ -1,0 +1,411 @@
+/** One run, live: where its memory goes, when it was highest, who it is and how it ended. */
+
+import { api } from "vramscope/api.js";
+import { chart, loadPlotly } from "vramscope/chart.js";
+import { copyButton, fill, h } from "vramscope/dom.js";
+import { axisTime, count } from "vramscope/format.js";
+import { onAction } from "vramscope/keys.js";
+import { subscribe } from "vramscope/live.js";
+import { headline, endBanner } from "vramscope/parts/run_head.js";
+import { Kpis } from "vramscope/parts/kpis.js";
+import { eventsPanel, whoPanel } from "vramscope/parts/run_facts.js";
+import { RanksPanel } from "vramscope/parts/ranks.js";
+import { problemBanner } from "vramscope/parts/pieces.js";
+import { setQuery, store } from "vramscope/store.js";
+import { clock } from "vramscope/format.js";
+import * as unknownPage from "vramscope/pages/unknown.js";
+
+/** Figure, heading, and how it differs: `wide`, its own axis, or the window it always shows. */
+const CHARTS = [
+  { name: "categories", title: "Memory by category, at each step's peak", wide: true },
+  { name: "memory", title: "Allocated and reserved" },
+  { name: "fragmentation", title: "Fragmentation: reserved and not used" },
+  { name: "step_peaks", title: "Exact peak of the last 200 steps", ownSteps: 200 },
+  { name: "phases", title: "Phases of a step", summary: true },
+  { name: "utilization", title: "GPU: utilization, power, temperature" },
+  { name: "host", title: "Host memory" },
+];
+const SUMMARY_EVERY_MS = 10_000;
+const STEP_SAMPLES_EVERY_MS = 2_500;
+
+class RunPage {
+  charts = new Map();
+  stops = [];
+  timers = [];
+  now = null; // the run in full
+
+  constructor(root, name) {
+    this.root = root;
+    this.name = name;
+    document.title = `${name} · vramscope`;
+    fill(root, h("p", { class: "muted" }, "loading…"));
+    loadPlotly().catch(() => {}); // in parallel with the run; a chart says it if it fails
+    this.begin();
+  }
+
+  async begin() {
+    try {
+      this.now = await api.run(this.name);
+    } catch (error) {
+      if (this.closed || error.status === 401) return;
+      if (error.status === 404) {
+        this.inner = unknownPage.open(this.root, { path: `/runs/${encodeURIComponent(this.name)}`, problem: error });
+        return;
+      }
+      const retry = h("button", { class: "button", type: "button", onclick: () => this.begin() }, "Try again");
+      fill(this.root, problemBanner(error), retry);
+      return;
+    }
+    if (this.closed) return;
+    this.id = this.now.run_id;
+    this.build();
+    this.stops.push(
+      subscribe([this.id], (message) => this.hear(message)),
+      store.watch((state) => this.drawConnection(state)),
+      onAction("follow", () => {
+        setQuery({ from: null, to: null });
+        store.set({ paused: false });
+      }),
+      onAction("axis", () => this.setAxis(this.view.x === "time" ? "step" : "time")),
+      onAction("baseline", () => this.toggleBaseline()),
+      onAction("escape", () => setQuery({ from: null, to: null })),
+      onAction("back", () => this.shift(-1)),
+      onAction("on", () => this.shift(1)),
+      onAction("export", (event) => this.charts.get("categories").export("csv", event ?? { target: this.charts.get("categories").querySelector(".menu-item") })),
+    );
+    this.timers.push(
+      setInterval(() => this.running && this.charts.get("phases").reload(), SUMMARY_EVERY_MS),
+      setInterval(() => this.reloadStepSamples(), STEP_SAMPLES_EVERY_MS),
+      setInterval(() => this.drawAge(), 1000),
+    );
+    this.drawConnection(store.get());
+  }
+
+  close() {
+    this.closed = true;
+    this.inner?.close();
+    for (const stop of this.stops) stop();
+    this.timers.forEach(clearInterval);
+    clearTimeout(this.zooming);
+    clearTimeout(this.refreshing);
+    store.set({ paused: false });
+  }
+
+  get running() {
+    return this.now.state === "running";
+  }
+
+  /** The view, as the URL has it. From and to are in units of the axis: seconds since the start, or steps. */
+  readView() {
+    const { x, from, to, last, rank, device } = store.get().query;
+    const numberOf = (text) => (text !== undefined && text !== "" && Number.isFinite(Number(text)) ? Number(text) : null);
+    const where = this.places();
+    const wanted = where.find((place) => place.rank === numberOf(rank) && (numberOf(device) === null || place.device === numberOf(device)));
+    const place = wanted ?? where[0];
+    let [first, end] = [numberOf(from), numberOf(to)];
+    if (first !== null && end !== null && end <= first) [first, end] = [null, null];
+    return { x: x === "step" ? "step" : "time", from: first, to: end, last: numberOf(last), rank: place.rank, device: place.device, missing: rank !== undefined && !wanted ? `rank ${rank}${device === undefined ? "" : `, device ${device}`}` : null };
+  }
+
+  /** Ranks with their devices, in order. */
+  places() {
+    const places = this.now.ranks.flatMap((rank) => rank.devices.map((device) => ({ rank: rank.rank, device: device.index, name: device.name, total: device.total_bytes })));
+    return places.length ? places : [{ rank: this.now.ranks[0]?.rank ?? 0, device: -1, name: null, total: null }];
+  }
+
+  get zero() {
+    return this.now.started_seconds;
+  }
+
+  build() {
+    this.view = this.readView();
+    this.head = h("div");
+    this.ended = h("div");
+    this.connection = h("div", { "aria-live": "polite" });
+    this.viewBar = h("div", { class: "view-bar" });
+    this.kpis = new Kpis(this.now);
+    this.chartGrid = h("div", { class: "charts" });
+    this.who = h("div");
+    this.events = h("div");
+    this.ranks = new RanksPanel((rank) => setQuery({ rank, device: null }));
+    for (const spec of CHARTS) {
+      const element = this.makeChart(spec);
+      if (spec.wide) element.classList.add("wide");
+      this.charts.set(spec.name, element);
+    }
+    this.chartGrid.append(...this.charts.values());
+    fill(this.root, this.connection, this.head, this.ended, this.kpis.element, this.viewBar, this.chartGrid, this.ranks.element, h("div", { class: "panels" }, this.who, this.events));
+    this.drawAll();
+    this.fetchLast();
+  }
+
+  makeChart(spec) {
+    const own = Boolean(spec.ownSteps);
+    const element = chart({
+      title: spec.title,
+      file: `${this.now.name.replace(/[^\w.-]+/g, "_")}-${spec.name}`,
+      load: (signal) => api.figure(this.id, spec.name, this.figureQuery(spec), signal),
+      live: spec.summary ? null : (message) => this.xOf(message, own ? "step" : this.view.x),
+      view: () => (own ? this.stepsView(spec) : { from: this.view.from, to: this.view.to, last: this.view.last }),
+      onZoom: spec.summary || own ? null : (range) => this.zoom(range),
+      peers: spec.summary || own ? null : () => CHARTS.filter((other) => !other.summary && !other.ownSteps).map((other) => this.charts.get(other.name)),
+    });
+    element.dataset.figure = spec.name;
+    return element;
+  }
+
+  stepsView(spec) {
+    if (this.view.x === "step" && this.view.from !== null) return { from: this.view.from, to: this.view.to };
+    return { last: spec.ownSteps };
+  }
+
+  figureQuery(spec) {
+    const { x, from, to, last, rank, device } = this.view;
+    const common = { rank, device, x };
+    if (spec.ownSteps) {
+      if (x === "step" && from !== null) return { ...common, x: "step", from, to };
+      const newest = this.newestStep ?? this.now.window?.last_step ?? 0;
+      return { ...common, x: "step", from: Math.max(0, newest - spec.ownSteps + 1) };
+    }
+    const points = innerWidth < 720 ? 400 : 800;
+    if (from !== null) return { ...common, points, from, to };
+    if (last) {
+      const end = x === "time" ? (this.newestTime ?? this.now.window?.last_seconds ?? this.zero) - this.zero : (this.newestStep ?? this.now.window?.last_step ?? 0);
+      return { ...common, points, from: Math.max(0, end - last) };
+    }
+    return { ...common, points };
+  }
+
+  /** x values of live rows, for the rank and device in view. */
+  xOf(message, axis) {
+    if (message.rank !== this.view.rank || message.device !== this.view.device) return null;
+    if (axis === "time") return message.columns.time_seconds.map((time) => time - this.zero);
+    // many samples share a step: those charts are fetched again now and then instead
+    return message.stream === "steps" ? message.columns.step : null;
+  }
+
+  get drawsLive() {
+    return this.running && this.view.from === null && !store.get().paused;
+  }
+
+  reloadStepSamples() {
+    if (!this.drawsLive || this.view.x !== "step" || document.hidden) return;
+    for (const name of ["memory", "fragmentation", "utilization", "host"]) if (!this.charts.get(name).request) this.charts.get(name).reload();
+  }
+
+  update() {
+    if (!this.id) return;
+    const before = this.view;
+    this.view = this.readView();
+    if (JSON.stringify(before) === JSON.stringify(this.view)) return;
+    this.drawViewBar();
+    if (before.rank !== this.view.rank || before.device !== this.view.device) {
+      this.kpis.clear();
+      this.fetchLast();
+      this.drawRanks();
+    }
+    const sameAxis = before.x === this.view.x && before.rank === this.view.rank && before.device === this.view.device;
+    clearTimeout(this.zooming);
+    // 150 ms after the last change; the request before is given up, the old picture stays until the new one is here
+    this.zooming = setTimeout(() => this.reloadCharts(sameAxis), sameAxis ? 150 : 0);
+  }
+
+  reloadCharts(zoomOnly = false) {
+    for (const spec of CHARTS) {
+      if (zoomOnly && spec.summary) continue;
+      this.charts.get(spec.name).reload();
+    }
+  }
+
+  zoom(range) {
+    if (!range) setQuery({ from: null, to: null });
+    else {
+      const digits = this.view.x === "time" ? 3 : 1;
+      setQuery({ from: Number(Math.max(0, range.from).toFixed(digits)), to: Number(range.to.toFixed(digits)) });
+    }
+  }
+
+  /** Move the window by one step (on the step axis), else by a tenth of itself. */
+  shift(direction) {
+    const { x, from, to } = this.view;
+    if (from === null) return;
+    const by = direction * (x === "step" ? 1 : (to - from) / 10);
+    setQuery({ from: Number((from + by).toFixed(3)), to: Number((to + by).toFixed(3)) });
+  }
+
+  setAxis(x) {
+    setQuery({ x: x === "time" ? null : x, from: null, to: null, last: null });
+  }
+
+  hear({ event, data }) {
+    if (event === "resync") this.refresh(true);
+    else if (event === "run" && data.run_id === this.id) this.takeRow(data);
+    else if (event === "rows") {
+      const newestTime = data.columns.time_seconds.at(-1);
+      this.newestTime = Math.max(this.newestTime ?? 0, newestTime);
+      if (data.columns.step) this.newestStep = Math.max(this.newestStep ?? 0, data.columns.step.at(-1));
+      if (store.get().paused) return;
+      if (data.rank === this.view.rank && data.device === this.view.device) this.kpis.feed(data);
+      if (this.drawsLive) for (const element of this.charts.values()) element.feed(data);
+      this.root.dataset.lastRow = newestTime;
+    }
+  }
+
+  /** A row of the runs list: the run's own numbers. What only the full run holds is fetched when it matters. */
+  takeRow(row) {
+    const changed = row.state !== this.now.state || row.ranks_reporting !== this.now.ranks_reporting || row.peak_allocated_bytes !== this.now.peak_allocated_bytes;
+    this.now = { ...this.now, ...row };
+    this.kpis.setRun(this.now, this.place());
+    this.drawHead();
+    if (changed) this.refresh(row.state !== "running");
+    else if (this.now.world_size > 1 || !this.lastFull || Date.now() - this.lastFull > 15_000) this.refresh(false);
+  }
+
+  /** Fetch the run in full, at most every two seconds; with `charts`, the windows too. */
+  refresh(charts) {
+    this.wantCharts ||= charts;
+    if (this.refreshing) return;
+    const wait = Math.max(0, 2_000 - (Date.now() - (this.lastFull ?? 0)));
+    this.refreshing = setTimeout(async () => {
+      this.refreshing = null;
+      this.lastFull = Date.now();
+      const withCharts = this.wantCharts;
+      this.wantCharts = false;
+      try {
+        const full = await api.run(this.id);
+        if (this.closed) return;
+        this.now = full;
+        this.drawAll();
+        if (withCharts) {
+          this.reloadCharts();
+          this.fetchLast();
+        }
+      } catch {
+        // the connection's own banner says it; the next event asks again
+      }
+    }, charts ? Math.min(wait, 300) : wait);
+  }
+
+  place() {
+    return this.places().find((place) => place.rank === this.view.rank && place.device === this.view.device) ?? this.places()[0];
+  }
+
+  /** The newest values before the first live row, and all there ever will be of a run that ended. */
+  async fetchLast() {
+    const { rank, device } = this.view;
+    try {
+      const end = this.now.window?.last_seconds;
+      if (!end) return;
+      const answer = await api.series(this.id, { stream: "samples", names: Kpis.FIELDS.join(","), rank, device, x: "time", from: Math.max(0, end - this.zero - 60), points: 4000 });
+      if (this.closed || rank !== this.view.rank || device !== this.view.device) return;
+      this.kpis.seed(answer);
+    } catch {
+      // unknown stays shown as unknown
+    }
+  }
+
+  async toggleBaseline() {
+    try {
+      const row = await api.changeRun(this.id, { baseline: !this.now.baseline });
+      this.now = { ...this.now, ...row };
+      this.drawHead();
+      this.findBaseline();
+    } catch (error) {
+      fill(this.ended, problemBanner(error));
+    }
+  }
+
+  async findBaseline() {
+    if (this.now.baseline) {
+      this.base = null;
+      this.drawHead();
+      return;
+    }
+    try {
+      const { runs } = await api.runs({ project: this.now.project, limit: 50 });
+      this.base = runs.find((row) => row.baseline) ?? null;
+      this.drawHead();
+    } catch {
+      // no chip then
+    }
+  }
+
+  drawAll() {
+    this.drawHead();
+    if (this.base === undefined) {
+      this.base = null;
+      this.findBaseline();
+    }
+    fill(this.ended, endBanner(this.now), this.view.missing && h("div", { class: "banner warn", role: "status" }, h("strong", {}, `There is no ${this.view.missing} in this run.`), `Shown instead: rank ${this.view.rank}.`));
+    this.kpis.setRun(this.now, this.place());
+    this.drawViewBar();
+    this.drawRanks();
+    fill(this.who, whoPanel(this.now, this.view.rank));
+    fill(this.events, eventsPanel(this.now));
+  }
+
+  drawHead() {
+    document.title = `${this.now.name} · vramscope`;
+    const key = JSON.stringify([this.now.name, this.now.state, this.now.steps, this.now.baseline, this.now.pinned, this.now.tags, this.now.framework, this.now.ranks_reporting, this.base?.run_id, this.base?.peak_allocated_bytes, this.now.peak_allocated_bytes]);
+    if (key === this.headKey) return;
+    this.headKey = key;
+    fill(this.head, headline(this.now, { base: this.base, onBaseline: () => this.toggleBaseline(), share: () => location.href }));
+    this.drawAge();
+  }
+
+  drawAge() {
+    const { started_seconds: started, ended_seconds: ended, last_seen_seconds: seen, state } = this.now;
+    const place = this.head.querySelector("[data-age]");
+    if (!place) return;
+    const until = state === "running" ? Date.now() / 1000 : (ended ?? seen);
+    const text = `${state === "running" ? "running for" : "ran for"} ${axisTime(Math.max(0, until - started))}`;
+    if (place.textContent !== text) place.textContent = text;
+  }
+
+  drawViewBar() {
+    const { x, from, to, last, rank, device } = this.view;
+    const press = (label, on, action, title) => h("button", { type: "button", "aria-pressed": String(on), onclick: action, title: title ?? null }, label);
+    const spans = x === "time" ? [[60, "1 min"], [600, "10 min"], [3600, "1 h"]] : [[50, "50 steps"], [500, "500 steps"]];
+    const places = this.places();
+    const select = h("select", { "aria-label": "Rank and device", onchange: (event) => {
+      const [newRank, newDevice] = event.target.value.split("/");
+      setQuery({ rank: newRank, device: newDevice });
+    } }, places.map((place) => h("option", { value: `${place.rank}/${place.device}` }, `rank ${place.rank} · ${place.device < 0 ? "CPU" : `GPU ${place.device}`}`)));
+    select.value = `${rank}/${device}`;
+    const said = (value) => (x === "time" ? axisTime(value, to - from > 30 ? 1 : 0.1) : count(value));
+    const key = JSON.stringify([this.view, places.length, this.running]);
+    if (key === this.viewKey) return;
+    this.viewKey = key;
+    fill(
+      this.viewBar,
+      places.length > 1 ? h("label", {}, "Showing", select) : h("span", { class: "muted" }, `rank ${rank} · ${device < 0 ? "CPU" : `GPU ${device}`}`),
+      h("span", { class: "spring" }),
+      from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: () => this.zoom(null), title: "see all again (Esc)" }, `${x === "time" ? "" : "steps "}${said(from)} – ${said(to)}  ✕`),
+      h("div", { class: "segmented", role: "group", "aria-label": "Window" },
+        press("All", from === null && !last, () => setQuery({ from: null, to: null, last: null }), "the whole run (f)"),
+        spans.map(([size, label]) => press(`Last ${label}`, from === null && last === size, () => setQuery({ from: null, to: null, last: size })))),
+      h("div", { class: "segmented", role: "group", "aria-label": "Axis" }, press("Time", x === "time", () => this.setAxis("time"), "x axis: time (x)"), press("Steps", x === "step", () => this.setAxis("step"), "x axis: steps (x)")),
+      this.running && (this.pauseButton = h("button", { class: "button small", type: "button", onclick: () => store.set({ paused: !store.get().paused }), title: "pause or go on (space)" }, store.get().paused ? "Go on" : "Pause")),
+    );
+  }
+
+  drawRanks() {
+    this.ranks.draw(this.now, this.view);
+  }
+
+  /** The banner of a lost connection; charts turn grey, and the window is fetched again when the server is back. */
+  drawConnection({ live, paused }) {
+    const stale = live.state === "stale" && this.running;
+    this.chartGrid.classList.toggle("stale", stale);
+    const key = stale ? `stale ${live.staleSince}` : "";
+    if (key !== this.connectionKey) {
+      this.connectionKey = key;
+      fill(this.connection, stale && h("div", { class: "banner warn", role: "status", "data-stale": true }, h("strong", {}, `Data stale since ${clock(live.staleSince)}.`), "The server does not answer. The training goes on; what it sends is caught up with when the server is back."));
+    }
+    if (this.pauseButton) this.pauseButton.textContent = paused ? "Go on" : "Pause";
+    if (this.wasPaused && !paused) this.refresh(true);
+    this.wasPaused = paused;
+  }
+}
+
+export const open = (root, { run }) => new RunPage(root, run);

@@ -1,0 +1,116 @@
+/** The strip of numbers above the charts: now, at the peak, and how far the card still reaches. */
+
+import { fill, h, setText } from "vramscope/dom.js";
+import { bytes, count, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
+import { meter } from "vramscope/parts/pieces.js";
+
+export class Kpis {
+  static FIELDS = ["allocated_bytes", "reserved_bytes", "inactive_split_bytes", "device_used_bytes"];
+
+  constructor(run) {
+    this.run = run;
+    this.now = {};
+    this.cells = {};
+    const cell = (key, label, title) => {
+      const value = h("div", { class: "value" }, "…");
+      const note = h("div", { class: "note" });
+      const bar = h("div");
+      this.cells[key] = { value, note, bar };
+      return h("div", { class: "kpi", title: title ?? null, "data-kpi": key }, h("div", { class: "label" }, label), value, note, bar);
+    };
+    this.element = h(
+      "section",
+      { class: "card kpis", "aria-label": "Key figures" },
+      cell("allocated", "Allocated now", "bytes in blocks that tensors own"),
+      cell("reserved", "Reserved now", "bytes that PyTorch took from the device"),
+      cell("peak", "Peak allocated", "the allocator's own peak counter, to the byte"),
+      cell("headroom", "Headroom", "capacity less the highest reserved"),
+      cell("fragmentation", "Fragmentation now", "inactive split pieces as a share of reserved"),
+      cell("step", "Step time", "median over the run"),
+      cell("cost", "Cost of watching", "measured inside this run: watched against unwatched steps"),
+    );
+  }
+
+  clear() {
+    this.now = {};
+    this.draw();
+  }
+
+  setRun(run, place) {
+    this.run = run;
+    this.place = place;
+    this.draw();
+  }
+
+  /** A series answer: the last known value of each. */
+  seed({ series }) {
+    for (const name of Kpis.FIELDS) {
+      const values = series[name]?.value ?? series[name]?.mean ?? [];
+      if (!isKnown(this.now[name])) this.now[name] = values.findLast(isKnown) ?? null;
+    }
+    this.draw();
+  }
+
+  /** Live rows of the rank and device in view. */
+  feed({ stream, columns }) {
+    if (stream !== "samples") return;
+    for (const name of Kpis.FIELDS) {
+      const value = columns[name]?.at(-1);
+      if (value !== undefined) this.now[name] = isKnown(value) && value >= 0 ? value : null;
+    }
+    if (this.waiting) return;
+    this.waiting = setTimeout(() => {
+      this.waiting = null;
+      this.draw();
+    }, 250);
+  }
+
+  draw() {
+    const { run } = this;
+    const capacity = this.place?.total ?? run.capacity_bytes;
+    const ended = run.state !== "running";
+    const { allocated_bytes: allocated, reserved_bytes: reserved, inactive_split_bytes: split } = this.now;
+    this.put("allocated", bytes(allocated), ended ? "at the end" : "", allocated, capacity);
+    this.put("reserved", bytes(reserved), isKnown(capacity) ? `of ${bytes(capacity)}` : "capacity unknown", reserved, capacity);
+    this.put("peak", bytes(run.peak_allocated_bytes), peakNote(run), run.peak_allocated_bytes, capacity);
+    const room = isKnown(capacity) && isKnown(run.peak_reserved_bytes) ? capacity - run.peak_reserved_bytes : null;
+    this.put("headroom", bytes(room), isKnown(run.peak_reserved_bytes) ? `above ${bytes(run.peak_reserved_bytes)} peak reserved` : "peak reserved unknown", run.peak_reserved_bytes, capacity);
+    const share = isKnown(split) && isKnown(reserved) && reserved > 0 ? split / reserved : null;
+    this.put("fragmentation", percent(share), isKnown(split) ? `${bytes(split)} in pieces` : "");
+    this.put("step", seconds(run.step_seconds_median), `median of ${count(run.steps)} steps`);
+    const cost = run.agent_overhead;
+    const words = overhead(cost);
+    const figure = words.match(/(below )?[\d.]+ %/)?.[0] ?? "not yet measured";
+    this.put("cost", figure, cost ? `${words.includes("measured)") ? "of a step, measured" : "of a step: below the noise"}` : "needs some steps");
+    this.cells.cost.value.classList.toggle("unknown", figure === "not yet measured");
+    this.cells.cost.note.title = words;
+    if (run.dropped_samples > 0) setText(this.cells.cost.note, `${count(run.dropped_samples)} samples dropped`);
+  }
+
+  put(key, value, note, part, whole) {
+    const cell = this.cells[key];
+    setText(cell.value, value);
+    cell.value.classList.toggle("unknown", value === UNKNOWN);
+    setText(cell.note, note);
+    if (cell.note.title !== note) cell.note.title = note;
+    const share = isKnown(part) && isKnown(whole) && whole > 0 ? (part / whole).toFixed(3) : "";
+    if (cell.share !== share) {
+      cell.share = share;
+      fill(cell.bar, share && meter(part, whole));
+    }
+  }
+}
+
+/** Where the peak was: step, phase, and what most of it was. */
+function peakNote(run) {
+  const parts = [];
+  if (isKnown(run.peak_step)) parts.push(`step ${count(run.peak_step)}`);
+  if (run.peak_phase) parts.push(run.peak_phase);
+  const held = Object.entries(run.peak_categories ?? {}).filter(([, value]) => isKnown(value));
+  const all = held.reduce((sum, [, value]) => sum + value, 0);
+  if (all > 0) {
+    const [name, most] = held.reduce((a, b) => (b[1] > a[1] ? b : a));
+    parts.push(`${percent(most / all, 0)} ${name}`);
+  }
+  return parts.join(" · ");
+}

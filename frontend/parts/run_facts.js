@@ -1,0 +1,67 @@
+/** Who ran what, where and with which settings; and what happened on the way. */
+
+import { h } from "vramscope/dom.js";
+import { bytes, clock, count, isKnown, moment, overhead } from "vramscope/format.js";
+import { known } from "vramscope/parts/pieces.js";
+
+const fact = (name, value) => (value === undefined || value === "" || (Array.isArray(value) && value.length === 0) ? [] : [h("dt", {}, name), h("dd", {}, value === null ? known("unknown") : value)]);
+
+export function whoPanel(run, rankNumber) {
+  const rank = run.ranks.find((candidate) => candidate.rank === rankNumber) ?? run.ranks[0];
+  const config = Object.entries(run.config ?? {});
+  return h(
+    "section",
+    { class: "card" },
+    h("header", {}, h("h2", {}, run.ranks.length > 1 ? `Who: rank ${rank?.rank}` : "Who")),
+    h("div", { class: "pad" },
+      rank && h("div", { class: "fact-group" }, h("dl", { class: "facts" },
+        fact("host", `${rank.host}, pid ${rank.pid}`),
+        rank.devices.map((device) => fact(device.index < 0 ? "device" : `GPU ${device.index}`, [device.name, isKnown(device.total_bytes) ? `, ${bytes(device.total_bytes)}` : "", device.uuid && h("div", { class: "muted" }, device.uuid)])),
+        fact("torch", [rank.torch, rank.cuda ? `, CUDA ${rank.cuda}` : ", no CUDA"]),
+        fact("driver", rank.driver),
+        fact("python", rank.python),
+        fact("allocator", run.allocator_settings === "" ? "defaults" : run.allocator_settings && h("code", {}, run.allocator_settings)),
+        fact("git commit", run.git_commit && h("code", {}, run.git_commit)),
+        fact("techniques", run.techniques?.length ? run.techniques.map((technique) => (typeof technique === "string" ? technique : technique.name)).join(", ") : undefined),
+        isKnown(rank.clock_skew_seconds) && Math.abs(rank.clock_skew_seconds) > 0.5 ? fact("clock", `${Math.abs(rank.clock_skew_seconds).toFixed(1)} s ${rank.clock_skew_seconds > 0 ? "ahead of" : "behind"} the server`) : [],
+        fact("watching", overhead(run.agent_overhead)),
+        run.dropped_samples > 0 ? fact("dropped", `${count(run.dropped_samples)} samples: the buffer was full`) : [])),
+      run.command?.length > 0 && h("div", { class: "fact-group" }, h("h3", {}, "Command"), h("pre", { class: "command" }, run.command.join(" "))),
+      h("div", { class: "fact-group" }, h("h3", {}, "Config"),
+        config.length ? h("div", { class: "config scroll" }, h("dl", { class: "facts" }, config.map(([key, value]) => [h("dt", {}, key), h("dd", {}, value === null ? "None" : String(value))]))) : h("p", { class: "muted" }, "The run sent none: ", h("code", {}, "attach(..., config={...})"), "."))),
+  );
+}
+
+const KINDS = {
+  foreign_reset: ["peak counters reset", "somebody in the script reset PyTorch's peak counters"],
+  dropped: ["samples dropped", "the agent's buffer was full"],
+  resumed: ["resumed", "the run goes on in a new process"],
+  out_of_memory: ["out of memory", "an allocation failed"],
+  notice: ["notice", null],
+};
+
+export function eventsPanel(run) {
+  const events = [...(run.events ?? [])].sort((a, b) => b.time_seconds - a.time_seconds);
+  const first = { time_seconds: run.started_seconds, words: "started" };
+  const last = run.state === "running" ? null : { time_seconds: run.ended_seconds ?? run.last_seen_seconds, words: run.state };
+  return h(
+    "section",
+    { class: "card" },
+    h("header", {}, h("h2", {}, "Events"), h("span", { class: "muted" }, events.length ? count(events.length) : "")),
+    h("div", { class: "events" }, h("ul", {},
+      last && item(last.time_seconds, [h("span", { class: "kind" }, last.words)], run),
+      events.map((event) => item(event.time_seconds, eventWords(event, run), run)),
+      item(first.time_seconds, [h("span", { class: "kind" }, first.words)], run))),
+  );
+}
+
+function item(seconds, words, run) {
+  return h("li", {}, h("time", { class: "muted tabular", title: moment(seconds) }, seconds - run.started_seconds > 86400 ? moment(seconds) : clock(seconds)), h("div", { class: "what" }, words));
+}
+
+function eventWords(event, run) {
+  const [name, meaning] = KINDS[event.kind] ?? [event.kind.replaceAll("_", " "), null];
+  const where = [run.world_size > 1 && isKnown(event.rank) ? `rank ${event.rank}` : null, isKnown(event.step) ? `step ${count(event.step)}` : null].filter(Boolean).join(", ");
+  const data = Object.entries(event.data ?? {}).map(([key, value]) => `${key}: ${isKnown(value) && key.endsWith("_bytes") ? bytes(value) : value}`).join(", ");
+  return [h("span", { class: "kind" }, name), where && h("span", { class: "muted" }, ` · ${where}`), (data || meaning) && h("div", { class: "muted" }, data || meaning)];
+}

@@ -1,0 +1,41 @@
+/** The head of a run: name, state, what it ran on, against which baseline; and how it ended. */
+
+import { copyButton, h } from "vramscope/dom.js";
+import { clock, count, moment, ofMany } from "vramscope/format.js";
+import { delta } from "vramscope/parts/pieces.js";
+import { stateBadge } from "vramscope/parts/state.js";
+
+export function headline(run, { base, onBaseline, share }) {
+  const device = run.device ?? (run.ranks[0]?.devices.length ? null : "no CUDA device");
+  const of = run.world_size > 1 ? `${ofMany(run.ranks_reporting, run.world_size)} ranks reporting` : null;
+  return [
+    h(
+      "div",
+      { class: "page-head" },
+      h("div", { class: "run-title" }, h("h1", {}, run.name), stateBadge(run.state, { badge: true }), run.baseline && h("span", { class: "chip baseline" }, "baseline"), base && h("a", { class: "chip", href: `/compare?runs=${run.run_id},${base.run_id}&base=${base.run_id}`, title: `compare with the baseline ${base.name}` }, "peak vs baseline ", delta(run.peak_allocated_bytes, base.peak_allocated_bytes)), run.tags.map((tag) => h("a", { class: "chip tag", href: `/runs?tag=${encodeURIComponent(tag)}` }, tag))),
+      h("span", { class: "spring" }),
+      h("button", { class: "button small", type: "button", onclick: onBaseline, title: "deltas of this project are against its baseline (b)" }, run.baseline ? "Not the baseline" : "Make baseline"),
+      h("a", { class: "button small", href: `/compare?runs=${run.run_id}` }, "Compare…"),
+      copyButton("Copy link", share, { title: "the link holds this very view" }),
+      h("div", { class: "run-sub" },
+        h("span", {}, h("a", { href: `/runs?project=${encodeURIComponent(run.project)}` }, run.project)),
+        device && h("span", {}, device),
+        run.framework && h("span", {}, { loop: "plain loop", huggingface: "Hugging Face Trainer", lightning: "Lightning", accelerate: "Accelerate" }[run.framework] ?? run.framework),
+        h("span", { class: "tabular" }, `step ${count(run.steps)}`),
+        h("span", { class: "tabular", "data-age": true }),
+        of && h("span", {}, of),
+        h("span", { class: "tabular" }, `started ${moment(run.started_seconds)}`)),
+    ),
+  ];
+}
+
+/** How it ended, where that is worth a banner. */
+export function endBanner(run) {
+  if (run.state === "failed") {
+    return h("div", { class: "banner bad" }, h("strong", {}, run.error_type ?? "Failed"), h("span", {}, run.error_line ?? "the exception said nothing"), run.ended_seconds && h("span", { class: "muted nowrap" }, `at ${clock(run.ended_seconds)}`));
+  }
+  if (run.state === "lost") {
+    return h("div", { class: "banner warn" }, h("strong", {}, `Silent since ${clock(run.last_seen_seconds)}.`), h("span", {}, "It did not say goodbye: killed, or cut off from this server. If it still runs, what it kept on disk arrives when it can send again."));
+  }
+  return null;
+}
