@@ -1,0 +1,177 @@
+/** The server's own page: tokens, what is stored and for how long, versions, theme, and lines to copy. */
+
+import { api } from "vramscope/api.js";
+import { copyButton, fill, h } from "vramscope/dom.js";
+import { ago, bytes, count, duration, isKnown, moment } from "vramscope/format.js";
+import { known, problemBanner, snippet } from "vramscope/parts/pieces.js";
+import { serverAddress, startLines } from "vramscope/parts/welcome.js";
+import { store } from "vramscope/store.js";
+import { chosenTheme, onThemeChange, setTheme } from "vramscope/theme.js";
+
+class SettingsPage {
+  constructor(root) {
+    this.root = root;
+    document.title = "Settings · vramscope";
+    this.trouble = h("div");
+    this.tokens = h("section", { class: "card wide" });
+    this.storage = h("section", { class: "card" });
+    this.versions = h("section", { class: "card" });
+    this.looks = h("section", { class: "card" });
+    this.starts = h("section", { class: "card" });
+    fill(root, h("div", { class: "page-head" }, h("h1", {}, "Settings")), this.trouble, h("div", { class: "settings" }, this.tokens, this.storage, this.versions, this.starts, this.looks));
+    this.stopTheme = onThemeChange(() => this.drawLooks());
+    this.drawLooks();
+    this.drawStarts();
+    this.loadTokens();
+    this.loadServer();
+    this.timer = setInterval(() => !document.hidden && this.loadServer(), 15_000);
+  }
+
+  close() {
+    this.stopTheme();
+    clearInterval(this.timer);
+  }
+
+  async loadServer() {
+    try {
+      const server = await api.server();
+      fill(this.trouble, (server.problems ?? []).map((problem) => h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "The server has a problem."), problem)), server.database?.writable === false && h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "The database cannot be written."), "What is stored is still shown; new data is refused until it can."));
+      this.drawStorage(server);
+      this.drawVersions(server);
+    } catch (error) {
+      if (error.status !== 401) fill(this.trouble, problemBanner(error));
+    }
+  }
+
+  drawStorage({ database, retention }) {
+    const kept = Object.entries(retention ?? {}).map(([name, value]) => retentionText(name, value));
+    fill(
+      this.storage,
+      h("header", {}, h("h2", {}, "What is stored")),
+      h("div", { class: "pad" }, h("dl", { class: "facts" },
+        h("dt", {}, "runs"), h("dd", {}, known(count(database?.runs))),
+        h("dt", {}, "size"), h("dd", {}, known(bytes(database?.bytes))),
+        h("dt", {}, "database"), h("dd", {}, known(database?.kind ?? "unknown")),
+        h("dt", {}, "kept"), h("dd", {}, kept.length ? kept.map((line) => h("div", {}, line)) : "everything, for good"))),
+    );
+  }
+
+  drawVersions(server) {
+    fill(
+      this.versions,
+      h("header", {}, h("h2", {}, "Versions")),
+      h("div", { class: "pad" }, h("dl", { class: "facts" },
+        h("dt", {}, "vramscope"), h("dd", {}, known(server.version ?? "unknown")),
+        h("dt", {}, "wire"), h("dd", {}, known(String(server.wire ?? "unknown"))),
+        h("dt", {}, "plotly.py"), h("dd", {}, known(server.plotly_py ?? "unknown")),
+        h("dt", {}, "Plotly.js"), h("dd", {}, known(server.plotly_js ?? "unknown")),
+        h("dt", {}, "address"), h("dd", {}, server.address ?? serverAddress()),
+        h("dt", {}, "HTTP API"), h("dd", {}, h("a", { href: "/api/v1/docs", target: "_blank", rel: "noopener" }, "/api/v1/docs"), " · ", h("a", { href: "/metrics", target: "_blank", rel: "noopener" }, "/metrics")))),
+    );
+  }
+
+  drawLooks() {
+    const chosen = chosenTheme();
+    const press = (label, value) => h("button", { type: "button", "aria-pressed": String(chosen === value), onclick: () => setTheme(value) }, label);
+    fill(this.looks, h("header", {}, h("h2", {}, "Looks")), h("div", { class: "pad stack" }, h("div", { class: "segmented", role: "group", "aria-label": "Theme" }, press("As the system", null), press("Light", "light"), press("Dark", "dark")), h("p", { class: "muted" }, "Kept in this browser. Press ", h("kbd", {}, "?"), " on any page for the keyboard.")));
+  }
+
+  drawStarts() {
+    const lines = startLines();
+    const compose = `services:\n  vramscope:\n    image: vramscope\n    build: .\n    ports: ["8265:8265"]\n    volumes: ["vramscope:/data"]\nvolumes:\n  vramscope:`;
+    fill(
+      this.starts,
+      h("header", {}, h("h2", {}, "Lines to copy")),
+      h("div", { class: "pad stack" },
+        h("div", {}, h("p", { class: "muted" }, "A training, with no change of code"), snippet(`${lines.install}\n${lines.command}`)),
+        h("div", {}, h("p", { class: "muted" }, "On another machine, with a token that may ingest"), snippet(`VRAMSCOPE_SERVER=${serverAddress()} VRAMSCOPE_TOKEN=… python train.py`)),
+        h("div", {}, h("p", { class: "muted" }, "What was kept on disk while the server was away"), snippet("vramscope sync")),
+        h("div", {}, h("p", { class: "muted" }, "This server with Docker: the repository's docker-compose.yml, in short"), snippet(compose))),
+    );
+  }
+
+  async loadTokens() {
+    try {
+      const answer = await api.tokens();
+      this.drawTokens(Array.isArray(answer) ? answer : answer.tokens);
+    } catch (error) {
+      if (error.status === 401) return;
+      fill(this.tokens, h("header", {}, h("h2", {}, "Tokens")), h("div", { class: "pad" }, problemBanner(error)));
+    }
+  }
+
+  drawTokens(tokens) {
+    this.secret ??= h("div", { "aria-live": "polite" });
+    const name = h("input", { type: "text", required: true, maxlength: "100", placeholder: "what it is for", "aria-label": "Name of the new token" });
+    const box = (scope, checked) => h("input", { type: "checkbox", value: scope, checked });
+    const [ingest, read] = [box("ingest", true), box("read", false)];
+    const said = h("span", { class: "muted", role: "status" });
+    const form = h("form", { class: "token-form" }, name, h("label", { title: "may send runs" }, ingest, "ingest"), h("label", { title: "may see everything" }, read, "read"), h("button", { class: "button primary", type: "submit" }, "Create token"), said);
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      const scopes = [ingest, read].filter((input) => input.checked).map((input) => input.value);
+      if (scopes.length === 0) {
+        said.textContent = "A token needs a scope.";
+        return;
+      }
+      try {
+        const made = await api.createToken(name.value.trim(), scopes);
+        fill(this.secret, h("div", { class: "banner good" }, h("strong", {}, "Copy it now: it is shown only this once."), h("span", { class: "secret" }, h("code", {}, made.token), copyButton("Copy", () => made.token))));
+        this.loadTokens();
+      } catch (error) {
+        said.textContent = error.message;
+      }
+    });
+    const required = store.get().session?.required;
+    fill(
+      this.tokens,
+      h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), store.get().session?.authenticated && required && h("button", { class: "button small", type: "button", onclick: () => this.signOut() }, "Sign out")),
+      h("div", { class: "pad stack" },
+        h("p", { class: "muted" }, required ? "This server asks for a token: trainings need the scope ingest, people the scope read." : "This server listens on its own machine only and asks for no token. Bound to another address, it will."),
+        this.secret,
+        tokens.length > 0 && h("div", { class: "scroll" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Name", "Scopes", "Created", "Last used", ""].map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, tokens.map((token) => this.tokenRow(token))))),
+        form),
+    );
+  }
+
+  tokenRow(token) {
+    const now = Date.now() / 1000;
+    const when = (value, never) => (isKnown(value) ? h("span", { title: moment(value) }, ago(value, now)) : h("span", { class: "muted" }, never));
+    const revoked = isKnown(token.revoked_seconds);
+    const button = h("button", { class: "button small danger", type: "button" }, "Revoke");
+    let asked = false;
+    button.addEventListener("click", async () => {
+      if (!asked) {
+        asked = true;
+        button.textContent = "Revoke for good?";
+        setTimeout(() => {
+          asked = false;
+          button.textContent = "Revoke";
+        }, 4000);
+        return;
+      }
+      try {
+        await api.revokeToken(token.id ?? token.token_id);
+        this.loadTokens();
+      } catch (error) {
+        fill(this.secret, problemBanner(error));
+      }
+    });
+    return h("tr", {}, h("td", {}, token.name), h("td", {}, (token.scopes ?? []).map((scope) => h("span", { class: "chip" }, scope))), h("td", {}, when(token.created_seconds, "unknown")), h("td", {}, when(token.last_used_seconds, "never")), h("td", { class: "number" }, revoked ? h("span", { class: "muted" }, `revoked ${ago(token.revoked_seconds, now)}`) : button));
+  }
+
+  async signOut() {
+    await api.signOut();
+    location.href = "/runs";
+  }
+}
+
+function retentionText(name, value) {
+  const words = name.replaceAll("_", " ");
+  if (value === null) return `${words}: no limit`;
+  if (name.endsWith("_bytes")) return `${words.replace(/ bytes$/, "")}: ${bytes(value)}`;
+  if (name.endsWith("_seconds")) return `${words.replace(/ seconds$/, "")}: ${duration(value)}`;
+  return `${words}: ${value}`;
+}
+
+export const open = (root) => new SettingsPage(root);
