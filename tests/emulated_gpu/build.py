@@ -4,7 +4,7 @@
 
 Needs an installed CUDA 13 build of torch (its nvidia-* packages are not wanted), pyelftools and gcc, on x86-64 Linux.
 Reads which symbols torch asks of the CUDA libraries, compiles the hand-written ones in ``src``, generates the rest, and
-puts the libraries where torch's own RUNPATH looks for them: ``site-packages/nvidia/cu13/lib``. The README tells the rest.
+puts the libraries where torch's own RUNPATH looks for them: ``site-packages/nvidia/cu13/lib``. More in the README.
 """
 
 from __future__ import annotations

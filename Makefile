@@ -1,0 +1,33 @@
+# Two commands do all the set-up on a fresh machine (x86-64 Linux with Python and gcc): make demo, make test.
+# PYTHON: the Python to begin with. GPU: auto, machine, emulated or none. STEPS: how long the demo trains.
+
+PYTHON ?= python3
+GPU    ?= auto
+BIN    := .venv/bin
+
+.PHONY: help demo setup test lint bench clean
+
+help: ## show this
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/' | expand -t 16
+
+demo: ## train a small GPT-2 and watch it at http://127.0.0.1:8265; STEPS=200 ends by itself
+	@$(PYTHON) .ci/environment.py demo --gpu $(GPU)
+	@$(BIN)/python examples/demo.py $(if $(STEPS),--steps $(STEPS))
+
+setup: ## make .venv with everything that the tests need
+	@$(PYTHON) .ci/environment.py test --gpu $(GPU)
+
+lint: setup ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint ## everything, browser and emulated GPU included; ARGS goes to pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup $(ARGS)
+
+bench: setup ## the benchmarks, one after the other
+	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean: ## remove .venv and every cache
+	rm -rf .venv .cache dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

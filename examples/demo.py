@@ -1,0 +1,114 @@
+"""What ``make demo`` runs: a server on this machine, and a training that it watches.
+
+    python examples/demo.py                 until Ctrl-C
+    python examples/demo.py --steps 200     ends by itself, with a summary of the run
+
+A vramscope server that already answers at 127.0.0.1:8265 is used as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / ".cache" / "demo"
+PORT = 8265
+NAME = "gpt2-small"
+VRAMSCOPE = Path(sys.executable).parent / "vramscope"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--steps", type=int, default=None)
+    steps = parser.parse_args().steps
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as tidily as Ctrl-C
+
+    address, server = f"http://127.0.0.1:{PORT}", None
+    if not is_vramscope(address):
+        address = f"http://127.0.0.1:{free_port()}"
+        server = start_server(address)
+    try:
+        print(f"vramscope: watch it at {address}" + ("" if steps else ", stop it with Ctrl-C"), flush=True)
+        train(address, steps)
+        if steps:
+            subprocess.run([VRAMSCOPE, "show", NAME], env={**os.environ, "VRAMSCOPE_SERVER": address}, check=True)
+    finally:
+        if server:
+            stop(server)
+            print(f"vramscope: the server has stopped; to look again: VRAMSCOPE_DATA_DIR={DATA} {VRAMSCOPE} server")
+
+
+def is_vramscope(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/api/v1/server", timeout=5) as answer:
+            return "wire" in json.load(answer)
+    except (OSError, ValueError):
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just left is free for a server
+        try:
+            probe.bind(("127.0.0.1", PORT))
+        except OSError:
+            print(f"vramscope: port {PORT} is taken by something else, so the demo takes another")
+            probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start_server(address: str) -> subprocess.Popen[bytes]:
+    DATA.mkdir(parents=True, exist_ok=True)
+    log = DATA / "server.log"
+    port = address.rpartition(":")[2]
+    with log.open("wb") as out:
+        server = subprocess.Popen(
+            [VRAMSCOPE, "server", "--host", "127.0.0.1", "--port", port],
+            env={**os.environ, "VRAMSCOPE_DATA_DIR": str(DATA)},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches the training first; the server then takes the last of it
+        )
+    deadline = time.monotonic() + 30
+    while not is_vramscope(address):
+        if server.poll() is not None or time.monotonic() > deadline:
+            stop(server)
+            raise SystemExit(f"vramscope: the server did not start. It said:\n{log.read_text()}")
+        time.sleep(0.1)
+    return server
+
+
+def train(address: str, steps: int | None) -> None:
+    command = [sys.executable, ROOT / "examples" / "gpt2.py", "--server", address, "--name", NAME]
+    training = subprocess.Popen([*command, *(["--steps", str(steps)] if steps else [])])
+    try:
+        status = training.wait()
+    except KeyboardInterrupt:
+        try:  # the terminal has told the training, too
+            status = training.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            training.send_signal(signal.SIGINT)
+            status = training.wait(timeout=30)
+    if status:
+        raise SystemExit(f"vramscope: the training ended with status {status}")
+
+
+def stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    try:
+        server.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        server.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""What holds for every test: which GPU there is, what may be skipped, and that no test sees another's memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+
+import pytest
+
+# Tests run beside each other: each process has an emulated GPU of its own, unless a test asks for a shared one.
+os.environ.setdefault("EMULATED_GPU_LEDGER", "private")
+# Nothing of the user's settings reaches a test, and no test reaches a server that runs on this machine.
+for _name in [name for name in os.environ if name.startswith("VRAMSCOPE_")]:
+    del os.environ[_name]
+
+EMULATED = importlib.util.find_spec("_emulated_gpu") is not None
+IN_CI = os.environ.get("CI") == "true"
+
+skipped_in_ci: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests for a GPU run on the emulated one and on a real card; ``realgpu`` on a real card alone."""
+    needs_gpu = [item for item in items if item.get_closest_marker("gpu") or item.get_closest_marker("realgpu")]
+    if not needs_gpu:
+        return
+    has_gpu = importlib.util.find_spec("torch") is not None and cuda_is_available()
+    for item in needs_gpu:
+        if not has_gpu:
+            item.add_marker(pytest.mark.skip(reason="torch sees no GPU, real or emulated: make setup builds one"))
+        elif item.get_closest_marker("realgpu") and EMULATED:
+            item.add_marker(pytest.mark.skip(reason="needs a real card; here is the emulated GPU"))
+
+
+def cuda_is_available() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+@pytest.fixture(scope="session")
+def emulated_gpu() -> None:
+    """Asked for by tests of the emulation itself: on a real card they have nothing to say."""
+    if not EMULATED:
+        pytest.skip("the emulated GPU is not built here: make setup does that where there is no real one")
+
+
+# ---- in CI, a skip is a failure: it would hide that something was not tested ----
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail") and "realgpu" not in report.keywords:
+        skipped_in_ci.append(report.nodeid)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.skipped:
+        skipped_in_ci.append(report.nodeid)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    if IN_CI and skipped_in_ci and not hasattr(session.config, "workerinput"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if IN_CI and skipped_in_ci:
+        terminalreporter.section("skipped, which CI does not allow", red=True)
+        for nodeid in skipped_in_ci:
+            terminalreporter.line(nodeid)
