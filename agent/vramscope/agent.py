@@ -139,7 +139,7 @@ class Session:
             rank=self._where.rank,
             first_message=self._hello,
             ring=self._ring,
-            spool=Spool(settings.spool_dir / session_id, settings.spool_bytes, server=settings.server),
+            spool=Spool(settings.spool_dir, settings.spool_bytes),
         )
         self._sampler = Sampler(
             interval_ms=settings.interval_ms,

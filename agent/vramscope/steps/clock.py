@@ -21,6 +21,8 @@ from vramscope.memory.allocator import Interval, PeakCounter
 
 OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER, EVAL = range(len(wire.PHASES))
 
+PHASES_SHARE = 0.02
+"""of a step's time that reading its phases may take; where it takes more, phases are read in a part of the steps only"""
 WARM_UP_STEPS = 20
 """steps that are always watched: the first ones tell most, and their times say nothing about cost"""
 BLOCK_STEPS = 64
@@ -106,6 +108,10 @@ class StepClock:
         self._micro_steps = 0
         self._agent_ns = 0
         self._calm_from = self._calm_until = WARM_UP_STEPS
+        self._watched_cost_ns = 0.0
+        self._left_on_cost_ns = 0.0
+        self._duration_ns = 0.0
+        self._end_ns = self._since_ns
         self._finished: deque[FinishedStep] = deque(maxlen=_MOST_FINISHED)
         self.lost_steps = 0
 
@@ -150,7 +156,8 @@ class StepClock:
         )
         self._micro_steps = 0
         self.phase = DATA
-        self._choose_watched()
+        self._choose_watched(began - self._end_ns)
+        self._end_ns = began
         self._agent_ns = self._now() - began
 
     def take(self) -> list[FinishedStep]:
@@ -169,16 +176,34 @@ class StepClock:
         self._stretches.append(Stretch(self.phase, self._since_ns, at_ns, [c.cut() for c in self.counters]))
         self._since_ns = at_ns
 
-    def _choose_watched(self) -> None:
-        if not self._phases or self.step < WARM_UP_STEPS:
+    def _choose_watched(self, duration_ns: int) -> None:
+        """Whether the next step's phases are read: as far as their cost allows, and not in the steps left alone."""
+        if not self._phases:
+            return
+        if self.watched:
+            self._watched_cost_ns += (self._agent_ns - self._watched_cost_ns) / 8
+        else:
+            self._left_on_cost_ns += (self._agent_ns - self._left_on_cost_ns) / 8
+        self._duration_ns += (duration_ns - self._duration_ns) / 8
+        if self.step < WARM_UP_STEPS:
             return
         if self.step >= self._calm_until:
-            # uniform over two blocks: one stretch a block on average, and never in step with a period of the training's
-            self._calm_from = self.step + 1 + self._random.randrange(2 * BLOCK_STEPS)
-            self._calm_until = self._calm_from + UNWATCHED_STEPS
-        watched = not self._calm_from <= self.step < self._calm_until
-        if watched != self.watched:
-            self.watched = watched
+            watched, calm = self._next_stretches()
+            # The place is drawn, so that it is never in step with a period of the training's.
+            self._calm_from = self.step + self._random.randint(1, max(1, 2 * watched - 1))
+            self._calm_until = self._calm_from + calm
+        self.watched = not self._calm_from <= self.step < self._calm_until
+
+    def _next_stretches(self) -> tuple[int, int]:
+        """How many steps to watch on average, and how many to leave alone then."""
+        cost = max(0.0, self._watched_cost_ns - self._left_on_cost_ns)
+        allowed = PHASES_SHARE * self._duration_ns
+        if cost <= allowed:
+            return BLOCK_STEPS, UNWATCHED_STEPS
+        calm_for_one = (cost - allowed) / max(allowed, 1.0)
+        if calm_for_one > UNWATCHED_STEPS:
+            return 1, min(BLOCK_STEPS, round(calm_for_one))
+        return min(BLOCK_STEPS, round(UNWATCHED_STEPS / calm_for_one)), UNWATCHED_STEPS
 
     def _is_training_thread(self) -> bool:
         """Only one thread trains; replicas and helpers that run the same hooks elsewhere are not heard."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from vramscope.guard import guarded
-from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
+from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, StepClock
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +73,6 @@ class LoopHooks:
         self._removals: list[Callable[[], None]] = []
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
         self._others_steps = 0
-        self._before_eval = OTHER
 
     def install(self, roots: Iterable[torch.nn.Module] = ()) -> None:
         """Hook optimizers, backward and the DataLoader; and the given root modules, or those found (see find_roots)."""
@@ -98,9 +97,7 @@ class LoopHooks:
         if getattr(module, "_compiled_call_impl", None) is not None:
             return  # module.compile(): a hook would be traced into the graph and break it; backward still tells
         self.roots.add(module)
-        before = module.register_forward_pre_hook(ModuleHook(self._before_forward))
-        after = module.register_forward_hook(ModuleHook(self._after_forward))
-        self._removals += [before.remove, after.remove]
+        self._removals.append(module.register_forward_pre_hook(ModuleHook(self._before_forward)).remove)
 
     def find_roots(self) -> None:
         """Hook the outermost modules that have parameters. A sweep over all objects: some 30 ms, once or twice a run."""
@@ -127,21 +124,12 @@ class LoopHooks:
         if self._grad_enabled():
             self.heard_forward = True
             clock.enter(FORWARD)
-        else:
-            self._before_eval = clock.phase
-            clock.enter(EVAL)
-
-    @guarded("forward hook")
-    def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        clock = self.clock
-        # A teacher's or critic's forward inside the step is over here; an evaluation of the trained model itself goes
-        # on (metrics, the next batch) until something else begins.
-        if clock.phase == EVAL and clock.watched and self._before_eval not in (EVAL, DATA, OTHER):
-            clock.enter(self._before_eval)
+        elif clock.phase not in (FORWARD, BACKWARD, OPTIMIZER):
+            clock.enter(EVAL)  # but a teacher or critic without gradients in the midst of a step is part of the step
 
     @guarded("optimizer hook")
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if optimizer not in self.optimizers:
+        if self._leader is None or self._leader() is not optimizer:
             self.optimizers.add(optimizer)
         if kwargs.get("closure") is not None or (len(args) > 1 and callable(args[1])):
             return  # the closure runs forward and backward inside step(); they mark themselves

@@ -1,0 +1,304 @@
+"""Steps and phases as the training thread marks them, in loops of many shapes, on the CPU."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+import weakref
+from random import Random
+
+import pytest
+import torch
+from torch import nn
+
+from vramscope import wire
+from vramscope.columns import step_row
+from vramscope.steps.clock import BACKWARD, FORWARD, UNWATCHED_STEPS, WARM_UP_STEPS, StepClock
+from vramscope.steps.loop import LoopHooks
+
+
+@pytest.fixture
+def clock():
+    return StepClock()
+
+
+@pytest.fixture
+def hooks(clock):
+    hooks = LoopHooks(clock)
+    yield hooks
+    hooks.remove()
+
+
+def phases_of(step) -> list[str]:
+    return [wire.PHASES[stretch.phase] for stretch in step.stretches]
+
+
+def train_once(model, optimizer, micro_steps: int = 1) -> None:
+    for _ in range(micro_steps):
+        model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def test_a_plain_loop_has_data_forward_backward_and_optimizer_in_that_order(clock, hooks) -> None:
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    hooks.install([model])
+    train_once(model, optimizer)
+    train_once(model, optimizer)
+    first, second = clock.take()
+    assert phases_of(first) == ["other", "forward", "backward", "optimizer"]
+    assert phases_of(second) == ["data", "forward", "backward", "optimizer"]
+    assert (first.number, second.number) == (1, 2)
+    assert second.stretches[0].start_ns == first.stretches[-1].end_ns, "no time between steps is lost"
+
+
+def test_gradient_accumulation_is_one_step_of_many_micro_steps(clock, hooks) -> None:
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    train_once(model, optimizer, micro_steps=4)
+    (step,) = clock.take()
+    assert step.micro_steps == 4
+    assert phases_of(step).count("forward") == 4
+    row = step_row(step, 1, wire.CPU)
+    assert row["backward_ns"] == sum(s.end_ns - s.start_ns for s in step.stretches if s.phase == BACKWARD)
+
+
+def test_a_gan_with_two_optimizers_makes_one_step_an_iteration(clock, hooks) -> None:
+    generator, critic = nn.Linear(8, 8), nn.Linear(8, 1)
+    optimizers = torch.optim.Adam(critic.parameters()), torch.optim.Adam(generator.parameters())
+    hooks.install([generator, critic])
+    for _ in range(5):
+        critic(generator(torch.randn(4, 8)).detach()).sum().backward()
+        optimizers[0].step()
+        critic(generator(torch.randn(4, 8))).sum().backward()
+        optimizers[1].step()
+    assert clock.step == 5
+    assert [step.micro_steps for step in clock.take()][1:] == [2] * 4
+
+
+def test_a_new_optimizer_leads_when_the_old_one_is_gone(clock, hooks) -> None:
+    """k-fold: each fold makes its own."""
+    hooks.install()
+    for _ in range(3):
+        model = nn.Linear(8, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        hooks.add_root(model)
+        for _ in range(4):
+            train_once(model, optimizer)
+        del model, optimizer
+        gc.collect()
+    assert clock.step == 12
+
+
+def test_evaluation_without_gradients_is_its_own_phase(clock, hooks) -> None:
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    train_once(model, optimizer)
+    with torch.no_grad():
+        model(torch.randn(4, 8))
+    train_once(model, optimizer)
+    assert phases_of(clock.take()[1]) == ["data", "eval", "forward", "backward", "optimizer"]
+
+
+def test_a_teacher_in_the_midst_of_a_step_belongs_to_the_step(clock, hooks) -> None:
+    student, teacher = nn.Linear(8, 2), nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    hooks.install([student, teacher])
+    x = torch.randn(4, 8)
+    out = student(x)
+    with torch.no_grad():
+        target = teacher(x)
+    (out - target).square().sum().backward()
+    optimizer.step()
+    assert "eval" not in phases_of(clock.take()[0])
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputation_by_checkpointing_is_no_second_forward(clock, hooks, reentrant: bool) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    x = torch.randn(4, 8, requires_grad=True)
+    checkpoint(model, x, use_reentrant=reentrant).sum().backward()
+    optimizer.step()
+    (step,) = clock.take()
+    assert step.micro_steps == 1
+    assert phases_of(step)[-2:] == ["backward", "optimizer"]
+    assert phases_of(step).count("forward") <= 1
+
+
+def test_a_closure_marks_its_own_forward_and_backward(clock, hooks) -> None:
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    hooks.install([model])
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 8)).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    (step,) = clock.take()
+    assert "forward" in phases_of(step) and "backward" in phases_of(step)
+
+
+def test_loading_between_micro_steps_is_data_and_not_backward(clock, hooks) -> None:
+    from torch.utils.data import DataLoader, TensorDataset
+
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    for number, (batch,) in enumerate(DataLoader(TensorDataset(torch.randn(16, 8)), batch_size=4)):
+        model(batch).sum().backward()
+        if number % 2:
+            optimizer.step()
+    second = clock.take()[1]
+    assert phases_of(second) == ["data", "forward", "backward", "data", "forward", "backward", "optimizer"]
+
+
+def test_a_model_made_before_attach_is_found_without_being_named(clock, hooks) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install()
+    hooks.find_roots()
+    train_once(model, optimizer)
+    assert "forward" in phases_of(clock.take()[0])
+    assert model in hooks.roots and model[0] not in hooks.roots
+
+
+def test_marks_from_another_thread_are_not_heard(clock, hooks) -> None:
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    train_once(model, optimizer)
+    other = threading.Thread(target=lambda: model(torch.randn(4, 8)))
+    other.start()
+    other.join()
+    assert clock.phase != FORWARD
+
+
+def test_some_steps_are_left_alone_and_the_places_are_not_periodic() -> None:
+    clock = StepClock(random=Random(1))
+    for _ in range(3000):
+        clock.end_step()
+    steps = clock.take()
+    assert all(step.watched for step in steps[:WARM_UP_STEPS])
+    calm = [step.number for step in steps if not step.watched]
+    starts = [number for number in calm if number - 1 not in calm]
+    assert len(starts) > 10
+    assert len(calm) == pytest.approx(UNWATCHED_STEPS * len(starts), abs=UNWATCHED_STEPS)
+    assert len({b - a for a, b in zip(starts, starts[1:], strict=False)}) > 5
+
+
+def test_phases_are_read_less_often_where_reading_them_would_cost_too_much() -> None:
+    """A step of 100 µs of which 40 µs would be ours: the share of watched steps falls until the bound is kept."""
+    at = [0]
+    clock = StepClock(now=lambda: at[0], random=Random(2))
+    enter_ns, steps = 10_000, 4000
+
+    class Slow:
+        def begin(self, *args) -> None:
+            at[0] += enter_ns
+
+        def end_step(self, *args):
+            return None
+
+    clock.anatomy = Slow()
+    for _ in range(steps):
+        for phase in (FORWARD, BACKWARD, FORWARD, BACKWARD):
+            at[0] += 15_000
+            clock.enter(phase)
+        clock.end_step()
+    watched = sum(step.watched for step in clock.take()[500:]) / (steps - 500)
+    assert 0.01 < watched < 0.1
+
+
+class TestTheModelIsTheUsers:
+    """What the hooks leave in a module must not show where the module goes."""
+
+    def test_a_copy_of_the_model_can_be_made(self, clock, hooks) -> None:
+        model = nn.Linear(8, 2)
+        hooks.install([model])
+        copied = copy.deepcopy(model)
+        assert torch.equal(copied.weight, model.weight)
+
+    def test_a_pickled_model_loads_where_vramscope_is_not_installed(self, clock, hooks, tmp_path) -> None:
+        model = nn.Linear(8, 2)
+        hooks.install([model])
+        (tmp_path / "model").write_bytes(pickle.dumps(model))
+        script = (
+            "import sys, pickle, torch; sys.modules['vramscope'] = None; "
+            f"m = pickle.load(open({str(tmp_path / 'model')!r}, 'rb')); print(m(torch.ones(1, 8)).shape)"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+        assert "torch.Size([1, 2])" in done.stdout, done.stderr
+
+    def test_compiling_the_hooked_model_makes_one_graph_and_no_recompilation(self, clock, hooks) -> None:
+        graphs = []
+
+        def backend(graph, inputs):
+            graphs.append(graph)
+            return graph
+
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+        hooks.install([model])
+        compiled = torch.compile(model, backend=backend)
+        for _ in range(3):
+            compiled(torch.randn(4, 8)).sum().backward()
+        assert len(graphs) == 1
+
+    def test_the_compiled_model_is_found_after_the_first_step(self, clock, hooks) -> None:
+        model = nn.Linear(8, 2)
+        compiled = torch.compile(model, backend="eager")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        hooks.install()
+        hooks.on_first_step = hooks.find_roots_if_unheard
+        for _ in range(3):
+            train_once(compiled, optimizer)
+        assert "forward" in phases_of(clock.take()[2])
+
+    def test_nothing_is_kept_alive(self, clock, hooks) -> None:
+        model = nn.Linear(8, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        hooks.install([model])
+        train_once(model, optimizer)
+        watched = [weakref.ref(model), weakref.ref(optimizer), weakref.ref(model.weight)]
+        del model, optimizer
+        gc.collect()
+        assert [reference() for reference in watched] == [None, None, None]
+
+    def test_removal_puts_every_function_back(self, clock) -> None:
+        from torch.utils.data import dataloader
+
+        before = torch.autograd.backward, dataloader._BaseDataLoaderIter.__next__
+        hooks = LoopHooks(clock)
+        model = nn.Linear(8, 2)
+        hooks.install([model])
+        hooks.remove()
+        assert (torch.autograd.backward, dataloader._BaseDataLoaderIter.__next__) == before
+        assert not model._forward_pre_hooks
+
+    def test_numbers_are_the_same_to_the_bit(self, clock) -> None:
+        def weights(watched: bool) -> list[torch.Tensor]:
+            torch.manual_seed(7)
+            model = nn.Sequential(nn.Linear(8, 32), nn.Dropout(0.3), nn.ReLU(), nn.Linear(32, 2))
+            optimizer = torch.optim.AdamW(model.parameters())
+            hooks = LoopHooks(clock)
+            if watched:
+                hooks.install([model])
+            for _ in range(50):
+                train_once(model, optimizer, micro_steps=2)
+            hooks.remove()
+            return [parameter.detach().clone() for parameter in model.parameters()]
+
+        assert all(torch.equal(a, b) for a, b in zip(weights(False), weights(True), strict=True))
