@@ -1,0 +1,160 @@
+"""Each step's peaks against what PyTorch itself says in the same loop with no agent, and the splits against the tensors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from vramscope import wire
+
+pytestmark = pytest.mark.gpu
+
+LOOP = textwrap.dedent(
+    """
+    import json, sys, torch
+    from torch import nn
+    watched = sys.argv[1] == "watched"
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 64)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    if watched:
+        from vramscope.memory.allocator import share_peak_counters
+        from vramscope.columns import step_row
+        from vramscope.steps.clock import StepClock
+        from vramscope.steps.loop import LoopHooks
+        clock = StepClock()
+        hooks = LoopHooks(clock)
+        hooks.install([model])
+        clock.watch(share_peak_counters().watch(0))
+    peaks, users = [], []
+    for step in range(60):
+        rows = 64 * (1 + step * 7 % 5)
+        for _ in range(1 + step % 3):
+            x = torch.empty(rows, 256, device="cuda")
+            model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if not watched:
+            peaks.append([torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()])
+            torch.cuda.reset_peak_memory_stats()
+    if watched:
+        # The zero_grad after a step belongs to the next one here, and to this one in the loop alone: peaks do not differ,
+        # because it only frees.
+        for step in clock.take():
+            row = step_row(step, 1, 0)
+            peaks.append([row["peak_allocated_bytes"], row["peak_reserved_bytes"]])
+    print(json.dumps(peaks))
+    """
+)
+
+
+def test_each_steps_peaks_are_what_pytorch_says_without_the_agent() -> None:
+    """Sixty steps of changing size and accumulation, watched and unwatched ones: equal to the byte."""
+
+    def peaks(how: str) -> list[list[int]]:
+        done = subprocess.run(
+            [sys.executable, "-c", LOOP, how], capture_output=True, text=True, timeout=120, check=True
+        )
+        return json.loads(done.stdout)
+
+    alone, watched = peaks("alone"), peaks("watched")
+    # The first step alone also holds what the making of the model needed.
+    assert len(alone) == len(watched) == 60
+    assert watched[1:] == alone[1:]
+
+
+@pytest.fixture
+def training():
+    """A watched training with its categories, on the device."""
+    import torch
+    from torch import nn
+
+    from vramscope.memory.allocator import share_peak_counters
+    from vramscope.memory.categories import Categories
+    from vramscope.steps.clock import StepClock
+    from vramscope.steps.loop import LoopHooks
+
+    model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(6)], nn.BatchNorm1d(512)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    clock = StepClock()
+    hooks = LoopHooks(clock)
+    hooks.install([model])
+    counter = share_peak_counters().watch(0)
+    clock.watch(counter)
+    clock.anatomy = Categories(hooks.optimizers, hooks.roots, lambda device: counter.peak_now())
+    yield model, optimizer, clock
+    hooks.remove()
+
+
+def rounded(tensors) -> int:
+    return sum(-(-t.numel() * t.element_size() // 512) * 512 for t in tensors if t.is_cuda)
+
+
+def test_what_a_step_ends_with_is_counted_to_the_byte(training) -> None:
+    import torch
+
+    model, optimizer, clock = training
+    for _ in range(3):
+        model(torch.empty(2048, 512, device="cuda")).sum().backward()
+        optimizer.step()
+    at_end, _ = clock.take()[-1].splits[0]
+    assert at_end.parameters == rounded(model.parameters())
+    assert at_end.gradients == rounded(p.grad for p in model.parameters())
+    assert at_end.buffers == rounded(model.buffers())
+    assert at_end.optimizer == rounded(v for s in optimizer.state.values() for v in s.values())
+
+
+def test_the_split_adds_up_to_the_allocated_bytes_at_the_end_and_at_the_peak(training) -> None:
+    import torch
+
+    model, optimizer, clock = training
+    for _ in range(30):
+        optimizer.zero_grad()
+        model(torch.empty(2048, 512, device="cuda")).sum().backward()
+        optimizer.step()
+    known = 0
+    for step in clock.take()[2:]:
+        at_end, at_peak = step.splits[0]
+        if wire.UNKNOWN not in at_end:
+            assert sum(at_end) == step.stretches[-1].cuts[0].allocated_bytes
+        if wire.UNKNOWN not in at_peak:
+            known += 1
+            assert sum(at_peak) == max(s.cuts[0].peak_allocated_bytes for s in step.stretches)
+    assert known > 10
+
+
+def test_gradients_at_the_peak_are_those_that_were_made_by_then(training) -> None:
+    """Six layers with saved inputs: the peak is at the start of backward, where next to no gradient exists."""
+    import torch
+
+    model, optimizer, clock = training
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(torch.empty(8192, 512, device="cuda")).sum().backward()
+        optimizer.step()
+    step = clock.take()[-1]
+    _, at_peak = step.splits[0]
+    one_layer = rounded(model[0].parameters())
+    layer_output = 8192 * 512 * 4
+    assert at_peak.gradients <= 2 * one_layer
+    # six outputs are saved; the running operations hold a few more: the output, its gradient and the next one
+    assert 6 * layer_output <= at_peak.activations <= 10 * layer_output
+
+
+def test_gradients_that_stay_over_micro_steps_are_gradients_at_the_peak(training) -> None:
+    import torch
+
+    model, optimizer, clock = training
+    for _ in range(4):
+        for _ in range(3):
+            model(torch.empty(1024, 512, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    _, at_peak = clock.take()[-1].splits[0]
+    if at_peak.gradients != wire.UNKNOWN:
+        assert at_peak.gradients <= rounded(model.parameters())
+        assert at_peak.gradients > 0
