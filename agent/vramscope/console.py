@@ -30,16 +30,20 @@ def say(text: str) -> None:
 def say_once(key: str, text: str, *, every_rank: bool = False) -> None:
     """Say it, unless this process said ``key`` before. Safe from any thread, without a lock.
 
-    On a host with several ranks only the first one speaks (torchrun sets LOCAL_RANK), because eight times the same
-    news is noise; ``every_rank`` is for news that concerns this rank alone.
+    On a host with several ranks only the first one speaks; ``every_rank`` is for news that concerns this rank alone.
     """
-    if not every_rank and os.environ.get("LOCAL_RANK", "0") != "0":
+    if not (every_rank or speaks_for_host()):
         return
     me = object()
     # dict.setdefault is atomic: of two threads in the same instant exactly one finds its own object in there. The pid
     # is part of the key, because a forked child has its own news.
     if _said.setdefault((os.getpid(), key), me) is me:
         say(text)
+
+
+def speaks_for_host() -> bool:
+    """False in all but the first of a host's ranks (torchrun sets LOCAL_RANK): eight times the same news is noise."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def forget_said() -> None:

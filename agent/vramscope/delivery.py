@@ -1,0 +1,190 @@
+"""One batch to the server, and what its answer means for us. Knows HTTP; knows nothing of rings, spools or threads."""
+
+from __future__ import annotations
+
+import email.utils
+import http
+import time
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+import vramscope
+from vramscope import wire
+
+if TYPE_CHECKING:
+    import httpx
+
+PATH: Final = "/api/v1/batches"
+MAX_ANSWER_BYTES: Final = 64 * 1024
+"""An Ack has about thirty bytes, a problem a few hundred; more is not from a server of ours."""
+
+KEEP_ALIVE_S: Final = 4.0
+"""Below the 5 s after which uvicorn closes an idle connection, so that we rarely meet a closed one."""
+
+MAX_RETRY_AFTER_S: Final = 300.0
+
+Verdict = Literal["stored", "away", "busy", "refused", "rejected", "too_large", "unknown_session"]
+"""stored           it is the server's now
+away             nobody there, or no answer: try again later
+busy             the server asks for patience
+refused          the server takes nothing from us as things are: token, wire version, or it is no server of ours
+rejected         the server takes other batches, but never this one
+too_large        the server, or a proxy before it, takes smaller ones
+unknown_session  the server wants to hear first who we are (Attached)"""
+
+
+class Answer(NamedTuple):
+    """What became of one POST."""
+
+    verdict: Verdict
+    text: str = ""
+    """for the person at the terminal: what the server said, or why there was no answer"""
+    retry_after_s: float | None = None
+    ack: wire.Ack | None = None
+
+
+class Delivery:
+    """A keep-alive connection to one server. Used by one thread at a time."""
+
+    def __init__(self, server: str, token: str | None, *, connect_timeout_s: float, read_timeout_s: float) -> None:
+        self.server = server
+        self.connect_timeout_s = connect_timeout_s
+        self.read_timeout_s = read_timeout_s
+        self._token = token
+        self._client: httpx.Client | None = None
+
+    def prepare(self) -> None:
+        """Import what a POST needs. Takes about 0.2 s the first time, so that it does not happen in a thread.
+
+        A fork while another thread is in the middle of an import would leave the child with an import lock that nobody
+        will ever let go of.
+        """
+        import encodings.idna  # socket imports it at the first look-up of a name
+
+        import httpx  # noqa: F401
+
+        _ = encodings.idna
+
+    def post(self, body: bytes, *, timeout_s: float | None = None) -> Answer:
+        """Send one encoded batch and judge the answer. Waits for the timeouts at most; never raises for the network."""
+        import httpx
+
+        limit_s = self.read_timeout_s if timeout_s is None else max(0.05, min(timeout_s, self.read_timeout_s))
+        timeout = httpx.Timeout(limit_s, connect=min(self.connect_timeout_s, limit_s))
+        try:
+            try:
+                return self._post_once(body, timeout)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                # Most often a kept connection that the server closed in this very moment (a restart). A second try on
+                # a new one is safe: a batch that arrives twice is stored once.
+                return self._post_once(body, timeout)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as fault:
+            return Answer("away", f"no server at {self.server}{_certificate_words(fault)}")
+        except httpx.TimeoutException:
+            return Answer("away", f"the server at {self.server} did not answer within {limit_s:.3g} s")
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
+            return Answer("away", f"the connection to {self.server} broke ({type(fault).__name__})")
+
+    def _post_once(self, body: bytes, timeout: httpx.Timeout) -> Answer:
+        if self._client is None:
+            self._client = self._connect()
+        give_up_at = time.monotonic() + 2 * (timeout.read or 0)
+        with self._client.stream("POST", self.server + PATH, content=body, timeout=timeout) as response:
+            answer = bytearray()
+            for piece in response.iter_raw():
+                answer += piece
+                # A server that answers a byte now and then would keep us here for ever.
+                if len(answer) > MAX_ANSWER_BYTES or time.monotonic() > give_up_at:
+                    return Answer("refused", f"what answers at {self.server} is not a vramscope server")
+            return self._judge(response.status_code, response.headers, bytes(answer))
+
+    def _connect(self) -> httpx.Client:
+        import httpx
+
+        headers = {
+            "Content-Type": wire.CONTENT_TYPE,
+            "Accept": f"{wire.CONTENT_TYPE}, application/problem+json",
+            "Accept-Encoding": "identity",
+            "User-Agent": f"vramscope-agent/{vramscope.__version__}",
+        }
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        parts = urlsplit(self.server)
+        host = parts.hostname or ""
+        # A proxy from the environment cannot reach this machine's own loopback, and clusters often forget NO_PROXY.
+        direct: dict[str, Any] = {f"all://{host}": None} if host == "localhost" or host.startswith("127.") else {}
+        if host == "::1":
+            direct = {"all://[::1]": None}
+        return httpx.Client(
+            headers=headers,
+            verify=parts.scheme == "https",  # over http the certificates need not even be loaded (20 ms)
+            mounts=direct,
+            limits=httpx.Limits(max_connections=1, keepalive_expiry=KEEP_ALIVE_S),
+        )
+
+    def _judge(self, status: int, headers: httpx.Headers, body: bytes) -> Answer:
+        if 200 <= status < 300:
+            try:
+                ack = wire.decode_ack(body)
+            except msgspec.MsgspecError:
+                return Answer("refused", f"what answers at {self.server} is not a vramscope server")
+            return Answer("stored", ack=ack)
+        kind, said = _problem(status, body)
+        text = f"the server at {self.server} said: {said}"
+        if "wire" in kind:
+            return Answer("refused", text)
+        if "session" in kind:
+            return Answer("unknown_session", text)
+        if status in (401, 403):
+            return Answer("refused", text + " (VRAMSCOPE_TOKEN holds the token)")
+        if status < 400 or status in (404, 405, 409, 421, 426):
+            return Answer("refused", f"{text} (is that a vramscope server?)")
+        if status == 413:
+            return Answer("too_large", text)
+        if status in (408, 425, 429) or status >= 500:
+            return Answer("busy", text, retry_after_s=_retry_after_s(headers.get("Retry-After")))
+        return Answer("rejected", text)
+
+    def close(self) -> None:
+        """Let the connection go."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def forget(self) -> None:
+        """In a forked child: let go of the connection without a word on the wire, since it is the parent's."""
+        self._client = None
+
+
+def _certificate_words(fault: Exception) -> str:
+    return f" ({str(fault)[:200]})" if "CERTIFICATE" in str(fault) or "SSL" in str(fault) else ""
+
+
+def _problem(status: int, body: bytes) -> tuple[str, str]:
+    """(slug of the problem's type, title and detail) of an application/problem+json, as far as it is one."""
+    try:
+        phrase = http.HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    try:
+        problem = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        problem = {}
+    words = [str(problem[key]).strip() for key in ("title", "detail") if isinstance(problem.get(key), str)]
+    said = ": ".join(word for word in words if word) or f"{status} {phrase}".strip()
+    return str(problem.get("type", "")).rpartition(":")[2], " ".join(said.split())[:500]
+
+
+def _retry_after_s(value: str | None) -> float | None:
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), MAX_RETRY_AFTER_S)
+    try:
+        at_s = email.utils.parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return min(max(0.0, at_s - time.time()), MAX_RETRY_AFTER_S)

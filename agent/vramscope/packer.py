@@ -1,0 +1,80 @@
+"""What is in the ring, packed into batches: each with its number, each beginning with Attached where that is due."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from vramscope import batches, wire
+from vramscope.ring import Ring
+
+BATCH_BYTES: Final = 512 * 1024
+"""Below the 1 MiB that nginx lets through by default."""
+
+
+class Packed(NamedTuple):
+    """A batch, encoded. It keeps its number and its bytes whatever happens to it, so that a twin can be told."""
+
+    sequence: int
+    rows: int
+    body: bytes
+
+
+class Packer:
+    """Numbers rise by one from 1. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        ring: Ring,
+        *,
+        session: str,
+        run: str,
+        rank: int,
+        first_message: Callable[[], wire.Attached],
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.introduce = True
+        """the next batch begins with a fresh Attached"""
+        self.attached: wire.Attached | None = None
+        """the newest one, or None before the first batch"""
+        self._ring = ring
+        self._session, self._run, self._rank = session, run, rank
+        self._first_message = first_message
+        self._clock = clock
+        self._sequence = 0
+
+    def next(self, *, heartbeat: bool = False) -> Packed | None:
+        """The oldest messages of the ring as one batch; None where there is nothing to say, and no heartbeat is due."""
+        first: list[wire.Message] = []
+        if self.introduce:
+            self.attached = self._first_message()  # before anything is taken from the ring: it may fail
+            self.introduce = False
+            first = [self.attached]
+        messages = first + batches.merge(self._ring.take(BATCH_BYTES))
+        return self.pack(messages) if messages or heartbeat else None
+
+    def pack(self, messages: Sequence[wire.Message], sequence: int | None = None) -> Packed:
+        """The messages as one batch, with the next number unless one is given."""
+        if sequence is None:
+            self._sequence += 1
+            sequence = self._sequence
+        batch = wire.Batch(
+            wire=wire.WIRE_VERSION,
+            session=self._session,
+            run=self._run,
+            rank=self._rank,
+            sequence=sequence,
+            sent_ns=self._clock(),
+            messages=list(messages),
+        )
+        return Packed(sequence, batches.rows_in(messages), batches.encode(batch))
+
+    def introduced(self, body: bytes) -> bytes:
+        """The same encoded batch, beginning with Attached."""
+        return body if self.attached is None else batches.introduced(body, batches.encode(self.attached))
+
+    def halves(self, packed: Packed) -> tuple[Packed, Packed] | None:
+        """Two batches for one that is too large, the first under its number; None where it cannot be cut."""
+        cut = batches.split(packed.body)
+        return None if cut is None else (self.pack(cut[0], packed.sequence), self.pack(cut[1]))

@@ -1,0 +1,304 @@
+"""The thread that carries messages to the server, or to disk while there is none. The training never waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from vramscope import batches, console, wire
+from vramscope.delivery import Answer, Delivery
+from vramscope.guard import guarded
+from vramscope.outage import Outage
+from vramscope.packer import Packed, Packer
+from vramscope.ring import Ring
+from vramscope.session_folder import Kept
+from vramscope.settings import Settings
+from vramscope.spool import Spool
+
+HEARTBEAT_S: Final = 5.0
+KEEP_INTERVAL_S: Final = 2.0
+"""While the server is away, one file in so much time: fewer and larger than batches on the wire."""
+
+DRAIN_BATCHES: Final = 10
+"""How many kept batches are sent in one turn. A POST costs us about 1 ms of CPU, taken from the training."""
+
+SEND_BATCHES: Final = 8
+MAX_PATIENCE_S: Final = 60.0
+LAST_KEEP_S: Final = 0.2
+"""Of the time for closing, what is left for writing the rest to disk."""
+
+
+class _GivenUp(BaseException):
+    """close() did not wait any longer and took over what the thread had in hand. Not an error: passes the guard."""
+
+
+class Sender:
+    """Takes messages from the ring, and brings them to the server as batches with a rising sequence, in order.
+
+    States: *direct* (each flush interval one batch goes straight to the server), *away* (batches go to the spool, the
+    oldest one knocks at the server with growing pauses), *catching up* (the server is back, kept batches go first).
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        session: str,
+        run: str,
+        rank: int,
+        first_message: Callable[[], wire.Attached],
+        ring: Ring,
+        spool: Spool,
+        on_request: Callable[[list[str]], None] | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.settings = settings
+        self.ring = ring
+        self.spool = spool
+        self.sent_batches = 0
+        self.sent_rows = 0
+        self.sent_bytes = 0
+        self.cpu_seconds = 0.0
+        """CPU time of the thread so far"""
+        self._on_request = on_request
+        self._packer = Packer(ring, session=session, run=run, rank=rank, first_message=first_message, clock=clock)
+        self._delivery = Delivery(
+            settings.server,
+            settings.token,
+            connect_timeout_s=settings.connect_timeout_s,
+            read_timeout_s=settings.read_timeout_s,
+        )
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._waiting: deque[threading.Event] = deque()
+        # Held by the thread while it works, let go while it waits for the clock or the network. Only close() ever asks
+        # for it, and not for long: so that it can take over from a thread that hangs in a POST.
+        self._desk = threading.Lock()
+        self._in_hand: Packed | None = None  # being posted, and not in the spool
+        self._outage = Outage()
+        self._next_keep_s = 0.0
+        self._last_sent_s = 0.0
+        self._caught_up_batches = 0
+        self._closing_at_s: float | None = None
+        self._given_up = False
+        spool.begin(session=session, server=settings.server)
+
+    def start(self) -> None:
+        """Start the thread. Costs about 0.2 s once, for the imports."""
+        self._delivery.prepare()
+        self._thread = threading.Thread(target=self._run, name="vramscope-sender", daemon=True)
+        self._thread.start()
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows that nobody will ever see, because ring or spool were full."""
+        return self.ring.dropped_rows + self.spool.dropped_rows
+
+    def attach_again(self) -> None:
+        """Let the next batch begin with a fresh Attached message, because something in it changed."""
+        self._packer.introduce = True
+
+    def flush(self, deadline_s: float = 3.0) -> bool:
+        """Wait until everything put so far is with the server or in the spool. False: not within the deadline."""
+        if self._thread is None or self._given_up or self._pid != os.getpid():
+            return False
+        done = threading.Event()
+        self._waiting.append(done)
+        self.ring.wake.ring()
+        return done.wait(deadline_s)
+
+    @guarded("closing the sender", False)
+    def close(self, deadline_s: float | None = None) -> bool:
+        """Send what is left until the deadline, keep the rest in the spool, end the thread.
+
+        True: everything reached the server. Takes at most the deadline and half a second, whatever the server does: a
+        thread that hangs in a POST is left behind, and what it had in hand goes to the spool.
+        """
+        if self._given_up or self._pid != os.getpid():
+            return False
+        deadline_s = self.settings.close_timeout_s if deadline_s is None else deadline_s
+        self._closing_at_s = time.monotonic() + deadline_s
+        self.ring.wake.ring()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(deadline_s)
+        if not self._desk.acquire(timeout=0.5):
+            self._given_up = True
+            return False  # not the network but the disk hangs: nothing more can be saved
+        try:
+            self._given_up = True
+            if self._in_hand is not None:
+                self._keep(self._in_hand)
+            self._keep_all()
+            left = len(self.spool)
+            self.spool.close()
+        finally:
+            self._desk.release()
+        if left and self.spool.on_disk:
+            console.say_once("left", f"what was not sent stays in {self.spool.directory}; `vramscope sync` sends it")
+        return left == 0 and self.dropped_rows == 0
+
+    def after_fork_in_child(self) -> None:
+        """Make the child's copy inert: no thread, no lock, and not a word on the parent's connection."""
+        self._pid = -1
+        self._given_up = True
+        self._thread = None
+        self._in_hand = None
+        self._waiting.clear()
+        self._delivery.forget()
+        self.ring.after_fork_in_child()
+        self.spool.after_fork_in_child()
+
+    # --- the thread ---------------------------------------------------------------------------------------------
+
+    @guarded("the sender")
+    def _run(self) -> None:
+        with contextlib.suppress(_GivenUp):
+            while self._closing_at_s is None:
+                self.ring.wake.wait(self.settings.flush_ms / 1000)
+                self._turn()
+            self._last_turn(self._closing_at_s)
+
+    @guarded("sending")
+    def _turn(self) -> None:
+        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        with self._desk:
+            now = time.monotonic()
+            direct = len(self.spool) == 0 and now >= self._outage.next_try_s
+            if direct:
+                direct = self._send_new(None if waiting else SEND_BATCHES)
+            if not direct:
+                in_use = len(self.spool) > 0 or self._outage.on
+                half_full = self.ring.held_bytes * 2 >= self.ring.max_bytes
+                if waiting or half_full or (in_use and now >= self._next_keep_s):
+                    self._keep_all()
+                    self._next_keep_s = now + KEEP_INTERVAL_S
+                if now >= self._outage.next_try_s:
+                    self._send_kept(DRAIN_BATCHES)
+        self.cpu_seconds = time.thread_time()
+        for done in waiting:
+            done.set()
+
+    @guarded("sending the last batches")
+    def _last_turn(self, closing_at_s: float) -> None:
+        with self._desk:
+            # Also when the next try is not due yet: the training ends now, and the server may just be back. A server
+            # that was away a moment ago gets one second, so that not every end of a run has to wait in vain.
+            until_s = min(closing_at_s, time.monotonic() + 1.0) if self._outage.on else closing_at_s - LAST_KEEP_S
+            if len(self.spool):
+                self._keep_all()
+            if self._send_kept(until_s=until_s):
+                self._send_new(until_s=until_s)
+            self._keep_all()
+            self._delivery.close()
+        self.cpu_seconds = time.thread_time()
+        for done in self._waiting:
+            done.set()
+
+    def _send_new(self, count: int | None = None, *, until_s: float | None = None) -> bool:
+        """Send what is in the ring, in so many batches at most. False: one was not taken, and is in the spool now."""
+        for _ in _times(count):
+            packed = self._packer.next(heartbeat=time.monotonic() >= self._last_sent_s + HEARTBEAT_S)
+            if packed is None:
+                break
+            if not self._deliver(packed, until_s=until_s):
+                return False
+            if until_s is None and time.monotonic() < self._outage.next_try_s:
+                break  # the server asked for a pause
+        return True
+
+    def _send_kept(self, count: int | None = None, *, until_s: float | None = None) -> bool:
+        """Send the oldest of the spool, in order. False: one was not taken, and stays there."""
+        for _ in _times(count):
+            oldest = self.spool.oldest()
+            if oldest is None:
+                break
+            kept, body = oldest
+            if not self._deliver(Packed(kept.sequence, kept.rows, body), kept, until_s=until_s):
+                return False
+            if until_s is None and time.monotonic() < self._outage.next_try_s:
+                break
+        return True
+
+    def _keep_all(self) -> None:
+        while (packed := self._packer.next()) is not None:
+            self._keep(packed)
+
+    def _keep(self, packed: Packed) -> None:
+        if self._packer.attached is not None:
+            self.spool.introduce(batches.encode(self._packer.attached))
+        self.spool.append(*packed)
+
+    def _deliver(self, packed: Packed, kept: Kept | None = None, *, until_s: float | None = None) -> bool:
+        """Post a batch (``kept``: its place in the spool) and do what the answer asks for. True: next one, please."""
+        answer = self._post(packed, in_spool=kept is not None, until_s=until_s)
+        now = time.monotonic()
+        if answer.verdict in ("away", "busy", "refused"):
+            if kept is None:
+                self._keep(packed)
+            self._outage.goes_on(answer, now, self.spool.place, silent=self._closing_at_s is not None)
+            return False
+        self._outage.is_over(now)
+        if kept is not None:
+            self.spool.remove(kept)
+        if answer.verdict == "stored":
+            self._on_stored(packed, answer, was_kept=kept is not None)
+            return True
+        halves = self._packer.halves(packed) if answer.verdict == "too_large" else None
+        if halves is None:
+            self.spool.set_aside(*packed, answer.text)
+            console.say_once("set-aside", f"a batch is set aside in {self.spool.directory}: {answer.text}")
+            return True
+        self._keep(halves[1])
+        return self._deliver(halves[0], until_s=until_s)
+
+    def _post(self, packed: Packed, *, in_spool: bool, until_s: float | None) -> Answer:
+        """The server's answer; says first who we are where the server may not know."""
+        # After an outage it may be another server, or one with an empty database.
+        body = self._packer.introduced(packed.body) if self._outage.on else packed.body
+        self._in_hand = None if in_spool else packed
+        answer = self._post_away_from_desk(body, until_s)
+        if answer.verdict == "unknown_session":
+            answer = self._post_away_from_desk(self._packer.introduced(packed.body), until_s)
+        self._in_hand = None
+        return answer
+
+    def _post_away_from_desk(self, body: bytes, until_s: float | None) -> Answer:
+        timeout_s = None if until_s is None else until_s - time.monotonic()
+        if timeout_s is not None and timeout_s <= 0:
+            return Answer("away", "no time was left")
+        self._desk.release()
+        try:
+            answer = self._delivery.post(body, timeout_s=timeout_s)
+        finally:
+            self._desk.acquire()
+        if self._given_up:
+            raise _GivenUp
+        return answer
+
+    def _on_stored(self, packed: Packed, answer: Answer, *, was_kept: bool) -> None:
+        if self.sent_batches == 0 and (earlier := self.spool.earlier_sessions()):
+            waiting = f"{earlier} earlier sessions wait in {self.spool.directory}"
+            console.say_once("earlier", f"{waiting}; `vramscope sync` sends them")
+        self.sent_batches += 1
+        self.sent_rows += packed.rows
+        self.sent_bytes += len(packed.body)
+        self._last_sent_s = time.monotonic()
+        self._caught_up_batches += was_kept
+        if was_kept and len(self.spool) == 0:
+            self._outage.caught_up(self._caught_up_batches)
+            self._caught_up_batches = 0
+        if answer.ack is not None:
+            self._outage.next_try_s = self._last_sent_s + min(max(answer.ack.retry_after_ms, 0) / 1000, MAX_PATIENCE_S)
+            if answer.ack.requests and self._on_request is not None:
+                with guarded("answering the server's request"):
+                    self._on_request(list(answer.ack.requests))
+
+
+def _times(count: int | None) -> Iterable[int]:
+    return itertools.count() if count is None else range(count)

@@ -1,0 +1,233 @@
+"""``vramscope sync``: sends what waits in the spool folder, for runs whose process is gone.
+
+Exit codes: 0 all sent, or nothing to do; 1 something was not accepted and stays; 2 the words were wrong; 4 no server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from vramscope import batches
+from vramscope.delivery import Answer, Delivery
+from vramscope.session_folder import ATTACHED, Kept, SessionFolder, session_folders
+from vramscope.settings import MIB, Settings
+
+DONE: Final = 0
+NOT_ACCEPTED: Final = 1
+WRONG_WORDS: Final = 2
+NO_SERVER: Final = 4
+
+PATIENCE_S: Final = 60.0
+"""How long a server that asks for patience gets, before it counts as away."""
+
+PROGRESS_AFTER_S: Final = 2.0
+BAR_CHARACTERS: Final = 30
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """What one sync did; the answer of ``--json``."""
+
+    directory: str
+    servers: list[str] = []
+    sessions: int = 0
+    sent_batches: int = 0
+    sent_bytes: int = 0
+    set_aside_batches: int = 0
+    """never accepted; they lie in the session's folder refused/"""
+    broken_files: int = 0
+    """cut short by a crash, and ignored"""
+    left_batches: int = 0
+    in_use_sessions: int = 0
+    """their own process, or another sync, is sending them"""
+    problems: list[str] = []
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command with the words after ``sync``; gives the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="vramscope sync", description="Send what was kept on disk while the server was away."
+    )
+    parser.add_argument("--server", help="send everything there, instead of where each run was meant to go")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    try:
+        words = parser.parse_args(argv)
+    except SystemExit as end:  # argparse ends the process; we are called as a function
+        return int(end.code or 0)
+    try:
+        settings = Settings.from_environment(server=words.server)
+    except ValueError as fault:
+        print(f"vramscope sync: {fault}", file=sys.stderr)
+        return WRONG_WORDS
+    tally = Tally(directory=str(settings.spool_dir))
+    state = Sync(settings, tally, to_one_server=words.server is not None).run()
+    if words.json:
+        print(json.dumps({"exit_code": state, **msgspec.structs.asdict(tally)}, indent=2))
+    else:
+        for line in _story(tally):
+            print(line)
+    for problem in tally.problems:
+        print(f"vramscope sync: {problem}", file=sys.stderr)
+    return state
+
+
+class Sync:
+    """One pass over the spool folder, oldest session first, each in its order."""
+
+    def __init__(self, settings: Settings, tally: Tally, *, to_one_server: bool) -> None:
+        self._settings = settings
+        self._tally = tally
+        self._to_one_server = to_one_server
+        self._deliveries: dict[str, Delivery] = {}
+        self._lost: set[str] = set()  # servers that take nothing now
+        self._state = DONE
+
+    def run(self) -> int:
+        """Send what can be sent; gives the exit code."""
+        folders = []
+        for folder in session_folders(self._settings.spool_dir):
+            if folder.lock():
+                folders.append((folder, folder.batches()))
+            elif folder.path.exists():
+                self._tally.in_use_sessions += 1
+        progress = Progress(sum(len(waiting) for _, waiting in folders))
+        try:
+            for folder, waiting in folders:
+                self._tally.sessions += bool(waiting)
+                self._send_session(folder, waiting, progress)
+        finally:
+            progress.end()
+            for delivery in self._deliveries.values():
+                delivery.close()
+            for folder, _ in folders:
+                folder.tidy()
+                folder.unlock()
+        return self._state
+
+    def _send_session(self, folder: SessionFolder, waiting: Sequence[Kept], progress: Progress) -> None:
+        delivery = self._delivery_for(folder)
+        attached = _attached(folder.path)
+        introduce = attached is not None  # this server may never have heard of the session
+        for position, kept in enumerate(waiting):
+            progress.show(position)
+            if delivery.server in self._lost:
+                self._tally.left_batches += len(waiting) - position
+                break
+            body = folder.read_batch(kept)
+            if body is None:
+                continue
+            answer = self._patiently(delivery, batches.introduced(body, attached) if attached and introduce else body)
+            if answer.verdict == "unknown_session" and attached:
+                answer = self._patiently(delivery, batches.introduced(body, attached))
+            introduce = introduce and answer.verdict != "stored"
+            self._settle(folder, kept, body, answer, delivery.server)
+        self._tally.broken_files += folder.broken_files
+        progress.done += len(waiting)
+
+    def _settle(self, folder: SessionFolder, kept: Kept, body: bytes, answer: Answer, server: str) -> None:
+        if answer.verdict == "stored":
+            folder.remove_batch(kept)
+            self._tally.sent_batches += 1
+            self._tally.sent_bytes += len(body)
+        elif answer.verdict in ("away", "busy", "refused"):
+            self._lost.add(server)
+            self._tally.left_batches += 1
+            self._tally.problems.append(answer.text)
+            self._state = NOT_ACCEPTED if answer.verdict == "refused" and self._state == DONE else self._state
+            self._state = NO_SERVER if answer.verdict != "refused" else self._state
+        else:
+            folder.set_aside(kept, body, answer.text)
+            folder.remove_batch(kept)
+            self._tally.set_aside_batches += 1
+            if answer.text not in self._tally.problems:
+                self._tally.problems.append(answer.text)
+            self._state = self._state or NOT_ACCEPTED
+
+    def _patiently(self, delivery: Delivery, body: bytes) -> Answer:
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            answer = delivery.post(body)
+            pause_s = answer.retry_after_s or 1.0
+            if answer.ack is not None and answer.ack.retry_after_ms > 0:
+                time.sleep(min(answer.ack.retry_after_ms / 1000, PATIENCE_S))
+            if answer.verdict != "busy" or time.monotonic() + pause_s > until_s:
+                return answer
+            time.sleep(pause_s)
+
+    def _delivery_for(self, folder: SessionFolder) -> Delivery:
+        meant = folder.meant()
+        server = self._settings.server if self._to_one_server or meant is None else meant.server
+        if server not in self._deliveries:
+            self._tally.servers.append(server)
+            self._deliveries[server] = Delivery(
+                server,
+                self._settings.token,
+                connect_timeout_s=self._settings.connect_timeout_s,
+                read_timeout_s=self._settings.read_timeout_s,
+            )
+        return self._deliveries[server]
+
+
+class Progress:
+    """A bar on stderr, for somebody who waits at a terminal for more than two seconds."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self._started_s = time.monotonic()
+        self._shown_s = 0.0
+
+    def show(self, more: int) -> None:
+        """Draw it anew, a few times a second at most."""
+        now = time.monotonic()
+        if now < self._started_s + PROGRESS_AFTER_S or now < self._shown_s + 0.2 or not sys.stderr.isatty():
+            return
+        self._shown_s = now
+        share = (self.done + more) / max(self.total, 1)
+        bar = "#" * int(share * BAR_CHARACTERS)
+        print(
+            f"\r[{bar:<{BAR_CHARACTERS}}] {self.done + more} of {self.total} batches",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def end(self) -> None:
+        """Leave the bar's line."""
+        if self._shown_s:
+            print(file=sys.stderr)
+
+
+def _attached(path: Path) -> bytes | None:
+    """The Attached message that the session's process left beside its batches, if it is whole."""
+    try:
+        content = (path / ATTACHED).read_bytes()
+        msgspec.msgpack.decode(content)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return content
+
+
+def _story(tally: Tally) -> list[str]:
+    lines = []
+    if tally.sessions == 0:
+        lines.append(f"Nothing to send in {tally.directory}.")
+    else:
+        what = f"{tally.sent_batches} batches ({tally.sent_bytes / MIB:.1f} MiB) of {tally.sessions} sessions"
+        lines.append(f"Sent {what} to {', '.join(tally.servers)}.")
+    if tally.left_batches:
+        lines.append(f"{tally.left_batches} batches stay in {tally.directory}.")
+    if tally.set_aside_batches:
+        lines.append(f"{tally.set_aside_batches} batches were not accepted and are set aside in {tally.directory}.")
+    if tally.broken_files:
+        lines.append(f"{tally.broken_files} files were cut short by a crash and are ignored.")
+    if tally.in_use_sessions:
+        lines.append(f"{tally.in_use_sessions} sessions are being sent by another process.")
+    return lines
