@@ -26,7 +26,8 @@ from vramscope.steps.clock import StepClock
 from vramscope.steps.loop import LoopHooks
 
 ACCEPTED = (
-    "a transformers Trainer, a lightning Trainer, an accelerate Accelerator, a torch.nn.Module, a torch optimizer, or nothing"
+    "a transformers Trainer, a lightning Trainer, an accelerate Accelerator, "
+    "a torch.nn.Module, a torch optimizer, or nothing"
 )
 FRAMEWORKS = (huggingface, lightning, accelerate, loop)
 """asked in this order whether a target is theirs; each has ``connect(target, hooks) -> Connection | None``"""
@@ -59,17 +60,17 @@ def attach(
     Never raises and never waits for the network. Attached twice: without a target the session that runs is given back;
     with one, the session that runs ends and a new run begins.
     """
-    given = dict(
-        server=server,
-        project=project,
-        run_name=name,
-        tags=tags,
-        interval_ms=interval_ms,
-        phases=phases,
-        run_id=run_id,
-        resume=resume,
-        token=token,
-    )
+    given = {
+        "server": server,
+        "project": project,
+        "run_name": name,
+        "tags": tags,
+        "interval_ms": interval_ms,
+        "phases": phases,
+        "run_id": run_id,
+        "resume": resume,
+        "token": token,
+    }
     session = _live
     if session is not None and session.live:
         if target is None and name is None and run_id is None:
@@ -163,6 +164,7 @@ class Session:
         console.say_once(f"attached {self.run_id}", f"watching run '{self._name}': {self.url}")
 
     def _connect(self, target: object) -> loop.Connection:
+        connection: loop.Connection | None
         for framework in FRAMEWORKS:
             connection = framework.connect(target, self._hooks)
             if connection is not None:

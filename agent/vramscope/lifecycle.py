@@ -42,9 +42,7 @@ class Lifecycle:
         atexit.unregister(self._at_exit)
         _forkable.discard(self)
 
-    def _excepthook(
-        self, kind: type[BaseException], fault: BaseException, frames: TracebackType | None
-    ) -> None:
+    def _excepthook(self, kind: type[BaseException], fault: BaseException, frames: TracebackType | None) -> None:
         with guarded("the note of how the run ended"):
             self._failure = (kind.__name__, first_line(fault))  # text only: the frames hold the user's tensors
         self._previous_hook(kind, fault, frames)

@@ -177,7 +177,7 @@ class PeakCounter:
 
 
 class SharedPeakCounters:
-    """The functions in front of ``torch._C``'s, and the counters behind them. One a process, made by :func:`share_peak_counters`."""
+    """The functions in front of ``torch._C``'s, and the counters behind them: one a process (share_peak_counters)."""
 
     def __init__(self) -> None:
         import torch

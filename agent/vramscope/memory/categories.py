@@ -12,6 +12,7 @@ cuBLAS workspaces, outputs still held). The six always add up to the allocated b
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,10 +35,6 @@ class Held(NamedTuple):
     gradients: int
     optimizer: int
     buffers: int
-
-    @property
-    def total(self) -> int:
-        return sum(self)
 
 
 class Budget:
@@ -87,7 +84,6 @@ class Categories:
         self._grown: dict[int, int] = {}
         self._heard: set[int] = set()
         self._last: dict[int, tuple[int, Held]] = {}
-        self._base: dict[int, int] = {}
 
     # -- within a step --------------------------------------------------------------------------------------------------
 
@@ -101,11 +97,10 @@ class Categories:
         start = self._now()
         self._stop_following(devices, cuts)
         if phase == FORWARD and not self._before_forward:
-            for device, cut in zip(devices, cuts, strict=True):
+            for device in devices:
                 held = self.count(device)
                 self._before_forward[device] = held
                 self._gradients_before_forward[device] = held.gradients
-                self._base[device] = max(0, cut.allocated_bytes - held.total)
         elif phase == BACKWARD:
             self._follow_gradients(devices)
         self._spent_ns += self._now() - start
@@ -140,21 +135,23 @@ class Categories:
         return splits
 
     def _peak_split(self, device: int, position: int, stretches: list[Stretch], held: Held) -> Split:
+        """The split at the step's peak; how many gradients there were then is known from the last sampled step."""
         stretch = max(stretches, key=lambda s: s.cuts[position].peak_allocated_bytes)
         peak = stretch.cuts[position].peak_allocated_bytes
-        if stretch.phase == BACKWARD:
-            gradients = self._gradients_at_peak.get(device)
-        elif stretch.phase == FORWARD:
-            gradients = self._gradients_before_forward.get(device)
-        elif stretch.phase == OPTIMIZER:
+        before = self._before_forward.get(device)
+        # The optimizer makes its state at its first step: until then the peak is without it.
+        held = held if before is None or stretch.phase == OPTIMIZER else held._replace(optimizer=before.optimizer)
+        at_forward = self._gradients_before_forward.get(device)
+        if stretch.phase == OPTIMIZER:
             return closed(held, held.gradients, 0, peak)
-        else:
-            gradients = None
-        base = self._base.get(device)
-        if gradients is None or base is None:
-            return Split(held.parameters, UNKNOWN, held.optimizer, held.buffers, UNKNOWN, UNKNOWN)
-        fixed = held.parameters + held.optimizer + held.buffers
-        activations = max(0, peak - fixed - gradients - base)
+        gradients = {BACKWARD: self._gradients_at_peak.get(device), FORWARD: at_forward}.get(stretch.phase)
+        allocated = allocated_before_forward(stretches, position)
+        if gradients is None or at_forward is None or allocated is None:
+            return closed(held, UNKNOWN, UNKNOWN, peak)
+        others = allocated - held.parameters - held.optimizer - held.buffers - at_forward
+        activations = peak - held.parameters - held.optimizer - held.buffers - gradients - others
+        if others < 0 or activations < 0:
+            return closed(held, gradients, UNKNOWN, peak)
         return closed(held, gradients, activations, peak)
 
     # -- gradients as backward makes them ----------------------------------------------------------------------------------
@@ -280,9 +277,17 @@ def at_end_split(held: Held, allocated: int) -> Split:
     return closed(held, held.gradients, 0, allocated)
 
 
+def allocated_before_forward(stretches: list[Stretch], position: int) -> int | None:
+    """Allocated bytes when the first forward of the step began; None where no forward was seen."""
+    for earlier, later in itertools.pairwise(stretches):
+        if later.phase == FORWARD:
+            return earlier.cuts[position].allocated_bytes
+    return None
+
+
 def closed(held: Held, gradients: int, activations: int, allocated: int) -> Split:
-    """A split that adds up to ``allocated``; the rest is other. Unknown where more was counted than is allocated."""
-    rest = allocated - held.parameters - gradients - held.optimizer - held.buffers - activations
-    if rest < 0:
-        return Split(held.parameters, gradients, held.optimizer, held.buffers, UNKNOWN, UNKNOWN)
-    return Split(held.parameters, gradients, held.optimizer, held.buffers, activations, rest)
+    """A split that adds up to ``allocated``, the rest being other; the rest is unknown where a part is, or where more was
+    counted than is allocated."""
+    parts = (held.parameters, gradients, held.optimizer, held.buffers, activations)
+    rest = allocated - sum(parts) if UNKNOWN not in parts else UNKNOWN
+    return Split(*parts, max(rest, UNKNOWN))

@@ -56,9 +56,7 @@ class Nvml:
         nvml = self._nvml
         memory = self._ask(uuid, "memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
         use = self._ask(uuid, "utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        heat = self._ask(
-            uuid, "temperature", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
-        )
+        heat = self._ask(uuid, "temperature", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         power = self._ask(uuid, "power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         return DeviceReading(
             UNKNOWN if memory is None else int(memory.used),

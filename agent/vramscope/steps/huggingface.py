@@ -49,7 +49,7 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 def configuration(trainer: Any) -> dict[str, Any]:
     """The training arguments, and the model's configuration under ``model.``."""
     config = dict(trainer.args.to_dict())
-    model_config = getattr(trainer.model, "config", None)
-    if hasattr(model_config, "to_diff_dict"):
+    model_config: Any = getattr(trainer.model, "config", None)
+    if model_config is not None and hasattr(model_config, "to_diff_dict"):
         config["model"] = model_config.to_diff_dict()
     return {key: value for key, value in config.items() if value not in (None, "", [], {})}

@@ -77,7 +77,15 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 
 def configuration(trainer: Any) -> dict[str, Any]:
     """The Trainer's settings that bear on memory and pace; those that a version does not have are left out."""
-    names = ("precision", "accumulate_grad_batches", "max_epochs", "max_steps", "gradient_clip_val", "num_devices", "num_nodes")
+    names = (
+        "precision",
+        "accumulate_grad_batches",
+        "max_epochs",
+        "max_steps",
+        "gradient_clip_val",
+        "num_devices",
+        "num_nodes",
+    )
     config = {name: getattr(trainer, name, None) for name in names}
     config["strategy"] = type(getattr(trainer, "strategy", None)).__name__
     return {name: value for name, value in config.items() if value is not None}

@@ -26,6 +26,7 @@ from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, Step
 if TYPE_CHECKING:
     import torch
 
+
 @dataclasses.dataclass
 class Connection:
     """What a framework says of a target that it knows."""
@@ -71,16 +72,20 @@ class LoopHooks:
         self.heard_forward = False
         self.on_first_step: Callable[[], None] | None = None
         self._removals: list[Callable[[], None]] = []
+        self._inside_backward: Callable[[], bool] = lambda: False
+        self._grad_enabled: Callable[[], bool] = lambda: True
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
         self._others_steps = 0
 
     def install(self, roots: Iterable[torch.nn.Module] = ()) -> None:
         """Hook optimizers, backward and the DataLoader; and the given root modules, or those found (see find_roots)."""
+        import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         pre = register_optimizer_step_pre_hook(self._before_optimizer)
         post = register_optimizer_step_post_hook(self._after_optimizer)
         self._removals += [pre.remove, post.remove]
+        self._grad_enabled = torch.is_grad_enabled
         self._wrap_backward()
         self._wrap_data_loader()
         for root in roots:
@@ -155,8 +160,8 @@ class LoopHooks:
     def _wrap_backward(self) -> None:
         import torch
 
-        self._inside_backward = lambda: torch._C._current_graph_task_id() != -1
-        self._grad_enabled = torch.is_grad_enabled
+        graph_task: Callable[[], int] = torch._C._current_graph_task_id
+        self._inside_backward = lambda: graph_task() != -1
         original = torch.autograd.backward
         enter, inside = guarded("backward hook")(self.clock.enter), self._inside_backward
 
@@ -176,12 +181,12 @@ class LoopHooks:
         original = iterator.__next__
         clock, enter = self.clock, guarded("data hook")(self.clock.enter)
 
-        def __next__(self: Any) -> Any:
+        def next_batch(self: Any) -> Any:
             if clock.phase != EVAL:
                 enter(DATA)
             return original(self)
 
-        self._replace(iterator, "__next__", __next__)
+        self._replace(iterator, "__next__", next_batch)
 
     def _replace(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         """Put a wrapper in place; on removal take it out again unless somebody has wrapped it meanwhile."""
