@@ -12,7 +12,7 @@ import { appendRows, decode, highest, joined, stats, timeTicks, toCsv } from "vr
 import { rgba, themeColors } from "vramscope/theme.js";
 
 const DRAW_EVERY_MS = 500;
-const TAIL_ROWS = 600; // live rows kept beyond a window before it is fetched again, thinned
+const TAIL_ROWS = 240; // live rows drawn beyond a window before it is fetched again, thinned like the rest
 const TABLE_ROWS = 200;
 
 let plotlyLoading = null;
@@ -193,7 +193,7 @@ export class ChartElement extends HTMLElement {
     this.toggleAttribute("data-empty", empty);
     setText(this.notes, empty ? "" : statements.join(" · "));
     this.notes.hidden = empty || statements.length === 0;
-    this.legend.hidden = empty;
+    this.legend.hidden = empty || this.traces.every((trace) => trace.meta?.legend === false);
     for (const rows of this.pending) this.append_(rows);
     this.pending = [];
     this.builtLegend = null;
@@ -300,9 +300,10 @@ export class ChartElement extends HTMLElement {
     if (key.startsWith("x")) {
       axis.range = [from, to];
       axis.autorange = false;
-      if (source.meta_time ?? this.figure.layout.meta?.x === "time") {
+      if (this.figure.layout.meta?.x === "time") {
         const ticks = timeTicks(from, to, Math.max(2, Math.floor((this.plot.clientWidth || 600) / 90)));
         Object.assign(axis, { tickmode: "array", tickvals: ticks.values, ticktext: ticks.texts });
+        axis.title = { ...source.title, text: "time since start" };
       }
       return axis;
     }
@@ -312,7 +313,7 @@ export class ChartElement extends HTMLElement {
     const capacity = key === "yaxis" ? this.figure.layout.meta?.capacity : null;
     let ceiling = (top || 1) * 1.07;
     // The capacity belongs in the picture once half of it is in use; before, it would press the data to the floor.
-    if (capacity && top > capacity * 0.5) ceiling = Math.max(ceiling, capacity * 1.04);
+    if (capacity && top > capacity * 0.5) ceiling = Math.max(ceiling, capacity * 1.12);
     axis.range = [0, ceiling];
     axis.autorange = false;
     return axis;
@@ -394,6 +395,7 @@ export class ChartElement extends HTMLElement {
       this.builtLegend = key;
       this.legendRows = new Map();
       const numbers = kind === "series";
+      this.legend.classList.toggle("plainly", !numbers);
       const body = h("tbody");
       for (const [role, { meta }] of roles) {
         const swatch = h("span", { class: `swatch ${meta.kind ?? "line"}` });
@@ -408,7 +410,7 @@ export class ChartElement extends HTMLElement {
       const row = this.legendRows.get(role);
       const off = hiddenRoles.has(role);
       row.toggle.setAttribute("aria-pressed", String(!off));
-      row.swatch.style.setProperty("--swatch", colors.role(role));
+      row.swatch.style.setProperty("--swatch", colors.role(meta.colour ?? role));
       if (row.cells.length === 0) continue;
       const main = stats(within(parts.mean ?? parts.value ?? Object.values(parts)[0]));
       const low = parts.min ? stats(within(parts.min)).min : main.min;
@@ -498,8 +500,8 @@ export function redrawAll() {
 }
 
 function themedTrace(trace, colors) {
-  const { role, kind } = trace.meta ?? {};
-  const color = colors.role(role);
+  const { role, colour, kind } = trace.meta ?? {};
+  const color = colors.role(colour ?? role);
   const themed = { ...trace, visible: !hiddenRoles.has(role), showlegend: kind !== "edge" && kind !== "band" };
   switch (kind) {
     case "edge":
@@ -507,11 +509,11 @@ function themedTrace(trace, colors) {
       break;
     case "band":
       themed.line = { ...trace.line, width: 0, color: "rgba(0,0,0,0)" };
-      themed.fillcolor = rgba(color, 0.25);
+      themed.fillcolor = rgba(color, 0.28);
       break;
     case "area":
       themed.line = { ...trace.line, width: 0.5, color };
-      themed.fillcolor = rgba(color, 0.85);
+      themed.fillcolor = rgba(color, 0.9);
       break;
     case "bar":
       themed.marker = { ...trace.marker, color, line: { width: 0 } };

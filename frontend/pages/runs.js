@@ -20,7 +20,6 @@ const STATES = ["running", "finished", "failed", "lost"];
 const COLUMNS = [
   ["state-cell", "State", null, (row) => stateBadge(row.state)],
   ["name", "Run", (row) => row.name.toLowerCase(), nameCell],
-  ["project", "Project", (row) => row.project.toLowerCase(), (row) => row.project],
   ["gpu", "Device", (row) => row.device ?? "", (row) => h("span", { title: row.device }, row.device ? shortDevice(row.device) : known("unknown", { short: true }))],
   ["number peak", "Peak allocated", (row) => row.peak_allocated_bytes, (row) => [known(bytes(row.peak_allocated_bytes), { short: true }), meter(row.peak_allocated_bytes, row.capacity_bytes)]],
   ["number delta", "vs baseline", null, (row, page) => page.deltaCell(row)],
@@ -29,7 +28,7 @@ const COLUMNS = [
   ["number steps", "Steps", (row) => row.steps, (row) => known(count(row.steps), { short: true })],
   ["number ranks", "Ranks", (row) => row.world_size, (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true })],
   ["number started", "Started", (row) => row.started_seconds, (row) => h("time", { title: moment(row.started_seconds), "data-moment": row.started_seconds }, ago(row.started_seconds, Date.now() / 1000))],
-  ["spark", "Peaks over the run", null, (row) => sparkline(row.sparkline, row.capacity_bytes)],
+  ["spark", "Peaks", null, (row) => sparkline(row.sparkline)],
 ];
 
 const shortDevice = (name) => name.replace(/^NVIDIA\s+/, "").replace(/^GeForce\s+/, "");
@@ -41,9 +40,9 @@ function nameCell(row) {
       row.baseline && h("span", { class: "chip baseline", title: "deltas in this project are against this run" }, "baseline"),
       row.out_of_memory > 0 && h("span", { class: "chip", title: "out-of-memory errors" }, "OOM"),
       row.leaks > 0 && h("span", { class: "chip", title: "leaks found" }, "leak")),
-    row.error_type
-      ? h("div", { class: "below" }, h("span", { class: "error", title: `${row.error_type}: ${row.error_line ?? ""}` }, row.error_type, row.error_line ? `: ${row.error_line}` : ""))
-      : row.tags.length > 0 && h("div", { class: "below" }, row.tags.join(" · ")),
+    h("div", { class: "below" }, [row.project, ...row.tags].map((word, i) => [i > 0 && " · ", word])),
+    row.error_type &&
+      h("div", { class: "below error", title: `${row.error_type}: ${row.error_line ?? ""}` }, row.error_type, row.error_line ? `: ${row.error_line}` : ""),
   ];
 }
 
@@ -270,7 +269,7 @@ class RunsPage {
   }
 
   async sortBy(label) {
-    const first = label !== "Run" && label !== "Project" && label !== "Device";
+    const first = label !== "Run" && label !== "Device";
     if (this.sort?.column !== label) this.sort = { column: label, descending: first };
     else if (this.sort.descending === first) this.sort.descending = !first;
     else this.sort = null;

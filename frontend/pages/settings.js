@@ -13,7 +13,7 @@ class SettingsPage {
     this.root = root;
     document.title = "Settings · vramscope";
     this.trouble = h("div");
-    this.tokens = h("section", { class: "card wide" });
+    this.tokens = h("section", { class: "card wide tokens" });
     this.storage = h("section", { class: "card" });
     this.versions = h("section", { class: "card" });
     this.looks = h("section", { class: "card" });
@@ -129,7 +129,7 @@ class SettingsPage {
       h("div", { class: "pad stack" },
         h("p", { class: "muted" }, required ? "This server asks for a token: trainings need the scope ingest, people the scope read." : "This server listens on its own machine only and asks for no token. Bound to another address, it will."),
         this.secret,
-        tokens.length > 0 && h("div", { class: "scroll" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Name", "Scopes", "Created", "Last used", ""].map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, tokens.map((token) => this.tokenRow(token))))),
+        tokens.length > 0 && h("div", { class: "scroll" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Name", "Scopes", "Created", "Last used", ""].map((head) => h("th", { scope: "col", class: head.toLowerCase() || null }, head)))), h("tbody", {}, tokens.map((token) => this.tokenRow(token))))),
         form),
     );
   }
@@ -157,7 +157,7 @@ class SettingsPage {
         fill(this.secret, problemBanner(error));
       }
     });
-    return h("tr", {}, h("td", {}, token.name), h("td", {}, (token.scopes ?? []).map((scope) => h("span", { class: "chip" }, scope))), h("td", {}, when(token.created_seconds, "unknown")), h("td", {}, when(token.last_used_seconds, "never")), h("td", { class: "number" }, revoked ? h("span", { class: "muted" }, `revoked ${ago(token.revoked_seconds, now)}`) : button));
+    return h("tr", {}, h("td", {}, token.name), h("td", {}, (token.scopes ?? []).map((scope) => h("span", { class: "chip" }, scope))), h("td", { class: "created" }, when(token.created_seconds, "unknown")), h("td", {}, when(token.last_used_seconds, "never")), h("td", { class: "number" }, revoked ? h("span", { class: "muted" }, `revoked ${ago(token.revoked_seconds, now)}`) : button));
   }
 
   async signOut() {
@@ -167,10 +167,11 @@ class SettingsPage {
 }
 
 function retentionText(name, value) {
-  const words = name.replaceAll("_", " ");
+  const words = name.replace(/_(bytes|seconds|days)$/, "").replaceAll("_", " ");
   if (value === null) return `${words}: no limit`;
-  if (name.endsWith("_bytes")) return `${words.replace(/ bytes$/, "")}: ${bytes(value)}`;
-  if (name.endsWith("_seconds")) return `${words.replace(/ seconds$/, "")}: ${duration(value)}`;
+  if (name.endsWith("_bytes")) return `${words}: up to ${bytes(value)}`;
+  if (name.endsWith("_seconds")) return `${words}: up to ${duration(value)}`;
+  if (name.endsWith("_days")) return `${words}: up to ${count(value)} days`;
   return `${words}: ${value}`;
 }
 

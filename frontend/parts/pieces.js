@@ -17,21 +17,19 @@ export function meter(value, ceiling) {
   return h("span", { class: `meter${share > 0.9 ? " high" : ""}`, title: `${percent(share)} of the capacity`, style: { "--share": share.toFixed(4) } }, h("span"));
 }
 
-/** Peaks over a run's life, 84 by 26. */
-export function sparkline(values, ceiling) {
+/** Peaks over a run's life, 84 by 26, from zero to its own highest: the shape. The level is what the meter shows. */
+export function sparkline(values) {
   if (!values || !values.some(isKnown)) return null;
-  const top = Math.max(...values.filter(isKnown));
-  // against the capacity where that leaves something to see
-  const { line, area } = sparklinePaths(values, 84, 26, ceiling && top > ceiling * 0.25 ? ceiling : null);
+  const { line, area } = sparklinePaths(values, 84, 26);
   return svg("svg", { viewBox: "0 0 84 26", role: "img", "aria-label": "peak allocated over the run" }, svg("path", { class: "area", d: area }), svg("path", { class: "line", d: line }));
 }
 
-/** A change against a baseline: less memory is good, and has its sign. */
+/** A change against a baseline, with its sign; coloured from half a percent on: less memory is good. */
 export function delta(value, base) {
   if (!isKnown(value) || !isKnown(base) || base === 0) return known(UNKNOWN, { short: true });
   const change = value / base - 1;
   const text = signedPercent(change);
-  return h("span", { class: text.startsWith("±") ? "" : change < 0 ? "less" : "more" }, text);
+  return h("span", { class: Math.abs(change) < 0.005 ? "" : change < 0 ? "less" : "more" }, text);
 }
 
 export function snippet(text) {

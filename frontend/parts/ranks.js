@@ -46,10 +46,10 @@ export class RanksPanel {
       return h(
         "tr",
         { class: [worst && "worst", rank.rank === view.rank && "selected"].filter(Boolean).join(" ") },
-        h("td", {}, h("button", { class: "button quiet small", type: "button", onclick: () => this.onPick(rank.rank), title: "show this rank in the charts" }, `rank ${rank.rank}`)),
+        h("td", {}, h("button", { class: "button quiet small", type: "button", onclick: () => this.onPick(rank.rank), title: "show this rank in the charts" }, `rank ${rank.rank}`), worst && h("span", { class: "chip", title: "highest peak of all ranks" }, "highest")),
         h("td", {}, stateBadge(rank.state)),
         h("td", { class: "muted" }, `${rank.host}${rank.devices[0] && rank.devices[0].index >= 0 ? ` · GPU ${rank.devices[0].index}` : ""}`),
-        h("td", { class: "number peak" }, known(bytes(rank.peak_allocated_bytes)), worst && h("span", { class: "chip", title: "highest peak of all ranks" }, "highest"), meter(rank.peak_allocated_bytes, total)),
+        h("td", { class: "number peak" }, known(bytes(rank.peak_allocated_bytes)), meter(rank.peak_allocated_bytes, total)),
         h("td", { class: "number" }, known(bytes(rank.peak_reserved_bytes))),
         h("td", { class: "number" }, known(count(rank.steps))),
         h("td", { class: "number muted" }, rank.error_type ?? ago(rank.last_seen_seconds, Date.now() / 1000)),
@@ -59,7 +59,7 @@ export class RanksPanel {
     fill(
       this.element,
       h("header", {}, h("h2", {}, "Ranks"), h("span", { class: "muted" }, `${run.ranks.length} of ${run.world_size} seen${spread === null ? "" : `; peaks differ by ${percent(spread)}`}`), h("span", { class: "spring" }),
-        h("span", { class: "heat-scale", title: "colour of the strips: each step's peak allocated" }, "0", h("i"), isKnown(top) ? bytes(top) : "")),
+        h("span", { class: "heat-scale", title: "colour of the strips: peak allocated of each step, from the lowest to the highest of all ranks" }, (this.lowWords = h("span")), h("i"), (this.topWords = h("span")))),
       missing.length > 0 && h("p", { class: "pad muted" }, `Not heard of yet: rank${missing.length > 1 ? "s" : ""} ${missing.slice(0, 24).join(", ")}${missing.length > 24 ? ", …" : ""}.`),
       h("div", { class: "scroll ranks-frame" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Rank", "State", "Where"].map((name) => h("th", { scope: "col" }, name)), ["Peak allocated", "Peak reserved", "Steps", "Last seen"].map((name) => h("th", { class: "number", scope: "col" }, name)), h("th", { scope: "col" }, "Step peaks over the run"))), h("tbody", {}, rows))),
     );
@@ -89,19 +89,29 @@ export class RanksPanel {
 
   paint(only = null) {
     if (!this.canvases) return;
-    let top = 0;
-    for (const values of this.strips.values()) top = Math.max(top, highest(values) ?? 0);
+    // from the lowest to the highest step peak of any rank: what differs shows
+    let [low, top] = [Infinity, -Infinity];
+    for (const values of this.strips.values()) {
+      for (const value of values) {
+        if (!isKnown(value)) continue;
+        if (value < low) low = value;
+        if (value > top) top = value;
+      }
+    }
+    if (!(top >= low)) return;
+    this.lowWords.textContent = bytes(low);
+    this.topWords.textContent = bytes(top);
     const style = getComputedStyle(document.documentElement);
     const stops = [0, 1, 2].map((i) => style.getPropertyValue(`--heat-${i}`).trim()).map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
     for (const [rank, canvas] of this.canvases) {
       if (only !== null && rank !== only) continue;
       const values = this.strips.get(rank);
-      if (!values?.length || !top) continue;
+      if (!values?.length) continue;
       canvas.width = values.length;
       const context = canvas.getContext("2d");
       values.forEach((value, i) => {
         if (!isKnown(value)) return;
-        const share = (value / top) * 2;
+        const share = top > low ? ((value - low) / (top - low)) * 2 : 1;
         const [from, to] = share < 1 ? [stops[0], stops[1]] : [stops[1], stops[2]];
         const part = share < 1 ? share : share - 1;
         context.fillStyle = `rgb(${from.map((channel, j) => Math.round(channel + (to[j] - channel) * part)).join(",")})`;

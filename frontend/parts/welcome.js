@@ -12,7 +12,7 @@ export function startLines() {
   const plain = address === "http://127.0.0.1:8265" || address === "http://localhost:8265";
   return {
     install: "pip install vramscope",
-    attach: `from vramscope import agent\n\nagent.attach(trainer${plain ? "" : `, server="${address}"`})   # a Trainer, an Accelerator, a model, an optimizer, or nothing`,
+    attach: `from vramscope import agent\nagent.attach(trainer${plain ? "" : `, server="${address}"`})`,
     command: `vramscope run ${plain ? "" : `--server ${address} `}-- python train.py`,
   };
 }
@@ -25,7 +25,7 @@ export function welcome() {
     h("div", {}, h("h1", {}, "Where does the memory go?"), h("p", { class: "muted" }, "Send the first run here; this page shows it while it trains.")),
     h("ol", {},
       h("li", {}, h("p", {}, "Where the training runs:"), snippet(lines.install)),
-      h("li", {}, h("p", {}, "One line in the script:"), snippet(lines.attach)),
+      h("li", {}, h("p", {}, "One line in the script, with a Trainer, an Accelerator, a model, an optimizer, or nothing at all:"), snippet(lines.attach)),
       h("li", {}, h("p", {}, "Or no change of code at all:"), snippet(lines.command))),
     h("p", { class: "waiting", role: "status" }, h("span", { class: "pulse", "aria-hidden": "true" }), "waiting for the first run… it appears here by itself"),
   );

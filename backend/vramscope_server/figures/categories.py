@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from vramscope.wire import CATEGORIES
 from vramscope_server.analysis.window import RunWindow
-from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known, on_device
+from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known
 
 TOTAL = "peak_allocated_bytes"
 PARTS = [f"peak_{category}_bytes" for category in CATEGORIES]
@@ -56,9 +56,10 @@ def draw(window: RunWindow) -> go.Figure:
     if not steps.rows:
         drawing.say("no step has ended in this window")
     elif not seen:
-        drawing.say(on_device(window, "categories at the peak"))
+        drawing.unknown("categories at the peak")
     elif missing := [LABELS.get(category, category) for category in STACK if category not in seen]:
-        drawing.say(f"{', '.join(missing)}: unknown here")
+        for label in missing:
+            drawing.unknown(label)
     if drawing.figure.data:
         drawing.capacity(window.run.get("capacity_bytes"), unit)
     return drawing.done()

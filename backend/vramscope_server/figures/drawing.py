@@ -16,6 +16,7 @@ device's capacity in the units of the y axis, ``kind`` series, or static where a
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,6 +86,8 @@ class Drawing:
         self.meta: dict[str, Any] = {"x": x, "x0_seconds": x0_seconds, "kind": "series"}
         self.stream: list[dict[str, Any]] = []
         self.statements: list[str] = []
+        self.missing: list[str] = []
+        self.where = "here"
         title, hover = {
             "time": ("time since start (s)", "%{x:.1f} s after the start"),
             "step": ("step", "step %{x:.0f}"),
@@ -102,7 +105,13 @@ class Drawing:
     @classmethod
     def over(cls, window: RunWindow) -> Drawing:
         """A figure over the time or the steps of one run."""
-        return cls(window.x, window.x0_seconds)
+        drawing = cls(window.x, window.x0_seconds)
+        drawing.where = "on this device" if window.device >= 0 else "on the CPU (no CUDA device was watched)"
+        return drawing
+
+    def unknown(self, what: str) -> None:
+        """Say that a series is not known here. Never drawn as 0."""
+        self.missing.append(what)
 
     def say(self, statement: str) -> None:
         """Tell what is not shown, and why: it stands where the data would be."""
@@ -189,6 +198,8 @@ class Drawing:
             x = stream.x_values
             self.trace(x, column.min * factor, kind="edge", part="min", **common)
             self.trace(x, column.max * factor, kind="band", part="max", fill="tonexty", **common)
+            # thin over a band: where a sawtooth is dense, a thick mean would be all that one sees
+            options["line"] = {**options.get("line", {}), "width": 1}
         part = "mean" if stream.envelope else "value"
         self.trace(stream.x_values, column.mean * factor, kind="line", part=part, **common, **options)
         return True
@@ -221,6 +232,8 @@ class Drawing:
         """The finished figure."""
         self.meta["stream"] = self.stream
         empty = not self.figure.data
+        if self.missing:
+            self.say(f"{', '.join(self.missing)}: unknown {self.where}")
         if empty and not self.statements:
             self.say("nothing recorded yet")
         # The page reads these by their name and says them in its own place; a notebook shows them as they are.
@@ -243,7 +256,18 @@ def difference(first: Column, second: Column) -> FloatArray:
     return np.maximum(first.mean - second.mean, 0.0)
 
 
-def on_device(window: RunWindow, what: str) -> str:
-    """The sentence that stands where a series would be."""
-    device = "this device" if window.device >= 0 else "the CPU (no CUDA device was watched)"
-    return f"{what}: unknown on {device}"
+def samples_of(window: RunWindow) -> StreamWindow:
+    """The sampler's rows; on a step axis, those of one step side by side instead of on one another.
+
+    A sample says how many steps had finished; of the samples with the same number, each stands at its share of the way
+    to the next. They come at even intervals, so that this is their moment within the step, to one sample.
+    """
+    samples = window.samples
+    x = samples.x_values
+    if window.x != "step" or x.size < 2:
+        return samples
+    firsts = np.flatnonzero(np.r_[True, x[1:] != x[:-1]])
+    lengths = np.diff(np.r_[firsts, x.size])
+    within = (np.arange(x.size) - np.repeat(firsts, lengths)) / np.repeat(lengths, lengths)
+    room = np.diff(np.r_[x[firsts], x[-1] + 1])
+    return dataclasses.replace(samples, x_values=x + within * np.repeat(np.minimum(room, 1.0), lengths))

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from vramscope.wire import SAMPLES
 from vramscope_server.analysis.window import RunWindow
-from vramscope_server.figures.drawing import COUNT, Drawing, byte_unit, difference, highest, known, on_device
+from vramscope_server.figures.drawing import COUNT, Drawing, byte_unit, difference, highest, known, samples_of
 
 NEEDS = {"samples": ["reserved_bytes", "allocated_bytes", "inactive_split_bytes", "alloc_retries"]}
 
@@ -14,7 +14,7 @@ NEEDS = {"samples": ["reserved_bytes", "allocated_bytes", "inactive_split_bytes"
 def draw(window: RunWindow) -> go.Figure:
     """Free pieces in partly used segments, and all that is reserved and not allocated; retries where there were any."""
     drawing = Drawing.over(window)
-    samples = window.samples
+    samples = samples_of(window)
     columns = samples.columns
     unused = difference(columns["reserved_bytes"], columns["allocated_bytes"])
     unit = byte_unit(highest(unused, columns["inactive_split_bytes"].max))
@@ -32,7 +32,7 @@ def draw(window: RunWindow) -> go.Figure:
             feed={"stream": "samples", "field": "reserved_bytes", "minus": "allocated_bytes"},
         )
     elif samples.rows:
-        drawing.say(on_device(window, "reserved minus allocated"))
+        drawing.unknown("reserved minus allocated")
     if not drawing.line(
         samples,
         "inactive_split_bytes",
@@ -41,7 +41,10 @@ def draw(window: RunWindow) -> go.Figure:
         unit=unit,
         meaning=SAMPLES["inactive_split_bytes"].meaning,
     ):
-        drawing.say(on_device(window, "inactive split") if samples.rows else "nothing was recorded in this window")
+        if samples.rows:
+            drawing.unknown("inactive split")
+        else:
+            drawing.say("nothing was recorded in this window")
     retries = columns["alloc_retries"].max
     if known(retries):
         if highest(retries) > 0:

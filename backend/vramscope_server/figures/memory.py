@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from vramscope.wire import SAMPLES, STEPS
 from vramscope_server.analysis.window import RunWindow
-from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known, on_device
+from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known, samples_of
 
 NEEDS = {
     "samples": ["allocated_bytes", "reserved_bytes", "device_used_bytes"],
@@ -17,7 +17,7 @@ NEEDS = {
 def draw(window: RunWindow) -> go.Figure:
     """Lines of allocated, reserved and device use, with their span; the exact peaks of steps as points on top."""
     drawing = Drawing.over(window)
-    samples, steps = window.samples, window.steps
+    samples, steps = samples_of(window), window.steps
     unit = byte_unit(
         highest(
             *(samples.columns[name].max for name in NEEDS["samples"]),
@@ -50,7 +50,7 @@ def draw(window: RunWindow) -> go.Figure:
         drawing.say("nothing was recorded in this window")
     else:
         for label in missing:
-            drawing.say(on_device(window, label))
+            drawing.unknown(label)
     if drawing.figure.data:
         drawing.capacity(window.run.get("capacity_bytes"), unit)
     return drawing.done()

@@ -52,7 +52,8 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             kind="marker",
             mode="markers+text",
             text=[escaped(name if len(name) <= 24 else f"{name[:22]}…")],
-            textposition="top center",
+            textposition=_beside(seconds[position], seconds[whole]),
+            cliponaxis=False,
             shown={"colour": role_of(position), "run": windows[position].run["run_id"]},
             marker={"size": 13, "symbol": "diamond" if position == 0 else "circle"},
             hovertemplate=(
@@ -84,6 +85,13 @@ def pareto_front(seconds: FloatArray, peaks: FloatArray) -> list[int]:
             front.append(int(position))
             best = peaks[position]
     return front
+
+
+def _beside(at: float, all_seconds: FloatArray) -> str:
+    """Where a name has room: inwards at the edges."""
+    low, high = float(all_seconds.min()), float(all_seconds.max())
+    share = (at - low) / (high - low) if high > low else 0.5
+    return "top right" if share < 0.25 else "top left" if share > 0.75 else "top center"
 
 
 def _step_seconds(window: RunWindow) -> float:

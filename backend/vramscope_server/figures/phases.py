@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.wire import PHASES
 from vramscope_server.analysis.window import FloatArray, RunWindow
-from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, known, on_device
+from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, known
 
 NEEDS = {"steps": [f"{phase}_{what}" for phase in PHASES for what in ("ns", "peak_allocated_bytes")]}
 
@@ -18,7 +16,8 @@ ORDER = ("data", "forward", "backward", "optimizer", "eval", "other")
 
 def draw(window: RunWindow) -> go.Figure:
     """Two bars a phase: mean time a step, and the highest allocated, over the window."""
-    drawing = Drawing("phase")
+    drawing = Drawing.over(window)
+    drawing.meta["x"] = "phase"
     drawing.meta["kind"] = "static"
     columns = window.steps.columns
     # mean over the steps in which the phase ran at all
@@ -26,7 +25,10 @@ def draw(window: RunWindow) -> go.Figure:
     peaks = {phase: _highest(columns[f"{phase}_peak_allocated_bytes"].max) for phase in ORDER}
     seen = [phase for phase in ORDER if times[phase] > 0 or peaks[phase] > 0]
     if not seen:
-        drawing.say(on_device(window, "phases") if window.steps.rows else "no step has ended in this window")
+        if window.steps.rows:
+            drawing.unknown("phases")
+        else:
+            drawing.say("no step has ended in this window")
         return drawing.done()
     seconds = _time_unit(max((times[phase] for phase in seen if np.isfinite(times[phase])), default=0.0))
     unit = byte_unit(max((peaks[phase] for phase in seen if np.isfinite(peaks[phase])), default=0.0))
@@ -34,12 +36,18 @@ def draw(window: RunWindow) -> go.Figure:
     if any(np.isfinite(peaks[phase]) for phase in seen):
         sides.append((peaks, unit, "y2", "highest allocated"))
     else:
-        drawing.say(on_device(window, "peaks by phase"))
+        drawing.unknown("peaks by phase")
     for values, side_unit, axis, what in sides:
         _side(drawing, seen, values, side_unit, axis, what)
     drawing.y_axis(seconds, domain=[0.57, 1] if len(sides) > 1 else [0, 1], nticks=4)
     drawing.figure.update_layout(
-        xaxis={"title": None, "type": "category", "anchor": "y2" if len(sides) > 1 else "y", "ticks": ""},
+        xaxis={
+            "title": {"text": None},
+            "unifiedhovertitle": None,
+            "type": "category",
+            "anchor": "y2" if len(sides) > 1 else "y",
+            "ticks": "",
+        },
         yaxis_title={"text": f"time ({seconds.name})"},
     )
     if len(sides) > 1:
@@ -52,7 +60,6 @@ def _side(drawing: Drawing, seen: list[str], values: dict[str, float], unit: Uni
     for phase in seen:
         if not np.isfinite(values[phase]):
             continue
-        shown: dict[str, Any] = {} if axis == "y" else {"legend": False}
         drawing.trace(
             np.array([phase]),
             np.array([values[phase]]),
@@ -61,7 +68,7 @@ def _side(drawing: Drawing, seen: list[str], values: dict[str, float], unit: Uni
             unit=unit,
             kind="bar",
             axis=axis,
-            shown=shown,
+            shown={"legend": False},  # the x axis names them
             text=[f"{values[phase] / unit.divisor:.{unit.decimals}f}"],
             textposition="outside",
             cliponaxis=False,

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from vramscope.wire import PHASES, STEPS
 from vramscope_server.analysis.window import FloatArray, RunWindow
-from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, highest, known, on_device
+from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, highest, known
 
 NEEDS = {"steps": ["peak_allocated_bytes", "peak_reserved_bytes", "peak_phase"]}
 
@@ -27,7 +27,7 @@ def draw(window: RunWindow) -> go.Figure:
     if not steps.rows:
         drawing.say("no step has ended in this window")
     elif not known(allocated):
-        drawing.say(on_device(window, "peak allocated"))
+        drawing.unknown("peak allocated")
     elif bars:
         _bars(drawing, steps.x_values, allocated, phase, unit)
         if not known(phase):
@@ -73,6 +73,7 @@ def _bars(drawing: Drawing, x: FloatArray, allocated: FloatArray, phase: FloatAr
             label=f"peak in {name}" if code >= 0 else "peak allocated",
             unit=unit,
             kind="bar",
+            width=0.9,  # each phase has its own trace: Plotly would take the width from the gaps between its steps
             meaning=f"steps whose peak of allocated fell in {name}",
             feed={"stream": "steps", "field": "peak_allocated_bytes", "where": {"field": "peak_phase", "equals": code}},
         )

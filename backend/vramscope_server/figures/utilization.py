@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from vramscope.wire import SAMPLES
 from vramscope_server.analysis.window import RunWindow
-from vramscope_server.figures.drawing import CELSIUS, PERCENT, WATTS, Drawing, Unit, on_device
+from vramscope_server.figures.drawing import CELSIUS, PERCENT, WATTS, Drawing, Unit, samples_of
 
 ROWS = (
     ("gpu_utilization_percent", "utilization", "GPU utilization", PERCENT, 1.0),
@@ -19,7 +19,7 @@ NEEDS = {"samples": [name for name, *_ in ROWS]}
 def draw(window: RunWindow) -> go.Figure:
     """One strip for each that is known, one above the other on a common x axis."""
     drawing = Drawing.over(window)
-    samples = window.samples
+    samples = samples_of(window)
     shown: list[Unit] = []
     for name, role, label, unit, factor in ROWS:
         axis = "y" if not shown else f"y{len(shown) + 1}"
@@ -28,7 +28,7 @@ def draw(window: RunWindow) -> go.Figure:
         ):
             shown.append(unit)
         elif samples.rows:
-            drawing.say(on_device(window, label))
+            drawing.unknown(label)
     height = 1 / max(1, len(shown))
     for i, unit in enumerate(shown):
         top = 1 - i * height
