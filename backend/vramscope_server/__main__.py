@@ -1,0 +1,1 @@
+"""The console script ``vramscope``. Being written here, together with ``cli/``."""
