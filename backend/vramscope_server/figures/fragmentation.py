@@ -28,6 +28,7 @@ def draw(window: RunWindow) -> go.Figure:
             unit=unit,
             kind="line",
             part="mean" if samples.envelope else "value",
+            line={"width": 1 if samples.envelope else 1.6},
             meaning="reserved minus allocated: whole cached segments, and free pieces inside used ones",
             feed={"stream": "samples", "field": "reserved_bytes", "minus": "allocated_bytes"},
         )

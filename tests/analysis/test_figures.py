@@ -1,0 +1,260 @@
+"""Figures say what is known, exactly, and say what is not; a page can colour and feed whatever they hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramscope import wire
+from vramscope_server.analysis.window import Column, FloatArray, RunWindow, StreamWindow
+from vramscope_server.figures import COMPARE_FIGURES, MODULES, RUN_FIGURES
+from vramscope_server.figures.drawing import byte_unit, escaped, samples_of
+from vramscope_server.figures.memory_against_time import pareto_front
+
+GIB = 2.0**30
+FRONTEND = Path(__file__).parents[2] / "frontend"
+
+
+def a_window(
+    *,
+    rows: int = 300,
+    unknown: tuple[str, ...] = (),
+    envelope: bool = False,
+    x: str = "time",
+    name: str = "run",
+    capacity: float | None = 80 * GIB,
+    device: int = 0,
+    scale: float = GIB,
+) -> RunWindow:
+    """A window with every column of the wire; those whose names contain a word of ``unknown`` are not known."""
+    random = np.random.default_rng(rows)
+
+    def column(stream: str, name: str) -> Column:
+        if any(word in name for word in unknown):
+            values = np.full(rows, np.nan)
+        elif wire.STREAMS[stream][name].unit == "code":
+            values = random.integers(0, len(wire.PHASES), rows).astype(float)
+        else:
+            values = random.random(rows) * 30 * scale
+        return Column(values * 0.8, values * 0.9, values) if envelope else Column(values, values, values)
+
+    streams = {}
+    for stream, series in wire.STREAMS.items():
+        columns = {name: column(stream, name) for name in series}
+        at_peak = {}
+        if stream == "steps":
+            parts = {f"peak_{category}_bytes" for category in wire.CATEGORIES}
+            at_peak = {name: columns[name].max for name in (*parts, "peak_allocated_bytes")}
+        streams[stream] = StreamWindow(
+            stream=stream,  # type: ignore[arg-type]
+            x_values=np.arange(rows, dtype=float) + 1,
+            envelope=envelope,
+            rows=rows * (10 if envelope else 1),
+            columns=columns,
+            at_peak=at_peak,
+        )
+    row = {"name": name, "run_id": f"id-{name}", "capacity_bytes": capacity, "step_seconds_median": 0.3}
+    return RunWindow(run=row, rank=0, device=device, x=x, x0_seconds=1e9, streams=streams)  # type: ignore[arg-type]
+
+
+def statements(figure: go.Figure) -> str:
+    return " ".join(note.text for note in figure.layout.annotations if note.name == "statement")
+
+
+def every_figure(window: RunWindow) -> dict[str, go.Figure]:
+    drawn = {name: draw(window) for name, draw in RUN_FIGURES.items()}
+    other = a_window(name="other")
+    return drawn | {name: draw([window, other]) for name, draw in COMPARE_FIGURES.items()}
+
+
+@pytest.mark.parametrize("module", MODULES.values(), ids=list(MODULES))
+def test_each_module_declares_columns_that_the_wire_has(module: Any) -> None:
+    for stream, columns in module.NEEDS.items():
+        assert set(columns) <= set(wire.STREAMS[stream])
+    if hasattr(module, "AT_PEAK"):
+        total, parts = module.AT_PEAK
+        assert {total, *parts} <= set(module.NEEDS["steps"])
+
+
+@pytest.mark.parametrize("envelope", [False, True])
+@pytest.mark.parametrize("x", ["time", "step"])
+def test_figures_are_neutral_to_the_theme_and_feedable(envelope: bool, x: str) -> None:
+    """No template, nothing opaque, no colour; each live entry names a trace, a stream and a column of it."""
+    for figure in every_figure(a_window(envelope=envelope, x=x)).values():
+        sent = json.loads(figure.to_json())
+        layout = sent["layout"]
+        assert "template" not in layout or not layout["template"].get("layout")
+        assert layout["paper_bgcolor"] == layout["plot_bgcolor"] == "rgba(0,0,0,0)"
+        assert not re.search(r"#[0-9a-f]{6}", json.dumps(layout))
+        for trace in sent["data"]:
+            assert trace["meta"]["role"]
+            assert trace["meta"]["kind"] in {"line", "edge", "band", "area", "bar", "marker"}
+            assert "color" not in trace.get("line", {})
+        for entry in layout["meta"]["stream"]:
+            assert 0 <= entry["trace"] < len(sent["data"])
+            columns = wire.STREAMS[entry["stream"]]
+            assert entry["field"] in columns
+            assert entry.get("minus", entry["field"]) in columns
+            assert entry["scale"] > 0
+
+
+def test_every_role_has_a_colour_in_both_themes() -> None:
+    css = (FRONTEND / "styles" / "tokens.css").read_text()
+    light, rest = css.split("@media", 1)
+    by_system, by_choice = rest.split(':root[data-theme="dark"]', 1)
+    figures = every_figure(a_window(envelope=True)) | every_figure(a_window(rows=100))
+    roles = {trace.meta.get("colour", trace.meta["role"]) for figure in figures.values() for trace in figure.data}
+    assert roles
+    for role in roles:
+        for part in (light, by_system, by_choice):
+            assert f"--role-{role}:" in part
+
+
+def test_the_two_dark_palettes_are_the_same() -> None:
+    css = (FRONTEND / "styles" / "tokens.css").read_text()
+    rest = css.split("@media", 1)[1]
+    by_system, by_choice = rest.split(':root[data-theme="dark"]', 1)
+    variables = re.compile(r"(--[\w-]+):\s*([^;]+);")
+    assert dict(variables.findall(by_system)) == dict(variables.findall(by_choice))
+
+
+@pytest.mark.parametrize("name", RUN_FIGURES)
+def test_what_is_unknown_is_said_and_not_drawn(name: str) -> None:
+    """Not one number of a series that is not known; the words say so."""
+    window = a_window(unknown=("",), device=wire.CPU, capacity=None)
+    figure = RUN_FIGURES[name](window)
+    assert len(figure.data) == 0
+    assert "unknown on the CPU" in statements(figure)
+
+
+@pytest.mark.parametrize("name", RUN_FIGURES)
+def test_an_empty_window_says_so(name: str) -> None:
+    figure = RUN_FIGURES[name](a_window(rows=0))
+    assert len(figure.data) == 0
+    assert "window" in statements(figure)
+
+
+def test_one_unknown_category_leaves_the_others() -> None:
+    figure = RUN_FIGURES["categories"](a_window(unknown=("optimizer_bytes",)))
+    assert "optimizer" not in {trace.meta["role"] for trace in figure.data}
+    assert "optimizer state: unknown" in statements(figure)
+    assert "parameters" in {trace.meta["role"] for trace in figure.data}
+
+
+def test_the_stack_is_the_composition_at_the_peak_of_the_bucket() -> None:
+    """Not the mean of the parts, and not their maxima: what stood there when the total was highest."""
+    window = a_window(envelope=True)
+    figure = RUN_FIGURES["categories"](window)
+    for trace in figure.data:
+        if trace.meta["kind"] == "area":
+            expected = window.steps.at_peak[f"peak_{trace.meta['role']}_bytes"]
+            np.testing.assert_allclose(np.asarray(trace.y) * trace.meta["divisor"], expected)
+
+
+@pytest.mark.parametrize("envelope", [False, True])
+def test_no_peak_is_lost_between_window_and_figure(envelope: bool) -> None:
+    window = a_window(envelope=envelope)
+    figure = RUN_FIGURES["memory"](window)
+    for role, name in (("allocated", "allocated_bytes"), ("reserved", "reserved_bytes")):
+        drawn = [np.asarray(trace.y) * trace.meta["divisor"] for trace in figure.data if trace.meta["role"] == role]
+        assert max(values.max() for values in drawn) == pytest.approx(window.samples.columns[name].max.max(), rel=1e-12)
+
+
+def test_gaps_stay_gaps() -> None:
+    window = a_window()
+    window.samples.columns["reserved_bytes"].max[10:20] = np.nan  # the three arrays are one
+    figure = RUN_FIGURES["memory"](window)
+    trace = next(trace for trace in figure.data if trace.meta["role"] == "reserved")
+    assert np.isnan(np.asarray(trace.y)[10:20]).all()
+    assert not trace.connectgaps
+
+
+def test_step_peaks_are_bars_by_phase_while_they_are_few() -> None:
+    few = RUN_FIGURES["step_peaks"](a_window(rows=200, x="step"))
+    bars = [trace for trace in few.data if trace.type == "bar"]
+    assert sum(len(trace.x) for trace in bars) == 200
+    assert {trace.meta["role"] for trace in bars} == {f"phase-{phase}" for phase in wire.PHASES}
+    many = RUN_FIGURES["step_peaks"](a_window(rows=2000, x="step"))
+    assert not [trace for trace in many.data if trace.type == "bar"]
+
+
+def test_names_of_runs_stay_text() -> None:
+    """Plotly reads some HTML in names and labels."""
+    hostile = '<b onclick="x()">run</b> %{y}'
+    for draw in COMPARE_FIGURES.values():
+        sent = draw([a_window(name=hostile), a_window(name="other")]).to_json()
+        for trace in json.loads(sent)["data"]:
+            assert "<b" not in trace["name"]
+            assert "<b" not in trace.get("hovertemplate", "")
+            assert "<b" not in json.dumps(trace.get("text", ""))
+
+
+def test_the_baseline_comes_first_and_thick() -> None:
+    figure = COMPARE_FIGURES["peaks_over_steps"]([a_window(name="base"), a_window(name="a"), a_window(name="b")])
+    first, *others = figure.data
+    assert first.meta["colour"] == "baseline"
+    assert all(first.line.width > other.line.width for other in others)
+    assert len({other.meta["colour"] for other in others}) == 2
+
+
+def test_many_runs_keep_apart_by_dash_where_colours_end() -> None:
+    figure = COMPARE_FIGURES["peaks_over_steps"]([a_window(name=str(i)) for i in range(16)])
+    marks = [(trace.meta["colour"], trace.line.dash) for trace in figure.data]
+    assert len(set(marks)) == 16
+
+
+def test_runs_of_one_name_get_bars_of_their_own() -> None:
+    figure = COMPARE_FIGURES["peaks_side_by_side"]([a_window(name="same"), a_window(name="same")])
+    assert all(len(set(trace.x)) == len(trace.x) for trace in figure.data)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 10), st.floats(1, 100)), min_size=1, max_size=12),
+)
+def test_nothing_on_the_front_is_beaten_and_all_else_is(points: list[tuple[float, float]]) -> None:
+    seconds, peaks = (np.array(values) for values in zip(*points, strict=True))
+    front = pareto_front(seconds, peaks)
+    assert front
+
+    def beaten(i: int) -> bool:
+        no_worse = (seconds <= seconds[i]) & (peaks <= peaks[i])
+        return bool((no_worse & ((seconds < seconds[i]) | (peaks < peaks[i]))).any())
+
+    for i in range(len(points)):
+        if i in front:
+            assert not beaten(i)
+        else:
+            twin = [j for j in front if seconds[j] == seconds[i] and peaks[j] == peaks[i]]
+            assert beaten(i) or twin
+
+
+@given(st.lists(st.integers(0, 6), min_size=2, max_size=80))
+@settings(max_examples=60)
+def test_samples_of_one_step_stand_side_by_side_within_it(steps: list[int]) -> None:
+    x: FloatArray = np.sort(np.array(steps, dtype=float))
+    window = a_window(rows=0, x="step")
+    stream = StreamWindow(stream="samples", x_values=x, envelope=False, rows=x.size, columns={})
+    spread = samples_of(
+        RunWindow(run=window.run, rank=0, device=0, x="step", x0_seconds=0.0, streams={"samples": stream})
+    ).x_values
+    assert (np.diff(spread) > 0).all()
+    assert (np.floor(spread) == x).all()
+
+
+def test_units_follow_the_size() -> None:
+    assert byte_unit(40 * GIB).name == "GiB"
+    assert byte_unit(0.6 * GIB).name == "GiB"
+    assert byte_unit(200 * 2.0**20).name == "MiB"
+    assert byte_unit(0.0).name == "KiB"
+
+
+def test_text_for_plotly_is_escaped() -> None:
+    assert escaped("<b>&%{x}") == "&lt;b&gt;&amp;%\u200b{x}"
