@@ -13,8 +13,9 @@ import itertools
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
+
 from vramscope import agent
 
 
@@ -37,7 +38,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, positions, width = x.shape
         q, k, v = self.qkv(x).view(batch, positions, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (batch, heads, positions, width / heads)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)  # (batch, heads, positions, width / heads)
         return self.out(y.transpose(1, 2).reshape(batch, positions, width))
 
 
@@ -71,7 +72,7 @@ class GPT2(nn.Module):
         x = self.word(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
-        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
+        return functional.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
 
 
 def main() -> None:
@@ -91,7 +92,9 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
         shape, batch = replace(shape, layers=2, width=128, heads=4, words=1024, positions=128), min(batch, 4)
-        print("This PyTorch sees no CUDA device: a small model trains on the CPU, and its memory is known in part only.")
+        print(
+            "This PyTorch sees no CUDA device: a small model trains on the CPU, and its memory is known in part only."
+        )
 
     model = GPT2(shape).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate)
