@@ -38,6 +38,7 @@ class Packer:
         """the next batch begins with a fresh Attached"""
         self.attached: wire.Attached | None = None
         """the newest one, or None before the first batch"""
+        self._next_first: wire.Attached | None = None
         self._ring = ring
         self._session, self._run, self._rank = session, run, rank
         self._first_message = first_message
@@ -46,13 +47,17 @@ class Packer:
 
     def next(self, *, heartbeat: bool = False) -> Packed | None:
         """The oldest messages of the ring as one batch; None where there is nothing to say, and no heartbeat is due."""
-        first: list[wire.Message] = []
-        if self.introduce:
-            self.attached = self._first_message()  # before anything is taken from the ring: it may fail
-            self.introduce = False
-            first = [self.attached]
+        self.prepare()  # before anything is taken from the ring: it may fail
+        first: list[wire.Message] = [] if self._next_first is None else [self._next_first]
+        self._next_first = None
         messages = first + batches.merge(self._ring.take(BATCH_BYTES))
         return self.pack(messages) if messages or heartbeat else None
+
+    def prepare(self) -> None:
+        """Make the Attached message if one is due. May take some 10 ms: it asks git."""
+        if self.introduce:
+            self.attached = self._next_first = self._first_message()
+            self.introduce = False
 
     def pack(self, messages: Sequence[wire.Message], sequence: int | None = None) -> Packed:
         """The messages as one batch, with the next number unless one is given."""

@@ -167,6 +167,7 @@ class Sender:
     @guarded("sending")
     def _turn(self) -> None:
         waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        self._packer.prepare()  # not at the desk: close() should not have to wait for it
         with self._desk:
             now = time.monotonic()
             direct = len(self.spool) == 0 and now >= self._outage.next_try_s
