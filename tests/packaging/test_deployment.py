@@ -1,0 +1,84 @@
+"""The container's files, as far as they can be held to what they say without a container engine."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKERFILE = (ROOT / "backend" / "Dockerfile").read_text().replace("\\\n", " ")
+
+
+def instructions(name: str) -> list[list[str]]:
+    return [shlex.split(line)[1:] for line in DOCKERFILE.splitlines() if line.startswith(f"{name} ")]
+
+
+@pytest.fixture(scope="module")
+def compose():
+    return yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+
+
+def test_what_the_image_copies_exists_and_is_let_through():
+    """.dockerignore shuts everything out but what is named."""
+    sources = [part for words in instructions("COPY") if not words[0].startswith("--") for part in words[:-1]]
+    assert {"pyproject.toml", "agent", "backend", "frontend"} <= set(sources)
+    let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line.startswith("!")}
+    for source in sources:
+        assert (ROOT / source).exists(), source
+        assert source in let_through, source
+
+
+def test_the_image_runs_as_nobody_special_and_checks_its_health():
+    assert instructions("USER") == [["vramscope"]]
+    assert instructions("VOLUME") == [["/data"]]
+    [command] = re.findall(r"urlopen\('([^']*)'", DOCKERFILE)
+    assert command == "http://127.0.0.1:8265/api/v1/health"
+    assert DOCKERFILE.index("USER vramscope") < DOCKERFILE.index("HEALTHCHECK") < DOCKERFILE.index('CMD ["vramscope')
+
+
+def test_every_setting_that_the_container_sets_is_one_of_the_servers(compose):
+    """A name that the server does not know would be ignored in silence."""
+    from vramscope_server.settings import Settings
+
+    known = {f"VRAMSCOPE_{name.upper()}" for name in Settings.model_fields}
+    in_image = set(re.findall(r"(VRAMSCOPE_\w+)=", DOCKERFILE))
+    in_compose = {name for s in compose["services"].values() for name in s.get("environment", {})}
+    assert in_image <= known
+    assert {n for n in in_compose if n.startswith("VRAMSCOPE_")} <= known
+
+
+def test_the_services_are_closed_and_reached_on_loopback_only(compose):
+    services = compose["services"]
+    assert set(services) == {"server", "server-postgres", "postgres"}
+    assert "profiles" not in services["server"]
+    for name in ("server", "server-postgres"):
+        service = services[name]
+        assert service["init"] and service["read_only"] and service["cap_drop"] == ["ALL"]
+        assert (ROOT / service["build"]["dockerfile"]).exists()
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        assert [v.partition(":")[2] for v in service["volumes"]] == ["/data"]
+    assert "ports" not in services["postgres"]
+    published = [services[n]["ports"][0] for n in ("server", "server-postgres")]
+    assert len(set(published)) == 2, "both may run beside each other"
+
+
+def test_the_postgres_profile_waits_for_its_database_and_names_it_rightly(compose):
+    """The server starts when the database answers, with the URL that the driver in the extra understands."""
+    services = compose["services"]
+    server, database = services["server-postgres"], services["postgres"]
+    assert server["profiles"] == database["profiles"] == ["postgres"]
+    assert server["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    assert database["healthcheck"]["test"][:2] == ["CMD", "pg_isready"]
+    url = server["environment"]["VRAMSCOPE_DATABASE"]
+    assert url.startswith("postgresql+psycopg://vramscope:") and url.endswith("@postgres/vramscope")
+    assert database["environment"]["POSTGRES_USER"] == database["environment"]["POSTGRES_DB"] == "vramscope"
+    assert database["environment"]["POSTGRES_PASSWORD"] in url
+
+
+def test_every_volume_is_declared(compose):
+    used = {v.partition(":")[0] for s in compose["services"].values() for v in s["volumes"]}
+    assert used == set(compose["volumes"])

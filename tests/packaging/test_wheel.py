@@ -1,0 +1,157 @@
+"""The wheel, installed where there is no checkout: the agent alone is small, the server serves its pages."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.xdist_group("packaging")  # one worker builds the wheel once
+
+
+def run(*command, **options):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=170, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def uv():
+    found = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    return found or pytest.skip("uv is not installed: make setup does that")
+
+
+@pytest.fixture(scope="session")
+def wheel(uv, tmp_path_factory):
+    out = tmp_path_factory.mktemp("wheel")
+    run(uv, "build", "--wheel", "--quiet", "--out-dir", out, ROOT)
+    [wheel] = out.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def install(uv, wheel, tmp_path_factory):
+    """``install("server")`` gives the Python of a fresh environment with ``vramscope[server]`` in it, and nothing else."""
+
+    def install(extras: str = "") -> Path:
+        folder = tmp_path_factory.mktemp("environment")
+        run(uv, "venv", "--quiet", "--python", sys.executable, folder)
+        python = folder / "bin" / "python"
+        run(uv, "pip", "install", "--quiet", "--python", python, f"vramscope{extras} @ file://{wheel}")
+        return python
+
+    return install
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """Options for a process that cannot see the checkout."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return {"cwd": tmp_path, "env": {**kept, "HOME": str(tmp_path)}}
+
+
+def test_the_wheel_holds_both_packages_the_pages_and_the_licence(wheel):
+    """And nothing of tests, examples or caches."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for wanted in ("vramscope/agent.py", "vramscope/py.typed", "vramscope_server/app.py"):
+        assert wanted in names
+    assert any(n.startswith("vramscope_server/frontend/") and n.endswith(".html") for n in names)
+    assert any(n.startswith("vramscope_server/migrations/") for n in names)
+    assert any(n.endswith(".dist-info/licenses/LICENSE") for n in names)
+    assert {n.split("/")[0].split("-")[0] for n in names} == {"vramscope", "vramscope_server"}
+    assert not [n for n in names if "__pycache__" in n]
+
+
+def test_the_agent_alone_brings_three_packages_and_no_torch(install, elsewhere):
+    """`pip install vramscope` in a training's environment: it can be imported, and nothing heavy comes with it."""
+    python = install()
+    code = """
+        import importlib.metadata, json, re, sys
+        from vramscope import agent
+        heavy = {"torch", "transformers", "lightning", "accelerate", "vramscope_server", "fastapi", "numpy", "sqlalchemy"}
+        required = {re.match(r"[\\w-]+", r).group() for r in importlib.metadata.requires("vramscope") if "extra ==" not in r}
+        print(json.dumps([callable(agent.attach), sorted(heavy & set(sys.modules)), sorted(required)]))
+    """
+    code = re.sub(r"^ {8}", "", code, flags=re.MULTILINE)
+    assert json.loads(run(python, "-c", code, **elsewhere)) == [True, [], ["httpx", "msgspec", "nvidia-ml-py"]]
+
+
+def test_without_the_server_the_command_says_what_is_missing(install, elsewhere):
+    """Somebody installed the agent alone and types `vramscope server`."""
+    python = install()
+    done = subprocess.run(
+        [python.parent / "vramscope", "server"], capture_output=True, text=True, timeout=60, **elsewhere
+    )
+    assert done.returncode != 0
+    assert "vramscope[server]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_server_serves_its_pages_from_the_wheel(install, elsewhere, tmp_path):
+    """`pip install 'vramscope[server]'`, `vramscope server`: health, and the first page with what it refers to."""
+    python = install("[server]")
+    with running_server(python, elsewhere, tmp_path / "data") as address:
+        assert json.loads(get(f"{address}/api/v1/health"))["status"] == "ok"
+        page = get(f"{address}/").decode()
+        assert "vramscope" in page
+        references = re.findall(r'(?:src|href)="(/[^"#?]*)"', page)
+        assert references
+        for reference in references:
+            assert get(address + reference), reference
+
+
+def get(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=20) as answer:
+        return answer.read()
+
+
+class running_server:
+    """A server of its own, at a port that the system chose, until the block ends."""
+
+    def __init__(self, python: Path, options: dict, data: Path) -> None:
+        environment = {**options["env"], "VRAMSCOPE_DATA_DIR": str(data)}
+        self.log = data.parent / "server.log"
+        self.process = subprocess.Popen(
+            [python.parent / "vramscope", "server", "--port", str(free_port())],
+            cwd=options["cwd"],
+            env=environment,
+            stdout=self.log.open("wb"),
+            stderr=subprocess.STDOUT,
+        )
+        self.address = f"http://127.0.0.1:{self.process.args[-1]}"
+
+    def __enter__(self) -> str:
+        for _ in range(300):
+            try:
+                get(f"{self.address}/api/v1/health")
+                return self.address
+            except urllib.error.URLError:
+                if self.process.poll() is not None:
+                    break
+                time.sleep(0.1)
+        self.__exit__()
+        raise AssertionError(f"the server did not start: {self.log.read_text()}")
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=20)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
