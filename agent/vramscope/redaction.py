@@ -11,8 +11,9 @@ from vramscope import wire
 
 HIDDEN: Final = "***"
 
+# tokens, token_id, tokenizer: settings of a model, not secrets
 _SECRET_NAME = re.compile(
-    r"(token|secret|passw(or)?d|passphrase|api_?key|access_?key|private_?key|credential|auth(orization)?$|bearer|cookie)",
+    r"(token(?!s|_id|_type|iz)|secret|passw(or)?d|passphrase|api_?key|access_?key|private_?key|credential|auth(orization)?$|bearer|cookie)",
     re.IGNORECASE,
 )
 # How well-known secrets look, for those that stand where no name gives them away.
@@ -21,9 +22,6 @@ _SECRET_VALUE = re.compile(
     r"|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*|vrs_[\w-]{16,}"
     r"|[0-9a-f]{40})\b"
 )
-# Names that end in "token(s)" and are settings of a tokenizer or a model, not secrets.
-_INNOCENT_NAME = re.compile(r"(tokens|_token_id|tokenizer.*|max_token.*|num_token.*|n_token.*|special_token.*)$", re.I)
-
 MOST_ARGUMENTS: Final = 256
 MOST_CHARACTERS: Final = 1000
 
@@ -31,7 +29,7 @@ MOST_CHARACTERS: Final = 1000
 def is_secret(name: str) -> bool:
     """Whether a setting of this name is likely to hold a secret."""
     last = re.split(r"[./]", name.replace("-", "_"))[-1]
-    return bool(_SECRET_NAME.search(last)) and not _INNOCENT_NAME.search(last)
+    return bool(_SECRET_NAME.search(last))
 
 
 def without_secrets(text: str) -> str:

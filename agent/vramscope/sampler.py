@@ -54,6 +54,7 @@ class Sampler:
         self._overhead_from = time.monotonic() + OVERHEAD_EVERY_S
         self._wall_offset_ns = time.time_ns() - time.perf_counter_ns()
         self._before_ns = time.perf_counter_ns()
+        self._looking = threading.Lock()
         self._watched_cpu = False
         self._cuda_was_up = False
         self._stop = threading.Event()
@@ -65,6 +66,7 @@ class Sampler:
         """Look for devices once, so that the first step is exact from its start, and begin."""
         self._cuda_was_up = cuda_is_up()
         self._look_for_devices()
+        self._clock.look_for_devices = self._look_for_devices
         self._thread.start()
 
     def stop(self, timeout_s: float = 1.0) -> None:
@@ -172,8 +174,14 @@ class Sampler:
     def _look_for_devices(self) -> None:
         """Watch every device on which this process holds memory. Never initialises CUDA: that is the training's to do."""
         self._look_from = time.monotonic() + (LOOK_FOR_DEVICES_EVERY_S if self._clock.counters else 0.0)
-        if not cuda_is_up():
+        if not cuda_is_up() or not self._looking.acquire(blocking=False):
             return
+        try:
+            self._watch_fresh_devices()
+        finally:
+            self._looking.release()
+
+    def _watch_fresh_devices(self) -> None:
         import torch
 
         if torch.cuda.get_allocator_backend() != "native":

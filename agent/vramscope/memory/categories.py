@@ -136,6 +136,7 @@ class Categories:
 
     def _peak_split(self, device: int, position: int, stretches: list[Stretch], held: Held) -> Split:
         """The split at the step's peak; how many gradients there were then is known from the last sampled step."""
+        stretches = [stretch for stretch in stretches if position < len(stretch.cuts)]  # watched from within the step on
         stretch = max(stretches, key=lambda s: s.cuts[position].peak_allocated_bytes)
         peak = stretch.cuts[position].peak_allocated_bytes
         before = self._before_forward.get(device)
@@ -189,7 +190,7 @@ class Categories:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        for device, cut in zip(devices, cuts, strict=True):
+        for device, cut in zip(devices, cuts, strict=False):
             if device not in self._heard:  # gradients are made some other way (FSDP): then it is not known
                 self._gradients_at_peak.pop(device, None)
             elif cut.peak_allocated_bytes > self._seen_peak.get(device, 0):

@@ -101,6 +101,8 @@ class StepClock:
         self.watched = phases
         self.counters: list[PeakCounter] = []
         self.anatomy: Anatomy | None = None
+        self.look_for_devices: Callable[[], None] | None = None
+        """called at marks while no device is watched, so that the first step with CUDA is exact; costs 0.3 µs"""
         self._devices: tuple[int, ...] = ()
         self._thread: int | None = None
         self._stretches: list[Stretch] = []
@@ -173,6 +175,8 @@ class StepClock:
             self.step = step
 
     def _close(self, at_ns: int) -> None:
+        if not self.counters and self.look_for_devices is not None:
+            self.look_for_devices()
         self._stretches.append(Stretch(self.phase, self._since_ns, at_ns, [c.cut() for c in self.counters]))
         self._since_ns = at_ns
 

@@ -1,0 +1,111 @@
+"""Runs small trainings in processes of their own against a collector, and reads what arrived."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from array import array
+from collections import defaultdict
+from pathlib import Path
+
+from collector import Collector
+
+from vramscope import wire
+
+PRELUDE = """
+import sys, time, torch
+from torch import nn
+from vramscope import agent
+from vramscope.guard import guard
+guard.raise_faults = True
+device = "cuda" if torch.cuda.is_available() else "cpu"
+"""
+
+LOOP = """
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4)).to(device)
+optimizer = torch.optim.AdamW(model.parameters())
+def train(steps, micro_steps=1):
+    for _ in range(steps):
+        for _ in range(micro_steps):
+            model(torch.zeros(32, 64, device=device)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def environment(collector: Collector, spool: Path, **more: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "VRAMSCOPE_SERVER": collector.url,
+        "VRAMSCOPE_SPOOL_DIR": str(spool),
+        "HF_HUB_OFFLINE": "1",
+        "WANDB_DISABLED": "true",
+        **more,
+    }
+
+
+def start(script: str, collector: Collector, spool: Path, *, loop: bool = True, **more: str) -> subprocess.Popen[str]:
+    """A python process that runs the script; with ``loop``, a model and ``train(steps, micro_steps)`` are at hand."""
+    code = PRELUDE + (LOOP if loop else "") + textwrap.dedent(script)
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env=environment(collector, spool, **more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=spool.parent,
+    )
+
+
+def run(script: str, collector: Collector, spool: Path, *, loop: bool = True, expect: int = 0, **more: str) -> str:
+    """Run to the end; its standard error and output together. Fails where the exit code is another."""
+    process = start(script, collector, spool, loop=loop, **more)
+    out, err = process.communicate(timeout=150)
+    assert process.returncode == expect, err[-4000:]
+    return err + out
+
+
+class Arrived:
+    """What the collector holds, put in order."""
+
+    def __init__(self, collector: Collector) -> None:
+        batches = sorted(collector.stored.values(), key=lambda batch: (batch.session, batch.sequence))
+        self.messages = [(batch, message) for batch in batches for message in batch.messages]
+        self.runs = {batch.run for batch in batches}
+        self.sessions = {batch.session for batch in batches}
+        self.ranks = {batch.rank for batch in batches}
+
+    def of(self, kind: type) -> list:
+        return [message for _, message in self.messages if isinstance(message, kind)]
+
+    @property
+    def attached(self) -> wire.Attached:
+        """The newest word of who trains."""
+        return self.of(wire.Attached)[-1]
+
+    @property
+    def ended(self) -> wire.Ended | None:
+        ended = self.of(wire.Ended)
+        return ended[-1] if ended else None
+
+    def rows(self, stream: str, rank: int | None = None) -> list[dict[str, int]]:
+        """Rows of a stream as dicts of what is known, in order of arrival."""
+        rows = []
+        for batch, block in self.messages:
+            if isinstance(block, wire.Block) and block.stream == stream and rank in (None, batch.rank):
+                columns = {name: array("q", column) for name, column in block.columns.items()}
+                for position in range(block.rows):
+                    row = {name: c[position] for name, c in columns.items() if c[position] != wire.UNKNOWN}
+                    rows.append({**row, "device": block.device})
+        return rows
+
+    def phases(self) -> dict[str, int]:
+        """phase -> in how many steps it was seen"""
+        seen: defaultdict[str, int] = defaultdict(int)
+        for row in self.rows("steps"):
+            for phase in wire.PHASES:
+                if row.get(f"{phase}_ns", 0) > 0:
+                    seen[phase] += 1
+        return dict(seen)
