@@ -1,0 +1,297 @@
+"""Pages in a real Chromium: the first chart of a long run, frames while live, and the way from a sample to the pixel.
+
+    python benchmarks/pages.py            # words
+    python benchmarks/pages.py --json     # one JSON object
+
+Goals: the first chart of a run of 36,000 samples under 2 s; at 2 Hz a chart no frame over 50 ms; 95 % of the samples of
+8 ranks at 10 Hz drawn under 1 s after their moment. Server, senders and browser share the machine; the browser draws in
+software. The samples are made by tests/pages/sender.py, which sends every 200 ms, and not by a real training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+from playwright.sync_api import Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[1]
+SENDER = ROOT / "tests" / "pages" / "sender.py"
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+LONG_RUN = "0000000000036000"
+SERVE = """
+import sys, uvicorn
+from pathlib import Path
+from vramscope_server.app import create_app
+from vramscope_server.settings import Settings
+app = create_app(Settings(data_dir=Path(sys.argv[1]), port=int(sys.argv[2])))
+uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="warning", timeout_graceful_shutdown=1)
+"""
+
+# Notes the moment each chart was first drawn, after two more frames: then it is on the screen.
+FIRST_DRAWS = """
+window.firstDraws = {};
+new MutationObserver((changes) => {
+  for (const { target } of changes) {
+    const name = target.dataset?.figure;
+    if (!name || !target.dataset.draws || name in window.firstDraws) continue;
+    window.firstDraws[name] = null;
+    requestAnimationFrame(() => requestAnimationFrame(() => (window.firstDraws[name] = performance.now())));
+  }
+}).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-draws"] });
+"""
+
+# Frames, long tasks, and how old each sample was when the frame that shows it came.
+WATCH = """
+(figure) => {
+  const chart = document.querySelector(`vs-chart[data-figure=${figure}]`);
+  const zero = chart.figure.layout.meta.x0_seconds;
+  const seen = { frames: [], tasks: [], ages: [], draws: {}, drawMs: [] };
+  window.seen = seen;
+  let last = performance.now();
+  const frame = (now) => { seen.frames.push(now - last); last = now; window.watching = requestAnimationFrame(frame); };
+  window.watching = requestAnimationFrame(frame);
+  new PerformanceObserver((list) => list.getEntries().forEach((entry) => seen.tasks.push(entry.duration)))
+    .observe({ type: "longtask" });
+  let newest = Math.max(...chart.traces.map((trace) => trace.x.at(-1) ?? 0));
+  new MutationObserver((changes) => {
+    for (const { target } of changes) {
+      const name = target.dataset?.figure;
+      if (!name) continue;
+      seen.draws[name] = (seen.draws[name] ?? 0) + 1;
+      seen.drawMs.push(Number(target.dataset.drawMs));
+      if (name !== figure) continue;
+      const samples = chart.traces.find((trace) => trace.meta.role === "allocated" && trace.meta.part !== "min");
+      const fresh = samples.x.filter((x) => x > newest);
+      newest = Math.max(newest, samples.x.at(-1));
+      requestAnimationFrame(() => {
+        const now = (performance.timeOrigin + performance.now()) / 1000;
+        for (const x of fresh) seen.ages.push(now - (zero + x));
+      });
+    }
+  }).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-draws"] });
+}
+"""
+
+
+def load_sender() -> Any:
+    spec = importlib.util.spec_from_file_location("pages_sender", SENDER)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def percentile(values: list[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, round(part * (len(values) - 1)))]
+
+
+def start(arguments: list[str]) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join([str(ROOT / "agent"), str(ROOT / "backend"), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen([sys.executable, *arguments], env={**os.environ, "PYTHONPATH": path}, cwd=ROOT)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def new_page(driver: Any) -> Page:
+    """A browser of its own with an empty profile and an empty cache."""
+    browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS, headless=True)
+    page: Page = browser.new_page(viewport={"width": 1440, "height": 900})
+    return page
+
+
+def close(page: Page) -> None:
+    browser = page.context.browser
+    assert browser is not None
+    browser.close()
+
+
+def first_chart(driver: Any, url: str, repeats: int) -> dict[str, float]:
+    """Seconds from asking for the page of a run of 36,000 samples to its charts on the screen, with nothing cached."""
+    firsts, views = [], []
+    for _ in range(repeats):
+        page = new_page(driver)
+        page.add_init_script(FIRST_DRAWS)
+        page.goto(f"{url}/runs/{LONG_RUN}", wait_until="commit")
+        deadline = time.monotonic() + 30
+        while True:
+            drawn = page.evaluate("Object.values(window.firstDraws ?? {})")
+            if len(drawn) >= 3 and None not in drawn:
+                break
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"charts were not drawn: {drawn}")
+            time.sleep(0.1)
+        firsts.append(min(drawn) / 1000)
+        views.append(sorted(drawn)[2] / 1000)
+        close(page)
+    return {
+        "first_chart_seconds_median": statistics.median(firsts),
+        "first_chart_seconds_max": max(firsts),
+        "three_charts_seconds_median": statistics.median(views),
+    }
+
+
+def live(driver: Any, url: str, run: str, seconds: float) -> dict[str, Any]:
+    """Frames and ages of samples on the page of a live run of 8 ranks."""
+    page = new_page(driver)
+    page.goto(f"{url}/runs/{run}")
+    page.locator("vs-chart[data-figure=memory][data-draws]").wait_for(timeout=20_000)
+    page.wait_for_timeout(4_000)  # what a page does once at its start is not what it does while live
+    page.evaluate(WATCH, "memory")
+    page.wait_for_timeout(seconds * 1000)
+    seen = page.evaluate("(cancelAnimationFrame(window.watching), window.seen)")
+    close(page)
+    frames, ages = seen["frames"][1:], seen["ages"]
+    if not ages:
+        raise RuntimeError("no live sample reached the page")
+    return {
+        "frames": len(frames),
+        "frames_over_50_ms": sum(frame > 50 for frame in frames),
+        "frame_ms_p99": percentile(frames, 0.99),
+        "frame_ms_max": max(frames),
+        "long_tasks": len(seen["tasks"]),
+        "long_task_ms_max": max(seen["tasks"], default=0.0),
+        "draw_ms_median": statistics.median(seen["drawMs"]),
+        "draws_per_second_and_chart": {name: count / seconds for name, count in seen["draws"].items()},
+        "samples": len(ages),
+        "latency_seconds_p50": percentile(ages, 0.5),
+        "latency_seconds_p95": percentile(ages, 0.95),
+        "latency_seconds_max": max(ages),
+    }
+
+
+def listing(driver: Any, url: str) -> dict[str, float]:
+    """Seconds until the list of 1000 runs shows rows, and until all of them are there, sorted by a column."""
+    page = new_page(driver)
+    began = time.monotonic()
+    page.goto(f"{url}/runs", wait_until="commit")
+    page.locator("tbody tr").first.wait_for()
+    shown = time.monotonic() - began
+    began = time.monotonic()
+    page.get_by_role("button", name="Peak allocated").click()
+    page.get_by_text("1\u202f0", exact=False).first.wait_for()
+    while page.locator("tbody tr").count() < 1000:
+        time.sleep(0.02)
+    whole = time.monotonic() - began
+    close(page)
+    return {"list_of_1000_shown_seconds": shown, "list_of_1000_sorted_seconds": whole}
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--repeats", type=int, default=5)
+    arguments.add_argument("--seconds", type=float, default=30.0)
+    arguments.add_argument("--ranks", type=int, default=8)
+    given = arguments.parse_args()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    sender = load_sender()
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        server = start(["-c", SERVE, folder, str(port)])
+        feeding: subprocess.Popen[bytes] | None = None
+        try:
+            wait_for(url, server)
+            sender.hour(url)
+            result: dict[str, Any] = {
+                "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
+                "browser": "headless Chromium, no GPU",
+            }
+            result |= first_chart(driver, url, given.repeats)
+            result["ranks"] = given.ranks
+            # as long as it takes to look, and to open the page before
+            feeding = start(
+                [
+                    str(SENDER),
+                    "--server",
+                    url,
+                    "--ranks",
+                    str(given.ranks),
+                    "--seconds",
+                    str(given.seconds + 60),
+                    "live",
+                ]
+            )
+            run = wait_for_run(url)
+            result |= live(driver, url, run, given.seconds)
+            stop(feeding)
+            sender.much(url, runs=1000)
+            result |= listing(driver, url)
+        finally:
+            if feeding is not None and feeding.poll() is None:
+                stop(feeding)
+            stop(server)
+    goals = {
+        "first chart under 2 s": result["first_chart_seconds_max"] < 2,
+        "no frame over 50 ms": result["frames_over_50_ms"] == 0,
+        "95 % of samples drawn under 1 s": result["latency_seconds_p95"] < 1,
+    }
+    result["goals"] = goals
+    print(json.dumps(result, indent=2) if given.json else words(result))
+    return 0 if all(goals.values()) else 1
+
+
+def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            if httpx.get(f"{url}/api/v1/health", trust_env=False).is_success:
+                return
+        except httpx.TransportError:
+            pass
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError("the server did not start")
+        time.sleep(0.1)
+
+
+def wait_for_run(url: str) -> str:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for row in httpx.get(f"{url}/api/v1/runs?state=running", trust_env=False).json()["runs"]:
+            if row["name"] == "live" and row["steps"]:
+                return str(row["run_id"])
+        time.sleep(0.2)
+    raise RuntimeError("the live run did not appear")
+
+
+def words(result: dict[str, Any]) -> str:
+    lines = []
+    for name, value in result.items():
+        if name == "goals":
+            continue
+        if isinstance(value, float):
+            lines.append(f"{name:34} {value:.3f}")
+        elif isinstance(value, dict):
+            lines.append(f"{name:34} " + ", ".join(f"{key} {part:.2f}" for key, part in value.items()))
+        else:
+            lines.append(f"{name:34} {value}")
+    lines += [f"{'met' if met else 'FALLS SHORT':12} {goal}" for goal, met in result["goals"].items()]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""A real server, a real Chromium, and a sender that speaks the real wire."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: their neighbour is not a package
+
+import sender
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All pages tests in one worker: one browser, one server."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+class RunningServer:
+    """A server in a thread, that can be stopped and come back at the same address with the same data."""
+
+    def __init__(self, data_dir: Path, **settings: Any) -> None:
+        self.data_dir = data_dir
+        self.settings = settings
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self) -> None:
+        import uvicorn
+        from vramscope_server.app import create_app
+
+        from vramscope_server.settings import Settings
+
+        app = create_app(Settings(data_dir=self.data_dir, port=self.port, **self.settings))
+        config = uvicorn.Config(app, host="127.0.0.1", port=self.port, log_level="warning", timeout_graceful_shutdown=1)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        deadline = time.monotonic() + 20
+        while not self.server.started:
+            if time.monotonic() > deadline or not self.thread.is_alive():
+                raise RuntimeError("the server did not start")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(15)
+        assert not self.thread.is_alive(), "the server did not stop"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server that holds a handful of ended runs of all kinds."""
+    running = RunningServer(tmp_path_factory.mktemp("server"))
+    for training in sender.little(running.url):
+        if training.name == sender.BASELINE.name:
+            httpx.patch(
+                f"{running.url}/api/v1/runs/{training.run}", json={"baseline": True}, trust_env=False
+            ).raise_for_status()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
+    """Makes an empty server for one test, with settings of its own."""
+    made: list[RunningServer] = []
+
+    def make(**settings: Any) -> RunningServer:
+        made.append(RunningServer(tmp_path / str(len(made)), **settings))
+        return made[-1]
+
+    yield make
+    for running in made:
+        if running.thread.is_alive():
+            running.stop()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    if not Path(CHROMIUM).exists():
+        pytest.skip("no chromium here: apt-get install -y chromium")
+    with playwright.sync_playwright() as driver:
+        # launch() makes a profile folder of its own, every time
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS, headless=True)
+        yield browser
+        browser.close()
+
+
+class Watcher:
+    """What a page complained about: console errors, exceptions, breaches of the content-security policy, strangers."""
+
+    def __init__(self, context: Any) -> None:
+        self.complaints: list[str] = []
+        self.expected: list[str] = []
+        context.add_init_script(
+            "addEventListener('securitypolicyviolation', (event) =>"
+            " console.error('CSP: ' + event.violatedDirective + ' ' + event.blockedURI))"
+        )
+        context.on("page", self.watch)
+        context.on("request", self.check_host)
+
+    def watch(self, page: Any) -> None:
+        page.on("console", lambda message: message.type == "error" and self.note(message.text))
+        page.on("pageerror", lambda error: self.note(f"exception: {error}\n{error.stack}"))
+
+    def check_host(self, request: Any) -> None:
+        if not request.url.startswith(("http://127.0.0.1:", "data:", "blob:")):
+            self.note(f"request to elsewhere: {request.url}")
+
+    def note(self, text: str) -> None:
+        self.complaints.append(text)
+
+    def unexpected(self) -> list[str]:
+        return [text for text in self.complaints if not any(part in text for part in self.expected)]
+
+
+@pytest.fixture
+def watcher_of() -> Iterator[Callable[[Any], Watcher]]:
+    watchers: list[Watcher] = []
+
+    def watch(context: Any) -> Watcher:
+        watchers.append(Watcher(context))
+        return watchers[-1]
+
+    yield watch
+    complaints = [text for watcher in watchers for text in watcher.unexpected()]
+    assert not complaints, complaints
+
+
+@pytest.fixture
+def context(chromium: Any, watcher_of: Callable[[Any], Watcher]) -> Iterator[Any]:
+    """A fresh browser profile of 1440 by 900, whose pages may not complain."""
+    fresh = chromium.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    fresh.set_default_timeout(10_000)
+    fresh.watcher = watcher_of(fresh)
+    yield fresh
+    fresh.close()
+
+
+@pytest.fixture
+def page(context: Any) -> Any:
+    return context.new_page()
+
+
+@pytest.fixture
+def live_run() -> Iterator[Callable[..., sender.Training]]:
+    """Starts trainings that go on until the test ends."""
+    stops: list[threading.Event] = []
+
+    def start(running: RunningServer, **changes: Any) -> sender.Training:
+        stops.append(threading.Event())
+        return sender.live(running.url, stops[-1], **changes)
+
+    yield start
+    for stop in stops:
+        stop.set()
+
+
+def drawn(page: Any, name: str) -> Any:
+    """The chart of a figure, once it has been drawn at least once (scrolled into view, as a reader would)."""
+    chart = page.locator(f"vs-chart[data-figure={name}]")
+    chart.scroll_into_view_if_needed()
+    page.locator(f"vs-chart[data-figure={name}][data-draws]").wait_for()
+    return chart
+
+
+def eventually(check: Callable[[], Any], seconds: float = 10, what: str = "it") -> Any:
+    """Wait until ``check`` gives something true; the last AssertionError or value is told otherwise."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value: Any = None
+        with contextlib.suppress(AssertionError):
+            value = check()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what} did not come to pass in {seconds} s; last: {value!r}"
+        time.sleep(0.05)

@@ -1,0 +1,223 @@
+"""What holds on every page: narrow screens, dark mode, keyboard, tokens, and a connection that comes and goes."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import httpx
+import pytest
+import sender
+from conftest import drawn, eventually
+
+PAGES = [
+    "/runs",
+    f"/runs/{sender.BASELINE.run}",
+    f"/runs/{sender.EIGHT.run}",
+    f"/runs/{sender.HOSTILE.run}",
+    f"/compare?runs={sender.BASELINE.run},{sender.CHECKPOINTING.run},{sender.HOSTILE.run}&diff=all",
+    "/compare",
+    "/settings",
+]
+
+CONTRAST = """() => {
+  const channel = (value) => { value /= 255; return value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4; };
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = parse(getComputedStyle(at).backgroundColor);
+      if (color.length === 3 || color[3] > 0.95) return color;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  for (const element of document.querySelectorAll("vs-app *")) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !element.checkVisibility() || element.closest("svg, .live, :disabled, .offscreen")) continue;
+    const style = getComputedStyle(element);
+    const color = parse(style.color);
+    if (color.length === 4 && color[3] < 0.95) continue;
+    const [a, b] = [light(color), light(behind(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.push(`${ratio.toFixed(2)} ${element.className} ${element.textContent.trim().slice(0, 30)}`);
+  }
+  return poor;
+}"""
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nothing_runs_over_at_400_pixels(page: Any, server: Any, path: str) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(server.url + path)
+    page.locator("main .card, main h1").first.wait_for()
+    page.wait_for_timeout(500)
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", [PAGES[0], PAGES[2], PAGES[4], PAGES[6]])
+def test_text_stands_out_from_what_is_behind_it(page: Any, server: Any, path: str, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.goto(server.url + path)
+    page.locator("main .card").first.wait_for()
+    page.wait_for_timeout(500)
+    assert page.evaluate(CONTRAST) == []
+
+
+def test_dark_follows_the_system_and_the_key(page: Any, server: Any) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    chart = drawn(page, "memory")
+    background = "getComputedStyle(document.documentElement).backgroundColor"
+    dark = page.evaluate(background)
+    colour = (
+        "(chart) => chart.plot.data.find((trace) => trace.meta.role === 'allocated' && trace.line.width).line.color"
+    )
+    dark_line = chart.evaluate(colour)
+    page.keyboard.press("d")
+    assert page.evaluate(background) != dark
+    eventually(lambda: chart.evaluate(colour) != dark_line, what="the chart in the other colours")
+    page.reload()
+    assert page.evaluate(background) != dark, "the choice is kept"
+
+
+def test_the_keyboard_leads_everywhere_and_explains_itself(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs")
+    page.locator("tbody tr").first.wait_for()
+    page.keyboard.press("g")
+    page.keyboard.press("s")
+    page.get_by_role("heading", name="Settings").wait_for()
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    page.get_by_role("heading", name="Compare").wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("g r?")
+    assert page.get_by_label("Add a run").input_value() == "g r?", "keys in a field are text"
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    page.get_by_role("dialog").wait_for()
+    assert "go to Runs" in page.get_by_role("dialog").inner_text()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    page.go_back()
+    page.get_by_role("heading", name="Settings").wait_for()
+
+
+def test_settings_show_the_server(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/settings")
+    page.get_by_text("Plotly.js", exact=True).wait_for()
+    text = page.locator("main").inner_text()
+    assert re.search(r"plotly.py\s+7\.", text)
+    assert re.search(r"Plotly.js\s+4\.", text)
+    assert re.search(r"size\s+\d", text)
+    assert f"VRAMSCOPE_SERVER={server.url}" in text
+
+
+def test_tokens_are_made_shown_once_and_revoked(page: Any, own_server: Any) -> None:
+    own = own_server()
+    page.goto(f"{own.url}/settings")
+    page.get_by_label("Name of the new token").fill("cluster <b>")
+    page.get_by_role("button", name="Create token").click()
+    secret = page.locator(".secret code")
+    secret.wait_for()
+    plain = secret.inner_text()
+    assert len(plain) > 20
+    row = page.locator(".tokens tbody tr", has_text="cluster <b>")
+    row.wait_for()
+    page.reload()
+    row.wait_for()
+    assert plain not in page.content()
+    row.get_by_role("button", name="Revoke").click()
+    row.get_by_role("button", name="Revoke for good?").click()
+    eventually(lambda: row.count() == 0 or "revoked" in row.inner_text())
+
+
+def test_a_server_that_demands_a_token_gets_one(page: Any, own_server: Any) -> None:
+    """The page asks, the cookie is out of reach of scripts, and signing out ends it."""
+    own = own_server()
+    made = httpx.post(f"{own.url}/api/v1/tokens", json={"name": "me", "scopes": ["read"]}, trust_env=False).json()
+    own.stop()
+    own.settings["require_tokens"] = True
+    own.start()
+    page.context.watcher.expected += ["401", "403"]
+    page.goto(f"{own.url}/runs")
+    field = page.get_by_label("Token")
+    field.fill("not-a-token")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_text("This token is not known here").wait_for()
+    field.fill(made["token"])
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_text("waiting for the first run").wait_for()
+    assert page.evaluate("document.cookie") == ""
+    assert page.context.cookies()[0]["httpOnly"]
+    assert page.context.cookies()[0]["sameSite"] == "Strict"
+    page.reload()
+    page.get_by_text("waiting for the first run").wait_for()
+    page.goto(f"{own.url}/settings")
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Token").wait_for()
+
+
+def last_row(tab: Any) -> Any:
+    return tab.locator("main").get_attribute("data-last-row")
+
+
+def rows_reach(tab: Any) -> None:
+    before = last_row(tab)
+    eventually(lambda: last_row(tab) != before, what="new rows in this tab")
+
+
+def leaders(tabs: list[Any]) -> list[bool]:
+    return [tab.evaluate("import('vramscope/live.js').then((live) => live.isLeader())") for tab in tabs]
+
+
+def test_eight_tabs_share_one_stream(context: Any, server: Any, live_run: Any) -> None:
+    """A browser keeps six connections to a host: the seventh stream of its own would hang for good."""
+    training = live_run(server, name="eight tabs")
+    tabs = [context.new_page() for _ in range(8)]
+    for tab in tabs:
+        tab.goto(f"{server.url}/runs/{training.run}")
+        tab.locator("vs-chart").first.wait_for()
+    for tab in tabs:
+        rows_reach(tab)  # whoever holds the stream
+    assert leaders(tabs).count(True) == 1
+    first = leaders(tabs).index(True)
+    tabs.pop(first).close()
+    eventually(lambda: leaders(tabs).count(True) == 1, what="another tab takes over")
+    rows_reach(tabs[-1])
+
+
+def test_a_lost_server_is_told_and_caught_up_with(page: Any, own_server: Any) -> None:
+    own = own_server()
+    training = sender.Training(name="interrupted", run="1057000000000001")
+    rank = sender.Rank(own.url, training, start=time.time() - 20)
+    rank.history(40)
+    page.goto(f"{own.url}/runs/{training.run}")
+    memory = drawn(page, "memory")
+    page.locator(".live[data-state=live]").wait_for()
+    page.context.watcher.expected += ["net::ERR_", "503"]
+    newest = float(memory.get_attribute("data-newest"))
+    own.stop()
+    page.get_by_text("Data stale since").wait_for()
+    assert re.search(r"stale since \d\d:\d\d:\d\d", page.locator(".live").inner_text())
+    assert page.locator(".charts.stale").count() == 1
+    own.start()
+    rank = sender.Rank(own.url, training, start=rank.start)
+    rank.session, rank.step, rank.now = "00000000000000000000aaaa", 40, rank.start + 18
+    rank.history(40)
+    page.locator(".live[data-state=live]").wait_for(timeout=20_000)
+    eventually(lambda: page.get_by_text("Data stale since").count() == 0)
+    eventually(lambda: float(memory.get_attribute("data-newest")) > newest + 5, what="the window was fetched again")
+
+
+def test_where_streams_do_not_come_through_the_page_polls(page: Any, server: Any, live_run: Any) -> None:
+    """Some proxies hold server-sent events back for ever."""
+    training = live_run(server, name="behind a proxy")
+    page.route("**/api/v1/live?*", lambda route: None)  # neither answered nor refused
+    page.goto(f"{server.url}/runs/{training.run}")
+    drawn(page, "categories")
+    page.locator(".live[data-state=polling]").wait_for(timeout=15_000)
+    rows_reach(page)
+    page.unroute_all(behavior="ignoreErrors")

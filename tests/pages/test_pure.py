@@ -1,0 +1,155 @@
+"""The pure functions of the pages, run in the browser that runs them for people."""
+
+# ruff: noqa: RUF001  the signs are those of the pages
+
+from __future__ import annotations
+
+import base64
+import struct
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def loaded(chromium: Any, server: Any) -> Any:
+    page = chromium.new_page()
+    page.goto(f"{server.url}/settings")
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def call(loaded: Any) -> Any:
+    def run(module: str, function: str, *arguments: Any) -> Any:
+        return loaded.evaluate(
+            "async ([module, name, values]) => { const all = await import(`vramscope/${module}.js`);"
+            " const result = all[name](...values.map((value) => (value === '@NaN' ? NaN : value)));"
+            " return result === undefined ? null : result; }",
+            [module, function, list(arguments)],
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.50 KiB"),
+        (812 * 2**20, "812 MiB"),
+        (2**30, "1.00 GiB"),
+        (int(24.31 * 2**30), "24.3 GiB"),
+        (2**30 - 1, "1.00 GiB"),
+        (300 * 2**30, "300.0 GiB"),
+        (-3 * 2**30, "−3.00 GiB"),
+        (None, "unknown"),
+        ("@NaN", "unknown"),
+    ],
+)
+def test_bytes_in_words(call: Any, value: Any, words: str) -> None:
+    assert call("format", "bytes", value) == words
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "words"),
+    [
+        ("percent", [0.0123], "1.2 %"),
+        ("percent", [None], "unknown"),
+        ("signedPercent", [-0.124], "−12.4 %"),
+        ("signedPercent", [0.03], "+3.0 %"),
+        ("signedPercent", [0.00001], "±0.0 %"),
+        ("seconds", [0.4121], "412 ms"),
+        ("seconds", [1.234], "1.23 s"),
+        ("seconds", [0.000031], "31 µs"),
+        ("seconds", [None], "unknown"),
+        ("duration", [200], "3 min 20 s"),
+        ("duration", [7500], "2 h 05 min"),
+        ("axisTime", [7], "0:07"),
+        ("axisTime", [5025], "1:23:45"),
+        ("axisTime", [12.4, 0.2], "12.4 s"),
+        ("axisTime", [72.5, 0.5], "1:12.5"),
+        ("ago", [100, 103], "now"),
+        ("ago", [100, 280], "3 min ago"),
+        ("ago", [None, 280], "unknown"),
+        ("count", [1234567], "1\u202f234\u202f567"),
+        ("ratio", [1.2345], "×1.23"),
+        ("ofMany", [7, 8], "7 of 8"),
+        ("ofMany", [8, 8], "8"),
+        ("quantity", [2**31, "bytes"], "2.00 GiB"),
+        ("quantity", [61.4, "celsius"], "61 °C"),
+        ("overhead", [None], "cost of watching: not measured yet"),
+        (
+            "overhead",
+            [{"resolvable": True, "fraction": 0.001, "noise_fraction": 0.002}],
+            "watching costs 0.1 % (measured)",
+        ),
+        ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.002}], "watching costs below 0.5 %"),
+        ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.013}], "watching costs below 1.3 %"),
+    ],
+)
+def test_numbers_in_words(call: Any, function: str, arguments: list[Any], words: str) -> None:
+    assert call("format", function, *arguments) == words
+
+
+def test_typed_arrays_are_decoded(call: Any) -> None:
+    """Undecoded, appending throws, and Array.from gives an empty chart without a word."""
+    values = [1.5, -2.0, 3e10]
+    data = base64.b64encode(struct.pack("<3d", *values)).decode()
+    assert call("series", "decode", {"dtype": "f8", "bdata": data}) == values
+    assert call("series", "decode", [1, None]) == [1, None]
+    assert call("series", "decode", None) == []
+
+
+def test_live_rows_are_appended_once_and_unknown_is_a_gap(loaded: Any) -> None:
+    result = loaded.evaluate(
+        """async () => {
+          const { appendRows } = await import("vramscope/series.js");
+          const trace = { x: [1, 2], y: [10, 20] };
+          const columns = { a: [20, -1, 40, 50], b: [0, 0, 10, 60], phase: [1, 1, 2, 2] };
+          const added = appendRows(trace, { field: "a", scale: 0.5 }, columns, [2, 3, 4, 5]);
+          const less = { x: [], y: [] };
+          appendRows(less, { field: "a", minus: "b" }, columns, [2, 3, 4, 5]);
+          const one = { x: [], y: [] };
+          appendRows(one, { field: "a", where: { field: "phase", equals: 2 } }, columns, [2, 3, 4, 5]);
+          return { added, trace, less, one };
+        }"""
+    )
+    assert result["added"] == 3  # the row at 2 was there already
+    assert result["trace"] == {"x": [1, 2, 3, 4, 5], "y": [10, 20, None, 20, 25]}
+    assert result["less"]["y"] == [20, None, 30, 0]  # never below zero
+    assert result["one"] == {"x": [4, 5], "y": [40, 50]}
+
+
+def test_statistics_leave_unknown_out(call: Any) -> None:
+    assert call("series", "stats", [None, 1, 3, None]) == {"last": 3, "min": 1, "max": 3, "mean": 2}
+    assert call("series", "stats", [None]) == {"last": None, "min": None, "max": None, "mean": None}
+
+
+@pytest.mark.parametrize(
+    ("from_", "to", "texts"),
+    [
+        (0, 60, ["0:00", "0:10", "0:20", "0:30", "0:40", "0:50", "1:00"]),
+        (0, 7200, ["0:00", "15:00", "30:00", "45:00", "1:00:00", "1:15:00", "1:30:00", "1:45:00", "2:00:00"]),
+        (10, 11, ["10.0 s", "10.2 s", "10.4 s", "10.6 s", "10.8 s", "11.0 s"]),
+    ],
+)
+def test_time_axes_have_round_ticks(call: Any, from_: float, to: float, texts: list[str]) -> None:
+    assert call("series", "timeTicks", from_, to)["texts"] == texts
+
+
+def test_sparklines_have_gaps_where_nothing_is_known(call: Any) -> None:
+    paths = call("series", "sparklinePaths", [1, 2, None, 2], 90, 20)
+    assert paths["line"].count("M") == 2
+    assert call("series", "sparklinePaths", [], 90, 20) == {"line": "", "area": ""}
+
+
+def test_csv_defuses_formulas_and_quotes(call: Any) -> None:
+    text = call("series", "toCsv", [["name", "x"], ['=cmd("x")', None], ["a,b", -1.5]])
+    assert text == 'name,x\r\n"\'=cmd(""x"")",\r\n"a,b",-1.5\r\n'
+
+
+def test_markdown_keeps_a_table_a_table(call: Any) -> None:
+    text = call("series", "toMarkdown", [["run", "peak"], ["a|b\nc <i>", "1 GiB"]])
+    assert text.splitlines() == ["| run | peak |", "| --- | ---: |", "| a\\|b c &lt;i> | 1 GiB |"]

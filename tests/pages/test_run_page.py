@@ -1,0 +1,242 @@
+"""One run: all its charts, its numbers, and a view that lives in the URL."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+import sender
+from conftest import drawn, eventually
+
+FIGURES = ["categories", "memory", "fragmentation", "step_peaks", "phases", "utilization", "host"]
+
+
+def query(page: Any) -> dict[str, str]:
+    return {key: values[0] for key, values in parse_qs(urlparse(page.url).query).items()}
+
+
+def points(chart: Any) -> int:
+    return int(chart.evaluate("(chart) => Math.max(...chart.traces.map((trace) => trace.x.length))"))
+
+
+def zoom(page: Any, chart: Any) -> None:
+    """Drag over the middle of a chart, as a reader does."""
+    box = chart.locator(".plot").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.35, box["y"] + box["height"] * 0.4)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.5, steps=6)
+    page.mouse.up()
+
+
+def test_draws_every_chart_and_says_in_words_what_it_shows(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    for name in FIGURES:
+        chart = drawn(page, name)
+        assert chart.get_attribute("role") == "figure"
+        assert "nothing recorded" not in chart.get_attribute("aria-label")
+        assert chart.locator(".main-svg").count() > 0
+    assert re.search(r"allocated up to \d+\.\d GiB", page.locator("[data-figure=memory]").get_attribute("aria-label"))
+
+
+def test_the_key_figures_are_those_of_the_run(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    strip = page.get_by_label("Key figures")
+    eventually(lambda: "…" not in strip.inner_text())
+    text = strip.inner_text()
+    assert re.search(r"Peak allocated\s+\d\d\.\d GiB\s+step \d+ · backward · \d+ % activations", text), text
+    assert re.search(r"Headroom\s+\d\d\.\d GiB", text), text
+    assert "0.1 %" in text, "the cost of watching"
+    assert "of a step, measured" in text
+
+
+def test_a_failed_run_says_why(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.TOO_LARGE.run}")
+    banner = page.locator(".banner.bad")
+    banner.wait_for()
+    assert "torch.OutOfMemoryError" in banner.inner_text()
+    assert "Tried to allocate 2.50 GiB" in banner.inner_text()
+
+
+def test_a_run_without_cuda_says_unknown(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.ON_CPU.run}")
+    memory = page.locator("vs-chart[data-figure=memory]")
+    memory.get_by_text("unknown on the CPU").wait_for()
+    assert memory.get_attribute("data-draws") is None
+    drawn(page, "host")
+    assert page.locator("[data-kpi=allocated] .value").inner_text() == "unknown"
+    assert page.locator("[data-kpi=peak] .value").inner_text() == "unknown"
+
+
+def test_who_ran_what_where(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BF16.run}")
+    page.get_by_role("heading", name="Who").wait_for()
+    text = page.locator("main").inner_text()
+    for part in (
+        "node-00, pid 4100",
+        "2.6.0+cu124",
+        "550.54.15",
+        "expandable_segments:True",
+        "3f1c9ab27d50",
+        "python train.py",
+        "model.layers",
+    ):
+        assert part in text
+
+
+def test_zooming_fetches_the_window_and_the_url_brings_it_back(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    memory = drawn(page, "memory")
+    whole = memory.evaluate("(chart) => chart.figure.data.length")
+    with page.expect_request(lambda request: "figures/memory" in request.url and "from=" in request.url):
+        zoom(page, memory)
+    eventually(lambda: "from" in query(page) and "to" in query(page))
+    start, end = float(query(page)["from"]), float(query(page)["to"])
+    assert 0 < start < end
+    # closer in, the same number of points shows single samples: the envelope's extra traces are gone
+    eventually(lambda: memory.evaluate("(chart) => chart.traces[0].x[0]") >= start - 1)
+    assert whole > 0
+    page.reload()
+    memory = drawn(page, "memory")
+    shown = memory.evaluate("(chart) => chart.plot.layout.xaxis.range")
+    assert shown == pytest.approx([start, end], abs=0.01)
+    page.keyboard.press("Escape")
+    eventually(lambda: "from" not in query(page))
+    eventually(lambda: memory.evaluate("(chart) => chart.traces[0].x[0]") < start)
+
+
+def test_steps_instead_of_time(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    drawn(page, "categories")
+    page.keyboard.press("x")
+    eventually(lambda: query(page).get("x") == "step")
+    categories = page.locator("vs-chart[data-figure=categories]")
+    eventually(lambda: categories.evaluate("(chart) => chart.plot.layout.xaxis.title.text") == "step")
+    assert categories.evaluate("(chart) => chart.traces[0].x.at(-1)") == pytest.approx(900, abs=2)
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}?x=step&from=100&to=140")
+    categories = drawn(page, "categories")
+    assert points(categories) == 41
+    page.keyboard.press("]")
+    eventually(lambda: query(page).get("from") == "101")
+
+
+def test_a_chart_as_a_table_and_as_csv(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.TOO_LARGE.run}")
+    chart = drawn(page, "categories")
+    chart.get_by_role("button", name="Table").click()
+    head = chart.locator(".chart-table th").all_inner_texts()
+    assert head[0] == "seconds since start"
+    assert "parameters, GiB" in head
+    assert chart.locator(".chart-table tbody tr").count() == 40
+    chart.locator("summary").click()
+    with page.expect_download() as downloading:
+        chart.get_by_role("button", name="CSV numbers").click()
+    lines = downloading.value.path().read_text().splitlines()
+    assert len(lines) == 41
+    chart.locator("summary").click()
+    with page.expect_download() as downloading:
+        chart.get_by_role("button", name="PNG picture").click()
+    assert downloading.value.path().read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_legend_switches_a_series_off_in_all_charts(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    memory = drawn(page, "memory")
+    memory.get_by_role("button", name="reserved").click()
+    eventually(lambda: memory.get_by_role("button", name="reserved").get_attribute("aria-pressed") == "false")
+    shown = (
+        "(chart) => chart.plot.data.filter((trace) => trace.meta.role === 'reserved').every((trace) => !trace.visible)"
+    )
+    eventually(lambda: memory.evaluate(shown))
+    peaks = drawn(page, "step_peaks")
+    eventually(lambda: peaks.evaluate(shown))
+
+
+def test_ranks_have_a_table_and_each_can_be_shown(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.EIGHT.run}")
+    panel = page.locator("section.ranks")
+    panel.wait_for()
+    assert "7 of 8 seen" in panel.inner_text()
+    assert "Not heard of yet: rank 7" in panel.inner_text()
+    assert panel.locator("tr.worst").count() == 1
+    panel.get_by_role("button", name="rank 3").click()
+    eventually(lambda: query(page).get("rank") == "3")
+    assert page.get_by_label("Rank and device").input_value() == "3/0"
+    eventually(lambda: panel.locator("tr.selected").inner_text().startswith("rank 3"))
+
+
+def test_live_rows_move_the_charts_without_reload(page: Any, server: Any, live_run: Any) -> None:
+    training = live_run(server, name="moving")
+    eventually(lambda: page.goto(f"{server.url}/runs/{training.run}").status == 200)
+    drawn(page, "categories")
+    memory = drawn(page, "memory")
+    before = float(memory.get_attribute("data-newest"))
+    eventually(lambda: float(memory.get_attribute("data-newest")) > before + 1.5, what="newer points in the chart")
+    value = page.locator("[data-kpi=allocated] .value")
+    first = value.inner_text()
+    eventually(lambda: value.inner_text() != first, what="the allocated of now")
+    page.keyboard.press("Space")
+    page.locator(".live[data-state=paused]").wait_for()
+    page.wait_for_timeout(700)
+    paused = memory.get_attribute("data-newest")
+    page.wait_for_timeout(1200)
+    assert memory.get_attribute("data-newest") == paused
+    page.keyboard.press("Space")
+    eventually(lambda: float(memory.get_attribute("data-newest")) > float(paused) + 1)
+
+
+def test_a_run_that_ends_says_so_without_reload(page: Any, server: Any) -> None:
+    training = sender.Training(name="ends", run="e0d5000000000001")
+    rank = sender.Rank(server.url, training, start=time.time() - 5)
+    rank.history(10)
+    page.goto(f"{server.url}/runs/{training.run}")
+    page.locator(".state.running").wait_for()
+    rank.finish("failed", ("ValueError", "loss is NaN"))
+    page.locator(".banner.bad").get_by_text("loss is NaN").wait_for()
+    page.locator(".state.failed").first.wait_for()
+
+
+def test_the_baseline_is_set_by_key(page: Any, own_server: Any) -> None:
+    own = own_server()
+    sender.past(own.url, sender.BF16, hours=1, steps=20)
+    page.goto(f"{own.url}/runs/{sender.BF16.run}")
+    page.get_by_role("button", name="Make baseline").wait_for()
+    page.keyboard.press("b")
+    page.locator(".chip.baseline").wait_for()
+    page.reload()
+    page.locator(".chip.baseline").wait_for()
+
+
+def test_an_unknown_run_says_so_and_links_to_what_exists(page: Any, server: Any) -> None:
+    page.context.watcher.expected.append("404")
+    page.goto(f"{server.url}/runs/there-is-no-such-run")
+    page.get_by_role("heading", name="There is no such run").wait_for()
+    page.locator(".not-found li a").first.click()
+    page.locator("vs-chart").first.wait_for()
+
+
+def test_an_unknown_rank_or_page_says_so(page: Any, server: Any) -> None:
+    page.context.watcher.expected.append("404")
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}?rank=77&from=abc&to=-1")
+    page.get_by_text("There is no rank 77 in this run.").wait_for()
+    drawn(page, "categories")
+    page.goto(f"{server.url}/no/such/page")
+    page.get_by_role("heading", name="There is no such page").wait_for()
+
+
+def test_a_step_beyond_the_run_says_so(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}?x=step&from=5000&to=6000")
+    page.locator("vs-chart[data-figure=categories]").get_by_text("no step has ended in this window").wait_for()
+
+
+def test_the_common_cursor_follows_in_the_other_charts(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    memory = drawn(page, "memory")
+    drawn(page, "fragmentation")
+    memory.scroll_into_view_if_needed()
+    box = memory.locator(".plot").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.move(box["x"] + box["width"] / 2 + 5, box["y"] + box["height"] / 2)
+    page.locator("vs-chart[data-figure=fragmentation] .cursor").wait_for(state="visible")

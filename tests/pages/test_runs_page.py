@@ -1,0 +1,177 @@
+"""The list of runs: what it shows, what it does not run, and that it is alive."""
+
+# ruff: noqa: RUF001  the signs are those of the pages
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import sender
+from conftest import eventually
+
+
+def row(page: Any, run: str) -> Any:
+    return page.locator(f'tr[data-run="{run}"]')
+
+
+def test_shows_every_run_with_its_numbers(page: Any, server: Any) -> None:
+    page.goto(server.url)
+    assert page.url.endswith("/runs")
+    row(page, sender.CHECKPOINTING.run).wait_for()
+    text = row(page, sender.CHECKPOINTING.run).inner_text()
+    assert "bf16-checkpointing" in text
+    assert re.search(r"1\d\.\d GiB", text)
+    assert re.search(r"−\d\d\.\d %", text), "the change against the project's baseline"
+    assert row(page, sender.CHECKPOINTING.run).locator(".spark path").count() == 2
+    assert "7 of 8" in row(page, sender.EIGHT.run).inner_text()
+    failed = row(page, sender.TOO_LARGE.run).inner_text()
+    assert "failed" in failed
+    assert "torch.OutOfMemoryError: CUDA out of memory" in failed
+    first = page.locator("tbody tr").first
+    assert first.get_attribute("data-run") == sender.BASELINE.run, "the baseline stands on top"
+
+
+def test_unknown_is_not_zero(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs")
+    cells = row(page, sender.ON_CPU.run).locator("td.peak, td.frag")
+    cells.first.wait_for()
+    for text in cells.all_inner_texts():
+        assert "0" not in text
+        assert "—" in text
+
+
+def test_markup_in_names_stays_text(page: Any, server: Any) -> None:
+    """A name is what someone typed; no page may run it."""
+    page.goto(f"{server.url}/runs")
+    link = row(page, sender.HOSTILE.run).locator("a")
+    link.first.wait_for()
+    assert link.first.inner_text() == sender.MARKUP
+    link.first.click()
+    page.locator("h1").wait_for()
+    assert page.locator("h1").inner_text() == sender.MARKUP
+    page.locator("vs-chart[data-draws]").first.wait_for()
+    page.goto(f"{server.url}/compare?runs={sender.HOSTILE.run},{sender.BASELINE.run}&diff=all")
+    page.locator("vs-chart[data-draws]").first.wait_for()
+    assert sender.MARKUP in page.locator(".compare-table").inner_text()
+    for address in (
+        f"/runs/{sender.HOSTILE.run}",
+        "/runs",
+        "/runs/%3Cimg%20src%3Dx%20onerror%3D%22window.pwned%3D1%22%3E",
+    ):
+        page.context.watcher.expected.append("404")
+        page.goto(server.url + address)
+        page.locator("h1").wait_for()
+        assert page.locator("main img, main script, main b, main u").count() == 0
+        assert page.evaluate("window.pwned") is None
+
+
+def test_the_search_is_in_the_url_and_comes_back(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs")
+    row(page, sender.BASELINE.run).wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("bf16")
+    row(page, sender.BASELINE.run).wait_for(state="detached")
+    assert "q=bf16" in page.url
+    page.reload()
+    row(page, sender.BF16.run).wait_for()
+    assert page.locator("tbody tr").count() == 2
+    assert page.get_by_label("Search runs").input_value() == "bf16"
+    assert "−" in row(page, sender.BF16.run).locator(".delta").inner_text(), "the baseline is known though filtered out"
+    page.goto(f"{server.url}/runs?q=nothing-is-called-so")
+    page.get_by_text("No run matches").wait_for()
+
+
+def test_filters_by_project_and_state(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs")
+    row(page, sender.BASELINE.run).wait_for()
+    page.get_by_label("State").select_option("failed")
+    row(page, sender.BASELINE.run).wait_for(state="detached")
+    assert page.locator("tbody tr").count() == 1
+    page.get_by_label("State").select_option("")
+    page.get_by_label("Project").select_option("llama")
+    row(page, sender.BASELINE.run).wait_for(state="detached")
+    assert [sender.EIGHT.run] == [element.get_attribute("data-run") for element in page.locator("tbody tr").all()]
+
+
+def test_sorts_with_unknown_last(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs")
+    row(page, sender.BASELINE.run).wait_for()
+    page.get_by_role("button", name="Peak allocated").click()
+    runs = [element.get_attribute("data-run") for element in page.locator("tbody tr").all()]
+    assert runs[0] == sender.TOO_LARGE.run
+    assert runs[-1] == sender.ON_CPU.run
+    page.get_by_role("button", name="Peak allocated").click()
+    runs = [element.get_attribute("data-run") for element in page.locator("tbody tr").all()]
+    assert runs[0] == sender.CHECKPOINTING.run
+    assert runs[-1] == sender.ON_CPU.run
+
+
+def test_chosen_runs_go_to_compare(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs")
+    row(page, sender.BASELINE.run).locator("input").check()
+    row(page, sender.BF16.run).locator("input").check()
+    page.get_by_role("button", name="Compare (2)").click()
+    page.locator(".compare-table").wait_for()
+    assert sender.BASELINE.run in page.url
+    assert sender.BF16.run in page.url
+
+
+def test_pinning_puts_a_run_on_top_and_stays(page: Any, own_server: Any) -> None:
+    own = own_server()
+    for number in range(3):
+        sender.past(own.url, sender.Training(name=f"run-{number}", run=f"0000000{number}"), hours=3 - number, steps=5)
+    page.goto(f"{own.url}/runs")
+    page.get_by_role("button", name="pin to the top: run-0").click()
+    eventually(lambda: page.locator("tbody tr").first.get_attribute("data-run") == "00000000")
+    page.reload()
+    page.locator("tbody tr").first.wait_for()
+    assert page.locator("tbody tr").first.get_attribute("data-run") == "00000000"
+
+
+def test_the_empty_page_helps_and_turns_live_by_itself(page: Any, own_server: Any, live_run: Any) -> None:
+    own = own_server()
+    page.goto(own.url)
+    page.get_by_text("waiting for the first run").wait_for()
+    words = page.locator(".welcome").inner_text()
+    assert "pip install vramscope" in words
+    assert f"vramscope run --server {own.url} -- python train.py" in words
+    assert f'agent.attach(trainer, server="{own.url}")' in words
+    page.locator(".live[data-state=live]").wait_for()
+    training = live_run(own)
+    row(page, training.run).wait_for()
+    assert page.locator(".welcome").count() == 0
+    first = int(row(page, training.run).locator(".steps").inner_text())
+    eventually(lambda: int(row(page, training.run).locator(".steps").inner_text()) > first, what="more steps")
+
+
+def test_many_runs_come_page_by_page(page: Any, own_server: Any) -> None:
+    own = own_server()
+    began = time.time() - 9999
+    client = sender.Rank(own.url, sender.BASELINE).client
+    for number in range(230):
+        rank = sender.Rank(
+            own.url, sender.Training(name=f"run-{number:03d}", run=f"{number:08d}"), start=began + number
+        )
+        rank.client = client
+        samples, steps = rank.make(3)
+        rank.post(rank.attached(), *rank.blocks(samples, steps), rank.ended())
+    page.goto(f"{own.url}/runs")
+    page.get_by_text("of 230 runs").wait_for()
+    assert page.locator("tbody tr").count() == 100
+    page.mouse.wheel(0, 9000)
+    eventually(lambda: page.locator("tbody tr").count() >= 200)
+    page.get_by_role("button", name="Run", exact=True).click()
+    eventually(lambda: page.locator("tbody tr").count() == 230, what="a sorted list is a whole list")
+    assert page.locator("tbody tr").first.get_attribute("data-run") == "00000000"
+
+
+def test_exports_what_is_listed(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs")
+    row(page, sender.BASELINE.run).wait_for()
+    with page.expect_download() as downloading:
+        page.keyboard.press("e")
+    text = downloading.value.path().read_text()
+    assert text.splitlines()[0].startswith("run_id,name,project,state")
+    assert sender.BASELINE.run in text
