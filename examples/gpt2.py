@@ -66,6 +66,9 @@ class GPT2(nn.Module):
         self.norm = nn.LayerNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.words, bias=False)
         self.head.weight = self.word.weight  # tied, as in GPT-2
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """The loss. Both arguments: (batch, positions), whole numbers."""
