@@ -26,7 +26,7 @@ test: lint ## everything, browser and emulated GPU included; ARGS goes to pytest
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup $(ARGS)
 
 bench: setup ## the benchmarks, one after the other
-	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 clean: ## remove .venv and every cache
 	rm -rf .venv .cache dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -61,10 +61,16 @@ def kind_of_torch(gpu: str) -> str:
     """``the system's``, ``plain`` (from the index, for the machine's GPU), ``emulated`` or ``cpu``."""
     if gpu == "machine" or (gpu == "auto" and has_gpu()):
         return "the system's" if system_torch_sees_gpu() else "plain"
-    can_emulate = platform.system() == "Linux" and platform.machine() == "x86_64" and shutil.which("gcc")
-    if gpu == "emulated" and not can_emulate:
-        raise SystemExit("the emulated GPU needs gcc and x86-64 Linux")
-    return "emulated" if can_emulate and gpu != "none" else "cpu"
+    could_emulate = platform.system() == "Linux" and platform.machine() == "x86_64"
+    if gpu == "none" or (gpu == "auto" and not could_emulate):
+        return "cpu"
+    if not could_emulate:
+        raise SystemExit("vramscope: the emulated GPU needs x86-64 Linux")
+    if not shutil.which("gcc"):
+        raise SystemExit(
+            "vramscope: no GPU here, and the emulated one needs gcc; GPU=none goes without (gigabytes of torch)"
+        )
+    return "emulated"
 
 
 def has_gpu() -> bool:
@@ -104,7 +110,7 @@ def install_torch(kind: str) -> None:
     if kind == "emulated":
         install_emulated_gpu()
     elif kind != "the system's":
-        what = "torch, for this GPU" if kind == "plain" else "torch, for the CPU: no GPU and no gcc here"
+        what = "torch, for this GPU" if kind == "plain" else "torch, which will use the CPU"
         once("torch", [kind], what, lambda: install(["torch"], quiet=False))
 
 

@@ -23,24 +23,32 @@ def environment():
 
 
 @pytest.mark.parametrize(
-    ("asked", "has_gpu", "system_torch", "gcc", "chosen"),
+    ("asked", "has_gpu", "system_torch", "machine", "chosen"),
     [
-        ("auto", True, True, True, "the system's"),
-        ("auto", True, False, True, "plain"),
-        ("auto", False, False, True, "emulated"),
-        ("auto", False, False, False, "cpu"),
-        ("emulated", True, True, True, "emulated"),
-        ("none", False, False, True, "cpu"),
+        ("auto", True, True, "x86_64", "the system's"),
+        ("auto", True, False, "x86_64", "plain"),
+        ("auto", False, False, "x86_64", "emulated"),
+        ("auto", False, False, "aarch64", "cpu"),
+        ("emulated", True, True, "x86_64", "emulated"),
+        ("none", False, False, "x86_64", "cpu"),
     ],
 )
-def test_the_machines_own_gpu_comes_first(environment, monkeypatch, asked, has_gpu, system_torch, gcc, chosen):
+def test_the_machines_own_gpu_comes_first(environment, monkeypatch, asked, has_gpu, system_torch, machine, chosen):
     """A real GPU with its torch, else a real GPU, else the emulated one, else none."""
     monkeypatch.setattr(environment, "has_gpu", lambda: has_gpu)
     monkeypatch.setattr(environment, "system_torch_sees_gpu", lambda: system_torch)
-    monkeypatch.setattr(environment.shutil, "which", lambda name: "/usr/bin/gcc" if gcc else None)
     monkeypatch.setattr(environment.platform, "system", lambda: "Linux")
-    monkeypatch.setattr(environment.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(environment.platform, "machine", lambda: machine)
     assert environment.kind_of_torch(asked) == chosen
+
+
+def test_without_gcc_it_says_what_to_do(environment, monkeypatch):
+    """Rather than fetch gigabytes that nobody asked for."""
+    monkeypatch.setattr(environment, "has_gpu", lambda: False)
+    monkeypatch.setattr(environment.shutil, "which", lambda name: None)
+    monkeypatch.setattr(environment.platform, "machine", lambda: "x86_64")
+    with pytest.raises(SystemExit, match="needs gcc"):
+        environment.kind_of_torch("auto")
 
 
 def test_a_step_is_done_once_for_the_same_inputs(environment, monkeypatch, tmp_path):
