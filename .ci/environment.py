@@ -137,17 +137,19 @@ def install_emulated_gpu() -> None:
 
 
 def install_vramscope(kind: str, for_tests: bool) -> None:
-    extras, options, what = "server", [], "vramscope and its server"
+    """The package, editable, with its server; and for tests what they and the real frameworks need."""
+
+    def step_of(what: str, extras: str, options: list[str]) -> None:
+        def install_editable() -> None:
+            # uv does not look at the system's packages: it would fetch a second torch for the frameworks
+            install(["--editable", f".[{extras}]"], options, only_pip=kind == "the system's")
+
+        once(what, [(ROOT / "pyproject.toml").read_text(), str(ROOT), extras, *options], what, install_editable)
+
+    step_of("vramscope and its server", "server", [])
     if for_tests:
-        extras, options, what = "server,postgres", ["--group", "test"], "vramscope and what its tests need"
-        if kind != "cpu":
-            options += ["--group", "frameworks"]
-    inputs = [(ROOT / "pyproject.toml").read_text(), str(ROOT), extras, *options]
-    # uv does not look at the system's packages: it would fetch a second torch for the frameworks
-    only_pip = kind == "the system's"
-    once(
-        f"vramscope-{extras}", inputs, what, lambda: install(["--editable", f".[{extras}]"], options, only_pip=only_pip)
-    )
+        frameworks = [] if kind == "cpu" else ["--group", "frameworks"]
+        step_of("what the tests need", "server,postgres", ["--group", "test", *frameworks])
 
 
 def install_programs() -> None:
@@ -187,7 +189,7 @@ def step(what: str) -> Iterator[None]:
 
 def once(name: str, inputs: Iterable[str], what: str, action: Callable[[], None]) -> None:
     """Do a step, unless it has succeeded in this environment with the same inputs."""
-    stamp = STAMPS / name
+    stamp = STAMPS / name.replace(" ", "-")
     seen = hashlib.sha256("\0".join(inputs).encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == seen:
         return
