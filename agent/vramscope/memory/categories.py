@@ -136,7 +136,9 @@ class Categories:
 
     def _peak_split(self, device: int, position: int, stretches: list[Stretch], held: Held) -> Split:
         """The split at the step's peak; how many gradients there were then is known from the last sampled step."""
-        stretches = [stretch for stretch in stretches if position < len(stretch.cuts)]  # watched from within the step on
+        stretches = [
+            stretch for stretch in stretches if position < len(stretch.cuts)
+        ]  # watched from within the step on
         stretch = max(stretches, key=lambda s: s.cuts[position].peak_allocated_bytes)
         peak = stretch.cuts[position].peak_allocated_bytes
         before = self._before_forward.get(device)

@@ -1,0 +1,330 @@
+"""How a training lives and dies with the agent in it: forks, signals, errors, no server, several ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from collector import Collector
+from training import Arrived, environment, run, start
+
+from vramscope import wire
+
+pytestmark = pytest.mark.timeout(150)
+
+
+@pytest.fixture
+def collector():
+    with Collector() as collector:
+        yield collector
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+def wait_until(condition, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        time.sleep(0.05)
+
+
+def test_an_uncaught_exception_is_told_by_type_and_first_line(collector, spool) -> None:
+    said = run("agent.attach(model)\ntrain(3)\nraise RuntimeError('boom\\nsecond line')", collector, spool, expect=1)
+    ended = Arrived(collector).ended
+    assert (ended.state, ended.error_type, ended.error_line) == ("failed", "RuntimeError", "boom")
+    assert "RuntimeError: boom" in said, "the user's traceback is as it was"
+
+
+def test_a_secret_in_an_error_or_on_the_command_line_is_not_sent(collector, spool, tmp_path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nfrom vramscope import agent\nagent.attach()\n"
+        "raise ValueError('https://me:hunter2@example.org refused hf_abcdefghijklmnopqrst')\n"
+    )
+    command = [sys.executable, str(script), "--hf-token", "hunter2", "--api_key=hunter2", "--max-tokens", "512"]
+    subprocess.run(command, env=environment(collector, spool), capture_output=True, timeout=100, check=False)
+    everything = repr(Arrived(collector).messages)
+    assert "hunter2" not in everything and "hf_abcdef" not in everything
+    assert Arrived(collector).attached.command[1:] == ["--hf-token", "***", "--api_key=***", "--max-tokens", "512"]
+
+
+def test_ctrl_c_ends_the_training_as_it_would_and_the_run_as_interrupted(collector, spool) -> None:
+    process = start("agent.attach(model)\nprint('go', flush=True)\nwhile True: train(1)", collector, spool)
+    assert process.stdout.readline() == "go\n"
+    wait_until(lambda: collector.stored)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT
+    assert Arrived(collector).ended.error_type == "KeyboardInterrupt"
+
+
+@pytest.mark.parametrize("kill", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_training_has_sent_all_but_the_last_moment_and_no_goodbye(collector, spool, kill) -> None:
+    process = start(
+        "agent.attach(model)\nprint('go', flush=True)\nwhile True: train(1); time.sleep(0.01)", collector, spool
+    )
+    assert process.stdout.readline() == "go\n"
+    wait_until(lambda: len(Arrived(collector).rows("steps")) > 50)
+    killed_ns = time.time_ns()
+    process.send_signal(kill)
+    process.communicate(timeout=30)
+    assert process.returncode == -kill, "no handler of ours changes how the training dies"
+    arrived = Arrived(collector)
+    assert arrived.ended is None
+    assert killed_ns - arrived.rows("steps")[-1]["time_ns"] < 2_000_000_000
+
+
+def test_data_loader_workers_are_silent_and_unharmed(collector, spool) -> None:
+    run(
+        """
+        class Data(torch.utils.data.Dataset):
+            def __len__(self): return 32
+            def __getitem__(self, i): return torch.zeros(64)
+        agent.attach(model)
+        for epoch in range(2):
+            for batch in torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2):
+                model(batch.to(device)).sum().backward(); optimizer.step()
+        """,
+        collector,
+        spool,
+    )
+    arrived = Arrived(collector)
+    assert len(arrived.sessions) == 1
+    assert [row["step"] for row in arrived.rows("steps")] == list(range(1, 17))
+
+
+def test_a_fork_while_every_thread_is_busy_does_not_hang_the_child(collector, spool) -> None:
+    said = run(
+        """
+        import os
+        agent.attach(model, interval_ms=10)
+        train(5)
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                session = agent.attach()
+                os._exit(0)
+            os.waitpid(child, 0)
+            train(1)
+        print("alive")
+        """,
+        collector,
+        spool,
+    )
+    assert "alive" in said
+    assert len(Arrived(collector).rows("steps")) == 25
+
+
+def test_spawned_workers_do_not_become_runs(collector, spool, tmp_path) -> None:
+    script = tmp_path / "spawned.py"
+    script.write_text(
+        "import torch, torch.multiprocessing as mp\nfrom vramscope import agent\n"
+        "def work(rank): torch.ones(3).sum()\n"
+        "if __name__ == '__main__':\n    agent.attach()\n    mp.spawn(work, nprocs=2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment(collector, spool), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(Arrived(collector).sessions) == 1
+
+
+def test_the_ranks_of_a_torchrun_job_are_one_run(collector, spool, tmp_path) -> None:
+    script = tmp_path / "ranks.py"
+    script.write_text(
+        "import os, torch, torch.distributed as dist\nfrom torch import nn\nfrom vramscope import agent\n"
+        "dist.init_process_group('gloo')\n"
+        "model = nn.parallel.DistributedDataParallel(nn.Linear(8, 2))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "session = agent.attach(model, name='job')\n"
+        "for _ in range(5):\n    model(torch.ones(4, 8)).sum().backward(); optimizer.step(); optimizer.zero_grad()\n"
+        "dist.destroy_process_group()\n"
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(script)]
+    done = subprocess.run(torchrun, env=environment(collector, spool), capture_output=True, text=True, timeout=140)
+    assert done.returncode == 0, done.stderr[-3000:]
+    arrived = Arrived(collector)
+    assert len(arrived.runs) == 1 and arrived.ranks == {0, 1} and len(arrived.sessions) == 2
+    assert {m.rank: m.world_size for m in arrived.of(wire.Attached)} == {0: 2, 1: 2}
+    for rank in (0, 1):
+        assert [row["step"] for row in arrived.rows("steps", rank)] == [1, 2, 3, 4, 5]
+    assert done.stderr.count("vramscope: watching run") == 1, "one rank of a host speaks"
+
+
+def test_without_a_server_it_is_said_once_and_nothing_is_lost(collector, spool) -> None:
+    """The samples wait on disk; a later process sends them with vramscope sync."""
+    collector.stop()
+    said = run("agent.attach(model)\ntrain(30)\ntime.sleep(1.5)", collector, spool)
+    assert said.count("no server at") == 1
+    with Collector(port=collector.port) as later:
+        done = subprocess.run(
+            [sys.executable, "-c", "from vramscope.sync import main; raise SystemExit(main([]))"],
+            env=environment(later, spool),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        arrived = Arrived(later)
+        assert [row["step"] for row in arrived.rows("steps")] == list(range(1, 31))
+        assert arrived.ended.state == "finished"
+
+
+def test_a_server_that_hangs_delays_neither_the_steps_nor_the_end(collector, spool) -> None:
+    collector.mode = "hang"
+    said = run(
+        """
+        agent.attach(model)
+        train(5)
+        began = time.monotonic(); train(50); print("steps", time.monotonic() - began)
+        began = time.monotonic(); agent.detach(); print("end", time.monotonic() - began)
+        """,
+        collector,
+        spool,
+    )
+    took = {line.split()[0]: float(line.split()[1]) for line in said.splitlines() if line[:3] in ("ste", "end")}
+    assert took["steps"] < 5
+    assert took["end"] < 5
+
+
+def test_disabled_does_nothing_at_all(collector, spool) -> None:
+    said = run(
+        """
+        before = torch.autograd.backward
+        session = agent.attach(model)
+        train(3)
+        assert torch.autograd.backward is before and not session.live
+        """,
+        collector,
+        spool,
+        VRAMSCOPE_DISABLED="1",
+    )
+    assert not collector.stored and "vramscope" not in said
+
+
+def test_a_wrong_setting_is_one_clear_line_and_the_training_goes_on(collector, spool) -> None:
+    said = run("agent.attach(model)\ntrain(3)\nprint('trained')", collector, spool, VRAMSCOPE_INTERVAL_MS="soon")
+    assert "VRAMSCOPE_INTERVAL_MS: saw 'soon'" in said and "trained" in said
+    assert not collector.stored
+
+
+def test_attached_twice_it_is_one_session_and_a_new_name_is_a_new_run(collector, spool) -> None:
+    run(
+        """
+        first = agent.attach(model)
+        assert agent.attach() is first
+        train(3)
+        second = agent.attach(model, name="other")
+        assert second is not first and not first.live
+        train(2)
+        """,
+        collector,
+        spool,
+    )
+    arrived = Arrived(collector)
+    assert len(arrived.runs) == 2
+    assert len(arrived.rows("steps")) == 5
+    assert [ended.state for ended in arrived.of(wire.Ended)] == ["finished", "finished"]
+
+
+def test_a_whole_session_leaves_numbers_alone_and_holds_nothing(collector, spool) -> None:
+    """Fifty steps with dropout, to the bit; and what the user deletes is gone."""
+    said = run(
+        """
+        import gc, weakref
+        def weights(watched):
+            torch.manual_seed(3)
+            net = nn.Sequential(nn.Linear(16, 64), nn.Dropout(0.3), nn.Linear(64, 2))
+            opt = torch.optim.AdamW(net.parameters())
+            if watched: agent.attach(net, interval_ms=10)
+            for _ in range(50):
+                net(torch.randn(8, 16)).square().mean().backward(); opt.step(); opt.zero_grad()
+            return [p.detach().clone() for p in net.parameters()], [weakref.ref(net), weakref.ref(opt)]
+        alone, _ = weights(False)
+        watched, references = weights(True)
+        assert all(torch.equal(a, b) for a, b in zip(alone, watched))
+        gc.collect()
+        assert [r() for r in references] == [None, None]
+        print("the same")
+        """,
+        collector,
+        spool,
+        CUDA_VISIBLE_DEVICES="",
+    )
+    assert "the same" in said
+
+
+def test_a_fault_of_ours_reaches_the_log_and_not_the_training(collector, spool) -> None:
+    said = run(
+        """
+        guard.raise_faults = False
+        from vramscope.steps.clock import StepClock
+        def broken(self, phase): raise ZeroDivisionError("ours")
+        StepClock.enter = broken
+        agent.attach(model)
+        train(30)
+        print("trained")
+        """,
+        collector,
+        spool,
+    )
+    assert "trained" in said
+    assert said.count("ZeroDivisionError: ours") <= 4, "each kind is told once"
+
+
+def test_a_machine_without_cuda_says_what_it_knows(collector, spool) -> None:
+    run("agent.attach(model)\ntrain(20)\ntime.sleep(0.4)", collector, spool, CUDA_VISIBLE_DEVICES="")
+    arrived = Arrived(collector)
+    steps, samples = arrived.rows("steps"), arrived.rows("samples")
+    assert {row["device"] for row in steps + samples} == {wire.CPU}
+    assert all("peak_allocated_bytes" not in row for row in steps), "not known, and so not sent; never 0"
+    assert all(row["process_rss_bytes"] > 0 for row in samples)
+    weights = 4 * (64 * 256 + 256 + 256 * 4 + 4)
+    counted = [row for row in steps if "end_parameters_bytes" in row]
+    assert counted and all(row["end_parameters_bytes"] == weights for row in counted)
+    assert arrived.attached.devices[0].index == wire.CPU
+
+
+def test_cuda_is_never_started_by_the_agent(collector, spool) -> None:
+    run(
+        """
+        agent.attach()
+        time.sleep(0.5)
+        assert not torch.cuda.is_initialized()
+        if hasattr(torch.cuda, "_is_in_bad_fork"):
+            assert not torch.cuda._is_in_bad_fork()
+        """.replace("\n        ", "\n"),
+        collector,
+        spool,
+        loop=False,
+    )
+
+
+def test_what_the_agent_costs_is_measured_in_the_run(collector, spool) -> None:
+    run("agent.attach(model)\nwhile agent._live._clock.step < 800: train(1); time.sleep(0.002)", collector, spool)
+    overhead = Arrived(collector).of(wire.Overhead)[-1]
+    assert overhead.watched_steps + overhead.unwatched_steps == 800
+    assert overhead.unwatched_steps >= 16
+    assert overhead.seconds_per_step is not None and overhead.noise_fraction > 0
+    assert 0 < overhead.hook_seconds < 1
+    assert overhead.sampler_cpu_seconds > 0
+
+
+def test_importing_the_agent_imports_neither_torch_nor_the_server() -> None:
+    heavy = ("torch", "fastapi", "vramscope_server", "numpy")
+    script = f"import sys, vramscope.agent; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=dict(os.environ)
+    )
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
