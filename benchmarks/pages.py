@@ -32,7 +32,15 @@ from playwright.sync_api import Page, sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 SENDER = ROOT / "tests" / "pages" / "sender.py"
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 LONG_RUN = "0000000000036000"
 SERVE = """
 import sys, uvicorn
@@ -239,7 +247,7 @@ def main() -> int:
             run = wait_for_run(url)
             result |= live(driver, url, run, given.seconds)
             stop(feeding)
-            sender.much(url, runs=1000)
+            sender.thousand(url)
             result |= listing(driver, url)
         finally:
             if feeding is not None and feeding.poll() is None:

@@ -1,0 +1,259 @@
+"""What the agent costs on the training thread: off and on interleaved, beside the floor and beside TraceML in the same run.
+
+    python benchmarks/bench_agent.py [--rounds 40] [--without-traceml] [--json]
+
+Two trainings: a tiny MLP (about half a millisecond a step: it resolves microseconds) and GPT-2 small. Blocks of steps run
+off, with the floor (one raw reading and one reset of the peaks a step, and nothing else), with step peaks alone, with
+phases in every step, and as the agent is by default; the order is drawn anew in each round, and each figure is a
+difference to the blocks that ran off in the same rounds. A real server receives what is measured, in a process of its own.
+TraceML traces by itself and cannot be switched off again: it runs in processes of its own, in turn with bare ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from serving import Serving  # beside this file
+from torch import nn
+
+from vramscope import agent
+from vramscope.steps.clock import StepClock
+
+WARM_UP_STEPS = 200
+
+
+def mlp(device: str) -> Callable[[], None]:
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    inputs = torch.zeros(32, 64, device=device)
+    targets = torch.zeros(32, dtype=torch.long, device=device)
+    loss = nn.CrossEntropyLoss()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(model(inputs), targets).backward()
+        optimizer.step()
+
+    return step
+
+
+def gpt2(device: str) -> Callable[[], None]:
+    sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+    from gpt2 import GPT2, Shape
+
+    model = GPT2(Shape()).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    ids = torch.zeros(8, 1024, dtype=torch.long, device=device)
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16):
+            loss = model(ids, ids)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+class Floor:
+    """The least that an exact peak a step can cost: one reading, one reset."""
+
+    def __enter__(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        read, reset = torch._C._cuda_memoryStats, torch._C._cuda_resetPeakMemoryStats
+
+        def hook(*_: object) -> None:
+            read(0)
+            reset(0)
+
+        self._handle = register_optimizer_step_post_hook(hook)
+
+    def __exit__(self, *_: object) -> None:
+        self._handle.remove()
+
+
+class Attached:
+    """The agent, attached for one block of steps. ``always``: phases in every step, whatever they cost."""
+
+    def __init__(self, server: str, *, phases: bool, always: bool = False) -> None:
+        self._server, self._phases, self._always = server, phases, always
+
+    def __enter__(self) -> None:
+        choose = StepClock._choose_watched
+        if self._always:
+            StepClock._choose_watched = lambda self, duration_ns: None
+        session = agent.attach(None, server=self._server, name="benchmark", phases=self._phases)
+        session._clock.begin_again(0)
+        self._put_back = lambda: setattr(StepClock, "_choose_watched", choose)
+
+    def __exit__(self, *_: object) -> None:
+        self._put_back()
+        agent.detach()
+
+
+class Off:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+def measure(step: Callable[[], None], variants: dict[str, Callable[[], object]], rounds: int, steps: int) -> dict:
+    """Median step of each variant in µs, and the median over rounds of its difference to the off block of the round."""
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    order = list(variants)
+    for _ in range(rounds):
+        random.shuffle(order)
+        for name in order:
+            with variants[name]():
+                taken = []
+                for number in range(steps):
+                    start = time.perf_counter_ns()
+                    step()
+                    if number >= steps // 4:
+                        taken.append(time.perf_counter_ns() - start)
+            times[name].append(statistics.median(taken) / 1000)
+    off = times["off"]
+    return {
+        name: {
+            "step_us": round(statistics.median(values), 1),
+            "added_us": round(statistics.median(a - b for a, b in zip(values, off, strict=True)), 1),
+            "added_fraction": round(statistics.median(a / b - 1 for a, b in zip(values, off, strict=True)), 4),
+        }
+        for name, values in times.items()
+    }
+
+
+def resident_mib() -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return float("nan")
+
+
+BARE = """
+import sys, time, statistics, json, os
+sys.path.insert(0, {here!r})
+from bench_agent import mlp, resident_mib
+step = mlp("cuda")
+for _ in range(500): step()
+taken = []
+for _ in range(4000):
+    a = time.perf_counter_ns(); step(); taken.append(time.perf_counter_ns() - a)
+children = [p for p in os.listdir("/proc") if p.isdigit() and open(f"/proc/{{p}}/stat").read().rpartition(")")[2].split()[1] == str(os.getpid())]
+print("RESULT", json.dumps([statistics.median(taken) / 1000, resident_mib(), len(children)]))
+"""
+
+
+def in_processes(kinds: dict[str, list[str]], rounds: int, environment: dict[str, dict[str, str]]) -> dict:
+    """Median step and resident memory of whole processes, run in turn."""
+    found: dict[str, list[list[float]]] = {kind: [] for kind in kinds}
+    for _ in range(rounds):
+        for kind, command in kinds.items():
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                env={**os.environ, **environment.get(kind, {})},
+                check=False,
+            )
+            lines = [line for line in done.stdout.splitlines() if "RESULT" in line]
+            if lines:
+                found[kind].append(json.loads(lines[-1].partition("RESULT")[2]))
+    return {
+        kind: {
+            "step_us": round(statistics.median(r[0] for r in results), 1),
+            "rss_mib": round(statistics.median(r[1] for r in results), 1),
+            "child_processes": statistics.median(r[2] for r in results),
+            "runs": len(results),
+        }
+        for kind, results in found.items()
+        if results
+    }
+
+
+def beside_traceml(server: str, rounds: int) -> dict:
+    """The MLP in whole processes: bare, under vramscope, under TraceML from the index. {} where that cannot be had."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "traceml")
+        install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--target", str(target), "traceml-ai==0.5.0"]
+        torch_is_here = Path(folder, "excludes.txt")
+        torch_is_here.write_text("torch ; python_version < '3'\n")
+        done = subprocess.run(
+            [*install, "--override", str(torch_is_here)], capture_output=True, text=True, timeout=300, check=False
+        )
+        if done.returncode != 0:
+            print("TraceML could not be installed, so it was not measured:", done.stderr[-300:], file=sys.stderr)
+            return {}
+        bare = BARE.format(here=str(Path(__file__).parent))
+        scripts = {
+            "off": bare,
+            "vramscope": "from vramscope import agent; agent.attach(name='benchmark')\n" + bare,
+            "traceml": bare,
+        }
+        kinds = {}
+        for kind, script in scripts.items():
+            file = Path(folder, f"{kind}.py")
+            file.write_text(script)
+            kinds[kind] = [sys.executable, str(file)]
+        kinds["traceml"] = [
+            sys.executable, "-c",
+            "import sys; from traceml.cli import main; sys.argv[0] = 'traceml'; sys.exit(main())",
+            "run", str(Path(folder, "traceml.py")),
+        ]  # fmt: skip
+        return in_processes(
+            kinds, rounds, {"vramscope": {"VRAMSCOPE_SERVER": server}, "traceml": {"PYTHONPATH": str(target)}}
+        )
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=40)
+    options.add_argument("--without-traceml", action="store_true")
+    options.add_argument("--json", action="store_true")
+    chosen = options.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("torch sees no GPU, real or emulated: the allocator's counters cannot be timed")
+    os.environ["VRAMSCOPE_QUIET"] = "1"
+    with Serving() as serving:
+        variants = {
+            "off": Off,
+            "floor": Floor,
+            "steps": lambda: Attached(serving.url, phases=False),
+            "phases": lambda: Attached(serving.url, phases=True, always=True),
+            "default": lambda: Attached(serving.url, phases=True),
+        }
+        step = mlp("cuda")
+        for _ in range(WARM_UP_STEPS):
+            step()
+        before = resident_mib()
+        result = {"mlp": measure(step, variants, chosen.rounds, 400)}
+        result["rss_added_mib"] = round(resident_mib() - before, 1)
+        large = gpt2("cuda")
+        for _ in range(5):
+            large()
+        result["gpt2"] = measure(
+            large, {k: variants[k] for k in ("off", "default")}, max(6, chosen.rounds // 4), 40
+        )
+        if not chosen.without_traceml:
+            with suppress(subprocess.TimeoutExpired):
+                result["processes"] = beside_traceml(serving.url, 3)
+    result["device"] = torch.cuda.get_device_name()
+    result["torch"] = torch.__version__
+    print(json.dumps(result, indent=None if chosen.json else 2))
+
+
+if __name__ == "__main__":
+    main()
