@@ -228,6 +228,11 @@ export class ChartElement extends HTMLElement {
     return most;
   }
 
+  /** Buckets worth asking for: the envelope of three in four pixels looks like that of all, and draws a quarter faster. */
+  get points() {
+    return Math.round(Math.min(800, Math.max(240, (this.plot.clientWidth || 600) * 0.75)));
+  }
+
   /** What the x axis shows: the asked window, or as far as the data goes. */
   xRange() {
     const view = this.options.view?.() ?? {};
@@ -298,6 +303,7 @@ export class ChartElement extends HTMLElement {
     axis.tickfont = { ...(source.tickfont ?? {}), color: colors.muted };
     if (kind !== "series") return axis;
     if (key.startsWith("x")) {
+      Object.assign(axis, { spikecolor: colors.muted, spikethickness: 1, spikedash: "dash", spikemode: "across" });
       axis.range = [from, to];
       axis.autorange = false;
       if (this.figure.layout.meta?.x === "time") {

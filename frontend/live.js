@@ -159,6 +159,8 @@ function stream() {
   let runs = new Set();
   let lastId = null;
   let heard = Date.now();
+  let heardEvents = 0;
+  let probed = null;
   let opened = false;
   let closed = false;
   let fallback = null;
@@ -190,6 +192,7 @@ function stream() {
       mine.addEventListener(name, (event) => {
         if (mine !== source) return;
         heard = Date.now();
+        heardEvents += 1;
         if (event.lastEventId) {
           const id = Number(event.lastEventId);
           if (lastId !== null && id <= lastId) return;
@@ -220,13 +223,19 @@ function stream() {
     retryIn = Math.min(5_000, retryIn * 2);
   }
 
-  /** Is the silence the training's, or is the stream held back? Polling tells. */
+  /** Is the silence the training's, or is the stream held back? Polling tells: it sees events that do not come here. */
   async function probe() {
+    const before = heardEvents;
     try {
-      const answer = await api.delta({ after: lastId ?? 0, runs: [...runs].join(",") });
+      const first = lastId === null && probed === null;
+      const answer = await api.delta({ after: lastId ?? probed ?? 0, runs: [...runs].join(",") });
+      probed = answer.last ?? probed;
       if (closed || fallback) return;
-      const newest = Number(answer.last ?? 0);
-      if (opened && (lastId === null || newest <= lastId || !answer.events?.length)) return;
+      if (opened) {
+        if (first || answer.gap || !answer.events.length) return;
+        await new Promise((resolve) => setTimeout(resolve, 1_500)); // they may be on their way just now
+        if (closed || fallback || heardEvents !== before) return;
+      }
       source?.close();
       source = null;
       fallback = poll(allWanted);

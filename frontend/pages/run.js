@@ -167,7 +167,7 @@ class RunPage {
       const newest = this.newestStep ?? this.now.window?.last_step ?? 0;
       return { ...common, x: "step", from: Math.max(0, newest - spec.ownSteps + 1) };
     }
-    const points = innerWidth < 720 ? 400 : 800;
+    const points = this.charts.get(spec.name).points;
     if (from !== null) return { ...common, points, from, to };
     if (last) {
       const end = x === "time" ? (this.newestTime ?? this.now.window?.last_seconds ?? this.zero) - this.zero : (this.newestStep ?? this.now.window?.last_step ?? 0);
