@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import time
 import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -59,7 +60,7 @@ class SessionFolder:
 
     def lock(self, *, create: bool = False) -> bool:
         """Take the folder for this process. False: another one has it. Raises OSError where the disk refuses."""
-        for _ in range(10):
+        for _ in range(20):
             if create:
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
@@ -75,6 +76,9 @@ class SessionFolder:
                 mine = False
             except BlockingIOError:
                 os.close(lock)
+                if create:
+                    time.sleep(0.01)  # a session's own folder: somebody only looked whether it has an owner
+                    continue
                 return False
             except OSError:
                 mine = True  # a file system without flock: better two senders (the server knows twins) than none
@@ -91,13 +95,16 @@ class SessionFolder:
             self._lock = None
 
     def batches(self) -> list[Kept]:
-        """What waits here, oldest first."""
+        """What waits here, oldest first; nothing where the folder is gone."""
         found = []
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                sequence, _, rows = entry.name.removesuffix(".batch").partition("-")
-                if entry.name.endswith(".batch") and sequence.isdecimal() and rows.isdecimal():
-                    found.append(Kept(int(sequence), int(rows), on_disk(entry.stat().st_size)))
+        try:
+            with os.scandir(self.path) as entries:
+                for entry in entries:
+                    sequence, _, rows = entry.name.removesuffix(".batch").partition("-")
+                    if entry.name.endswith(".batch") and sequence.isdecimal() and rows.isdecimal():
+                        found.append(Kept(int(sequence), int(rows), on_disk(entry.stat().st_size)))
+        except OSError:
+            return []
         return sorted(found)
 
     def disk_bytes(self) -> int:
@@ -172,14 +179,14 @@ class SessionFolder:
         """Remove the folder if no batch waits in it and none was set aside. Only for the holder of the lock."""
         if (self.path / "refused").exists() or self.batches():
             return
-        for path in list(self.path.iterdir()):
-            if path.name != "lock":
-                self._unlink(path)
-        self._unlink(self.path / "lock")
         try:
+            for path in list(self.path.iterdir()):
+                if path.name != "lock":
+                    self._unlink(path)
+            self._unlink(self.path / "lock")
             self.path.rmdir()
         except OSError:
-            return  # a file of somebody else's, or a network file system that is late: it stays
+            return  # gone already, or not empty: a file of somebody else's, a network file system that is late
 
     @staticmethod
     def _unlink(path: Path) -> None:

@@ -194,9 +194,10 @@ class Spool:
         if self._disk_bytes >= self._measure_at_bytes:
             self._measure_others()
         if self._excess(need_bytes) > 0 and time.monotonic() >= self._evict_at_s:
-            # A scan of the whole folder: now and then, and then for more than this one batch.
-            self._evict_at_s = time.monotonic() + EVICT_INTERVAL_S
-            self._evict_others(self._excess(need_bytes) + self.max_bytes // 16)
+            # A scan of the whole folder, so for more than this one batch; and where others had too little to give, not
+            # again for a while.
+            enough = self._evict_others(self._excess(need_bytes) + self.max_bytes // 16)
+            self._evict_at_s = 0.0 if enough else time.monotonic() + EVICT_INTERVAL_S
         while self._excess(need_bytes) > 0:
             oldest = next((kept for kept in self._index if kept.sequence not in self._memory), None)
             if oldest is None:
@@ -214,7 +215,8 @@ class Spool:
         self._others_bytes = sum(folder.disk_bytes() for folder in self._others())
         self._measure_at_bytes = self._disk_bytes + self.max_bytes // 16
 
-    def _evict_others(self, excess_bytes: int) -> None:
+    def _evict_others(self, excess_bytes: int) -> bool:
+        """Remove so much of finished sessions, the oldest first. False: they had less."""
         removed = 0
         for folder in self._others():
             if excess_bytes <= 0:
@@ -233,6 +235,7 @@ class Spool:
             console.say_once(
                 "spool-evicted", f"{self.directory} is full: the oldest {removed} batches of earlier runs were removed"
             )
+        return excess_bytes <= 0
 
     def _drop(self, kept: Kept) -> None:
         self.remove(kept)

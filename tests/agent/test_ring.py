@@ -11,8 +11,8 @@ import weakref
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.agent.collector import sample
+
 from vramscope import wire
 from vramscope.ring import Bell, Ring, size_bytes
 
