@@ -17,7 +17,7 @@ import { store } from "vramscope/store.js";
 const LOCK = "vramscope-live";
 const WANT_EVERY_MS = 5_000;
 const WANT_EXPIRES_MS = 20_000;
-const SILENCE_MS = 10_000;
+const SILENCE_MS = 12_000; // the server says every 8 s that it is alive
 const OPEN_WITHIN_MS = 5_000;
 const POLL_MS = 700;
 
@@ -159,8 +159,6 @@ function stream() {
   let runs = new Set();
   let lastId = null;
   let heard = Date.now();
-  let heardEvents = 0;
-  let probed = null;
   let opened = false;
   let closed = false;
   let fallback = null;
@@ -192,16 +190,18 @@ function stream() {
       mine.addEventListener(name, (event) => {
         if (mine !== source) return;
         heard = Date.now();
-        heardEvents += 1;
-        if (event.lastEventId) {
-          const id = Number(event.lastEventId);
+        const id = Number(event.lastEventId);
+        if (name !== "gap") {
           if (lastId !== null && id <= lastId) return;
           lastId = id;
         }
         pass(name === "gap" ? { event: "resync" } : { event: name, data: JSON.parse(event.data) });
       });
     }
-    mine.addEventListener("alive", () => (heard = Date.now()));
+    mine.addEventListener("alive", (event) => {
+      heard = Date.now();
+      lastId ??= Number(event.lastEventId) || null;
+    });
     setTimeout(() => {
       // Never opened although the server answers by polling: something between holds the stream back.
       if (mine === source && !opened && !closed && Date.now() - openedAt >= OPEN_WITHIN_MS - 50) probe();
@@ -214,7 +214,8 @@ function stream() {
    */
   function lost() {
     if (store.get().live.state !== "stale") setStatus({ state: "stale", staleSince: heard / 1000 });
-    lastId = null; // a restarted server counts anew; the resync fetches what was missed
+    opened = false;
+    lastId = null; // the resync fetches what was missed
     if (source.readyState === EventSource.CONNECTING) return;
     source.close();
     source = null;
@@ -223,19 +224,12 @@ function stream() {
     retryIn = Math.min(5_000, retryIn * 2);
   }
 
-  /** Is the silence the training's, or is the stream held back? Polling tells: it sees events that do not come here. */
+  /** Not even a sign of life came: if the server answers other requests, something between holds the stream back. */
   async function probe() {
-    const before = heardEvents;
+    const before = heard;
     try {
-      const first = lastId === null && probed === null;
-      const answer = await api.delta({ after: lastId ?? probed ?? 0, runs: [...runs].join(",") });
-      probed = answer.last ?? probed;
-      if (closed || fallback) return;
-      if (opened) {
-        if (first || answer.gap || !answer.events.length) return;
-        await new Promise((resolve) => setTimeout(resolve, 1_500)); // they may be on their way just now
-        if (closed || fallback || heardEvents !== before) return;
-      }
+      await api.delta({ after: lastId ?? 0, runs: [...runs].join(",") });
+      if (closed || fallback || heard !== before) return;
       source?.close();
       source = null;
       fallback = poll(allWanted);
@@ -250,10 +244,7 @@ function stream() {
 
   const watch = setInterval(() => {
     if (closed || fallback || !source) return;
-    if (Date.now() - heard > SILENCE_MS) {
-      heard = Date.now();
-      probe();
-    }
+    if (opened && Date.now() - heard > SILENCE_MS) probe();
   }, 2_000);
 
   open();
