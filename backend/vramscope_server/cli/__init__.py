@@ -1,1 +1,144 @@
-"""The command line ``vramscope``: one file a subcommand, all over HTTP but ``server``. Being written here."""
+"""The command line: one file a subcommand. All but ``server`` talk to a server over HTTP, as anybody could."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import click
+import typer
+
+from vramscope import __version__
+
+app = typer.Typer(
+    name="vramscope",
+    help="Where the GPU memory of PyTorch trainings goes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ServerUrl = Annotated[
+    str, typer.Option("--server", envvar="VRAMSCOPE_SERVER", help="address of the server", metavar="URL")
+]
+DEFAULT_SERVER = "http://127.0.0.1:8265"
+Json = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
+RunName = Annotated[str, typer.Argument(help="id, unique prefix of one, or name", metavar="RUN")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+    if version:
+        print(f"vramscope {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def server(
+    host: Annotated[str | None, typer.Option(help="address to listen at; not loopback: tokens are demanded")] = None,
+    port: Annotated[int | None, typer.Option(help="port to listen at; 8265 when not given")] = None,
+    database: Annotated[str | None, typer.Option(help="SQLAlchemy URL, or the path of an SQLite file")] = None,
+) -> None:
+    """Run the server."""
+    from vramscope_server.cli.server import serve
+
+    raise typer.Exit(serve(host, port, database))
+
+
+@app.command()
+def demo(
+    steps: Annotated[int, typer.Option(help="optimizer steps; 0: until Ctrl-C")] = 0,
+    port: Annotated[int | None, typer.Option(help="port of the server; 8265 when not given")] = None,
+) -> None:
+    """Start a server if there is none, and train something small to look at."""
+    from vramscope_server.cli.demo import show
+
+    raise typer.Exit(show(steps, port))
+
+
+@app.command("ls")
+def list_runs(
+    query: Annotated[str, typer.Argument(help="words in name, project, tags or device", metavar="[WORDS]")] = "",
+    project: Annotated[str, typer.Option(help="only this project")] = "",
+    state: Annotated[str, typer.Option(help="running, finished, failed or lost")] = "",
+    server: ServerUrl = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """List runs."""
+    from vramscope_server.cli.ls import show
+
+    show(server, as_json, query=query, project=project, state=state)
+
+
+@app.command("show")
+def show_run(run: RunName, server: ServerUrl = DEFAULT_SERVER, as_json: Json = False) -> None:
+    """Show one run: its peak, and what made it."""
+    from vramscope_server.cli.show import show
+
+    show(server, as_json, run)
+
+
+@app.command()
+def steps(
+    run: RunName,
+    rank: Annotated[int | None, typer.Option(help="which process; the lowest when not given")] = None,
+    device: Annotated[int | None, typer.Option(help="which device; the rank's first when not given")] = None,
+    last: Annotated[int, typer.Option(min=1, max=100_000, help="the newest so many; with --json all")] = 20,
+    server: ServerUrl = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Exact peaks, step by step."""
+    from vramscope_server.cli.steps import show
+
+    show(server, as_json, run, rank=rank, device=device, last=100_000 if as_json else last)
+
+
+@app.command()
+def compare(
+    baseline: Annotated[str, typer.Argument(metavar="BASELINE")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
+    server: ServerUrl = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Compare runs with a baseline: peak, percent, time."""
+    from vramscope_server.cli.compare import show
+
+    show(server, as_json, baseline, runs)
+
+
+@app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+def run(words: Annotated[list[str], typer.Argument(metavar="-- python train.py")]) -> None:
+    """Run a training with the agent in it, its code unchanged."""
+    from vramscope_server.__main__ import main
+
+    raise typer.Exit(main(["run", *words]))
+
+
+@app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+def sync(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+    """Send what trainings kept on disk while the server was away."""
+    from vramscope_server.__main__ import main
+
+    raise typer.Exit(main(["sync", *(words or [])]))
+
+
+def run_command(words: list[str]) -> int:
+    """Run a subcommand; returns the exit code (docs/architecture.md)."""
+    from vramscope_server.cli.talk import Failure
+
+    try:
+        result: Any = app(args=words, prog_name="vramscope", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except Failure as failure:
+        print(f"vramscope: {failure}", file=sys.stderr)
+        return failure.code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        return 0

@@ -1,0 +1,29 @@
+"""A change asked for by a person, made by the writer; its troubles as problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy.engine import Connection
+
+from vramscope_server.house import House
+from vramscope_server.store.book import Book
+from vramscope_server.store.writer import QueueFull, StorageTrouble, WriterClosed
+
+from .problems import Busy, NotFound, Storage
+
+T = TypeVar("T")
+_WAIT_SECONDS = 30
+
+
+def change(house: House, work: Callable[[Connection, Book], T]) -> T:
+    """Wait until it is stored. Raises Busy, Storage, NotFound (for a LookupError), and the work's own ValueError."""
+    try:
+        return house.writer.do(work).result(_WAIT_SECONDS)
+    except LookupError as error:
+        raise NotFound(f"There is no {error.args[0]!r} any more.") from None
+    except StorageTrouble as trouble:
+        raise Storage(f"Nothing was changed: {trouble}.", headers={"Retry-After": "5"}) from None
+    except (QueueFull, WriterClosed, TimeoutError):
+        raise Busy("The server has too much to store at the moment.", headers={"Retry-After": "2"}) from None

@@ -1,0 +1,109 @@
+"""Figures as Plotly JSON: built once in Python, the same for page, notebook and report."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from vramscope_server.analysis.window import RunWindow
+
+from .answers import answer
+from .compare import compared_runs
+from .problems import NotFound
+from .windows import (
+    Axis,
+    AxisName,
+    DeviceIndex,
+    From,
+    Points,
+    Rank,
+    To,
+    reader,
+    run_window,
+    the_place,
+    the_run,
+    the_window,
+)
+
+router = APIRouter(tags=["figures"])
+
+
+@router.get("/runs/{run}/figures/{name}", summary="A figure of one run")
+def get_figure(
+    request: Request,
+    run: str,
+    name: str,
+    rank: Rank = None,
+    device: DeviceIndex = None,
+    x: AxisName = "time",
+    first: From = None,
+    to: To = None,
+    points: Points = 800,
+) -> Response:
+    """``{figure, window}``: Plotly JSON without theme, and what it shows."""
+    from vramscope_server.figures import MODULES, RUN_FIGURES
+
+    draw = _known(RUN_FIGURES, name)
+    window = the_window(x, first, to, points)
+    with reader(request.app.state.house) as connection:
+        record = the_run(connection, run)
+        place = the_place(connection, record, rank, device)
+        shown = run_window(connection, record, place, MODULES[name], window)
+    return answer({"figure": draw(shown).to_dict(), "window": _told(shown, first, to)})
+
+
+@router.get("/compare/figures/{name}", summary="A figure of several runs")
+def get_compare_figure(
+    request: Request,
+    name: str,
+    runs: Annotated[str, Query(description="runs, separated by commas")],
+    base: Annotated[str | None, Query(description="the one to compare with; the first when not given")] = None,
+    x: AxisName = "step",
+    first: From = None,
+    to: To = None,
+    points: Points = 800,
+) -> Response:
+    """``{figure, window}``; the baseline comes first."""
+    from vramscope_server.figures import COMPARE_FIGURES, MODULES
+
+    draw = _known(COMPARE_FIGURES, name)
+    window = the_window(x, first, to, points)
+    shown = []
+    with reader(request.app.state.house) as connection:
+        for record in compared_runs(connection, runs, base):
+            place = the_place(connection, record, None, None)
+            shown.append(run_window(connection, record, place, MODULES[name], window))
+    told = {
+        "from": first,
+        "to": to,
+        "x": x,
+        "runs": [_told(one, first, to) | {"run": one.run["run_id"]} for one in shown],
+    }
+    return answer({"figure": draw(shown).to_dict(), "window": told})
+
+
+def _known(figures: dict[str, Any], name: str) -> Any:
+    if name not in figures:
+        expected = ", ".join(figures)
+        raise NotFound(
+            f"There is no figure {name[:100]!r}.",
+            field="name",
+            seen=name[:100],
+            expected=expected,
+            suggestions=list(figures),
+        )
+    return figures[name]
+
+
+def _told(shown: RunWindow, first: float | None, to: float | None) -> dict[str, Any]:
+    x: Axis = shown.x
+    return {
+        "rank": shown.rank,
+        "device": shown.device,
+        "x": x,
+        "from": first,
+        "to": to,
+        "rows": {stream: part.rows for stream, part in shown.streams.items()},
+        "envelope": {stream: part.envelope for stream, part in shown.streams.items()},
+    }

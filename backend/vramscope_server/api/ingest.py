@@ -1,0 +1,134 @@
+"""``POST /batches``: the door through which all data comes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fastapi import APIRouter, Request, Response
+
+from vramscope import wire
+from vramscope_server.house import House
+from vramscope_server.store.batch import BadBatch, NotMessagePack, OtherWire, ReadyBatch, UnknownSession, prepare
+from vramscope_server.store.writer import QueueFull, StorageTrouble, WriterClosed
+
+from .problems import (
+    Busy,
+    InvalidBatch,
+    NotMessagePackProblem,
+    Problem,
+    Storage,
+    TooLarge,
+    UnknownSessionProblem,
+    UnsupportedType,
+    WireVersion,
+)
+
+router = APIRouter(tags=["ingest"])
+
+_TYPES = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack", "application/octet-stream")
+_RETRY = {"Retry-After": "2"}
+_INLINE_BYTES = 4096
+"""A small batch is prepared faster than it is handed to another thread."""
+
+
+@router.post(
+    "/batches",
+    summary="Store one batch",
+    responses={200: {"content": {wire.CONTENT_TYPE: {}}, "description": "An Ack in MessagePack, after the commit"}},
+    openapi_extra={"requestBody": {"required": True, "content": {wire.CONTENT_TYPE: {}}}},
+)
+async def post_batch(request: Request) -> Response:
+    """The body is one Batch (docs/wire.md). Sent twice, it is stored once; of a refused one nothing is stored."""
+    house: House = request.app.state.house
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in _TYPES or "content-encoding" in request.headers:
+        seen = kind or "no Content-Type"
+        raise UnsupportedType(
+            f"A batch comes as {wire.CONTENT_TYPE}, not encoded any further.",
+            field="Content-Type",
+            seen=seen if kind not in _TYPES else request.headers["content-encoding"],
+            expected=wire.CONTENT_TYPE,
+        )
+    if house.writer.trouble is not None and not house.writer.may_try():
+        raise Storage(f"Nothing was stored: {house.writer.trouble}.", headers=_RETRY)
+    reserved = _announced_length(request)
+    if house.intake_bytes + reserved > house.settings.queue_bytes:
+        raise Busy("Too many batches wait to be stored; come again in a second.", headers={"Retry-After": "1"})
+    house.intake_bytes += reserved
+    try:
+        body = await _read(request)
+        if len(body) <= _INLINE_BYTES:
+            ready = prepare(body, time.time_ns())
+        else:
+            loop = asyncio.get_running_loop()
+            ready = await loop.run_in_executor(house.preparers, prepare, body, time.time_ns())
+        del body
+        ack = await _store(house, ready)
+    except BadBatch as bad:
+        raise _problem(bad) from None
+    finally:
+        house.intake_bytes -= reserved
+    return Response(wire.encode(ack), media_type=wire.CONTENT_TYPE)
+
+
+async def _store(house: House, ready: ReadyBatch) -> wire.Ack:
+    try:
+        return await asyncio.wrap_future(house.writer.submit(ready))
+    except QueueFull:
+        raise Busy(
+            "Too many batches wait to be stored; come again in a second.", headers={"Retry-After": "1"}
+        ) from None
+    except StorageTrouble as trouble:
+        raise Storage(f"Nothing was stored: {trouble}.", headers=_RETRY) from None
+    except WriterClosed:
+        raise Busy("The server is going down.", headers={"Retry-After": "5"}) from None
+
+
+def _announced_length(request: Request) -> int:
+    text = request.headers.get("content-length")
+    if text is None:
+        return wire.MAX_BATCH_BYTES
+    length = int(text) if text.isdigit() else 0
+    if length > wire.MAX_BATCH_BYTES:
+        raise _too_large(f"{length} bytes")
+    return length
+
+
+async def _read(request: Request) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > wire.MAX_BATCH_BYTES:
+            raise _too_large(f"more than {wire.MAX_BATCH_BYTES} bytes")
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(seen: str) -> TooLarge:
+    return TooLarge(
+        f"The batch has {seen}; send at most {wire.MAX_BATCH_BYTES} at once.",
+        field="body",
+        seen=seen,
+        expected=f"at most {wire.MAX_BATCH_BYTES} bytes",
+        # The rest of the body is not read: the connection cannot be used again.
+        headers={"Connection": "close"},
+    )
+
+
+def _problem(bad: BadBatch) -> Problem:
+    if isinstance(bad, OtherWire):
+        return WireVersion(bad.seen)
+    kind: type[Problem] = InvalidBatch
+    if isinstance(bad, NotMessagePack):
+        kind = NotMessagePackProblem
+    elif isinstance(bad, UnknownSession):
+        kind = UnknownSessionProblem
+    seen = bad.seen if isinstance(bad.seen, str | int | float) else str(bad.seen)
+    return kind(
+        f"{bad.field}: {seen}; right would be: {bad.expected}. Nothing was stored.",
+        field=bad.field,
+        seen=seen,
+        expected=bad.expected,
+    )

@@ -1,0 +1,84 @@
+"""What happens now: server-sent events, and the same by polling where a proxy holds streams back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+
+from vramscope_server.house import House
+from vramscope_server.store.queries import UnknownRun, find_run
+
+from .answers import answer
+from .windows import reader
+
+router = APIRouter(tags=["live"])
+
+ALIVE_SECONDS: Final = 8.0
+"""A stream says so often that it is alive: proxies cut silent connections, and pages see that it is not held back."""
+Runs = Annotated[str, Query(description="runs whose rows are wanted, separated by commas")]
+
+
+@router.get("/live", summary="Server-sent events")
+async def live(
+    request: Request,
+    runs: Runs = "",
+    after: Annotated[int | None, Query(description="as Last-Event-ID, for those who cannot set headers")] = None,
+) -> Response:
+    """Events ``rows`` (of the runs asked for), ``run`` (of all), ``gap`` and ``alive``; see docs/http.md."""
+    house: House = request.app.state.house
+    resumed = request.headers.get("last-event-id", "")
+    if resumed.isdigit():
+        after = int(resumed)
+    wanted = await run_in_threadpool(_ids, house, runs)
+    return StreamingResponse(
+        _stream(house, wanted, after),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _stream(house: House, runs: frozenset[str], after: int | None) -> AsyncIterator[bytes]:
+    reader = house.broadcaster.subscribe(runs, after)
+    try:
+        if after is None:
+            after = house.broadcaster.last
+        yield b"retry: 1000\nid: %d\nevent: alive\ndata: {}\n\n" % after
+        while not reader.closed:
+            missed, events = await reader.take(ALIVE_SECONDS)
+            parts = [b"event: gap\ndata: {}\n\n"] if missed else []
+            parts += [b"id: %d\nevent: %s\ndata: %s\n\n" % (e.id, e.kind.encode(), e.data) for e in events]
+            yield b"".join(parts) or b"event: alive\ndata: {}\n\n"
+    finally:
+        house.broadcaster.leave(reader)
+
+
+@router.get("/live/delta", summary="The same events by polling")
+async def delta(request: Request, after: Annotated[int, Query(ge=0)] = 0, runs: Runs = "") -> Response:
+    """``{events: [{id, event, data}], last, gap}``. Ask first with 0, then with ``last``. ``gap``: fetch windows again."""
+    house: House = request.app.state.house
+    wanted = await run_in_threadpool(_ids, house, runs)
+    events, gap = house.broadcaster.since(after, wanted) if after else ([], False)
+    if not after:
+        house.broadcaster.heard()
+    last = house.broadcaster.last
+    told = [{"id": event.id, "event": event.kind, "data": msgspec.Raw(event.data)} for event in events]
+    return answer({"events": told, "last": last, "gap": gap})
+
+
+def _ids(house: House, runs: str) -> frozenset[str]:
+    """Ids of the runs meant; what is not known yet may come, so it is taken as an id."""
+    found = set()
+    texts = [text.strip() for text in runs.split(",") if text.strip()][:100]
+    if texts:
+        with reader(house) as connection:
+            for text in texts:
+                try:
+                    found.add(str(find_run(connection, text)["id"]))
+                except UnknownRun:
+                    found.add(text)
+    return frozenset(found)

@@ -1,0 +1,69 @@
+"""``GET /metrics`` for Prometheus."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from vramscope_server.house import House
+from vramscope_server.store.queries import counts_by_state
+
+router = APIRouter()
+
+STATES = ("running", "finished", "failed", "lost")
+
+
+class _OfHouse(Collector):
+    """Reads the counters when it is asked: two servers in one process do not share any."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    def collect(self) -> list[Metric]:
+        """All metrics of one server."""
+        house = self._house
+        counters = house.writer.counters
+        with house.database.reader() as connection:
+            used = house.database.used_bytes(connection)
+            states = counts_by_state(connection)
+        runs = GaugeMetricFamily("vramscope_runs", "Runs by state.", labels=["state"])
+        for state in STATES:
+            runs.add_metric([state], states.get(state, 0))
+        commits = SummaryMetricFamily(
+            "vramscope_commit_seconds",
+            "Commits, and the time that they took.",
+            counters.commits,
+            counters.commit_seconds,
+        )
+        return [
+            CounterMetricFamily("vramscope_batches", "Batches stored or known already.", value=counters.batches),
+            CounterMetricFamily("vramscope_values", "Numbers in the blocks of these batches.", value=counters.values),
+            CounterMetricFamily(
+                "vramscope_failed_commits", "Commits that the storage refused.", value=counters.failed_commits
+            ),
+            commits,
+            GaugeMetricFamily(
+                "vramscope_queue_length", "Batches and changes that wait for the writer.", value=house.writer.waiting
+            ),
+            GaugeMetricFamily(
+                "vramscope_merges_waiting",
+                "Streams that wait for their small chunks to be merged.",
+                value=house.compactor.waiting,
+            ),
+            GaugeMetricFamily(
+                "vramscope_live_clients", "Open streams of live events.", value=house.broadcaster.readers
+            ),
+            GaugeMetricFamily("vramscope_database_bytes", "Bytes of the database in use.", value=used),
+            GaugeMetricFamily("vramscope_writable", "1 if data can be stored.", value=house.writer.trouble is None),
+            runs,
+        ]
+
+
+@router.get("/metrics", include_in_schema=False)
+def get_metrics(request: Request) -> Response:
+    """Prometheus text."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_OfHouse(request.app.state.house))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,180 @@
+"""Refusals as ``application/problem+json``: one class a reason, each naming what was seen and what would be right.
+
+The ``type`` of each (``urn:vramscope:problem:<slug>``) is stable and listed in docs/wire.md.
+"""
+
+from __future__ import annotations
+
+import http
+import logging
+import secrets
+from typing import Any, ClassVar
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from vramscope import wire
+
+log = logging.getLogger("vramscope_server")
+
+
+class Problem(Exception):
+    """A refusal. ``extra`` goes into the answer beside the usual members."""
+
+    status: ClassVar[int] = 400
+    slug: ClassVar[str] = "bad-request"
+    title: ClassVar[str] = "The request cannot be understood"
+
+    def __init__(self, detail: str, *, headers: dict[str, str] | None = None, **extra: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.headers = headers or {}
+        self.extra = extra
+
+    def response(self) -> Response:
+        """The answer to send."""
+        body = {
+            "type": f"urn:vramscope:problem:{self.slug}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            **self.extra,
+        }
+        return Response(
+            msgspec.json.encode(body), self.status, headers=self.headers, media_type="application/problem+json"
+        )
+
+
+class InvalidBatch(Problem):
+    """A field of a batch cannot be; nothing of the batch was stored."""
+
+    status, slug, title = 422, "invalid-batch", "The batch has a field that cannot be"
+
+
+class NotMessagePackProblem(Problem):
+    """The body of a batch is not MessagePack, or is cut short."""
+
+    status, slug, title = 400, "not-messagepack", "The body is not a batch"
+
+
+class WireVersion(Problem):
+    """Sender and server speak different versions of the wire contract."""
+
+    status, slug, title = 409, "wire-version", "Agent and server speak different versions"
+
+    def __init__(self, seen: object) -> None:
+        super().__init__(
+            f"The agent speaks wire version {seen}, this server speaks {wire.WIRE_VERSION}: "
+            "bring the older of the two up to date. Nothing was stored.",
+            field="wire",
+            seen=seen,
+            expected=str(wire.WIRE_VERSION),
+        )
+
+
+class UnknownSessionProblem(Problem):
+    """A batch of a session that has not introduced itself here: send it again, beginning with Attached."""
+
+    status, slug, title = 409, "unknown-session", "Who sends this is not known"
+
+
+class TooLarge(Problem):
+    """A body above the limit."""
+
+    status, slug, title = 413, "too-large", "The batch is too large"
+
+
+class UnsupportedType(Problem):
+    """A batch that does not come as MessagePack."""
+
+    status, slug, title = 415, "content-type", "The body has another type"
+
+
+class Busy(Problem):
+    """Too much waits to be stored; come again."""
+
+    status, slug, title = 503, "busy", "The server is busy"
+
+
+class Storage(Problem):
+    """The storage takes nothing at the moment: a full or read-only disk, a database that is away."""
+
+    status, slug, title = 503, "storage", "Nothing can be stored at the moment"
+
+
+class NotFound(Problem):
+    """No such run, figure, page or token. ``suggestions`` are what comes near."""
+
+    status, slug, title = 404, "not-found", "There is no such thing"
+
+
+class InvalidParameter(Problem):
+    """A parameter or a field of a JSON body cannot be."""
+
+    status, slug, title = 422, "invalid-parameter", "A parameter cannot be"
+
+
+class Conflict(Problem):
+    """It cannot be done now, for example a live run deleted."""
+
+    status, slug, title = 409, "conflict", "That cannot be done now"
+
+
+class Unauthorized(Problem):
+    """No token, or an unknown one."""
+
+    status, slug, title = 401, "unauthorized", "A token is needed"
+
+
+class Forbidden(Problem):
+    """A token without the scope, or a request from a page that is not ours."""
+
+    status, slug, title = 403, "forbidden", "That is not allowed"
+
+
+class TooManyFailures(Problem):
+    """Too many wrong tokens from one address."""
+
+    status, slug, title = 429, "too-many-failures", "Too many wrong tokens"
+
+
+class MisdirectedHost(Problem):
+    """The Host header names another machine: how DNS rebinding looks."""
+
+    status, slug, title = 421, "host", "This server is not reached by that name"
+
+
+def install(app: FastAPI) -> None:
+    """Have every refusal, FastAPI's own included, answered as a problem."""
+
+    @app.exception_handler(Problem)
+    async def refuse(_: Request, problem: Problem) -> Response:
+        return problem.response()
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        path = [str(part) for part in first["loc"]]
+        field = ".".join(path[1:]) or "body"
+        seen = first.get("input")
+        seen = seen if isinstance(seen, str | int | float | bool | None) else type(seen).__name__
+        return InvalidParameter(f"{field}: {first['msg']}.", field=field, seen=seen, expected=first["msg"]).response()
+
+    @app.exception_handler(HTTPException)
+    async def other(_: Request, error: HTTPException) -> Response:
+        problem = Problem(str(error.detail), headers=dict(error.headers or {}))
+        phrase = http.HTTPStatus(error.status_code).phrase
+        slug = "not-found" if error.status_code == 404 else phrase.lower().replace(" ", "-")
+        vars(problem).update(status=error.status_code, title=phrase, slug=slug)
+        return problem.response()
+
+    @app.exception_handler(Exception)
+    async def fault(request: Request, error: Exception) -> Response:
+        # The text of an unknown fault may tell what is nobody's business: it stays in our log, under a number.
+        number = secrets.token_hex(4)
+        log.error("fault %s in %s %s", number, request.method, request.url.path, exc_info=error)
+        problem = Problem(f"The server made a mistake; its log has it under {number}.", id=number)
+        vars(problem).update(status=500, title="The server made a mistake", slug="fault")
+        return problem.response()

@@ -1,0 +1,57 @@
+"""The server about itself: versions, the database, what is wrong; health for machines."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import sqlalchemy as sa
+from fastapi import APIRouter, Request, Response
+
+from vramscope import __version__, wire
+from vramscope_server.house import House
+from vramscope_server.store.database import storage_trouble
+from vramscope_server.store.queries import counts_by_state
+
+from .answers import answer
+from .windows import reader
+
+router = APIRouter(tags=["server"])
+
+
+@router.get("/server", summary="Versions, database, problems")
+def get_server(request: Request) -> Response:
+    """What the Settings page shows."""
+    house: House = request.app.state.house
+    with reader(house) as connection:
+        used = house.database.used_bytes(connection)
+        count = sum(counts_by_state(connection).values())
+    return answer(
+        {
+            "version": __version__,
+            "wire": wire.WIRE_VERSION,
+            "plotly_py": importlib.metadata.version("plotly"),
+            "plotly_js": request.app.state.pages.plotly_js_version,
+            "database": {
+                "kind": house.database.kind,
+                "bytes": used,
+                "runs": count,
+                "writable": house.writer.trouble is None and house.writer.alive,
+            },
+            "retention": {"days": house.settings.retention_days, "bytes": house.settings.retention_bytes},
+            "address": house.address,
+            "problems": house.problems(),
+        }
+    )
+
+
+@router.get("/health", summary="Is everything well")
+def get_health(request: Request) -> Response:
+    """200 ``{status: "ok"}``, or 503 ``{status: "degraded", problems: [..]}``."""
+    house: House = request.app.state.house
+    problems = house.problems()
+    try:
+        with reader(house) as connection:
+            connection.execute(sa.text("SELECT 1"))
+    except sa.exc.SQLAlchemyError as error:
+        problems.append(f"The database cannot be read: {storage_trouble(error) or type(error).__name__}.")
+    return answer({"status": "degraded", "problems": problems}, 503) if problems else answer({"status": "ok"})

@@ -1,0 +1,54 @@
+"""Signing in on the page: the token goes into a cookie that scripts cannot read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from vramscope_server.access import COOKIE, SCOPES, address_of, cookie_options, plain_token
+from vramscope_server.house import House
+
+from .answers import answer
+
+router = APIRouter(tags=["session"])
+
+
+class SignIn(BaseModel):
+    """The token to sign in with."""
+
+    token: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+@router.get("/session", summary="Who am I")
+def get_session(request: Request) -> Response:
+    """``{required, authenticated, scopes}``; asks for no token itself."""
+    house: House = request.app.state.house
+    if not house.settings.tokens_required:
+        return answer({"required": False, "authenticated": True, "scopes": list(SCOPES)})
+    plain = plain_token(request)
+    token = house.tokens.find(plain) if plain else None
+    scopes: list[str] = list(token.scopes) if token else []
+    return answer({"required": True, "authenticated": token is not None, "scopes": scopes})
+
+
+@router.post("/session", summary="Sign in")
+def post_session(request: Request, body: SignIn) -> Response:
+    """Sets the cookie. A wrong token: 401; many wrong ones: 429."""
+    house: House = request.app.state.house
+    told: dict[str, Any] = {"required": house.settings.tokens_required, "authenticated": True, "scopes": list(SCOPES)}
+    if not house.settings.tokens_required:
+        return answer(told)
+    token = house.tokens.identify(address_of(request), body.token.strip())
+    response = answer(told | {"scopes": list(token.scopes)})
+    response.set_cookie(COOKIE, body.token.strip(), **cookie_options(request.headers, request.url.scheme))
+    return response
+
+
+@router.delete("/session", summary="Sign out", status_code=204, response_class=Response)
+def delete_session(request: Request) -> Response:
+    """Takes the cookie away."""
+    response = Response(status_code=204)
+    response.delete_cookie(COOKIE, path="/")
+    return response

@@ -1,0 +1,77 @@
+"""``GET /runs/RUN/steps``: exact peaks, one object an optimizer step."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from vramscope import wire
+from vramscope_server.store.queries import load_columns
+
+from .answers import answer
+from .windows import DeviceIndex, Rank, reader, the_place, the_run, the_window
+
+router = APIRouter(tags=["runs"])
+
+
+@router.get("/runs/{run}/steps", summary="One object an optimizer step")
+def get_steps(
+    request: Request,
+    run: str,
+    rank: Rank = None,
+    device: DeviceIndex = None,
+    first: Annotated[int | None, Query(alias="from", description="first step")] = None,
+    to: Annotated[int | None, Query(description="last step, included")] = None,
+    limit: Annotated[int, Query(ge=1, le=100_000, description="the newest so many")] = 10_000,
+) -> Response:
+    """A JSON array, rising. What is not known is null; ``foreign_reset`` 0: none, 1: the peak is exact all the same,
+    2: the peak is a lower bound."""
+    the_window("step", first, to, 10)
+    names = list(wire.STEPS)
+    with reader(request.app.state.house) as connection:
+        record = the_run(connection, run)
+        place = the_place(connection, record, rank, device)
+        columns = load_columns(connection, record, place, "steps", names, x="step", first=first, last=to)
+    listed = {name: _known(values[-limit:].tolist()) for name, values in columns.items()}
+    rows = (dict(zip(listed, row, strict=True)) for row in zip(*listed.values(), strict=True))
+    return answer([_step(row, place.skew_ns) for row in rows])
+
+
+def _known(values: list[int]) -> list[int | None]:
+    return [None if value == wire.UNKNOWN else value for value in values]
+
+
+def _seconds(value: int | None) -> float | None:
+    return None if value is None else value / 1e9
+
+
+def _step(row: dict[str, int | None], skew_ns: int) -> dict[str, Any]:
+    phases = {}
+    for phase in wire.PHASES:
+        told = {
+            "peak_allocated_bytes": row[f"{phase}_peak_allocated_bytes"],
+            "peak_reserved_bytes": row[f"{phase}_peak_reserved_bytes"],
+            "seconds": _seconds(row[f"{phase}_ns"]),
+        }
+        if any(value is not None for value in told.values()):
+            phases[phase] = told
+    peak_phase = row["peak_phase"]
+    time_ns = row["time_ns"]
+    return {
+        "step": row["step"],
+        "time_seconds": None if time_ns is None else (time_ns - skew_ns) / 1e9,
+        "seconds": _seconds(row["duration_ns"]),
+        "peak_allocated_bytes": row["peak_allocated_bytes"],
+        "peak_reserved_bytes": row["peak_reserved_bytes"],
+        "peak_phase": None if peak_phase is None else wire.PHASES[peak_phase],
+        "peak_categories": {name: row[f"peak_{name}_bytes"] for name in wire.CATEGORIES},
+        "end_allocated_bytes": row["end_allocated_bytes"],
+        "end_reserved_bytes": row["end_reserved_bytes"],
+        "end_categories": {name: row[f"end_{name}_bytes"] for name in wire.CATEGORIES},
+        "phases": phases,
+        "micro_steps": row["micro_steps"],
+        "watched": None if row["watched"] is None else bool(row["watched"]),
+        "agent_seconds": _seconds(row["agent_ns"]),
+        "foreign_reset": row["foreign_reset"],
+    }

@@ -1,0 +1,186 @@
+"""From stored rows to what a figure or a series answer needs: one window, thinned. Reads; blocks; run it in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from fastapi import Query
+from sqlalchemy.engine import Connection
+
+from vramscope import wire
+from vramscope_server.analysis.downsample import Buckets, at_peak, divide, envelope, with_holes
+from vramscope_server.analysis.window import Column, FloatArray, RunWindow, StreamWindow
+from vramscope_server.house import House
+from vramscope_server.store.queries import Place, Run, UnknownPlace, UnknownRun, find_place, find_run, load_columns
+from vramscope_server.store.rows import run_row
+
+from .problems import InvalidParameter, NotFound
+
+IntArray = npt.NDArray[np.int64]
+Axis = Literal["time", "step"]
+
+SINCE_1970: Final = 1e8
+"""A moment above it (three years) is meant since 1970, one below since the run's start."""
+
+Rank = Annotated[int | None, Query(ge=0, description="which process; the lowest when not given")]
+DeviceIndex = Annotated[int | None, Query(ge=-1, description="which device of the rank; its first when not given")]
+AxisName = Annotated[Axis, Query(description="what the x axis is")]
+From = Annotated[
+    float | None,
+    Query(alias="from", allow_inf_nan=False, description="seconds since the run's start (or since 1970), or a step"),
+]
+To = Annotated[float | None, Query(allow_inf_nan=False, description="the window's end, included")]
+Points = Annotated[int, Query(ge=10, le=4000, description="thin to at most so many points")]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was asked for. ``first`` and ``last`` in units of the axis; None: as far as the data go."""
+
+    x: Axis
+    first: float | None
+    last: float | None
+    points: int
+
+    def bounds(self, run: Run, place: Place) -> tuple[int | None, int | None]:
+        """As they are stored: nanoseconds by the sender's clock, or steps."""
+        return self._bound(self.first, run, place, np.floor), self._bound(self.last, run, place, np.ceil)
+
+    def _bound(self, value: float | None, run: Run, place: Place, rounded: Any) -> int | None:
+        if value is None:
+            return None
+        if self.x == "step":
+            return int(np.clip(rounded(value), -2, 2**62))
+        zero_ns = 0 if value >= SINCE_1970 else int(run["started_ns"])
+        return int(np.clip(zero_ns + place.skew_ns + value * 1e9, -(2.0**62), 2.0**62))
+
+
+def the_run(connection: Connection, text: str) -> Run:
+    """The run meant. Raises NotFound with suggestions."""
+    try:
+        return find_run(connection, text)
+    except UnknownRun as unknown:
+        raise NotFound(str(unknown), field="run", seen=text[:200], suggestions=unknown.suggestions) from None
+
+
+def the_place(connection: Connection, run: Run, rank: int | None, device: int | None) -> Place:
+    """The rank and device meant. Raises NotFound."""
+    try:
+        return find_place(connection, run, rank, device)
+    except UnknownPlace as unknown:
+        field, seen, expected = unknown.args
+        raise NotFound(
+            f"The run has no {field} {seen}; there is {expected}.",
+            field=field,
+            seen=seen,
+            expected=expected,
+            suggestions=[],
+        ) from None
+
+
+def the_window(x: Axis, first: float | None, last: float | None, points: int) -> Window:
+    """Check the bounds against each other. Raises InvalidParameter."""
+    if first is not None and last is not None and last < first:
+        raise InvalidParameter(f"from is {first}, to is {last}.", field="to", seen=last, expected=f"at least {first}")
+    return Window(x, first, last, points)
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """Columns in a window: as they came (``buckets`` is None), or divided."""
+
+    columns: dict[str, IntArray]
+    along: IntArray
+    buckets: Buckets | None
+
+    @property
+    def rows(self) -> int:
+        """Before thinning."""
+        return self.along.size
+
+
+def load(connection: Connection, run: Run, place: Place, stream: str, names: Sequence[str], window: Window) -> Thinned:
+    """Read columns and divide them if there are more rows than points."""
+    first, last = window.bounds(run, place)
+    columns = load_columns(connection, run, place, stream, names, x=window.x, first=first, last=last)
+    along = columns["time_ns" if window.x == "time" else "step"]
+    return Thinned(columns, along, divide(along, window.points) if along.size > window.points else None)
+
+
+def axis_seconds(along_ns: npt.NDArray[Any], place: Place, zero_ns: int) -> FloatArray:
+    """Stored nanoseconds to seconds after ``zero_ns``, by our clock."""
+    seconds: FloatArray = (along_ns - (zero_ns + place.skew_ns)) / 1e9
+    return seconds
+
+
+def run_window(
+    connection: Connection,
+    run: Run,
+    place: Place,
+    module: ModuleType | Any,
+    window: Window,
+) -> RunWindow:
+    """What ``module`` (a figure: ``NEEDS``, ``AT_PEAK``) draws of a run."""
+    needs: Mapping[str, Sequence[str]] = module.NEEDS
+    total, parts = getattr(module, "AT_PEAK", (None, ()))
+    streams = {}
+    for stream, names in needs.items():
+        stacked = [total, *parts] if total in wire.STREAMS[stream] and total in names else []
+        thinned = load(connection, run, place, stream, [*names, *stacked], window)
+        streams[stream] = _stream_window(stream, thinned, names, stacked, place, int(run["started_ns"]), window.x)
+    return RunWindow(
+        run=run_row(run),
+        rank=place.rank,
+        device=place.device,
+        x=window.x,
+        x0_seconds=run["started_ns"] / 1e9,
+        streams=streams,
+    )
+
+
+def _stream_window(
+    stream: Any, thinned: Thinned, names: Sequence[str], stacked: list[str], place: Place, zero_ns: int, x: Axis
+) -> StreamWindow:
+    buckets = thinned.buckets
+    along = thinned.along if buckets is None else buckets.middle
+    columns = {}
+    peak: dict[str, FloatArray] = {}
+    if buckets is None:
+        for name in names:
+            values = _floats(thinned.columns[name])
+            columns[name] = Column(values, values, values)
+        peak = {name: columns[name].max if name in columns else _floats(thinned.columns[name]) for name in stacked}
+    else:
+        for name in names:
+            found = envelope(thinned.columns[name], buckets.starts)
+            three = (with_holes(_floats(part), buckets, np.nan) for part in (found.min, found.mean, found.max))
+            columns[name] = Column(*three)  # type: ignore[arg-type]
+        if stacked:
+            rows = at_peak(
+                thinned.columns[stacked[0]], {name: thinned.columns[name] for name in stacked}, buckets.starts
+            )
+            peak = {name: with_holes(_floats(values), buckets, np.nan) for name, values in rows.items()}  # type: ignore[misc]
+    return StreamWindow(
+        stream=stream,
+        x_values=axis_seconds(along, place, zero_ns) if x == "time" else along.astype(np.float64),
+        envelope=buckets is not None,
+        rows=thinned.rows,
+        columns=columns,
+        at_peak=peak,
+    )
+
+
+def _floats(values: IntArray) -> FloatArray:
+    out = values.astype(np.float64)
+    out[values == wire.UNKNOWN] = np.nan
+    return out
+
+
+def reader(house: House) -> Any:
+    """A reading connection, for ``with``."""
+    return house.database.reader()

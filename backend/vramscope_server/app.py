@@ -1,0 +1,82 @@
+"""Builds the application: ``create_app(settings)`` gives one server, as many as you like in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+import anyio.to_thread
+from fastapi import APIRouter, FastAPI
+
+from vramscope import __version__
+
+from . import pages
+from .access import Access
+from .api import compare, docs, figures, ingest, live, metrics, problems, runs, series, server, session, steps, tokens
+from .house import House
+from .settings import Settings
+
+log = logging.getLogger("vramscope_server")
+
+_THREADS = 8
+"""Requests that read the database at the same time: more would only hold more memory on the few cores there are."""
+
+
+def create_app(settings: Settings | None = None, house: House | None = None) -> FastAPI:
+    """A server's application.
+
+    settings   when not given: from the environment
+    house      what it works on, opened by the caller and then closed with the application; when not given it is opened
+               at start, and a database that cannot be used raises DatabaseRefused there
+    """
+    settings = settings or (house.settings if house is not None else Settings())
+    opened = house if house is not None else House(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        opened.broadcaster.start()
+        # The first figure would otherwise wait for plotly's import and its first validators: half a second.
+        warming = asyncio.get_running_loop().run_in_executor(None, _warm_up)
+        try:
+            yield
+        finally:
+            opened.broadcaster.close()
+            with contextlib.suppress(Exception):
+                await warming
+            await asyncio.get_running_loop().run_in_executor(None, opened.close)
+
+    app = FastAPI(
+        title="vramscope",
+        version=__version__,
+        summary="Where the GPU memory of PyTorch trainings goes.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+    )
+    app.state.house = opened
+    app.state.pages = pages.Pages()
+    api = APIRouter(prefix="/api/v1")
+    for part in (ingest, runs, series, steps, figures, compare, live, tokens, session, server, docs):
+        api.include_router(part.router)
+    app.include_router(api)
+    app.include_router(metrics.router)
+    pages.install(app, app.state.pages)
+    problems.install(app)
+    app.add_middleware(Access, house=opened)
+    return app
+
+
+def _warm_up() -> None:
+    try:
+        import plotly.graph_objects as go
+
+        from . import figures
+
+        go.Figure(go.Scatter(x=[0.0], y=[0.0])).update_layout(title={"text": ""}).to_dict()
+        log.debug("figures are ready: %s", ", ".join(figures.RUN_FIGURES))
+    except Exception:
+        log.exception("the figures could not be loaded")

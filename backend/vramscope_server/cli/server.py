@@ -1,0 +1,127 @@
+"""``vramscope server``: runs the server until it is told to stop."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+from pydantic import ValidationError
+
+from vramscope_server.app import create_app
+from vramscope_server.house import House
+from vramscope_server.settings import Settings
+from vramscope_server.store.database import DatabaseRefused
+
+BAD_WORDS = 2
+"""Exit code: the words (or the surroundings that they name) were wrong."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which lets its live streams go first when it stops: else it would wait for them for ever."""
+
+    def __init__(self, config: uvicorn.Config, house: House) -> None:
+        super().__init__(config)
+        self._house = house
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """SIGINT and SIGTERM; the second SIGINT is not waited for."""
+        self._house.broadcaster.close_soon()
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop, streams first."""
+        self._house.broadcaster.close()
+        await super().shutdown(sockets)
+
+
+def uvicorn_server(house: House) -> Server:
+    """A server for an open house, not started yet: the same for the command and for tests."""
+    config = uvicorn.Config(
+        create_app(house.settings, house),
+        log_level=house.settings.log_level,
+        access_log=house.settings.log_level in ("info", "debug"),
+        server_header=False,
+        date_header=False,
+        ws="none",
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=30,
+        # Only a proxy on this machine may say for whom it speaks.
+        forwarded_allow_ips="127.0.0.1",
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+    return Server(config, house)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises OSError, with a sentence, if the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host.strip("[]"), port))
+        listening.listen(1024)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise OSError(
+                f"port {port} of {host} is taken, perhaps by another vramscope server. Give another with --port."
+            ) from error
+        raise OSError(f"cannot listen at {host}, port {port}: {error.strerror or error}.") from error
+    return listening
+
+
+def serve(host: str | None, port: int | None, database: str | None) -> int:
+    """Run until SIGINT or SIGTERM. Returns the exit code: 0, or 2 if the server cannot start, with the reason told."""
+    given = {"host": host, "port": port, "database": database}
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    except ValidationError as error:
+        for fault in error.errors():
+            name = "_".join(str(part) for part in fault["loc"])
+            _say(f"VRAMSCOPE_{name.upper()} cannot be {fault.get('input')!r}: {fault['msg']}.")
+        return BAD_WORDS
+    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    try:
+        listening = listen(settings.host, settings.port)
+    except (OSError, UnicodeError) as error:
+        _say(str(error))
+        return BAD_WORDS
+    try:
+        house = House(settings)
+    except DatabaseRefused as error:
+        listening.close()
+        _say(str(error))
+        return BAD_WORDS
+    name, bound_port = listening.getsockname()[:2]
+    shown = f"[{name}]" if ":" in name else name
+    house.address = f"http://{shown}:{bound_port}"
+    _welcome(house)
+    server = uvicorn_server(house)
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        house.close()
+    return 0
+
+
+def _welcome(house: House) -> None:
+    lines = [f"vramscope is at {house.address}", f"  runs are kept in {house.database.shown}"]
+    if house.first_token is not None:
+        lines += [
+            f"  token, shown only this once: {house.first_token}",
+            "  sign in with it on the page; trainings take it as VRAMSCOPE_TOKEN",
+        ]
+    elif house.settings.tokens_required:
+        lines.append("  tokens are demanded")
+    lines += [f"  {problem}" for problem in house.problems()]
+    print("\n".join(lines), flush=True)
+
+
+def _say(sentence: str) -> None:
+    print(f"vramscope server: {sentence}", file=sys.stderr, flush=True)

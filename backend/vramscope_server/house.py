@@ -1,0 +1,74 @@
+"""Everything that one server holds open, made and closed in one place."""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from .access import Tokens
+from .broadcaster import Broadcaster
+from .settings import Settings
+from .store.compaction import Compactor
+from .store.database import Database
+from .store.retention import Retention
+from .store.writer import Writer
+
+log = logging.getLogger("vramscope_server")
+
+_PREPARERS: Final = 2
+
+
+class House:
+    """Opened by its constructor; :meth:`close` may be called twice.
+
+    first_token  the token that was made because there was none yet, to be shown once; else None
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Open the database. Raises DatabaseRefused."""
+        self.settings = settings
+        self.database = Database(settings.database_url, synchronous=settings.synchronous)
+        self.broadcaster = Broadcaster()
+        self.compactor = Compactor(self.database)
+        self.writer = Writer(
+            self.database,
+            lost_after_seconds=settings.lost_after_seconds,
+            listener=self.broadcaster.publish,
+            compact=self.compactor.merge,
+        )
+        self.retention = Retention(
+            self.database, self.writer, days=settings.retention_days, max_bytes=settings.retention_bytes
+        )
+        self.preparers = ThreadPoolExecutor(_PREPARERS, "vramscope-prepare")
+        self.intake_bytes = 0
+        """Bytes of batches that are being read or wait to be stored."""
+        self.address: str | None = None
+        self.started_seconds = time.time()
+        try:
+            self.writer.start()
+            self.compactor.start(self.writer)
+            self.retention.start()
+            self.tokens = Tokens(self.database, self.writer)
+            self.first_token = self.tokens.make_first() if settings.tokens_required else None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Store what waits, stop the threads, let the database go."""
+        self.retention.close()
+        self.compactor.close()
+        self.writer.close()
+        self.preparers.shutdown(wait=False)
+        self.database.close()
+
+    def problems(self) -> list[str]:
+        """What is wrong with the server at the moment, in sentences."""
+        found: list[str] = []
+        if self.writer.trouble is not None:
+            found.append(f"Nothing can be stored: {self.writer.trouble}.")
+        if not self.writer.alive:
+            found.append("The writer has stopped; restart the server.")
+        return found

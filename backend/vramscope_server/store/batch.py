@@ -1,0 +1,279 @@
+"""From the body of a POST to a batch that the writer can store: skimmed, decoded, checked and packed.
+
+Everything that can be wrong with a batch is found here, before anything of it is stored, and told as a
+:class:`BadBatch` that names the field, what was seen and what would be right. Pure: runs in any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from vramscope import wire
+
+from . import columns as codec
+from .tables import FULL_LEVEL, FULL_ROWS
+
+IntArray = npt.NDArray[np.int64]
+
+DAY_NS: Final = 86_400 * 1_000_000_000
+YEAR_2000_NS: Final = 946_684_800 * 1_000_000_000
+YEAR_2200_NS: Final = 7_258_118_400 * 1_000_000_000
+MAX_ITEMS: Final = 4096
+"""Of one map or list: the longest list of the contract has so many."""
+MAX_NODES: Final = 1_000_000
+"""Of one batch. With :data:`MAX_ITEMS` it bounds the memory that decoding 8 MiB can take."""
+
+
+class BadBatch(ValueError):
+    """A batch that is not stored. ``field`` is a path such as ``messages[2].columns.step``."""
+
+    def __init__(self, field: str, seen: object, expected: str) -> None:
+        super().__init__(f"{field}: {seen}, expected {expected}")
+        self.field = field
+        self.seen = seen
+        self.expected = expected
+
+
+class NotMessagePack(BadBatch):
+    """The body is no MessagePack at all, or ends too early."""
+
+
+class OtherWire(BadBatch):
+    """The sender speaks another version of the contract."""
+
+    def __init__(self, seen: object) -> None:
+        super().__init__("wire", seen, str(wire.WIRE_VERSION))
+
+
+class UnknownSession(BadBatch):
+    """Data came, but nobody has said yet who sends it: the agent is asked to say so and to send it again."""
+
+
+@dataclass(slots=True)
+class ReadyChunk:
+    """Rows of one stream of one device, packed."""
+
+    device: int
+    stream: str
+    level: int
+    rows: int
+    first_time_ns: int
+    last_time_ns: int
+    first_step: int
+    last_step: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class ReadyBlock:
+    """A block's numbers as arrays: for the run's summary and for those who watch live."""
+
+    device: int
+    stream: str
+    columns: dict[str, IntArray]
+
+
+@dataclass(slots=True)
+class ReadyBatch:
+    """A batch of which only the storing is left."""
+
+    batch: wire.Batch
+    blocks: list[ReadyBlock]
+    chunks: list[ReadyChunk]
+    received_ns: int
+    size: int
+    values: int
+
+
+class _Version(msgspec.Struct):
+    wire: Any
+
+
+_decode_version = msgspec.msgpack.Decoder(_Version).decode
+_PATH: Final = re.compile(r" - at `\$\.?(.*?)`$")
+
+
+def prepare(body: bytes, received_ns: int) -> ReadyBatch:
+    """Check one batch in every respect that needs no database, and pack its blocks.
+
+    Raises NotMessagePack, OtherWire or BadBatch. 0.6 ms for 256 samples of 18 columns.
+    """
+    skim(body)
+    try:
+        version = _decode_version(body).wire
+    except msgspec.MsgspecError as error:
+        raise _from_msgspec(error) from error
+    if version != wire.WIRE_VERSION or isinstance(version, bool):
+        raise OtherWire(version if isinstance(version, int | str | float | None) else type(version).__name__)
+    try:
+        batch = wire.decode_batch(body)
+    except msgspec.MsgspecError as error:
+        raise _from_msgspec(error) from error
+    except (RecursionError, UnicodeDecodeError) as error:
+        raise NotMessagePack("body", type(error).__name__, "a Batch in MessagePack") from error
+    if not YEAR_2000_NS <= batch.sent_ns < YEAR_2200_NS:
+        raise BadBatch("sent_ns", batch.sent_ns, "nanoseconds since 1970, in this century or the next")
+    blocks: list[ReadyBlock] = []
+    chunks: list[ReadyChunk] = []
+    values = 0
+    # A moment may lie at most a day ahead of the sender's own clock: one that is off is off for both alike.
+    latest_ns = max(batch.sent_ns, received_ns) + DAY_NS
+    for position, message in enumerate(batch.messages):
+        at = f"messages[{position}]"
+        if isinstance(message, wire.Block):
+            names, table = _check_block(message, at, latest_ns)
+            blocks.append(ReadyBlock(message.device, message.stream, dict(zip(names, table, strict=True))))
+            chunks.extend(_pack(message, names, table))
+            values += table.size
+        elif isinstance(message, wire.Attached):
+            _check_moment(f"{at}.start_ns", message.start_ns, latest_ns)
+            if message.rank != batch.rank:
+                raise BadBatch(f"{at}.rank", message.rank, f"the batch's own rank, {batch.rank}")
+            if len({device.index for device in message.devices}) < len(message.devices):
+                raise BadBatch(f"{at}.devices", "an index twice", "one entry for each device")
+        elif isinstance(message, wire.Event | wire.Ended):
+            _check_moment(f"{at}.time_ns", message.time_ns, latest_ns)
+    return ReadyBatch(batch, blocks, chunks, received_ns, len(body), values)
+
+
+def _check_moment(field: str, time_ns: int, latest_ns: int) -> None:
+    if time_ns < YEAR_2000_NS or time_ns > latest_ns:
+        raise BadBatch(field, time_ns, "nanoseconds since 1970, after 1999 and at most a day ahead of sent_ns")
+
+
+def _check_block(block: wire.Block, at: str, latest_ns: int) -> tuple[list[str], IntArray]:
+    known = wire.STREAMS[block.stream]
+    names = list(block.columns)
+    for name in names:
+        if name not in known:
+            raise BadBatch(f"{at}.columns", name[:100], f"a series of the stream {block.stream!r} (docs/wire.md)")
+        length = len(block.columns[name])
+        if length != block.rows * 8:
+            raise BadBatch(
+                f"{at}.columns.{name}", f"{length} bytes", f"{block.rows * 8} bytes, 8 for each of {block.rows} rows"
+            )
+    for name in ("time_ns", "step"):
+        if name not in block.columns:
+            raise BadBatch(f"{at}.columns", f"no {name}", "time_ns and step in each block")
+    table = np.frombuffer(b"".join(block.columns.values()), "<i8").reshape(len(names), block.rows)
+    low, high = table.min(axis=1), table.max(axis=1)
+    if low.min() < wire.UNKNOWN or high.max() > wire.MAX_VALUE:
+        worst = int(low.argmin()) if low.min() < wire.UNKNOWN else int(high.argmax())
+        seen = int(low[worst]) if low[worst] < wire.UNKNOWN else int(high[worst])
+        raise BadBatch(
+            f"{at}.columns.{names[worst]}", seen, f"whole numbers from 0 to {wire.MAX_VALUE}, or -1 for unknown"
+        )
+    times = names.index("time_ns")
+    for moment in (int(low[times]), int(high[times])):
+        _check_moment(f"{at}.columns.time_ns", moment, latest_ns)
+    for name, limit in (("phase", len(wire.PHASES)), ("peak_phase", len(wire.PHASES))):
+        if name in block.columns and high[names.index(name)] >= limit:
+            raise BadBatch(f"{at}.columns.{name}", int(high[names.index(name)]), f"a phase code from 0 to {limit - 1}")
+    return names, table
+
+
+def _pack(block: wire.Block, names: list[str], table: IntArray) -> list[ReadyChunk]:
+    """Chunks of at most 4096 rows: no reader has to open a larger one for a small window."""
+    times, steps = names.index("time_ns"), names.index("step")
+    chunks = []
+    for start in range(0, block.rows, FULL_ROWS):
+        part = table[:, start : start + FULL_ROWS]
+        rows = part.shape[1]
+        chunks.append(
+            ReadyChunk(
+                device=block.device,
+                stream=block.stream,
+                level=FULL_LEVEL if rows == FULL_ROWS else 0,
+                rows=rows,
+                first_time_ns=int(part[times].min()),
+                last_time_ns=int(part[times].max()),
+                first_step=int(part[steps].min()),
+                last_step=int(part[steps].max()),
+                data=codec.encode(names, part, thorough=rows == FULL_ROWS),
+            )
+        )
+    return chunks
+
+
+def _from_msgspec(error: msgspec.MsgspecError) -> BadBatch:
+    """msgspec's sentence, taken apart: "Expected `int` >= 0 - at `$.rank`"."""
+    text = str(error)
+    if not isinstance(error, msgspec.ValidationError):
+        return NotMessagePack("body", text, "a Batch in MessagePack")
+    found = _PATH.search(text)
+    field = found.group(1) if found else "body"
+    sentence = text[: found.start()] if found else text
+    expected, _, got = sentence.partition(", got ")
+    expected = expected.removeprefix("Expected ").strip()
+    if sentence.startswith("Object missing required field"):
+        name = sentence.split("`")[1]
+        return BadBatch(f"{field}.{name}" if found else name, "nothing", "this field")
+    if sentence.startswith("Invalid value"):
+        return BadBatch(
+            field or "body", sentence.removeprefix("Invalid value").strip(), "one of the values in docs/wire.md"
+        )
+    return BadBatch(field or "body", got.strip(" `") or "something else", expected.replace("`", ""))
+
+
+def skim(body: bytes) -> None:
+    """Walk over MessagePack without building anything: refuse what is cut short or would fill the memory when built.
+
+    Eight megabytes can hold millions of tiny things, each of which costs fifty bytes or more once it is an object. A
+    batch as our agent sends it has some fifty nodes a block, 15 µs.
+
+    Raises NotMessagePack or BadBatch.
+    """
+    end = len(body)
+    at, left, nodes = 0, 1, 0
+    try:
+        while left:
+            left -= 1
+            nodes += 1
+            tag = body[at]
+            at += 1
+            if tag <= 0x7F or tag >= 0xE0 or tag in (0xC0, 0xC2, 0xC3):
+                continue
+            if tag <= 0x9F:
+                items = tag & 0x0F
+                left += items * 2 if tag <= 0x8F else items
+            elif tag <= 0xBF:
+                at += tag & 0x1F
+            elif 0xDC <= tag <= 0xDF:
+                width = 2 if tag in (0xDC, 0xDE) else 4
+                items = int.from_bytes(body[at : at + width], "big")
+                at += width
+                if items > MAX_ITEMS:
+                    kind = "map" if tag >= 0xDE else "list"
+                    raise BadBatch("body", f"a {kind} of {items} items", f"at most {MAX_ITEMS}")
+                left += items * 2 if tag >= 0xDE else items
+            elif tag in _FIXED:
+                at += _FIXED[tag]
+            elif tag in _SIZED:
+                width, more = _SIZED[tag]
+                at += width + more + int.from_bytes(body[at : at + width], "big")
+            else:
+                raise NotMessagePack("body", f"the byte 0x{tag:02x} at {at - 1}", "a Batch in MessagePack")
+            if nodes + left > MAX_NODES:
+                raise BadBatch("body", f"more than {MAX_NODES} values", f"at most {MAX_NODES}")
+    except IndexError:
+        at = end + 1
+    if at > end:
+        raise NotMessagePack("body", f"{end} bytes, cut short", "a whole Batch in MessagePack")
+    if at < end:
+        raise NotMessagePack("body", f"{end - at} bytes after the batch", "one Batch in MessagePack and nothing else")
+
+
+_FIXED: Final = {
+    0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8,
+    0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
+}  # fmt: skip
+"""Numbers and fixed extensions: bytes after the tag."""
+_SIZED: Final = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
+                 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}  # fmt: skip
+"""Binaries, extensions and strings: bytes of the length, bytes besides."""

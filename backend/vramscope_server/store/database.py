@@ -1,0 +1,301 @@
+"""Opens the database, or says in one sentence why not: engines for one writer and for many readers.
+
+SQLite runs in WAL mode with ``synchronous=NORMAL``: a commit is in the write-ahead log, in the operating system's hands,
+before it is acknowledged, so a crash or SIGKILL of the server loses nothing that was acknowledged. Only a crash of the
+whole machine can lose the last moments (never the file's consistency); ``VRAMSCOPE_SYNCHRONOUS=FULL`` waits for the
+disk at each commit and closes that gap too, at the price of one fsync a commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool, QueuePool
+
+APPLICATION_ID: Final = 0x76726D73
+"""Marks an SQLite file as ours ("vrms")."""
+HEAD: Final = "0001"
+"""The newest migration in ``migrations/versions``; a test keeps it so."""
+_ADVISORY_LOCK: Final = 0x7672616D
+_CHECK_BELOW_BYTES: Final = 64 * 1024 * 1024
+_MIGRATIONS: Final = Path(__file__).resolve().parent.parent / "migrations"
+
+
+class DatabaseRefused(Exception):
+    """The database cannot be used; the message is one clear sentence for the person who started the server."""
+
+
+class Database:
+    """One database: a connection to write on, for the writer thread alone, and a pool of readers.
+
+    kind       "sqlite" or the name of another SQLAlchemy dialect
+    read_only  why nothing can be written, or None
+    """
+
+    def __init__(self, url: str, *, synchronous: str = "NORMAL") -> None:
+        """Open, check and migrate. Raises DatabaseRefused."""
+        try:
+            self.url: URL = make_url(url)
+            self.url.get_dialect()
+        except (ArgumentError, NoSuchModuleError) as error:
+            raise DatabaseRefused(f"{url!r} is not a database URL that SQLAlchemy knows: {error}") from error
+        self.kind: str = self.url.get_backend_name()
+        self.read_only: str | None = None
+        self._lock: IO[bytes] | None = None
+        if self.kind == "sqlite":
+            self._open_sqlite(synchronous)
+        else:
+            self._open_server()
+        try:
+            self._migrate()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- opening
+
+    def _open_sqlite(self, synchronous: str) -> None:
+        if self.url.database in (None, "", ":memory:"):
+            raise DatabaseRefused(
+                "the database must be a file: in-memory SQLite cannot be shared by writer and readers."
+            )
+        path = Path(str(self.url.database)).absolute()
+        self.path = path
+        new = not path.exists() or path.stat().st_size == 0
+        if new:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+            except OSError as error:
+                raise DatabaseRefused(f"{path} cannot be made: {error.strerror}.") from error
+        else:
+            try:
+                with path.open("rb") as file:
+                    magic = file.read(16)
+            except OSError as error:
+                raise DatabaseRefused(f"{path} cannot be read: {error.strerror}.") from error
+            if magic != b"SQLite format 3\0":
+                raise DatabaseRefused(f"{path} is not an SQLite database; nothing was changed in it.")
+        self.read_only = _why_read_only(path)
+        quoted = urllib.parse.quote(str(path))
+        self._mode = "mode=ro" if self.read_only is None else _read_only_mode(quoted)
+
+        def connect_reader() -> sqlite3.Connection:
+            connection = sqlite3.connect(f"file:{quoted}?{self._mode}", uri=True, check_same_thread=False, timeout=10)
+            connection.isolation_level = None
+            connection.execute("PRAGMA cache_size=-2000")
+            return connection
+
+        def connect_writer() -> sqlite3.Connection:
+            connection = sqlite3.connect(path, check_same_thread=False, timeout=10)
+            connection.isolation_level = None
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute(f"PRAGMA synchronous={synchronous}")
+            connection.execute("PRAGMA wal_autocheckpoint=4000")
+            connection.execute("PRAGMA journal_size_limit=33554432")
+            connection.execute("PRAGMA cache_size=-8000")
+            return connection
+
+        self._readers: Engine = sa.create_engine(
+            "sqlite://", creator=connect_reader, poolclass=QueuePool, pool_size=6, max_overflow=10
+        )
+        self._writer: Engine = sa.create_engine("sqlite://", creator=connect_writer, poolclass=NullPool)
+        event.listen(self._writer, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        event.listen(self._readers, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+        if self.read_only is None:
+            self._take_lock()
+        try:
+            self._recognise(path, new)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_lock(self) -> None:
+        """Two servers on one file would each believe in their own counters."""
+        lock = open(f"{self.path}.lock", "ab")  # noqa: SIM115, PTH123 - held as long as the database is open
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise DatabaseRefused(f"another vramscope server is using {self.path}.") from error
+        self._lock = lock
+
+    def _recognise(self, path: Path, new: bool) -> None:
+        mode = "mode=rwc" if self.read_only is None else self._mode
+        connection = sqlite3.connect(f"file:{urllib.parse.quote(str(path))}?{mode}", uri=True, timeout=10)
+        connection.isolation_level = None
+        try:
+            if new:
+                # Both only take effect before the first table exists.
+                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                return
+            if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                raise DatabaseRefused(f"{path} is an SQLite database of another program; nothing was changed in it.")
+            pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if pages * size < _CHECK_BELOW_BYTES:
+                verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if verdict != "ok":
+                    raise DatabaseRefused(_corrupt(path, verdict))
+        except sqlite3.DatabaseError as error:
+            raise DatabaseRefused(_corrupt(path, str(error))) from error
+        finally:
+            connection.close()
+
+    def _open_server(self) -> None:
+        url = self.url
+        if url.get_driver_name() == "psycopg2" and self.kind == "postgresql":
+            url = url.set(drivername="postgresql+psycopg")  # what the extra `postgres` brings
+        try:
+            self._readers = sa.create_engine(url, pool_size=6, max_overflow=10, pool_pre_ping=True)
+            self._writer = sa.create_engine(url, poolclass=NullPool)
+            with self._writer.connect():
+                pass
+        except ModuleNotFoundError as error:
+            raise DatabaseRefused(
+                f"the driver {error.name!r} is missing; for PostgreSQL: pip install 'vramscope[server,postgres]'."
+            ) from error
+        except SQLAlchemyError as error:
+            shown = url.render_as_string(hide_password=True)
+            raise DatabaseRefused(f"{shown} cannot be opened: {str(error).splitlines()[0]}") from error
+
+    def _migrate(self) -> None:
+        with self._readers.connect() as connection:
+            known = sa.inspect(connection).has_table("alembic_version")
+            found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() if known else None
+        if found == HEAD:
+            return
+        if found is not None and found not in _revisions():
+            raise DatabaseRefused(
+                f"the database was made by a newer vramscope (its tables are at {found}, this version knows {HEAD}); "
+                "upgrade vramscope, or give another --database."
+            )
+        if self.read_only is not None:
+            raise DatabaseRefused(f"the database must be brought from {found} to {HEAD}, but {self.read_only}.")
+        # Imported only when there is something to do: half a second and 8 MB otherwise.
+        from alembic import command
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+        try:
+            with self.writer() as connection:
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+                connection.commit()
+        except SQLAlchemyError as error:
+            raise DatabaseRefused(f"the tables could not be made: {str(error).splitlines()[0]}") from error
+
+    # -- using
+
+    @contextlib.contextmanager
+    def reader(self) -> Iterator[Connection]:
+        """A connection that reads one consistent moment. On SQLite it cannot write, whatever is asked of it."""
+        with self._readers.connect() as connection:
+            yield connection
+
+    def writer(self) -> Connection:
+        """The connection to write on; close it when done. For the writer thread, and for opening.
+
+        Raises DatabaseRefused if another server holds a PostgreSQL database.
+        """
+        connection = self._writer.connect()
+        if self.kind == "postgresql":
+            held = connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_ADVISORY_LOCK})").scalar()
+            connection.commit()
+            if not held:
+                connection.close()
+                raise DatabaseRefused("another vramscope server is using this PostgreSQL database.")
+        return connection
+
+    def used_bytes(self, connection: Connection) -> int:
+        """Bytes that the data take up; free pages inside an SQLite file are not counted."""
+        if self.kind == "sqlite":
+            count, free, size = (
+                int(connection.exec_driver_sql(f"PRAGMA {name}").scalar() or 0)
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+            return (count - free) * size
+        if self.kind == "postgresql":
+            return int(connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar() or 0)
+        return 0
+
+    @property
+    def shown(self) -> str:
+        """Where the data lie, for people: a path, or the URL without its password."""
+        return str(self.path) if self.kind == "sqlite" else self.url.render_as_string(hide_password=True)
+
+    def close(self) -> None:
+        """Let go of everything; may be called twice."""
+        for name in ("_readers", "_writer"):
+            engine: Any = getattr(self, name, None)
+            if engine is not None:
+                engine.dispose()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def storage_trouble(error: BaseException) -> str | None:
+    """In words for people, what ails the storage; None if the error is of another kind."""
+    if not isinstance(error, DBAPIError):
+        return str(error) if isinstance(error, DatabaseRefused) else None
+    text = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
+    if isinstance(error.orig, sqlite3.OperationalError | sqlite3.DatabaseError):
+        if "full" in text:
+            return "the disk that holds the database is full"
+        if "readonly" in text or "read-only" in text:
+            return "the database is read-only"
+        if "locked" in text or "busy" in text:
+            return "another program holds the database"
+        if "malformed" in text or "not a database" in text:
+            return "the database file is damaged"
+        if "I/O" in text or "unable to open" in text:
+            return f"the database cannot be written ({text})"
+        return None
+    if error.connection_invalidated or isinstance(error, sa.exc.OperationalError | sa.exc.InternalError):
+        return f"the database does not answer ({text})"
+    return None
+
+
+def _why_read_only(path: Path) -> str | None:
+    if not os.access(path, os.W_OK):
+        return f"{path} is read-only"
+    if not os.access(path.parent, os.W_OK):
+        return f"the folder {path.parent} is read-only"
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return f"the file system that holds {path} is read-only"
+    return None
+
+
+def _read_only_mode(quoted: str) -> str:
+    """WAL needs an -shm file beside the database. Where none is and none can be made, nobody writes either, and the
+    file can be read as it lies."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quoted}?mode=ro", uri=True)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        return "mode=ro&immutable=1"
+    return "mode=ro"
+
+
+def _corrupt(path: Path, verdict: str) -> str:
+    first = verdict.strip().splitlines()[-1]
+    return f"{path} is damaged ({first}); move it away, or restore it from a backup."
+
+
+def _revisions() -> set[str]:
+    return {file.name.split("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*.py")}

@@ -1,0 +1,289 @@
+"""Everything that is read from the database, on connections of its own."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vramscope import wire
+
+from . import columns as codec
+from .rows import run_row, seconds
+from .states import display_skew_ns
+from .summary import decode_summary
+from .tables import chunks, events, ranks, runs, sessions
+
+IntArray = npt.NDArray[np.int64]
+Run = Mapping[str, Any]
+"""A record of ``tables.runs``."""
+
+MAX_EVENTS: Final = 1000
+_ROW_COLUMNS: Final = [c for c in runs.columns if c.name not in ("config", "command", "overhead", "peak_categories")]
+
+
+class UnknownRun(LookupError):
+    """No run is meant by this text. ``suggestions`` are names and ids that come near."""
+
+    def __init__(self, text: str, why: str, suggestions: list[str]) -> None:
+        super().__init__(why)
+        self.text = text
+        self.suggestions = suggestions
+
+
+def find_run(connection: Connection, text: str) -> Run:
+    """The run that an id, a name (the newest of it) or a unique prefix of an id means. Raises UnknownRun."""
+    for condition in (runs.c.id == text, runs.c.name == text):
+        query = sa.select(runs).where(condition).order_by(runs.c.started_ns.desc()).limit(1)
+        if (found := connection.execute(query).mappings().first()) is not None:
+            return dict(found)
+    pattern = _like(text) + "%"
+    starting = connection.execute(sa.select(runs).where(runs.c.id.like(pattern, escape="\\")).limit(6)).mappings().all()
+    if len(starting) == 1 and text:
+        return dict(starting[0])
+    if starting and text:
+        raise UnknownRun(text, f"Several runs begin with {text!r}.", [row["id"] for row in starting])
+    newest = sa.select(runs.c.name, runs.c.id).order_by(runs.c.started_ns.desc()).limit(500)
+    names = list(dict.fromkeys(word for row in connection.execute(newest) for word in row))
+    near = difflib.get_close_matches(text, names, n=5, cutoff=0.5) or names[:10:2]
+    raise UnknownRun(text, f"There is no run {text!r}.", near)
+
+
+def list_runs(
+    connection: Connection,
+    *,
+    query: str = "",
+    project: str = "",
+    state: str = "",
+    tag: str = "",
+    limit: int = 100,
+    cursor: tuple[int, int, int] | None = None,
+) -> tuple[list[dict[str, Any]], int, tuple[int, int, int] | None, list[str]]:
+    """Rows of the runs list, their total, where the next page begins, and all projects.
+
+    Pinned and baseline runs come first, then the newest. 1000 rows take about 40 ms.
+    """
+    conditions: list[sa.ColumnElement[bool]] = []
+    for word in query.split():
+        pattern = f"%{_like(word)}%"
+        columns = (runs.c.name, runs.c.project, runs.c.device, runs.c.id, sa.cast(runs.c.tags, sa.Text), runs.c.state)
+        conditions.append(sa.or_(*(column.ilike(pattern, escape="\\") for column in columns)))
+    if project:
+        conditions.append(runs.c.project == project)
+    if state:
+        conditions.append(runs.c.state == state)
+    if tag:
+        conditions.append(sa.cast(runs.c.tags, sa.Text).like(f'%"{_like(tag)}"%', escape="\\"))
+    first = sa.case((sa.or_(runs.c.pinned, runs.c.baseline), 1), else_=0)
+    total = int(connection.execute(sa.select(sa.func.count()).select_from(runs).where(*conditions)).scalar() or 0)
+    place = (first, runs.c.started_ns, runs.c.key)
+    page = sa.select(*_ROW_COLUMNS, first.label("first")).where(*conditions)
+    if cursor is not None:
+        page = page.where(sa.tuple_(*place) < sa.tuple_(*(sa.literal(part, sa.BigInteger()) for part in cursor)))
+    page = page.order_by(*(part.desc() for part in place)).limit(limit + 1)
+    found = connection.execute(page).mappings().all()
+    following = None
+    if len(found) > limit:
+        found = found[:limit]
+        last = found[-1]
+        following = (int(last["first"]), int(last["started_ns"]), int(last["key"]))
+    projects = list(connection.execute(sa.select(runs.c.project).distinct().order_by(runs.c.project)).scalars())
+    return [run_row(dict(row)) for row in found], total, following, projects
+
+
+def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
+    """``show RUN --json`` and what the run's page needs besides (docs/http.md)."""
+    told = connection.execute(
+        sa.select(events).where(events.c.run_key == run["key"]).order_by(events.c.key.desc()).limit(MAX_EVENTS)
+    ).mappings()
+    places = _ranks(connection, run)
+    skews = {place["rank"]: int((place["clock_skew_seconds"] or 0) * 1e9) for place in places}
+    happened = sorted(
+        (
+            {
+                "time_seconds": seconds(row["time_ns"] - display_skew_ns(skews.get(row["rank"]))),
+                "rank": row["rank"],
+                "kind": row["kind"],
+                "step": row["step"],
+                "data": row["data"],
+            }
+            for row in told
+        ),
+        key=lambda event: float(event["time_seconds"] or 0),
+    )
+    overhead = run["overhead"]
+    shift = display_skew_ns(skews.get(places[0]["rank"])) if places else 0
+    ooms = run["out_of_memory"]
+    return run_row(run) | {
+        "peak_phase": run["peak_phase"],
+        "peak_categories": run["peak_categories"],
+        "fragmentation": None
+        if run["reserved_minus_allocated_bytes"] is None
+        else {name: run[name] for name in ("inactive_split_bytes", "reserved_minus_allocated_bytes")},
+        "leaks": None,
+        "out_of_memory": None if ooms is None else [event for event in happened if event["kind"] == "out_of_memory"],
+        "out_of_memory_count": ooms,
+        "techniques": None,
+        "allocator_settings": run["allocator_settings"],
+        "agent_overhead": overhead
+        and {
+            name: overhead[name]
+            for name in (
+                "seconds_per_step",
+                "fraction",
+                "resolvable",
+                "noise_fraction",
+                "hook_seconds",
+                "sampler_cpu_seconds",
+            )
+        },
+        "dropped_samples": run["dropped_samples"],
+        "framework": run["framework"],
+        "config": run["config"],
+        "command": run["command"],
+        "git_commit": run["git_commit"],
+        "ranks": places,
+        "events": happened,
+        "window": {
+            "first_seconds": seconds(run["first_time_ns"] and run["first_time_ns"] - shift),
+            "last_seconds": seconds(run["last_time_ns"] and run["last_time_ns"] - shift),
+            "first_step": run["first_step"],
+            "last_step": run["last_step"],
+        },
+        "wire": wire.WIRE_VERSION,
+    }
+
+
+def _ranks(connection: Connection, run: Run) -> list[dict[str, Any]]:
+    joined = (
+        sa.select(ranks.c.rank, ranks.c.summary, sessions)
+        .join(sessions, sessions.c.id == ranks.c.session_id)
+        .where(ranks.c.run_key == run["key"])
+        .order_by(ranks.c.rank)
+    )
+    places = []
+    for row in connection.execute(joined).mappings():
+        attached = row["attached"] or {}
+        summary = decode_summary(row["summary"])
+        places.append(
+            {
+                "rank": row[ranks.c.rank],
+                "host": attached.get("host"),
+                "pid": attached.get("pid"),
+                "state": row["state"],
+                "devices": [
+                    {name: device.get(name) for name in ("index", "name", "uuid", "total_bytes")}
+                    for device in attached.get("devices", [])
+                ],
+                **{name: attached.get(name) for name in ("python", "torch", "cuda", "driver")},
+                "agent_version": attached.get("agent_version"),
+                "clock_skew_seconds": seconds(row["skew_ns"]),
+                "steps": summary.steps,
+                "peak_allocated_bytes": summary.peak_allocated_bytes,
+                "peak_reserved_bytes": summary.peak_reserved_bytes,
+                "last_seen_seconds": seconds(row["last_seen_ns"]),
+                "error_type": row["error_type"],
+                "error_line": row["error_line"],
+            }
+        )
+    return places
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One device of one rank, and by how much its moments are shifted when shown."""
+
+    rank: int
+    device: int
+    skew_ns: int
+
+
+class UnknownPlace(LookupError):
+    """The run has no such rank or device; the message says which there are."""
+
+
+def find_place(connection: Connection, run: Run, rank: int | None, device: int | None) -> Place:
+    """The rank and device asked for; not asked: the first ones. Raises UnknownPlace."""
+    joined = sa.select(ranks.c.rank, sessions.c.skew_ns, sessions.c.attached)
+    joined = joined.join(sessions, sessions.c.id == ranks.c.session_id).where(ranks.c.run_key == run["key"])
+    known = {row.rank: row for row in connection.execute(joined.order_by(ranks.c.rank))}
+    if rank is None:
+        rank = min(known, default=0)
+    if rank not in known:
+        raise UnknownPlace("rank", rank, f"one of {', '.join(map(str, known)) or 'none'}")
+    attached = known[rank].attached or {}
+    devices = [int(entry["index"]) for entry in attached.get("devices", [])] or [wire.CPU]
+    if device is None:
+        device = devices[0]
+    if device not in devices:
+        raise UnknownPlace("device", device, f"one of {', '.join(map(str, devices))}")
+    return Place(rank, device, display_skew_ns(known[rank].skew_ns))
+
+
+def load_columns(
+    connection: Connection,
+    run: Run,
+    place: Place,
+    stream: str,
+    names: Sequence[str],
+    *,
+    x: Literal["time", "step"] = "time",
+    first: int | None = None,
+    last: int | None = None,
+) -> dict[str, IntArray]:
+    """Columns of the rows in a window, ordered by x, ``time_ns`` and ``step`` among them.
+
+    first, last   the window, ends included: nanoseconds as stored, or steps; None: as far as it goes
+    Only the columns asked for are unpacked: 100,000 rows of one column take about 10 ms.
+    """
+    low, high = (
+        (chunks.c.first_time_ns, chunks.c.last_time_ns) if x == "time" else (chunks.c.first_step, chunks.c.last_step)
+    )
+    query = sa.select(chunks.c.data).where(
+        chunks.c.run_key == run["key"],
+        chunks.c.rank == place.rank,
+        chunks.c.device == place.device,
+        chunks.c.stream == stream,
+    )
+    if first is not None:
+        query = query.where(high >= first)
+    if last is not None:
+        query = query.where(low <= last)
+    axis = "time_ns" if x == "time" else "step"
+    wanted = list(dict.fromkeys(["time_ns", "step", *names]))
+    parts: dict[str, list[IntArray]] = {name: [] for name in wanted}
+    for blob in connection.execute(query.order_by(chunks.c.first_time_ns, chunks.c.key)).scalars():
+        chunk = codec.Chunk(blob)
+        for name in wanted:
+            parts[name].append(chunk.column(name))
+    columns = {name: np.concatenate(arrays) if arrays else np.empty(0, np.int64) for name, arrays in parts.items()}
+    along = columns[axis]
+    inside = np.ones(along.size, np.bool_) if x == "time" else along != wire.UNKNOWN
+    if first is not None:
+        inside &= along >= first
+    if last is not None:
+        inside &= along <= last
+    if not inside.all():
+        columns = {name: values[inside] for name, values in columns.items()}
+        along = columns[axis]
+    if along.size > 1 and (along[1:] < along[:-1]).any():
+        # Late batches, or a run that went on from an earlier step. Equal steps stay in the order of time.
+        order = np.lexsort((columns["time_ns"], along))
+        columns = {name: values[order] for name, values in columns.items()}
+    return columns
+
+
+def counts_by_state(connection: Connection) -> dict[str, int]:
+    """How many runs are in each state."""
+    counted = connection.execute(sa.select(runs.c.state, sa.func.count()).group_by(runs.c.state))
+    return {state: int(count) for state, count in counted}
+
+
+def _like(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -1,0 +1,111 @@
+"""Deletes old runs, by age and by size, and gives their space back. Live, pinned and baseline runs are never deleted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+import sqlalchemy as sa
+
+from .database import Database
+from .tables import runs
+from .writer import QueueFull, StorageTrouble, Writer, WriterClosed
+
+log = logging.getLogger("vramscope_server.retention")
+
+_VACUUM_PAGES = 2000
+"""Given back in one go: about 8 MB, some ten milliseconds of the writer."""
+
+
+class Retention:
+    """Looks once a minute. ``days`` and ``bytes`` of None keep everything."""
+
+    def __init__(
+        self,
+        database: Database,
+        writer: Writer,
+        *,
+        days: float | None,
+        max_bytes: int | None,
+        every_seconds: float = 60.0,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._database = database
+        self._writer = writer
+        self._days = days
+        self._bytes = max_bytes
+        self._every = every_seconds
+        self._clock = clock
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="vramscope-retention", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every):
+            try:
+                self.apply()
+            except (StorageTrouble, QueueFull, WriterClosed):
+                pass
+            except Exception:
+                log.exception("old runs were not deleted")
+
+    def apply(self) -> list[str]:
+        """Delete what must go, now. Returns the ids of the runs deleted. Blocks until it is done."""
+        deleted: list[str] = []
+        if self._days is not None:
+            before = self._clock() - int(self._days * 86_400e9)
+            for run_id in self._candidates(before):
+                deleted += self._delete(run_id)
+        if self._bytes is not None:
+            while not self._stop.is_set() and self._used() > self._bytes:
+                oldest = [run_id for run_id in self._candidates(None) if run_id not in deleted]
+                if not oldest or not (gone := self._delete(oldest[0])):
+                    break
+                deleted += gone
+        if deleted:
+            log.info("deleted %d old runs", len(deleted))
+        if self._database.kind == "sqlite" and self._database.read_only is None:
+            self._give_back()
+        return deleted
+
+    def _candidates(self, before_ns: int | None) -> list[str]:
+        query = sa.select(runs.c.id).where(runs.c.state != "running", ~runs.c.pinned, ~runs.c.baseline)
+        if before_ns is not None:
+            query = query.where(runs.c.last_seen_ns < before_ns)
+        with self._database.reader() as connection:
+            return list(connection.execute(query.order_by(runs.c.last_seen_ns)).scalars())
+
+    def _delete(self, run_id: str) -> list[str]:
+        try:
+            self._writer.do(lambda connection, book: book.delete(connection, run_id)).result(120)
+        except (LookupError, ValueError):  # somebody else deleted it, or it came alive meanwhile
+            return []
+        return [run_id]
+
+    def _used(self) -> int:
+        with self._database.reader() as connection:
+            return self._database.used_bytes(connection)
+
+    def _give_back(self) -> None:
+        while not self._stop.is_set():
+            with self._database.reader() as connection:
+                free = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0)
+            # Some free pages are kept: the merging of chunks frees and takes them all the time.
+            if free <= _VACUUM_PAGES:
+                return
+            self._writer.do(
+                lambda connection, _: connection.exec_driver_sql(
+                    f"PRAGMA incremental_vacuum({_VACUUM_PAGES})"
+                ).fetchall()
+            ).result(60)

@@ -1,0 +1,221 @@
+"""What a run's row tells about its numbers, kept up to date row by row: peaks, medians, a sparkline.
+
+One :class:`RankSummary` for each rank is loaded, fed with each new block and stored in the transaction that stores the
+block, so that the list of runs needs no look at the chunks, and a late or repeated block is counted once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from vramscope import wire
+
+IntArray = npt.NDArray[np.int64]
+
+SPARKLINE_BUCKETS: Final = 60
+_RESOLUTION: Final = math.log1p(0.001)
+"""Step durations are counted in buckets 0.1 % wide; with interpolation the median is off by less than that."""
+
+
+class Sparkline(msgspec.Struct):
+    """Highest value in each of at most 60 buckets, whose width doubles when they do not suffice."""
+
+    origin: int = 0
+    width: int = 0
+    values: list[int] = []
+
+    def add(self, at: IntArray, value: IntArray) -> None:
+        """Count values at positions (steps, or nanoseconds); earlier than the first ever seen: in the first bucket."""
+        if not self.values:
+            self.origin = int(at[0])
+        index = np.maximum(at - self.origin, 0) // max(1, self.width)
+        while index.max() >= SPARKLINE_BUCKETS:
+            self.width = max(1, self.width) * 2
+            index //= 2
+            pairs = self.values + [wire.UNKNOWN] * (len(self.values) % 2)
+            self.values = [max(pairs[i], pairs[i + 1]) for i in range(0, len(pairs), 2)]
+        new = np.full(max(int(index.max()) + 1, len(self.values)), wire.UNKNOWN, np.int64)
+        new[: len(self.values)] = self.values
+        np.maximum.at(new, index, value)
+        self.values = new.tolist()
+
+
+class Durations(msgspec.Struct):
+    """A histogram of step durations from which the median follows, whatever their number."""
+
+    counts: dict[int, int] = {}
+
+    def add(self, duration_ns: IntArray) -> None:
+        """Count durations; unknown ones and zeros are left out."""
+        known = duration_ns[duration_ns > 0]
+        buckets, counts = np.unique(np.floor(np.log(known) / _RESOLUTION).astype(np.int64), return_counts=True)
+        for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
+            self.counts[bucket] = self.counts.get(bucket, 0) + count
+
+    def median_ns(self) -> int | None:
+        """Within 0.1 % of the true one; None while no step has ended."""
+        total = sum(self.counts.values())
+        if not total:
+            return None
+        wanted, seen = total / 2, 0
+        for bucket in sorted(self.counts):
+            inside = self.counts[bucket]
+            if seen + inside >= wanted:
+                return round(math.exp(_RESOLUTION * (bucket + (wanted - seen) / inside)))
+            seen += inside
+        raise AssertionError("unreachable: the counts add up to the total")
+
+
+class RankSummary(msgspec.Struct):
+    """One rank's numbers so far. None: not known."""
+
+    steps: int | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    step_peak_bytes: int | None = None
+    """the peak whose step, phase and categories are known"""
+    peak_step: int | None = None
+    peak_phase: str | None = None
+    peak_categories: dict[str, int | None] | None = None
+    reserved_bytes: int | None = None
+    """highest reserved of a sample: when the two below were read"""
+    inactive_split_bytes: int | None = None
+    reserved_minus_allocated_bytes: int | None = None
+    ooms: int | None = None
+    first_time_ns: int | None = None
+    last_time_ns: int | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    durations: Durations = msgspec.field(default_factory=Durations)
+    by_step: Sparkline = msgspec.field(default_factory=Sparkline)
+    by_time: Sparkline = msgspec.field(default_factory=lambda: Sparkline(width=100_000_000))
+
+    def add(self, stream: str, columns: Mapping[str, IntArray]) -> None:
+        """Count the rows of one block. ``time_ns`` and ``step`` are there; any other column may be absent."""
+        time_ns, step = columns["time_ns"], columns["step"]
+        self.first_time_ns = _least(self.first_time_ns, int(time_ns.min()))
+        self.last_time_ns = _most(self.last_time_ns, int(time_ns.max()))
+        last = int(step.max())
+        if last != wire.UNKNOWN:
+            self.last_step = _most(self.last_step, last)
+            self.first_step = _least(self.first_step, int(step[step != wire.UNKNOWN].min()))
+            self.steps = _most(self.steps, last)
+        if stream == "steps":
+            self._add_steps(columns)
+        else:
+            self._add_samples(columns)
+
+    def _add_steps(self, columns: Mapping[str, IntArray]) -> None:
+        if "duration_ns" in columns:
+            self.durations.add(columns["duration_ns"])
+        self.peak_reserved_bytes = _highest(self.peak_reserved_bytes, columns.get("peak_reserved_bytes"))
+        peaks = columns.get("peak_allocated_bytes")
+        if peaks is None:
+            return
+        at = int(peaks.argmax())
+        highest = int(peaks[at])
+        if highest == wire.UNKNOWN:
+            return
+        self.by_step.add(columns["step"], peaks)
+        self.peak_allocated_bytes = _most(self.peak_allocated_bytes, highest)
+        if self.step_peak_bytes is None or highest > self.step_peak_bytes:
+            self.step_peak_bytes = highest
+            self.peak_step = _known(columns["step"], at)
+            phase = _known(columns.get("peak_phase"), at)
+            self.peak_phase = None if phase is None or phase >= len(wire.PHASES) else wire.PHASES[phase]
+            categories = {name: _known(columns.get(f"peak_{name}_bytes"), at) for name in wire.CATEGORIES}
+            self.peak_categories = categories if any(v is not None for v in categories.values()) else None
+
+    def _add_samples(self, columns: Mapping[str, IntArray]) -> None:
+        allocated, reserved = columns.get("allocated_bytes"), columns.get("reserved_bytes")
+        self.peak_allocated_bytes = _highest(self.peak_allocated_bytes, allocated)
+        self.peak_reserved_bytes = _highest(self.peak_reserved_bytes, reserved)
+        self.ooms = _highest(self.ooms, columns.get("ooms"))
+        if allocated is not None and int(allocated.max()) != wire.UNKNOWN:
+            self.by_time.add(columns["time_ns"], allocated)
+        if reserved is None:
+            return
+        at = int(reserved.argmax())
+        highest = int(reserved[at])
+        if highest > (wire.UNKNOWN if self.reserved_bytes is None else self.reserved_bytes):
+            self.reserved_bytes = highest
+            self.inactive_split_bytes = _known(columns.get("inactive_split_bytes"), at)
+            held = _known(allocated, at)
+            self.reserved_minus_allocated_bytes = None if held is None else highest - held
+
+
+def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
+    """The run's columns (``tables.runs``) from those of its ranks: what was highest on any rank."""
+    ranks = list(summaries)
+    peak = _best(ranks, "step_peak_bytes")
+    held = _best(ranks, "reserved_bytes")
+    median = _best(ranks, "steps")
+    spark = [r.by_step.values for r in ranks if len(r.by_step.values) > 1] or [r.by_time.values for r in ranks]
+    longest = max((len(values) for values in spark), default=0)
+    fraction = None
+    if held and held.reserved_bytes and held.inactive_split_bytes is not None:
+        fraction = held.inactive_split_bytes / held.reserved_bytes
+    return {
+        "steps": _over(ranks, "steps", max),
+        "peak_allocated_bytes": _over(ranks, "peak_allocated_bytes", max),
+        "peak_reserved_bytes": _over(ranks, "peak_reserved_bytes", max),
+        "peak_step": peak.peak_step if peak else None,
+        "peak_phase": peak.peak_phase if peak else None,
+        "peak_categories": peak.peak_categories if peak else None,
+        "inactive_split_bytes": held.inactive_split_bytes if held else None,
+        "reserved_minus_allocated_bytes": held.reserved_minus_allocated_bytes if held else None,
+        "fragmentation_fraction": fraction,
+        "step_median_ns": median.durations.median_ns() if median else None,
+        "out_of_memory": _over(ranks, "ooms", sum),
+        "sparkline": [_unknown_to_none([v[i] for v in spark if i < len(v)]) for i in range(longest)],
+        "first_time_ns": _over(ranks, "first_time_ns", min),
+        "last_time_ns": _over(ranks, "last_time_ns", max),
+        "first_step": _over(ranks, "first_step", min),
+        "last_step": _over(ranks, "last_step", max),
+    }
+
+
+def _unknown_to_none(values: list[int]) -> int | None:
+    highest = max(values)
+    return None if highest == wire.UNKNOWN else highest
+
+
+def _best(ranks: list[RankSummary], name: str) -> RankSummary | None:
+    known = [rank for rank in ranks if getattr(rank, name) is not None]
+    return max(known, key=lambda rank: int(getattr(rank, name))) if known else None
+
+
+def _over(ranks: list[RankSummary], name: str, choose: Any) -> int | None:
+    known = [getattr(rank, name) for rank in ranks if getattr(rank, name) is not None]
+    return int(choose(known)) if known else None
+
+
+def _known(column: IntArray | None, at: int) -> int | None:
+    if column is None or column[at] == wire.UNKNOWN:
+        return None
+    return int(column[at])
+
+
+def _highest(before: int | None, column: IntArray | None) -> int | None:
+    if column is None:
+        return before
+    highest = int(column.max())
+    return before if highest == wire.UNKNOWN else _most(before, highest)
+
+
+def _most(before: int | None, value: int) -> int:
+    return value if before is None or value > before else before
+
+
+def _least(before: int | None, value: int) -> int:
+    return value if before is None or value < before else before
+
+
+encode_summary = msgspec.msgpack.Encoder().encode
+decode_summary = msgspec.msgpack.Decoder(RankSummary).decode

@@ -1,0 +1,153 @@
+"""The tables, once, for SQLite and PostgreSQL alike.
+
+Moments are nanoseconds since 1970 in big integers; what is unknown is NULL. Rows hold what lists and states need; the
+numbers of a training lie in ``chunks``, one row for up to 4096 rows of one stream, packed by ``columns.py``.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+)
+
+metadata = MetaData()
+
+Key = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite's own row id needs the type INTEGER."""
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("key", Key, primary_key=True, autoincrement=False),
+    Column("id", String(40), nullable=False, unique=True),
+    Column("project", String(200), nullable=False),
+    Column("name", String(200), nullable=False),
+    Column("tags", JSON, nullable=False),
+    Column("config", JSON, nullable=False),
+    Column("command", JSON, nullable=False),
+    Column("git_commit", Text),
+    Column("framework", Text),
+    Column("allocator_settings", Text),
+    Column("device", Text),
+    Column("capacity_bytes", BigInteger),
+    Column("world_size", Integer),
+    Column("state", String(16), nullable=False),
+    Column("attempt", Integer, nullable=False),  # rises when an ended or lost run is taken up again
+    Column("started_ns", BigInteger, nullable=False),
+    Column("last_seen_ns", BigInteger, nullable=False),  # by the server's clock
+    Column("ended_ns", BigInteger),
+    Column("pinned", Boolean, nullable=False),
+    Column("baseline", Boolean, nullable=False),
+    Column("error_type", Text),
+    Column("error_line", Text),
+    # the summary, kept up to date by the writer; see summary.py
+    Column("ranks_reporting", Integer, nullable=False),
+    Column("steps", BigInteger),
+    Column("peak_allocated_bytes", BigInteger),
+    Column("peak_reserved_bytes", BigInteger),
+    Column("peak_step", BigInteger),
+    Column("peak_phase", String(16)),
+    Column("peak_categories", JSON),
+    Column("inactive_split_bytes", BigInteger),
+    Column("reserved_minus_allocated_bytes", BigInteger),
+    Column("fragmentation_fraction", Float),
+    Column("step_median_ns", BigInteger),
+    Column("out_of_memory", BigInteger),
+    Column("dropped_samples", BigInteger, nullable=False),
+    Column("overhead", JSON),
+    Column("sparkline", JSON, nullable=False),
+    Column("first_time_ns", BigInteger),
+    Column("last_time_ns", BigInteger),
+    Column("first_step", BigInteger),
+    Column("last_step", BigInteger),
+    Index("runs_by_start", "pinned", "started_ns"),
+    Index("runs_by_name", "name", "started_ns"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("run_key", Key, ForeignKey("runs.key", ondelete="CASCADE"), nullable=False, index=True),
+    Column("rank", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("last_sequence", BigInteger, nullable=False),  # every batch up to it is stored
+    Column("early", JSON, nullable=False),  # [[first, last], ...]: stored beyond a gap
+    Column("attached", JSON),
+    Column("started_ns", BigInteger, nullable=False),
+    Column("last_seen_ns", BigInteger, nullable=False),
+    Column("ended_ns", BigInteger),
+    Column("skew_ns", BigInteger),  # the sender's clock minus ours; NULL while not known
+    Column("dropped_samples", BigInteger, nullable=False),
+    Column("overhead", JSON),
+    Column("error_type", Text),
+    Column("error_line", Text),
+)
+
+ranks = Table(
+    "ranks",
+    metadata,
+    Column("run_key", Key, ForeignKey("runs.key", ondelete="CASCADE"), primary_key=True),
+    Column("rank", Integer, primary_key=True, autoincrement=False),
+    Column("session_id", String(40), nullable=False),  # the newest of this rank
+    Column("summary", LargeBinary, nullable=False),  # summary.RankSummary
+)
+
+chunks = Table(
+    "chunks",
+    metadata,
+    Column("key", Key, primary_key=True, autoincrement=False),
+    Column("run_key", Key, ForeignKey("runs.key", ondelete="CASCADE"), nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("device", SmallInteger, nullable=False),
+    Column("stream", String(8), nullable=False),
+    Column("level", SmallInteger, nullable=False),  # how often it was merged; FULL: never again
+    Column("rows", Integer, nullable=False),
+    Column("first_time_ns", BigInteger, nullable=False),
+    Column("last_time_ns", BigInteger, nullable=False),
+    Column("first_step", BigInteger, nullable=False),
+    Column("last_step", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Index("chunks_of_stream", "run_key", "rank", "device", "stream", "level"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("key", Key, primary_key=True, autoincrement=True),
+    Column("run_key", Key, ForeignKey("runs.key", ondelete="CASCADE"), nullable=False, index=True),
+    Column("rank", Integer, nullable=False),
+    Column("time_ns", BigInteger, nullable=False),
+    Column("kind", String(40), nullable=False),
+    Column("step", BigInteger),
+    Column("data", JSON, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("sha256", String(64), nullable=False, unique=True),
+    Column("scopes", JSON, nullable=False),
+    Column("created_ns", BigInteger, nullable=False),
+    Column("last_used_ns", BigInteger),
+)
+
+FULL_ROWS = 4096
+"""Rows of a chunk that is not merged any further."""
+FULL_LEVEL = 9
