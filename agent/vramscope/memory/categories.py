@@ -84,6 +84,7 @@ class Categories:
         self._grown: dict[int, int] = {}
         self._heard: set[int] = set()
         self._last: dict[int, tuple[int, Held]] = {}
+        self._last_peak: dict[int, tuple[int, Split]] = {}
 
     # -- within a step --------------------------------------------------------------------------------------------------
 
@@ -135,19 +136,30 @@ class Categories:
         return splits
 
     def _peak_split(self, device: int, position: int, stretches: list[Stretch], held: Held) -> Split:
-        """The split at the step's peak; how many gradients there were then is known from the last sampled step."""
+        """The split at the step's peak. A step as high as the last one that was split has its split."""
         stretches = [
             stretch for stretch in stretches if position < len(stretch.cuts)
         ]  # watched from within the step on
         stretch = max(stretches, key=lambda s: s.cuts[position].peak_allocated_bytes)
         peak = stretch.cuts[position].peak_allocated_bytes
+        split = self._split_of(device, position, stretch.phase, stretches, held, peak)
+        if UNKNOWN not in split:
+            self._last_peak[device] = (peak, split)
+        elif self._last_peak.get(device, (UNKNOWN,))[0] == peak:
+            split = self._last_peak[device][1]
+        return split
+
+    def _split_of(
+        self, device: int, position: int, phase: int, stretches: list[Stretch], held: Held, peak: int
+    ) -> Split:
+        """From how many gradients there were at the peak of this phase in the last sampled step."""
         before = self._before_forward.get(device)
         # The optimizer makes its state at its first step: until then the peak is without it.
-        held = held if before is None or stretch.phase == OPTIMIZER else held._replace(optimizer=before.optimizer)
+        held = held if before is None or phase == OPTIMIZER else held._replace(optimizer=before.optimizer)
         at_forward = self._gradients_before_forward.get(device)
-        if stretch.phase == OPTIMIZER:
+        if phase == OPTIMIZER:
             return closed(held, held.gradients, 0, peak)
-        gradients = {BACKWARD: self._gradients_at_peak.get(device), FORWARD: at_forward}.get(stretch.phase)
+        gradients = {BACKWARD: self._gradients_at_peak.get(device), FORWARD: at_forward}.get(phase)
         allocated = allocated_before_forward(stretches, position)
         if gradients is None or at_forward is None or allocated is None:
             return closed(held, UNKNOWN, UNKNOWN, peak)
