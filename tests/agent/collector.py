@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -53,12 +55,20 @@ class Collector:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def clients(self) -> set[Any]:
+        """The addresses from which connections were made."""
+        return self._server.clients
+
     def stop(self) -> None:
-        """Stop listening and let hanging requests go."""
+        """Stop listening, let hanging requests go, and break the connections, as the end of a process does."""
         self._let_go.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        for connection in list(self._server.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     @property
     def batches(self) -> list[wire.Batch]:
@@ -145,6 +155,20 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
+
+    def __init__(self, *words: Any) -> None:
+        self.connections: set[socket.socket] = set()
+        self.clients: set[Any] = set()
+        super().__init__(*words)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.add(request)
+        self.clients.add(client_address)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.connections.discard(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         pass  # a client that went away in the middle is part of the tests

@@ -1,0 +1,492 @@
+"""What the sender does with a server that is there, that is away, and that misbehaves: a real one, over real sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.collector import Collector, attached, sample, wait_for
+
+from vramscope import console, outage, wire
+from vramscope.guard import guard
+from vramscope.ring import Ring
+from vramscope.sender import Sender
+from vramscope.session_folder import session_folders
+from vramscope.settings import Settings
+from vramscope.spool import MIB, Spool
+
+SESSION, RUN = "abcdef0123456789", "9876543210fedcba"
+Start = Callable[..., Sender]
+
+
+@pytest.fixture(autouse=True)
+def loud_and_fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(guard, "raise_faults", True)
+    monkeypatch.setattr(outage, "LONGEST_PAUSE_S", 0.6)  # a test does not wait half a minute for the next try
+    console.forget_said()
+    yield
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as running:
+        yield running
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Sender] = []
+
+    def start(server: str | Collector, first_message: Any = attached, **given: Any) -> Sender:
+        url = server.url if isinstance(server, Collector) else server
+        options = {"server": url, "spool_dir": tmp_path / "spool", "flush_ms": 20, "read_timeout_s": 0.5, **given}
+        on_request = options.pop("on_request", None)
+        settings = Settings.from_environment({}, **options)
+        sender = Sender(
+            settings,
+            session=SESSION,
+            run=RUN,
+            rank=0,
+            first_message=first_message,
+            ring=Ring(),
+            spool=Spool(settings.spool_dir, settings.spool_bytes),
+            on_request=on_request,
+        )
+        sender.start()
+        started.append(sender)
+        return sender
+
+    yield start
+    for sender in started:
+        sender.close(0.2)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def waiting(tmp_path: Path) -> int:
+    return sum(len(folder.batches()) for folder in session_folders(tmp_path / "spool"))
+
+
+# --- a server that is there ---------------------------------------------------------------------------------------
+
+
+def test_the_first_batch_says_who_we_are_at_once(start, collector):
+    start(collector)
+    wait_for(lambda: collector.batches)
+    first = collector.batches[0]
+    assert (first.session, first.run, first.rank, first.sequence) == (SESSION, RUN, 0, 1)
+    assert first.messages == [attached()]
+    assert abs(first.sent_ns - time.time_ns()) < 5e9
+
+
+def test_rows_arrive_in_order_in_few_batches_with_rising_numbers(start, collector):
+    sender = start(collector, flush_ms=100)
+    for step in range(300):
+        sender.ring.put(sample(step))
+        time.sleep(0.001)
+    assert sender.flush()
+    assert collector.steps == list(range(300))
+    assert [batch.sequence for batch in collector.batches] == list(range(1, len(collector.batches) + 1))
+    assert len(collector.batches) < 20
+    assert (sender.sent_rows, sender.sent_batches) == (300, len(collector.batches))
+    assert sender.cpu_seconds > 0
+
+
+def test_nothing_lies_on_disk_while_the_server_takes_all(start, collector, tmp_path):
+    sender = start(collector)
+    sender.ring.put(sample(1))
+    assert sender.flush()
+    assert sender.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_token_and_the_kind_of_body_stand_in_the_header(start, collector):
+    start(collector, token="secret-token")
+    wait_for(lambda: collector.headers)
+    assert collector.headers[0]["authorization"] == "Bearer secret-token"
+    assert collector.headers[0]["content-type"] == "application/msgpack"
+
+
+def test_one_connection_serves_all_batches(start, collector):
+    sender = start(collector)
+    for step in range(10):
+        sender.ring.put(sample(step))
+        sender.flush()
+    assert len(collector.batches) >= 10
+    assert len(collector.clients) == 1
+
+
+def test_a_silent_training_is_still_heard_of(start, collector, monkeypatch):
+    monkeypatch.setattr("vramscope.sender.HEARTBEAT_S", 0.1)
+    start(collector)
+    wait_for(lambda: len(collector.batches) >= 4)
+    assert collector.batches[2].messages == []
+
+
+def test_what_changed_about_us_is_said_again(start, collector):
+    names = iter(["before", "after", "never"])
+    sender = start(collector, first_message=lambda: attached(name=next(names)))
+    sender.flush()
+    sender.attach_again()
+    sender.flush()
+    assert [m.name for m in collector.messages if isinstance(m, wire.Attached)] == ["before", "after"]
+
+
+def test_the_servers_wishes_are_passed_on(start, collector):
+    collector.requests = ["trace_window"]
+    heard: list[str] = []
+    start(collector, on_request=heard.extend)
+    wait_for(lambda: heard)
+    assert heard[0] == "trace_window"
+
+
+def test_a_server_that_asks_for_a_pause_gets_it_and_nothing_is_lost(start, collector):
+    collector.retry_after_ms = 400
+    sender = start(collector)
+    wait_for(lambda: collector.posts == 1)
+    started = time.monotonic()
+    for step in range(50):
+        sender.ring.put(sample(step))
+        time.sleep(0.002)
+    wait_for(lambda: collector.posts == 2)
+    assert time.monotonic() - started > 0.3
+    wait_for(lambda: collector.steps == list(range(50)))
+
+
+def test_closing_sends_what_is_left_and_the_last_word_comes_last(start, collector):
+    sender = start(collector, flush_ms=5000)
+    for step in range(100):
+        sender.ring.put(sample(step))
+    sender.ring.put(wire.Ended(time_ns=1, state="finished"))
+    assert sender.close()
+    assert collector.steps == list(range(100))
+    assert isinstance(collector.messages[-1], wire.Ended)
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(start, collector, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    start(collector)
+    wait_for(lambda: collector.batches)
+
+
+# --- a server that is away ----------------------------------------------------------------------------------------
+
+
+def test_with_no_server_it_says_so_once_and_keeps_samples_on_disk(start, tmp_path, capsys):
+    port = free_port()
+    sender = start(f"http://127.0.0.1:{port}")
+    for step in range(3):
+        sender.ring.put(sample(step))
+        assert sender.flush()
+    wait_for(lambda: sender._outage._failures >= 3)
+    assert waiting(tmp_path) >= 3
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"no server at http://127.0.0.1:{port}; keeping samples in {tmp_path / 'spool'} (up to 256 MiB)" in said
+
+
+def test_when_the_server_is_back_all_comes_in_order_and_the_disk_is_clean(start, tmp_path, capsys):
+    port = free_port()
+    sender = start(f"http://127.0.0.1:{port}")
+    for step in range(5):
+        sender.ring.put(sample(step))
+        sender.flush()
+    with Collector(port) as collector:
+        wait_for(lambda: collector.steps == list(range(5)))
+        sender.ring.put(sample(5))
+        wait_for(lambda: collector.steps == list(range(6)))
+        assert collector.twins == 0
+        assert sorted(batch.sequence for batch in collector.batches) == list(range(1, len(collector.batches) + 1))
+        assert "server is back; sent " in capsys.readouterr().err
+        assert sender.close()
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_a_server_that_restarts_in_the_middle_loses_nothing(start):
+    port = free_port()
+    step = 0
+    seen: list[int] = []
+    sender = None
+    for _ in range(3):
+        with Collector(port) as collector:
+            sender = sender or start(collector)
+            for _ in range(20):
+                sender.ring.put(sample(step))
+                step += 1
+                time.sleep(0.01)
+            wait_for(lambda collector=collector, last=step - 1: last in collector.steps)
+            seen += collector.steps
+    assert sorted(set(seen)) == list(range(step))
+
+
+def test_another_server_in_its_place_hears_first_who_we_are(start):
+    port = free_port()
+    with Collector(port) as first:
+        sender = start(first)
+        wait_for(lambda: first.batches)
+    sender.ring.put(sample(1))
+    sender.flush()
+    with Collector(port) as second:
+        wait_for(lambda: second.batches)
+        assert second.batches[0].messages[0] == attached()
+
+
+def test_a_server_that_forgot_us_is_told_who_we_are(start, collector):
+    sender = start(collector)
+    wait_for(lambda: collector.batches)
+    collector.mode = "forgetful"
+    sender.ring.put(sample(1))
+    wait_for(lambda: collector.steps == [1])
+    assert isinstance(collector.batches[-1].messages[0], wire.Attached)
+
+
+def test_pauses_between_tries_grow_and_differ(monkeypatch):
+    monkeypatch.setattr(outage, "LONGEST_PAUSE_S", 30.0)
+    pauses = []
+    for _ in range(20):
+        one = outage.Outage()
+        for failure in range(12):
+            one.goes_on(outage.Answer("away", "gone"), 0.0, "here", silent=True)
+            pauses.append((failure, one.next_try_s))
+    assert all(0.25 <= pause <= 30 for _, pause in pauses)
+    assert max(pause for failure, pause in pauses if failure == 0) <= 0.5
+    assert min(pause for failure, pause in pauses if failure == 11) >= 15
+    assert len({pause for failure, pause in pauses if failure == 11}) > 10
+
+
+# --- a server that misbehaves -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("refuse", "the token is not known: Make one with `vramscope server`. (VRAMSCOPE_TOKEN holds the token)"),
+        ("wrong_version", "the agent speaks wire 1, this server speaks wire 9: Update the agent."),
+        ("not_ours", "is not a vramscope server"),
+        ("hang", "did not answer within 0.5 s"),
+        ("drop", "broke"),
+    ],
+)
+def test_a_refusal_is_one_clear_line_and_everything_is_kept(start, collector, tmp_path, capsys, mode, words):
+    collector.mode = mode
+    sender = start(collector)
+    sender.ring.put(sample(1))
+    wait_for(lambda: sender._outage._failures >= 2)
+    sender.ring.put(sample(2))
+    assert sender.flush()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert words in said
+    assert "keeping samples" in said
+    collector.mode = "ok"
+    wait_for(lambda: collector.steps == [1, 2])
+    wait_for(lambda: waiting(tmp_path) == 0)
+
+
+def test_a_wrong_address_is_told_with_a_question(start, collector, capsys):
+    sender = start(collector.url + "/elsewhere")
+    wait_for(lambda: sender._outage.on)
+    assert "no such page (is that a vramscope server?)" in capsys.readouterr().err
+
+
+def test_a_busy_server_gets_the_time_it_asks_for_without_a_word(start, collector, capsys):
+    collector.mode = "busy"
+    sender = start(collector)
+    sender.ring.put(sample(1))
+    wait_for(lambda: collector.posts == 1)
+    collector.mode = "ok"
+    started = time.monotonic()
+    wait_for(lambda: collector.steps == [1])
+    assert time.monotonic() - started > 0.7
+    assert capsys.readouterr().err == ""
+
+
+def test_a_batch_that_is_too_large_goes_in_pieces(start, collector):
+    collector.mode = "small"
+    sender = start(collector, flush_ms=100)
+    for step in range(1000):
+        sender.ring.put(sample(step))
+    assert sender.flush(10)
+    wait_for(lambda: len(collector.steps) == 1000)
+    assert sorted(collector.steps) == list(range(1000))
+    assert len(collector.batches) > 8
+
+
+def test_one_bad_batch_is_set_aside_and_the_rest_goes_on(start, collector, tmp_path, capsys):
+    collector.mode = "picky"
+    sender = start(collector)
+    sender.flush()
+    sender.ring.put(wire.Event(time_ns=1, kind="poison"))
+    sender.ring.put(sample(1))
+    sender.flush()
+    sender.ring.put(sample(2))
+    sender.flush()
+    assert collector.steps == [2]
+    assert "an event that cannot be: messages[0].kind: saw 'poison'" in capsys.readouterr().err
+    sender.close()
+    refused = list((tmp_path / "spool" / SESSION / "refused").iterdir())
+    assert len(refused) == 2
+    assert waiting(tmp_path) == 0
+
+
+def test_a_bad_batch_that_waited_does_not_block_the_others(start, tmp_path):
+    port = free_port()
+    sender = start(f"http://127.0.0.1:{port}")
+    sender.flush()
+    sender.ring.put(wire.Event(time_ns=1, kind="poison"))
+    sender.flush()
+    sender.ring.put(sample(2))
+    sender.flush()
+    with Collector(port) as collector:
+        collector.mode = "picky"
+        wait_for(lambda: collector.steps == [2])
+        wait_for(lambda: waiting(tmp_path) == 0)
+
+
+# --- deadlines ----------------------------------------------------------------------------------------------------
+
+
+def test_a_hung_server_delays_the_end_by_the_deadline_at_most(start, collector, tmp_path):
+    sender = start(collector, read_timeout_s=60)
+    wait_for(lambda: collector.batches)
+    collector.mode = "hang"
+    for step in range(10):
+        sender.ring.put(sample(step))
+    wait_for(lambda: collector.posts == 2)
+    sender.ring.put(wire.Ended(time_ns=1, state="finished"))
+    started = time.monotonic()
+    assert not sender.close(0.5)
+    assert time.monotonic() - started < 1.5
+    # What it had in hand and what came after lie on disk; a later sync finds both.
+    assert waiting(tmp_path) == 2
+
+
+def test_a_hung_server_never_makes_the_training_wait(start, collector):
+    collector.mode = "hang"
+    sender = start(collector, read_timeout_s=60)
+    wait_for(lambda: collector.posts)
+    waits_s = []
+    for step in range(2000):
+        before = time.perf_counter()
+        sender.ring.put(sample(step))
+        waits_s.append(time.perf_counter() - before)
+    assert sorted(waits_s)[1980] < 0.005  # a put takes 2 µs; the slowest ones are those of a busy machine
+    sender.close(0.1)
+
+
+def test_a_thread_left_behind_does_not_touch_what_was_taken_over(start, collector, tmp_path):
+    sender = start(collector, read_timeout_s=60)
+    wait_for(lambda: collector.batches)
+    collector.mode = "hang"
+    sender.ring.put(sample(1))
+    wait_for(lambda: collector.posts == 2)
+    thread = sender._thread
+    sender.close(0.1)
+    before = waiting(tmp_path)
+    collector._let_go.set()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert waiting(tmp_path) == before == 1
+
+
+def test_an_end_without_a_server_is_quick_and_everything_is_on_disk(start, tmp_path, capsys):
+    sender = start(f"http://127.0.0.1:{free_port()}")
+    sender.ring.put(sample(1))
+    started = time.monotonic()
+    assert not sender.close()
+    assert time.monotonic() - started < 1.5
+    assert waiting(tmp_path) >= 1
+    assert "`vramscope sync` sends it" in capsys.readouterr().err
+
+
+def test_a_slow_server_gets_what_fits_into_the_deadline_and_the_disk_the_rest(start, collector, tmp_path, monkeypatch):
+    monkeypatch.setattr("vramscope.packer.BATCH_BYTES", 2000)
+    sender = start(collector, read_timeout_s=5, flush_ms=5000)
+    wait_for(lambda: sender._thread is not None)
+    for step in range(40):
+        sender.ring.put(sample(step))
+    collector.mode = "slow"
+    started = time.monotonic()
+    assert not sender.close(1.2)
+    assert time.monotonic() - started < 2.0
+    sent, kept = len(collector.steps), sum(k.rows for f in session_folders(tmp_path / "spool") for k in f.batches())
+    assert sent + kept >= 40
+    assert sent > 0
+    assert kept > 0
+
+
+def test_a_flush_knows_its_deadline(start, collector):
+    sender = start(collector, read_timeout_s=60)
+    wait_for(lambda: collector.batches)
+    collector.mode = "hang"
+    sender.ring.put(sample(1))
+    started = time.monotonic()
+    assert not sender.flush(0.2)
+    assert time.monotonic() - started < 1.0
+    sender.close(0.1)
+    assert not sender.flush(0.2)
+
+
+def test_closed_twice_is_closed(start, collector):
+    sender = start(collector)
+    sender.close()
+    started = time.monotonic()
+    sender.close()
+    assert time.monotonic() - started < 0.2
+
+
+def test_a_sender_that_was_never_started_keeps_what_it_has(tmp_path):
+    settings = Settings.from_environment({}, spool_dir=tmp_path / "spool")
+    ring = Ring()
+    spool = Spool(settings.spool_dir, settings.spool_bytes)
+    sender = Sender(settings, session=SESSION, run=RUN, rank=0, first_message=attached, ring=ring, spool=spool)
+    ring.put(sample(1))
+    sender.close()
+    assert waiting(tmp_path) == 1
+
+
+# --- faults of ours -----------------------------------------------------------------------------------------------
+
+
+def test_a_fault_inside_does_not_end_the_thread(start, collector, monkeypatch):
+    monkeypatch.setattr(guard, "raise_faults", False)
+    answers = iter([ZeroDivisionError(), ZeroDivisionError(), attached()])
+
+    def first_message() -> wire.Attached:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    sender = start(collector, first_message=first_message)
+    sender.ring.put(sample(1))
+    wait_for(lambda: collector.steps == [1])
+    assert guard.faults_by_place()["sending"] == 2
+    guard.reset()
+
+
+def test_the_thread_is_a_daemon_with_a_name(start, collector):
+    start(collector)
+    [thread] = [thread for thread in threading.enumerate() if thread.name == "vramscope-sender"]
+    assert thread.daemon
+
+
+def test_a_full_spool_is_counted_as_dropped_rows(start, tmp_path):
+    sender = start(f"http://127.0.0.1:{free_port()}", spool_bytes=MIB)
+    for step in range(0, 200_000, 20_000):
+        sender.ring.put(sample(*range(step, step + 20_000)))
+        assert sender.flush()
+    assert sender.dropped_rows >= 100_000
+    assert not sender.close(0.2)

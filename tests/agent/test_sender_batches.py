@@ -1,0 +1,112 @@
+"""Many small messages become few large ones, and not a row is lost, doubled or moved."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.agent.collector import attached, column, numbers, sample
+
+from vramscope import batches, wire
+
+NAMES = ("time_ns", "step", "phase", "allocated_bytes")
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> wire.Block:
+    rows = draw(st.integers(1, 5))
+    names = draw(st.sets(st.sampled_from(NAMES), min_size=1))
+    values = st.lists(st.integers(-1, wire.MAX_VALUE), min_size=rows, max_size=rows)
+    return wire.Block(
+        stream=draw(st.sampled_from(["samples", "steps"])),
+        device=draw(st.integers(-1, 1)),
+        rows=rows,
+        columns={name: column(*draw(values)) for name in sorted(names)},
+    )
+
+
+events = st.builds(wire.Event, time_ns=st.integers(0, 10**6), kind=st.just("notice"))
+messages = st.lists(st.one_of(blocks(), events), max_size=15)
+
+
+def rows_of(found: list[wire.Message]) -> dict[tuple[str, int], list[tuple[int, ...]]]:
+    """The rows of each stream and device in order, with each column that a row lacks as unknown."""
+    rows = defaultdict(list)
+    for message in found:
+        if isinstance(message, wire.Block):
+            unknown = [wire.UNKNOWN] * message.rows
+            columns = [numbers(message.columns[name]) if name in message.columns else unknown for name in NAMES]
+            rows[message.stream, message.device] += list(zip(*columns, strict=True))
+    return dict(rows)
+
+
+@given(messages)
+def test_merged_blocks_hold_the_same_rows_in_the_same_order(found):
+    merged = batches.merge(found)
+    assert rows_of(merged) == rows_of(found)
+    assert [m for m in merged if isinstance(m, wire.Event)] == [m for m in found if isinstance(m, wire.Event)]
+    assert batches.rows_in(merged) == batches.rows_in(found)
+
+
+@given(messages)
+def test_there_is_one_block_for_each_stream_and_device(found):
+    merged = [(m.stream, m.device) for m in batches.merge(found) if isinstance(m, wire.Block)]
+    assert len(merged) == len(set(merged))
+
+
+@given(messages)
+def test_a_batch_in_two_halves_holds_the_same_rows(found):
+    cut = batches.split(packed(found))
+    if cut is None:
+        assert len(found) == 0 or (len(found) == 1 and batches.rows_in(found) <= 1)
+        return
+    first, second = cut
+    assert first and second
+    assert rows_of(first + second) == rows_of(found)
+
+
+def packed(found: list[wire.Message]) -> bytes:
+    return batches.encode(
+        wire.Batch(wire=1, session="s" * 8, run="r" * 8, rank=0, sequence=5, sent_ns=1, messages=found)
+    )
+
+
+def test_a_block_never_grows_beyond_what_the_wire_allows():
+    half = sample(*range(40_000))
+    merged = [m for m in batches.merge([half, half, half]) if isinstance(m, wire.Block)]
+    assert [m.rows for m in merged] == [40_000, 40_000, 40_000]
+    quarter = sample(*range(30_000))
+    merged = [m for m in batches.merge([quarter, quarter, quarter]) if isinstance(m, wire.Block)]
+    assert [m.rows for m in merged] == [60_000, 30_000]
+
+
+def test_a_crooked_block_does_not_shift_its_neighbours():
+    crooked = wire.Block(stream="samples", device=0, rows=2, columns={"step": column(7)})
+    merged = batches.merge([sample(1), crooked, sample(2)])
+    assert crooked in merged
+    assert numbers(merged[0].columns["step"]) == [1, 2]
+
+
+def test_text_that_is_not_unicode_travels_with_a_question_mark():
+    # A path in another encoding comes out of os.listdir with surrogates, which no UTF-8 can hold.
+    [first] = wire.decode_batch(packed([attached(command=["train.py", "caf\udce9"])])).messages
+    assert first.command == ["train.py", "caf?"]
+
+
+def test_a_batch_is_introduced_once_and_keeps_its_identity():
+    body = packed([sample(1)])
+    who = batches.encode(attached())
+    once = batches.introduced(body, who)
+    batch = wire.decode_batch(once)
+    assert [type(m) for m in batch.messages] == [wire.Attached, wire.Block]
+    assert (batch.session, batch.sequence) == ("s" * 8, 5)
+    assert batches.introduced(once, who) == once
+
+
+def test_a_batch_that_the_server_would_refuse_can_still_be_introduced():
+    body = msgspec.msgpack.encode({"wire": 1, "session": "?", "messages": [{"type": "event", "kind": "NOT ALLOWED"}]})
+    found = msgspec.msgpack.decode(batches.introduced(body, batches.encode(attached())))
+    assert [m["type"] for m in found["messages"]] == ["attached", "event"]
+    assert batches.split(body) is None
