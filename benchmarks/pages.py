@@ -42,15 +42,6 @@ FLAGS = [
     "--disable-sync",
 ]
 LONG_RUN = "0000000000036000"
-SERVE = """
-import sys, uvicorn
-from pathlib import Path
-from vramscope_server.app import create_app
-from vramscope_server.settings import Settings
-app = create_app(Settings(data_dir=Path(sys.argv[1]), port=int(sys.argv[2])))
-uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="warning", timeout_graceful_shutdown=1)
-"""
-
 # Notes the moment each chart was first drawn, after two more frames: then it is on the screen.
 FIRST_DRAWS = """
 window.firstDraws = {};
@@ -110,9 +101,14 @@ def percentile(values: list[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, round(part * (len(values) - 1)))]
 
 
-def start(arguments: list[str]) -> subprocess.Popen[bytes]:
+def start(arguments: list[str], **environment: str) -> subprocess.Popen[bytes]:
     path = os.pathsep.join([str(ROOT / "agent"), str(ROOT / "backend"), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen([sys.executable, *arguments], env={**os.environ, "PYTHONPATH": path}, cwd=ROOT)
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env={**os.environ, **environment, "PYTHONPATH": path},
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -220,7 +216,7 @@ def main() -> int:
     url = f"http://127.0.0.1:{port}"
     sender = load_sender()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        server = start(["-c", SERVE, folder, str(port)])
+        server = start(["-m", "vramscope_server", "server", "--port", str(port)], VRAMSCOPE_DATA_DIR=folder)
         feeding: subprocess.Popen[bytes] | None = None
         try:
             wait_for(url, server)

@@ -23,11 +23,13 @@ OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER, EVAL = range(len(wire.PHASES))
 
 PHASES_SHARE = 0.02
 """of a step's time that reading its phases may take; where it takes more, phases are read in a part of the steps only"""
-WARM_UP_STEPS = 20
+WARM_UP_STEPS = 100
 """steps that are always watched: the first ones tell most, and their times say nothing about cost"""
 BLOCK_STEPS = 64
 UNWATCHED_STEPS = 4
 """so many in a row are left alone about once in BLOCK_STEPS, at a place drawn anew each time"""
+STRETCHES_TO_KNOW = 50
+"""after so many the cost is known; from then on steps are left alone only once in ten times BLOCK_STEPS"""
 
 SILENCE_NS = 10_000_000_000
 """after that long without a word from the training thread, another one may take its place"""
@@ -110,6 +112,7 @@ class StepClock:
         self._micro_steps = 0
         self._agent_ns = 0
         self._calm_from = self._calm_until = WARM_UP_STEPS
+        self._calm_stretches = 0
         self._watched_cost_ns = 0.0
         self._left_on_cost_ns = 0.0
         self._duration_ns = 0.0
@@ -196,6 +199,7 @@ class StepClock:
             # The place is drawn, so that it is never in step with a period of the training's.
             self._calm_from = self.step + self._random.randint(1, max(1, 2 * watched - 1))
             self._calm_until = self._calm_from + calm
+            self._calm_stretches += 1
         self.watched = not self._calm_from <= self.step < self._calm_until
 
     def _next_stretches(self) -> tuple[int, int]:
@@ -203,7 +207,7 @@ class StepClock:
         cost = max(0.0, self._watched_cost_ns - self._left_on_cost_ns)
         allowed = PHASES_SHARE * self._duration_ns
         if cost <= allowed:
-            return BLOCK_STEPS, UNWATCHED_STEPS
+            return BLOCK_STEPS * (1 if self._calm_stretches < STRETCHES_TO_KNOW else 10), UNWATCHED_STEPS
         calm_for_one = (cost - allowed) / max(allowed, 1.0)
         if calm_for_one > UNWATCHED_STEPS:
             return 1, min(BLOCK_STEPS, round(calm_for_one))

@@ -1,6 +1,6 @@
 """What the agent costs on the training thread: off and on interleaved, beside the floor and beside TraceML in the same run.
 
-    python benchmarks/bench_agent.py [--rounds 40] [--without-traceml] [--json]
+    python benchmarks/training_cost.py [--rounds 40] [--without-traceml] [--json]
 
 Two trainings: a tiny MLP (about half a millisecond a step: it resolves microseconds) and GPT-2 small. Blocks of steps run
 off, with the floor (one raw reading and one reset of the peaks a step, and nothing else), with step peaks alone, with
@@ -145,7 +145,7 @@ def resident_mib() -> float:
 BARE = """
 import sys, time, statistics, json, os
 sys.path.insert(0, {here!r})
-from bench_agent import mlp, resident_mib
+from training_cost import mlp, resident_mib
 step = mlp("cuda")
 for _ in range(500): step()
 taken = []

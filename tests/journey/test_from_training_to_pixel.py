@@ -1,0 +1,137 @@
+"""The whole way in one test: a training that knows nothing of us, the agent, the server, the store, the browser's pixels."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytestmark = [pytest.mark.gpu, pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(240)]
+
+TRAINING = """
+import json, sys, time, torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(60):
+    rows = 20_000 if step == 41 else 5_000     # one step is higher than all others
+    model(torch.empty(rows, 1024, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.03)
+print(json.dumps([torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]))
+sys.stdout.flush()
+{ending}
+"""
+
+VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        url = f"http://127.0.0.1:{port}"
+        process = subprocess.Popen(
+            [*VRAMSCOPE, "server", "--port", str(port)],
+            env={**os.environ, "VRAMSCOPE_DATA_DIR": folder},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        deadline = time.monotonic() + 60
+        while True:
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            try:
+                if httpx.get(f"{url}/api/v1/health").is_success:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.1)
+        yield url
+        process.terminate()
+        assert process.wait(10) in (0, -signal.SIGTERM), "a server that is asked to stop stops in time"
+
+
+def vramscope(*words: str) -> str:
+    done = subprocess.run([*VRAMSCOPE, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def train(server: str, folder: Path, name: str, ending: str = "") -> tuple[int, int]:
+    """Run the script under ``vramscope run``; what PyTorch itself says of its peaks."""
+    script = folder / "train.py"
+    script.write_text(TRAINING.replace("{ending}", ending))
+    done = subprocess.run(
+        [*VRAMSCOPE, "run", "--server", server, "--project", "journey", "--name", name, "--", sys.executable, str(script)],
+        env={**os.environ, "VRAMSCOPE_SPOOL_DIR": str(folder / "spool")},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert (done.returncode == 0) == (not ending), done.stderr
+    allocated, reserved = json.loads(done.stdout.strip().splitlines()[-1])
+    return allocated, reserved
+
+
+def test_a_peak_goes_from_the_allocator_to_the_page_to_the_byte(server: str, tmp_path: Path) -> None:
+    allocated, reserved = train(server, tmp_path, "journey one")
+
+    shown = json.loads(vramscope("show", "journey one", "--json", "--server", server))
+    assert shown["state"] == "finished"
+    assert shown["steps"] == 60
+    assert (shown["peak_allocated_bytes"], shown["peak_reserved_bytes"]) == (allocated, reserved)
+    assert shown["peak_step"] == 42 and shown["peak_phase"] == "backward"
+
+    steps = json.loads(vramscope("steps", "journey one", "--json", "--server", server))
+    assert [row["step"] for row in steps] == list(range(1, 61))
+    assert max(row["peak_allocated_bytes"] for row in steps) == allocated
+    assert all(not row["foreign_reset"] for row in steps)
+
+    from playwright.sync_api import expect, sync_playwright
+
+    chromium = shutil.which("chromium") or "/usr/bin/chromium"
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
+        browser = playwright.chromium.launch_persistent_context(
+            profile,
+            executable_path=chromium,
+            headless=True,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
+        )
+        page = browser.pages[0]
+        faults: list[str] = []
+        page.on("pageerror", lambda fault: faults.append(str(fault)))
+        page.goto(f"{server}/runs/{shown['run_id']}")
+        gib = allocated / 2**30
+        text = f"{gib:.1f} GiB" if gib >= 1 else f"{allocated / 2**20:.0f} MiB"
+        expect(page.get_by_text(re.compile(re.escape(text))).first).to_be_visible(timeout=20_000)
+        expect(page.get_by_text(re.compile("step 42")).first).to_be_visible()
+        expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=20_000)
+        browser.close()
+    assert not faults
+
+
+def test_a_run_that_dies_says_so_in_the_list_and_at_the_terminal(server: str, tmp_path: Path) -> None:
+    train(server, tmp_path, "journey two", ending='raise RuntimeError("the data ran out")')
+    shown = json.loads(vramscope("show", "journey two", "--json", "--server", server))
+    assert shown["state"] == "failed"
+    rows = httpx.get(f"{server}/api/v1/runs", params={"state": "failed"}).json()["runs"]
+    assert [(row["name"], row["error_type"], row["error_line"]) for row in rows] == [
+        ("journey two", "RuntimeError", "the data ran out")
+    ]
