@@ -7,28 +7,48 @@ from __future__ import annotations
 
 import sys
 
-SERVER_EXTRA = "vramscope {word} needs more than the agent: pip install 'vramscope[server]'"
+from vramscope import __version__
+
+SERVER_EXTRA = "vramscope: {word} needs more than the agent: pip install 'vramscope[server]'"
+WRONG_WORDS = 2
+INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command. Returns its exit code: 0 done, 1 a check failed, 2 the words were wrong, 3 not found, 4 no server."""
     words = sys.argv[1:] if argv is None else argv
-    if words[:1] == ["run"]:
+    # A name with characters that the terminal cannot show is no reason to fail.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        return _dispatch(words)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _dispatch(words: list[str]) -> int:
+    first = words[0] if words else ""
+    if first == "run":
         from vramscope import launch
 
         return launch.main(words[1:])
-    if words[:1] == ["sync"]:
-        from vramscope import spool
+    if first == "sync":
+        from vramscope import sync
 
-        return spool.sync_main(words[1:])
+        return sync.main(words[1:])
+    if first == "--version":
+        print(f"vramscope {__version__}")
+        return 0
     try:
         from vramscope_server.cli import run_command
+
+        return run_command(words)
     except ModuleNotFoundError as missing:
-        if missing.name is not None and missing.name.startswith("vramscope"):
+        if missing.name is None or missing.name.startswith("vramscope"):
             raise
-        print(SERVER_EXTRA.format(word=words[0] if words else "COMMAND"), file=sys.stderr)
-        return 2
-    return run_command(words)
+        print(SERVER_EXTRA.format(word=first or "this"), file=sys.stderr)
+        return WRONG_WORDS
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
-import click
 import typer
 
 from vramscope import __version__
@@ -128,17 +127,13 @@ def run_command(words: list[str]) -> int:
     from vramscope_server.cli.talk import Failure
 
     try:
-        result: Any = app(args=words, prog_name="vramscope", standalone_mode=False)
-        return result if isinstance(result, int) else 0
+        app(args=words, prog_name="vramscope")
+    except SystemExit as ended:  # typer tells what was wrong with the words itself
+        return ended.code if isinstance(ended.code, int) else 0
     except Failure as failure:
         print(f"vramscope: {failure}", file=sys.stderr)
         return failure.code
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except click.exceptions.Exit as exit_:
-        return exit_.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # somebody reads with head
+        sys.stdout = None
         return 0
+    return 0

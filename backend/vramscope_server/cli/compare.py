@@ -1,40 +1,50 @@
-"""``vramscope compare BASELINE RUN...``: which run needs how much, against the baseline."""
+"""``vramscope compare BASELINE RUN...``: what each run needs, against the baseline."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from vramscope_server.cli.talk import ask, find, print_json
-from vramscope_server.cli.words import UNKNOWN, amount, duration, percent
+from vramscope_server.cli.screen import Column, console, print_table
+from vramscope_server.cli.talk import ask, id_of, print_json
+from vramscope_server.cli.words import ABSENT, amount, duration, percent, plain
+
+_COLUMNS = (
+    Column("RUN"),
+    Column("TECHNIQUES", needed=3),
+    Column("PEAK", number=True),
+    Column("AGAINST BASELINE", number=True),
+    Column("RESERVED", needed=2, number=True),
+    Column("STEP TIME", needed=1, number=True),
+    Column("TIME RATIO", number=True),
+)
 
 
 def show(server: str, as_json: bool, baseline: str, runs: list[str]) -> None:
     """Print a table, baseline first, or its rows as JSON. Raises talk.Failure."""
-    words = [find(server, run) if "/" in run else run for run in (baseline, *runs)]
+    words = [id_of(server, run) if "," in run or not run.strip() else run for run in (baseline, *runs)]
     told: dict[str, Any] = ask(server, "/compare", runs=",".join(words), base=words[0])
     if as_json:
         print_json(told["rows"])
         return
-    console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("RUN")
-    for name in ("PEAK", "AGAINST BASELINE", "RESERVED", "STEP", "TIME"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for position, row in enumerate(told["rows"]):
-        saved = None if row["saved_fraction"] is None else -row["saved_fraction"]
-        ratio = UNKNOWN if row["step_time_ratio"] is None else f"{row['step_time_ratio']:.2f} times"
-        table.add_row(
-            Text(row["name"], style="bold" if position == 0 else "default"),
-            amount(row["peak_allocated_bytes"]),
-            "baseline" if position == 0 else percent(saved, signed=True),
-            amount(row["peak_reserved_bytes"]),
-            duration(row["step_seconds_median"]),
-            "" if position == 0 else ratio,
-        )
-    console.print(table)
+    out = console()
+    print_table(out, _COLUMNS, [_cells(row, is_baseline=not at) for at, row in enumerate(told["rows"])])
+    for difference in told["differences"]:
+        values = ", ".join(ABSENT if value is None else plain(str(value)) for value in difference["values"])
+        out.print(Text(f"{plain(difference['name'])}: {values}", style="dim"))
     for warning in told["warnings"]:
-        console.print(Text(f"note: {warning}", style="yellow"))
+        out.print(Text(f"note: {plain(warning)}", style="yellow"))
+
+
+def _cells(row: dict[str, Any], *, is_baseline: bool) -> list[str | Text]:
+    saved, ratio = row["saved_fraction"], row["step_time_ratio"]
+    return [
+        Text(plain(row["name"]), style="bold" if is_baseline else "default"),
+        ", ".join(plain(str(technique)) for technique in row["techniques"] or []),
+        amount(row["peak_allocated_bytes"], ABSENT),
+        "baseline" if is_baseline else percent(None if saved is None else -saved, ABSENT, signed=True),
+        amount(row["peak_reserved_bytes"], ABSENT),
+        duration(row["step_seconds_median"], ABSENT),
+        "baseline" if is_baseline else ABSENT if ratio is None else f"×{ratio:.2f}",
+    ]

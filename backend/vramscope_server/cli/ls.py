@@ -1,52 +1,82 @@
-"""``vramscope ls``: the runs, newest first."""
+"""``vramscope ls``: the runs, pinned and baseline first, then newest first."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from vramscope_server.cli.screen import Column, console, print_table
 from vramscope_server.cli.talk import ask, print_json
-from vramscope_server.cli.words import STATE_STYLE, ago, amount, duration, percent
+from vramscope_server.cli.words import ABSENT, STATE_STYLE, ago, amount, count, duration, percent, plain
+
+SHOWN: Final = 50
+"""Rows for a person who said no limit; a script gets all."""
+_PAGE: Final = 1000
+_COLUMNS = (
+    Column("STATE"),
+    Column("NAME"),
+    Column("ID", needed=3, number=True),
+    Column("PROJECT", needed=4),
+    Column("DEVICE", needed=7),
+    Column("PEAK", number=True),
+    Column("RESERVED", needed=2, number=True),
+    Column("FRAGMENTED", needed=6, number=True),
+    Column("STEPS", needed=5, number=True),
+    Column("STEP TIME", needed=4, number=True),
+    Column("STARTED", needed=1, number=True),
+)
 
 
-def show(server: str, as_json: bool, *, query: str, project: str, state: str) -> None:
+def show(server: str, as_json: bool, *, query: str, project: str, state: str, limit: int | None) -> None:
     """Print a table, or a JSON array of the API's rows. Raises talk.Failure."""
-    rows: list[dict[str, Any]] = []
-    cursor: str | None = ""
-    while cursor is not None:
-        page = ask(server, "/runs", query=query, project=project, state=state, cursor=cursor, limit=1000)
-        rows += page["runs"]
-        cursor = page["next_cursor"]
+    limit = limit if limit is not None else 0 if as_json else SHOWN
+    rows, total = _rows(server, limit, query=query, project=project, state=state)
     if as_json:
         print_json(rows)
         return
-    console = Console(highlight=False)
+    out = console()
     if not rows:
-        console.print(
-            "No runs yet. One line in a training brings the first: from vramscope import agent; agent.attach()"
+        anything = query or project or state
+        out.print(
+            "No run is like that."
+            if anything
+            else "No runs yet. One line in a training brings the first: from vramscope import agent; agent.attach()"
         )
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("", "RUN", "NAME", "PROJECT", "DEVICE"):
-        table.add_column(name, overflow="fold")
-    for name in ("PEAK", "RESERVED", "FRAG", "STEPS", "STEP", "STARTED"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        mark = "◆" if row["baseline"] else "●" if row["pinned"] else ""
-        table.add_row(
-            Text(f"{row['state']} {mark}".strip(), style=STATE_STYLE.get(row["state"], "default")),
-            row["run_id"][:10],
-            Text(row["name"]),
-            Text(row["project"]),
-            Text(row["device"] or "unknown"),
-            amount(row["peak_allocated_bytes"]),
-            amount(row["peak_reserved_bytes"]),
-            percent(row["fragmentation_fraction"]),
-            "unknown" if row["steps"] is None else f"{row['steps']:,}",
-            duration(row["step_seconds_median"]),
-            ago(row["started_seconds"]),
-        )
-    console.print(table)
+    print_table(out, _COLUMNS, [_cells(row) for row in rows])
+    if total > len(rows):
+        out.print(Text(f"{len(rows)} of {total} runs; all of them: --limit 0", style="dim"))
+
+
+def _rows(server: str, limit: int, **conditions: str) -> tuple[list[dict[str, Any]], int]:
+    """So many rows (0: all), and how many there are."""
+    rows: list[dict[str, Any]] = []
+    cursor: str | None = ""
+    total = 0
+    while cursor is not None and (not limit or len(rows) < limit):
+        wanted = min(_PAGE, limit - len(rows)) if limit else _PAGE
+        page = ask(server, "/runs", **conditions, cursor=cursor, limit=wanted)
+        rows += page["runs"]
+        cursor, total = page["next_cursor"], page["total"]
+    return rows, total
+
+
+def _cells(row: dict[str, Any]) -> list[str | Text]:
+    marks = [word for word in ("baseline", "pinned") if row[word]]
+    name = Text(plain(row["name"]), style="bold")
+    if marks:
+        name.append(f" ({', '.join(marks)})", style="not bold cyan")
+    return [
+        Text(row["state"], style=STATE_STYLE.get(row["state"], "default")),
+        name,
+        row["run_id"],
+        plain(row["project"]),
+        plain(row["device"] or ABSENT),
+        amount(row["peak_allocated_bytes"], ABSENT),
+        amount(row["peak_reserved_bytes"], ABSENT),
+        percent(row["fragmentation_fraction"], ABSENT),
+        count(row["steps"], ABSENT),
+        duration(row["step_seconds_median"], ABSENT),
+        ago(row["started_seconds"]),
+    ]

@@ -1,95 +1,119 @@
-"""``vramscope show RUN``: what made the peak."""
+"""``vramscope show RUN``: one run, its peak and what made it. Also what the demo ends with."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vramscope_server.cli.talk import ask, find, print_json
-from vramscope_server.cli.words import STATE_STYLE, UNKNOWN, ago, amount, duration, percent
+from vramscope_server.cli.screen import console
+from vramscope_server.cli.talk import address, ask, path_of, print_json
+from vramscope_server.cli.words import STATE_STYLE, UNKNOWN, ago, amount, cost, count, duration, percent, plain
 
-_BAR = 32
+_BAR: Final = 32
 
 
 def show(server: str, as_json: bool, run: str) -> None:
-    """Print the run, or the API's answer as JSON. Raises talk.Failure."""
-    told: dict[str, Any] = ask(server, f"/runs/{find(server, run)}")
+    """Print the summary, or the API's answer as JSON. Raises talk.Failure."""
+    told: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}")
     if as_json:
         print_json(told)
-        return
-    console = Console(highlight=False)
-    title = Text.assemble((told["name"], "bold"), "  ", (told["state"], STATE_STYLE.get(told["state"], "default")))
-    console.print(title, Text(f"{told['project']}  {told['run_id']}", style="dim"))
+    else:
+        print_summary(console(), told, address(server))
+
+
+def print_summary(out: Console, told: dict[str, Any], server: str) -> None:
+    """A run in full, as ``GET /runs/RUN`` tells it, for a person."""
+    out.print(
+        Text.assemble(
+            (plain(told["name"]), "bold"),
+            "  ",
+            (told["state"], STATE_STYLE.get(told["state"], "default")),
+            (f"  in project {plain(told['project'])}, started {ago(told['started_seconds'])}", "dim"),
+        )
+    )
     if told["error_type"]:
-        console.print(Text(f"{told['error_type']}: {told['error_line'] or ''}", style="red"))
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column()
+        out.print(Text(f"{plain(told['error_type'])}: {plain(told['error_line'] or '')}", style="red"))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in _facts(told):
         table.add_row(name, Text(value))
-    console.print(table)
-    _categories(console, told)
+        if name == "peak allocated" and told["peak_categories"]:
+            table.add_row("", _composition(told["peak_categories"]))
+    out.print(table)
+    out.print(Text(f"{server}/runs/{told['run_id']}", style="cyan"))
 
 
-def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
-    where = "" if told["peak_step"] is None else f" in step {told['peak_step']}"
-    where += f", {told['peak_phase']}" if told["peak_phase"] else ""
-    fragmentation = told["fragmentation"] or {}
-    cost = told["agent_overhead"]
-    ranks = f"{told['ranks_reporting']} of {told['world_size']} ranks reporting"
-    return [
-        ("device", f"{told['device'] or UNKNOWN}, {amount(told['capacity_bytes'])}"),
-        ("peak allocated", amount(told["peak_allocated_bytes"]) + where),
-        ("peak reserved", amount(told["peak_reserved_bytes"])),
-        (
-            "fragmentation",
-            f"{percent(told['fragmentation_fraction'])}: {amount(fragmentation.get('inactive_split_bytes'))} in free pieces,"
-            f" {amount(fragmentation.get('reserved_minus_allocated_bytes'))} reserved but not allocated"
-            if fragmentation
-            else UNKNOWN,
-        ),
-        (
-            "steps",
-            f"{told['steps'] if told['steps'] is not None else UNKNOWN}, {duration(told['step_seconds_median'])} each (median)",
-        ),
-        ("ranks", ranks if (told["world_size"] or 1) > 1 else "1"),
-        (
-            "allocator",
-            told["allocator_settings"]
-            if told["allocator_settings"]
-            else "no settings"
-            if told["allocator_settings"] == ""
-            else UNKNOWN,
-        ),
-        ("watching costs", _cost(cost)),
-        ("lost samples", str(told["dropped_samples"])),
-        ("started", ago(told["started_seconds"])),
-    ]
+def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "device", _device(told)
+    if (told["world_size"] or 1) > 1:
+        yield "ranks", f"{told['ranks_reporting']} of {told['world_size']} reporting{_highest_rank(told)}"
+    yield "steps", f"{count(told['steps'])}, {duration(told['step_seconds_median'])} each (median)"
+    yield "peak allocated", amount(told["peak_allocated_bytes"]) + _moment(told) + _share(told, "peak_allocated_bytes")
+    yield "peak reserved", amount(told["peak_reserved_bytes"]) + _share(told, "peak_reserved_bytes")
+    yield "fragmentation", _fragmentation(told)
+    yield "allocator", _allocator(told["allocator_settings"])
+    if told.get("out_of_memory_count"):
+        yield "out of memory", f"{told['out_of_memory_count']} times"
+    yield "watching costs", cost(told["agent_overhead"])
+    if told["dropped_samples"]:
+        yield "lost samples", count(told["dropped_samples"])
 
 
-def _cost(cost: dict[str, Any] | None) -> str:
-    if not cost or cost["fraction"] is None:
-        return "not measured yet"
-    if not cost["resolvable"]:
-        return f"below {percent(max(0.005, cost['noise_fraction'] or 0))}"
-    return f"{percent(cost['fraction'])} of a step, {duration(cost['seconds_per_step'])}"
+def _device(told: dict[str, Any]) -> str:
+    capacity = told["capacity_bytes"]
+    return plain(told["device"] or UNKNOWN) + ("" if capacity is None else f", {amount(capacity)}")
 
 
-def _categories(console: Console, told: dict[str, Any]) -> None:
-    parts = told["peak_categories"]
-    if not parts:
-        return
-    known = {name: value for name, value in parts.items() if value is not None}
-    total = sum(known.values()) or 1
-    console.print(Text("\nat the peak", style="dim"))
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in sorted(known.items(), key=lambda item: -item[1]):
-        table.add_row(
-            name, amount(value), percent(value / total), Text("█" * round(value / total * _BAR), style="cyan")
-        )
-    for name in parts.keys() - known.keys():
-        table.add_row(name, UNKNOWN, "", "")
-    console.print(table)
+def _highest_rank(told: dict[str, Any]) -> str:
+    known = [rank for rank in told["ranks"] if rank["peak_allocated_bytes"] is not None]
+    if len(known) < 2:
+        return ""
+    low, high = (choose(known, key=lambda rank: int(rank["peak_allocated_bytes"])) for choose in (min, max))
+    least, most = (amount(rank["peak_allocated_bytes"]) for rank in (low, high))
+    return f"; peaks from {least} (rank {low['rank']}) to {most} (rank {high['rank']})"
+
+
+def _moment(told: dict[str, Any]) -> str:
+    step = "" if told["peak_step"] is None else f" in step {told['peak_step']}"
+    return step + (f", {told['peak_phase']}" if told["peak_phase"] else "")
+
+
+def _share(told: dict[str, Any], name: str) -> str:
+    value, capacity = told[name], told["capacity_bytes"]
+    return "" if value is None or not capacity else f" ({percent(value / capacity)} of the device)"
+
+
+def _fragmentation(told: dict[str, Any]) -> str:
+    held = told["fragmentation"]
+    if not held:
+        return UNKNOWN
+    pieces, idle = amount(held["inactive_split_bytes"]), amount(held["reserved_minus_allocated_bytes"])
+    fraction = told["fragmentation_fraction"]
+    share = "" if fraction is None else f"{percent(fraction)}: "
+    return f"{share}{pieces} in free pieces of segments; {idle} reserved but not allocated"
+
+
+def _allocator(settings: str | None) -> str:
+    return UNKNOWN if settings is None else plain(settings) or "default settings"
+
+
+def _composition(parts: dict[str, int | None]) -> Table:
+    """What was allocated at the peak, largest first; what is not known stands last and has no bar."""
+    total = sum(value for value in parts.values() if value is not None) or 1
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="crop", no_wrap=True)
+    for name, value in sorted(parts.items(), key=lambda item: -1 if item[1] is None else item[1], reverse=True):
+        if value is None:
+            table.add_row(name, UNKNOWN, "", "")
+        else:
+            bar = Text("█" * round(value / total * _BAR), style="cyan")
+            table.add_row(name, amount(value), percent(value / total), bar)
+    return table

@@ -2,43 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from vramscope_server.cli.talk import ask, find, print_json
-from vramscope_server.cli.words import UNKNOWN, amount, duration
+from vramscope_server.cli.screen import Column, console, print_table
+from vramscope_server.cli.talk import ask, path_of, print_json
+from vramscope_server.cli.words import ABSENT, amount, count, duration
 
-_RESET = {None: "", 0: "", 1: "reset by somebody; exact", 2: "reset by somebody; at least"}
+NEWEST: Final = 20
+"""Steps for a person who named none; a script gets all."""
+MOST: Final = 100_000
+_RESET = {1: "peak counter reset by others; still exact", 2: "peak counter reset by others; at least this much"}
 
 
-def show(server: str, as_json: bool, run: str, *, rank: int | None, device: int | None, last: int) -> None:
-    """Print a table of the newest steps, or all of them as JSON. Raises talk.Failure."""
-    rows: list[dict[str, Any]] = ask(server, f"/runs/{find(server, run)}/steps", rank=rank, device=device, limit=last)
+def show(
+    server: str,
+    as_json: bool,
+    run: str,
+    *,
+    rank: int | None,
+    device: int | None,
+    first: int | None,
+    to: int | None,
+    last: int | None,
+) -> None:
+    """Print a table of steps, or a JSON array of them. Raises talk.Failure."""
+    whole = as_json or first is not None or to is not None
+    limit = last if last is not None else MOST if whole else NEWEST
+    words = {"rank": rank, "device": device, "from": first, "to": to, "limit": limit}
+    rows: list[dict[str, Any]] = ask(server, f"/runs/{path_of(server, run)}/steps", **words)
     if as_json:
         print_json(rows)
         return
-    console = Console(highlight=False)
+    out = console()
     if not rows:
-        console.print("No step has ended yet.")
+        out.print("No step has ended there." if first is not None or to is not None else "No step has ended yet.")
         return
     phases = list(dict.fromkeys(phase for row in rows for phase in row["phases"]))
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("STEP", "TIME", "ALLOCATED", "RESERVED"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("PEAK IN")
-    for phase in phases:
-        table.add_column(phase.upper(), justify="right", no_wrap=True)
-    table.add_column("")
-    for row in rows:
-        table.add_row(
-            str(row["step"]),
-            duration(row["seconds"]),
-            amount(row["peak_allocated_bytes"]),
-            amount(row["peak_reserved_bytes"]),
-            row["peak_phase"] or UNKNOWN,
-            *(amount(row["phases"].get(phase, {}).get("peak_allocated_bytes")) for phase in phases),
-            _RESET.get(row["foreign_reset"], ""),
-        )
-    console.print(table)
+    columns = [
+        Column("STEP", number=True),
+        Column("ALLOCATED", number=True),
+        Column("PEAK IN", needed=1, number=True),
+        Column("RESERVED", needed=1, number=True),
+        Column("TIME", needed=2, number=True),
+        *(Column(phase.upper(), needed=3, number=True) for phase in phases),
+        Column(""),
+    ]
+    print_table(out, columns, [_cells(row, phases) for row in rows])
+    known = [row for row in rows if row["peak_allocated_bytes"] is not None]
+    if known:
+        high = max(known, key=lambda row: int(row["peak_allocated_bytes"]))
+        said = f"highest of these {count(len(rows))}: {amount(high['peak_allocated_bytes'])} in step {high['step']}"
+        out.print(Text(said, style="dim"))
+
+
+def _cells(row: dict[str, Any], phases: list[str]) -> list[str | Text]:
+    return [
+        str(row["step"]),
+        amount(row["peak_allocated_bytes"], ABSENT),
+        row["peak_phase"] or ABSENT,
+        amount(row["peak_reserved_bytes"], ABSENT),
+        duration(row["seconds"], ABSENT),
+        *(amount(row["phases"].get(phase, {}).get("peak_allocated_bytes"), ABSENT) for phase in phases),
+        Text(_RESET.get(row["foreign_reset"], ""), style="yellow"),
+    ]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import urllib.parse
 from typing import Any, Final
 
 import httpx
 
+from vramscope_server.cli.words import plain
+
+CHECK_FAILED: Final = 1
 BAD_WORDS: Final = 2
 NOT_FOUND: Final = 3
 NO_SERVER: Final = 4
+TIMEOUT_SECONDS: Final = 30
 
 
 class Failure(Exception):
@@ -22,67 +27,98 @@ class Failure(Exception):
 
 
 def ask(server: str, path: str, **parameters: Any) -> Any:
-    """GET an answer of the API. Raises Failure: 3 not found, 4 no server, 2 whatever else was refused."""
+    """GET an answer of the API. Raises Failure: 3 not found, 4 no server or a broken one, 2 whatever else was refused.
+
+    Parameters that are None or empty are left out.
+    """
+    base = address(server)
     token = os.environ.get("VRAMSCOPE_TOKEN", "").strip()
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    url = server.rstrip("/") + "/api/v1" + path
+    headers = {"Authorization": f"Bearer {token}"} if token.isascii() and token else {}
     given = {name: value for name, value in parameters.items() if value not in (None, "")}
     try:
-        with httpx.Client(timeout=30, trust_env=not _is_local(server), headers=headers) as client:
-            response = client.get(url, params=given)
-    except httpx.InvalidURL as error:
-        raise Failure(f"{server!r} is not an address: {error}.", BAD_WORDS) from None
-    except httpx.UnsupportedProtocol:
-        raise Failure(f"{server!r} is not an address: it begins with http:// or https://.", BAD_WORDS) from None
-    except httpx.HTTPError as error:
-        raise Failure(f"no server answers at {server} ({error}). Start one with: vramscope server", NO_SERVER) from None
+        # A proxy of the environment cannot reach this machine's own loopback.
+        with httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=not is_local(base), headers=headers) as client:
+            response = client.get(f"{base}/api/v1{path}", params=given)
+    except httpx.TimeoutException:
+        raise Failure(f"the server at {base} did not answer within {TIMEOUT_SECONDS} s.", NO_SERVER) from None
+    except httpx.HTTPError as fault:
+        raise Failure(f"no server answers at {base} ({_why(fault)}). Start one with: {how_to_start(base)}", NO_SERVER) from None
     if response.is_success:
         try:
             return response.json()
-        except json.JSONDecodeError:
-            raise Failure(f"what answers at {server} is not a vramscope server.", NO_SERVER) from None
-    raise _failure(server, response)
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            raise _not_ours(base, response) from None
+    raise _failure(base, response)
 
 
-def _failure(server: str, response: httpx.Response) -> Failure:
+def address(server: str) -> str:
+    """The server's address, without a slash at its end. Raises Failure if it is none."""
+    text = server.strip().rstrip("/")
+    expected = f"{plain(server)!r} is not the address of a server, such as http://127.0.0.1:8265"
     try:
-        problem: dict[str, Any] = response.json()
-        detail = str(problem["detail"])
-    except (json.JSONDecodeError, KeyError, TypeError):
-        return Failure(
-            f"what answers at {server} is not a vramscope server (status {response.status_code}).", NO_SERVER
-        )
-    if response.status_code == 404:
-        near = [str(name) for name in problem.get("suggestions", [])]
-        return Failure(f"{detail} {'There is: ' + ', '.join(near) if near else ''}".strip(), NOT_FOUND)
-    if response.status_code in (401, 403):
-        detail += " (VRAMSCOPE_TOKEN holds the token)"
-    return Failure(detail, NO_SERVER if response.status_code >= 500 else BAD_WORDS)
+        url = httpx.URL(text)
+        if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
+            raise Failure(expected, BAD_WORDS)
+    except httpx.InvalidURL as error:
+        raise Failure(f"{expected} ({error})", BAD_WORDS) from None
+    if url.userinfo:
+        raise Failure("a token goes into VRAMSCOPE_TOKEN, not into the address of the server.", BAD_WORDS)
+    return text
 
 
-def quoted(run: str) -> str:
-    """A run's name as part of a path."""
-    import urllib.parse
+def is_local(server: str) -> bool:
+    """Whether an address means this machine's loopback."""
+    host = httpx.URL(server).host
+    return host in ("localhost", "::1") or host.startswith("127.")
 
-    return urllib.parse.quote(run, safe="")
+
+def how_to_start(base: str) -> str:
+    """The command that starts a server at an address, as far as that can be known."""
+    port = httpx.URL(base).port
+    return f"vramscope server --port {port}" if is_local(base) and port not in (None, 8265) else "vramscope server"
 
 
-def find(server: str, run: str) -> str:
-    """What to put into a path for a run: a name that holds a slash cannot be, its id can. Raises Failure."""
-    if "/" not in run:
-        return quoted(run)
-    rows = ask(server, "/runs", query=run, limit=1000)["runs"]
+def path_of(server: str, run: str) -> str:
+    """The part of a path that means a run. A name with a slash in it cannot stand in a path, its id can. Raises Failure."""
+    if "/" not in run and run not in ("", ".", ".."):
+        return urllib.parse.quote(run, safe="")
+    return id_of(server, run)
+
+
+def id_of(server: str, run: str) -> str:
+    """The id of the newest run of exactly this name. Raises Failure."""
+    rows = ask(server, "/runs", query=run[:500], limit=1000)["runs"] if run.strip() else []
     same = [row for row in rows if row["name"] == run]
     if not same:
-        raise Failure(f"There is no run {run!r}.", NOT_FOUND)
+        raise Failure(f"There is no run {plain(run)!r}. There is: vramscope ls", NOT_FOUND)
     return str(max(same, key=lambda row: float(row["started_seconds"]))["run_id"])
 
 
 def print_json(value: Any) -> None:
-    """JSON for scripts."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """JSON for scripts, in ASCII: no locale can garble it."""
+    print(json.dumps(value, indent=2))
 
 
-def _is_local(server: str) -> bool:
-    host = httpx.URL(server).host
-    return host in ("localhost", "::1") or host.startswith("127.")
+def _failure(base: str, response: httpx.Response) -> Failure:
+    try:
+        problem: dict[str, Any] = response.json()
+        kind, detail = str(problem["type"]), plain(str(problem["detail"]))
+    except (ValueError, KeyError, TypeError):
+        return _not_ours(base, response)
+    if not kind.startswith("urn:vramscope:problem:"):
+        return _not_ours(base, response)
+    if response.status_code == 404:
+        near = [plain(str(name)) for name in problem.get("suggestions") or []]
+        return Failure(f"{detail} {'There is: ' + ', '.join(near) if near else ''}".strip(), NOT_FOUND)
+    if response.status_code in (401, 403):
+        detail += " (VRAMSCOPE_TOKEN holds the token; it needs the scope read)"
+    return Failure(detail, NO_SERVER if response.status_code >= 500 else BAD_WORDS)
+
+
+def _not_ours(base: str, response: httpx.Response) -> Failure:
+    return Failure(f"what answers at {base} is not a vramscope server (status {response.status_code}).", NO_SERVER)
+
+
+def _why(fault: httpx.HTTPError) -> str:
+    """``[Errno 111] Connection refused`` without its number."""
+    return str(fault).rpartition("] ")[2] or type(fault).__name__

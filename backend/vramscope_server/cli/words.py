@@ -1,47 +1,78 @@
-"""Numbers as people read them in a terminal."""
+"""Numbers and names as people read them in a terminal. What is not known is called so, never 0."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 UNKNOWN = "unknown"
+ABSENT = "–"
+"""Unknown, in a dense table."""
+
+STATE_STYLE = {"running": "bold green", "finished": "default", "failed": "bold red", "lost": "yellow"}
 
 
-def amount(value: int | float | None) -> str:
-    """Bytes: GiB with one decimal, MiB below one GiB, and what is not known is called so."""
+def amount(value: int | float | None, unknown: str = UNKNOWN) -> str:
+    """Bytes with one decimal: GiB, MiB below one GiB, KiB below one MiB."""
     if value is None:
-        return UNKNOWN
-    if abs(value) >= GIB:
+        return unknown
+    size = abs(value)
+    if size >= GIB - MIB / 20:  # 1023.97 MiB would read "1024.0 MiB"
         return f"{value / GIB:.1f} GiB"
-    if abs(value) >= MIB:
+    if size >= MIB - KIB / 20:
         return f"{value / MIB:.1f} MiB"
-    return f"{value / KIB:.1f} KiB" if abs(value) >= KIB else f"{value:.0f} B"
+    return f"{value / KIB:.1f} KiB" if size >= KIB else f"{value:.0f} B"
 
 
-def duration(seconds: float | None) -> str:
-    """A step's time: ms below a second."""
+def duration(seconds: float | None, unknown: str = UNKNOWN) -> str:
+    """A short time, such as a step's: 31 µs, 4.12 ms, 1.23 s, 3 min 20 s."""
     if seconds is None:
-        return UNKNOWN
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+        return unknown
+    if seconds >= 99.995:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    if seconds >= 0.9995:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 0.9995e-3 else f"{seconds * 1e6:.3g} µs"
 
 
-def percent(fraction: float | None, *, signed: bool = False) -> str:
+def percent(fraction: float | None, unknown: str = UNKNOWN, *, signed: bool = False) -> str:
     """A fraction as percent, one decimal."""
     if fraction is None:
-        return UNKNOWN
+        return unknown
     return f"{fraction * 100:+.1f} %" if signed else f"{fraction * 100:.1f} %"
 
 
-def ago(seconds: float | None) -> str:
-    """How long since a moment."""
+def count(value: int | None, unknown: str = UNKNOWN) -> str:
+    """A whole number, thousands apart."""
+    return unknown if value is None else f"{value:,}"
+
+
+def ago(seconds: float | None, now: float | None = None) -> str:
+    """How long since a moment; whole units, rounded down."""
     if seconds is None:
         return UNKNOWN
-    past = max(0.0, time.time() - seconds)
+    past = max(0.0, (time.time() if now is None else now) - seconds)
     for size, word in ((86_400, "d"), (3600, "h"), (60, "min")):
         if past >= size:
-            return f"{past / size:.0f} {word} ago"
+            return f"{past // size:.0f} {word} ago"
     return f"{past:.0f} s ago"
 
 
-STATE_STYLE = {"running": "bold green", "finished": "default", "failed": "bold red", "lost": "yellow"}
+def plain(text: str) -> str:
+    """Text from elsewhere, harmless for a terminal: control and formatting characters are shown, not obeyed."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def cost(overhead: Mapping[str, Any] | None) -> str:
+    """The agent's own cost, or that it lies below what this run can resolve."""
+    if not overhead:
+        return "not measured yet"
+    fraction, noise = overhead.get("fraction"), overhead.get("noise_fraction")
+    if overhead.get("resolvable") and fraction is not None:
+        return f"{percent(max(0.0, fraction))} of a step ({duration(overhead.get('seconds_per_step'))}), measured"
+    if noise is not None:
+        return f"below {percent(max(0.005, noise))} of a step"
+    return "not measured yet"
