@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 ServerUrl = Annotated[
@@ -36,24 +38,25 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 @app.command()
 def server(
     host: Annotated[str | None, typer.Option(help="address to listen at; not loopback: tokens are demanded")] = None,
-    port: Annotated[int | None, typer.Option(help="port to listen at; 8265 when not given")] = None,
+    port: Annotated[int | None, typer.Option(help="port to listen at; 8265 when not given, 0 for any")] = None,
     database: Annotated[str | None, typer.Option(help="SQLAlchemy URL, or the path of an SQLite file")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="folder of the SQLite file, when no database is given")] = None,
 ) -> None:
-    """Run the server."""
+    """Run the server. What is not given comes from VRAMSCOPE_HOST, VRAMSCOPE_PORT and so on."""
     from vramscope_server.cli.server import serve
 
-    raise typer.Exit(serve(host, port, database))
+    raise typer.Exit(serve(host, port, database, data_dir))
 
 
 @app.command()
 def demo(
-    steps: Annotated[int, typer.Option(help="optimizer steps; 0: until Ctrl-C")] = 0,
-    port: Annotated[int | None, typer.Option(help="port of the server; 8265 when not given")] = None,
+    steps: Annotated[int, typer.Option(min=0, help="optimizer steps; 0: until Ctrl-C")] = 0,
+    server: ServerUrl = DEFAULT_SERVER,
 ) -> None:
-    """Start a server if there is none, and train something small to look at."""
+    """Train something small to look at, with a server of its own if there is none."""
     from vramscope_server.cli.demo import show
 
-    raise typer.Exit(show(steps, port))
+    raise typer.Exit(show(server, steps))
 
 
 @app.command("ls")
@@ -61,13 +64,16 @@ def list_runs(
     query: Annotated[str, typer.Argument(help="words in name, project, tags or device", metavar="[WORDS]")] = "",
     project: Annotated[str, typer.Option(help="only this project")] = "",
     state: Annotated[str, typer.Option(help="running, finished, failed or lost")] = "",
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="so many; 50 when not given, all with --json; 0: all")
+    ] = None,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
     """List runs."""
     from vramscope_server.cli.ls import show
 
-    show(server, as_json, query=query, project=project, state=state)
+    show(server, as_json, query=query, project=project, state=state, limit=limit)
 
 
 @app.command("show")
@@ -83,20 +89,25 @@ def steps(
     run: RunName,
     rank: Annotated[int | None, typer.Option(help="which process; the lowest when not given")] = None,
     device: Annotated[int | None, typer.Option(help="which device; the rank's first when not given")] = None,
-    last: Annotated[int, typer.Option(min=1, max=100_000, help="the newest so many; with --json all")] = 20,
+    first: Annotated[int | None, typer.Option("--from", help="first step")] = None,
+    to: Annotated[int | None, typer.Option(help="last step, included")] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(min=1, max=100_000, help="only the newest so many; 20 when no steps are named, all with --json"),
+    ] = None,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
     """Exact peaks, step by step."""
     from vramscope_server.cli.steps import show
 
-    show(server, as_json, run, rank=rank, device=device, last=100_000 if as_json else last)
+    show(server, as_json, run, rank=rank, device=device, first=first, to=to, last=last)
 
 
 @app.command()
 def compare(
-    baseline: Annotated[str, typer.Argument(metavar="BASELINE")],
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
+    baseline: Annotated[str, typer.Argument(help="what the others are held against", metavar="BASELINE")],
+    runs: Annotated[list[str], typer.Argument(help="ids, unique prefixes of them, or names", metavar="RUN...")],
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
@@ -123,7 +134,7 @@ def sync(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None)
 
 
 def run_command(words: list[str]) -> int:
-    """Run a subcommand; returns the exit code (docs/architecture.md)."""
+    """Run a subcommand; returns the exit code (docs/cli.md)."""
     from vramscope_server.cli.talk import Failure
 
     try:
@@ -133,7 +144,4 @@ def run_command(words: list[str]) -> int:
     except Failure as failure:
         print(f"vramscope: {failure}", file=sys.stderr)
         return failure.code
-    except BrokenPipeError:  # somebody reads with head
-        sys.stdout = None
-        return 0
     return 0

@@ -46,5 +46,5 @@ def _cells(row: dict[str, Any], *, is_baseline: bool) -> list[str | Text]:
         "baseline" if is_baseline else percent(None if saved is None else -saved, ABSENT, signed=True),
         amount(row["peak_reserved_bytes"], ABSENT),
         duration(row["step_seconds_median"], ABSENT),
-        "baseline" if is_baseline else ABSENT if ratio is None else f"×{ratio:.2f}",
+        "baseline" if is_baseline else ABSENT if ratio is None else f"×{ratio:.2f}",  # noqa: RUF001 - times
     ]

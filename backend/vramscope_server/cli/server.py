@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import logging
+import signal
 import socket
 import sys
+from pathlib import Path
 from types import FrameType
 
+import httpx
 import uvicorn
 from pydantic import ValidationError
 
@@ -67,22 +70,24 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         if error.errno == errno.EADDRINUSE:
-            raise OSError(
-                f"port {port} of {host} is taken, perhaps by another vramscope server. Give another with --port."
-            ) from error
+            raise OSError(f"port {port} of {host} is taken{_by_whom(host, port)}.") from error
         raise OSError(f"cannot listen at {host}, port {port}: {error.strerror or error}.") from error
     return listening
 
 
-def serve(host: str | None, port: int | None, database: str | None) -> int:
-    """Run until SIGINT or SIGTERM. Returns the exit code: 0, or 2 if the server cannot start, with the reason told."""
-    given = {"host": host, "port": port, "database": database}
+def serve(host: str | None, port: int | None, database: str | None, data_dir: Path | None) -> int:
+    """Run until SIGINT or SIGTERM. Returns the exit code: 0, or 2 if the server cannot start, with the reason told.
+
+    What is None comes from the environment (docs/settings.md).
+    """
+    given = {"host": host, "port": port, "database": database and _as_url(database), "data_dir": data_dir}
     try:
         settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     except ValidationError as error:
         for fault in error.errors():
             name = "_".join(str(part) for part in fault["loc"])
-            _say(f"VRAMSCOPE_{name.upper()} cannot be {fault.get('input')!r}: {fault['msg']}.")
+            shown = f"--{name.replace('_', '-')}" if given.get(name) is not None else f"VRAMSCOPE_{name.upper()}"
+            _say(f"{shown} cannot be {fault.get('input')!r}: {fault['msg']}.")
         return BAD_WORDS
     logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     try:
@@ -101,13 +106,15 @@ def serve(host: str | None, port: int | None, database: str | None) -> int:
     house.address = f"http://{shown}:{bound_port}"
     _welcome(house)
     server = uvicorn_server(house)
+    # uvicorn raises the signal again after it has stopped: that must not make a failure of an orderly end.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:
         house.close()
-    return 0
+    return 0 if server.started else BAD_WORDS
 
 
 def _welcome(house: House) -> None:
@@ -121,6 +128,24 @@ def _welcome(house: House) -> None:
         lines.append("  tokens are demanded")
     lines += [f"  {problem}" for problem in house.problems()]
     print("\n".join(lines), flush=True)
+
+
+def _as_url(database: str) -> str:
+    """An SQLAlchemy URL; a plain path means an SQLite file."""
+    return database if "://" in database else f"sqlite:///{Path(database).expanduser().absolute()}"
+
+
+def _by_whom(host: str, port: int) -> str:
+    """Most often the other one is a vramscope server, too; then there is nothing to start."""
+    reached = "127.0.0.1" if host in ("0.0.0.0", "localhost") else "::1" if host == "::" else host.strip("[]")
+    url = f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
+    try:
+        health = httpx.get(f"{url}/api/v1/health", timeout=2, trust_env=False).json()
+        if health["status"] in ("ok", "degraded"):
+            return f" by a vramscope server that runs already: {url}"
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+        pass
+    return "; give another one with --port, or 0 for any that is free"
 
 
 def _say(sentence: str) -> None:

@@ -42,7 +42,9 @@ def ask(server: str, path: str, **parameters: Any) -> Any:
     except httpx.TimeoutException:
         raise Failure(f"the server at {base} did not answer within {TIMEOUT_SECONDS} s.", NO_SERVER) from None
     except httpx.HTTPError as fault:
-        raise Failure(f"no server answers at {base} ({_why(fault)}). Start one with: {how_to_start(base)}", NO_SERVER) from None
+        raise Failure(
+            f"no server answers at {base} ({_why(fault)}). Start one with: {how_to_start(base)}", NO_SERVER
+        ) from None
     if response.is_success:
         try:
             return response.json()

@@ -8,7 +8,7 @@ from typing import Any
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 UNKNOWN = "unknown"
-ABSENT = "–"
+ABSENT = "–"  # noqa: RUF001 - a dash is meant
 """Unknown, in a dense table."""
 
 STATE_STYLE = {"running": "bold green", "finished": "default", "failed": "bold red", "lost": "yellow"}
