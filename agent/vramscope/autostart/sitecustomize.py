@@ -8,8 +8,6 @@ before the first step, so no peak is missed, and nobody who only imports torch b
 A session that the script attached itself is left alone: ``attach()`` then gives back the one that runs.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 
@@ -23,7 +21,7 @@ class _WaitForOptimizers:
 
     MODULE = "torch.optim.optimizer"
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         if name != self.MODULE:
             return None
         sys.meta_path.remove(self)
@@ -36,13 +34,13 @@ class _WaitForOptimizers:
         return None
 
 
-def _after_import(loader: Any) -> None:
+def _after_import(loader: "Any") -> None:
     """Let the loader call us when it has run the module; the loader itself stays what it is."""
     run = getattr(loader, "exec_module", None)
     if run is None:
         return
 
-    def exec_module(module: Any) -> None:
+    def exec_module(module: "Any") -> None:
         del loader.exec_module
         run(module)
         _attach_at_first_optimizer(module)
@@ -53,13 +51,13 @@ def _after_import(loader: Any) -> None:
         return  # a loader that allows no such thing: this process goes unwatched
 
 
-def _attach_at_first_optimizer(module: Any) -> None:
+def _attach_at_first_optimizer(module: "Any") -> None:
     optimizer_class = getattr(module, "Optimizer", None)
     if optimizer_class is None:
         return
     plain = optimizer_class.__init__
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(self: "Any", *args: "Any", **kwargs: "Any") -> None:  # noqa: N807
         if optimizer_class.__init__ is __init__:
             optimizer_class.__init__ = plain
             _attach()
