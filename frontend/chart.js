@@ -9,11 +9,12 @@
 import { h, fill, setText, download } from "vramscope/dom.js";
 import { quantity } from "vramscope/format.js";
 import { appendRows, decode, highest, joined, stats, timeTicks, toCsv } from "vramscope/series.js";
-import { rgba, themeColors } from "vramscope/theme.js";
+import { onThemeChange, rgba, themeColors } from "vramscope/theme.js";
 
 const DRAW_EVERY_MS = 500;
 const TAIL_ROWS = 240; // live rows drawn beyond a window before it is fetched again, thinned like the rest
 const TABLE_ROWS = 200;
+const MOST_PENDING = 600; // live messages kept while a window is on its way: minutes
 
 let plotlyLoading = null;
 
@@ -203,12 +204,13 @@ export class ChartElement extends HTMLElement {
 
   /** A live message. Rows that arrive while a window is on its way wait for it. */
   feed(message) {
-    if (!this.options.live || !this.feeds?.has(message.stream)) return;
+    if (!this.options.live) return;
     if (this.request) {
-      this.pending.push(message);
+      // rows that are no longer needed when the window is here are left out then: they are not later than its last
+      if (this.pending.length < MOST_PENDING) this.pending.push(message);
       return;
     }
-    if (!this.figure) return;
+    if (!this.figure || !this.feeds.has(message.stream)) return;
     if (this.append_(message)) {
       if (this.added > TAIL_ROWS || this.traces.length === 0) this.reload();
       else wantDraw(this);
@@ -433,6 +435,16 @@ export class ChartElement extends HTMLElement {
 
   sentence(roles, within) {
     const parts = [];
+    if (this.figure.layout.meta?.kind === "static") {
+      for (const { meta, y, x } of this.traces) {
+        y.forEach((value, i) => {
+          if (meta.kind === "line" || typeof value !== "number" || !Number.isFinite(value)) return;
+          const where = typeof x[i] === "string" && x[i] !== meta.label ? ` of ${x[i]}` : "";
+          parts.push(`${meta.label}${where} ${quantity(value * (meta.divisor ?? 1), meta.unit)}`);
+        });
+      }
+      return `${this.options.title}: ${parts.slice(0, 60).join(", ") || "nothing recorded yet"}.`;
+    }
     for (const { meta, parts: traces } of roles.values()) {
       const top = highest(within(traces.max ?? traces.mean ?? traces.value ?? Object.values(traces)[0]));
       if (top !== null) parts.push(`${meta.label} up to ${quantity(top * (meta.divisor ?? 1), meta.unit)}`);
@@ -533,6 +545,8 @@ function themedTrace(trace, colors) {
   }
   return themed;
 }
+
+onThemeChange(redrawAll);
 
 customElements.define("vs-chart", ChartElement);
 

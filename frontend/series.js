@@ -26,9 +26,9 @@ const known = (value) => typeof value === "number" && Number.isFinite(value);
 
 /** What a live row gives to one trace: the field times its scale, less another field, and only where a code matches. */
 export function liveValue(columns, entry, i) {
+  if (entry.where && columns[entry.where.field]?.[i] !== entry.where.equals) return undefined; // not this trace's row
   const value = columns[entry.field]?.[i];
   if (!known(value) || value < 0) return null;
-  if (entry.where && columns[entry.where.field]?.[i] !== entry.where.equals) return undefined; // not this trace's row
   if (entry.minus) {
     const other = columns[entry.minus]?.[i];
     if (!known(other) || other < 0) return null;

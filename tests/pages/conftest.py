@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import sys
 import threading
 import time
@@ -46,22 +45,20 @@ class RunningServer:
     def __init__(self, data_dir: Path, **settings: Any) -> None:
         self.data_dir = data_dir
         self.settings = settings
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.port = 0  # any at first, then the same again
         self.start()
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        import uvicorn
-        from vramscope_server.app import create_app
-
+        from vramscope_server.cli.server import listen, uvicorn_server
+        from vramscope_server.house import House
         from vramscope_server.settings import Settings
 
-        app = create_app(Settings(data_dir=self.data_dir, port=self.port, **self.settings))
-        config = uvicorn.Config(app, host="127.0.0.1", port=self.port, log_level="warning", timeout_graceful_shutdown=1)
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        listening = listen("127.0.0.1", self.port)
+        self.port = listening.getsockname()[1]
+        house = House(Settings(data_dir=self.data_dir, port=self.port, **self.settings))
+        self.server = uvicorn_server(house)
+        self.thread = threading.Thread(target=self.server.run, args=([listening],), daemon=True)
         self.thread.start()
         deadline = time.monotonic() + 20
         while not self.server.started:
@@ -89,18 +86,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
-    """Makes an empty server for one test, with settings of its own."""
+def own_servers() -> Iterator[list[RunningServer]]:
+    """Servers of one test; stopped after its pages are closed, which would rightly complain otherwise."""
     made: list[RunningServer] = []
-
-    def make(**settings: Any) -> RunningServer:
-        made.append(RunningServer(tmp_path / str(len(made)), **settings))
-        return made[-1]
-
-    yield make
+    yield made
     for running in made:
         if running.thread.is_alive():
             running.stop()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path, own_servers: list[RunningServer]) -> Callable[..., RunningServer]:
+    """Makes an empty server for one test, with settings of its own."""
+
+    def make(**settings: Any) -> RunningServer:
+        own_servers.append(RunningServer(tmp_path / str(len(own_servers)), **settings))
+        return own_servers[-1]
+
+    return make
 
 
 @pytest.fixture(scope="session")
@@ -157,7 +160,7 @@ def watcher_of() -> Iterator[Callable[[Any], Watcher]]:
 
 
 @pytest.fixture
-def context(chromium: Any, watcher_of: Callable[[Any], Watcher]) -> Iterator[Any]:
+def context(chromium: Any, watcher_of: Callable[[Any], Watcher], own_servers: list[RunningServer]) -> Iterator[Any]:
     """A fresh browser profile of 1440 by 900, whose pages may not complain."""
     fresh = chromium.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
     fresh.set_default_timeout(10_000)

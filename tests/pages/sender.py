@@ -398,8 +398,8 @@ def little(server: str, token: str | None = None) -> list[Training]:
     ]
 
 
-def much(server: str, token: str | None = None, runs: int = 1000) -> None:
-    """1000 runs in the list, one run of 36,000 samples, one of 16 ranks."""
+def thousand(server: str, token: str | None = None, runs: int = 1000) -> None:
+    """As many short runs, over the last weeks, of several projects and cards."""
     now = time.time()
     random = np.random.default_rng(7)
     for number in range(runs):
@@ -420,12 +420,18 @@ def much(server: str, token: str | None = None, runs: int = 1000) -> None:
         end = rank.ended("failed", ("RuntimeError", "loss is NaN")) if number % 11 == 0 else rank.ended()
         rank.post(rank.attached(), *rank.blocks(samples, steps), rank.overhead(), end)
         rank.client.close()
+
+
+def much(server: str, token: str | None = None) -> None:
+    """1000 runs in the list, one run of 36,000 samples, one of 16 ranks."""
+    thousand(server, token)
     hour(server, token)
-    wide = Training(name="fsdp-16", project="llama", ranks=16, run="f5d0000000000016", step_seconds=0.6)
-    for number in range(16):
-        rank = Rank(server, wide, number, start=now - 7000, token=token)
-        rank.history(500)
-        rank.finish()
+    past(
+        server,
+        Training(name="fsdp-16", project="llama", ranks=16, run="f5d0000000000016", step_seconds=0.6),
+        hours=2,
+        steps=500,
+    )
 
 
 def hour(server: str, token: str | None = None) -> Training:

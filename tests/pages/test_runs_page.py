@@ -18,8 +18,8 @@ def row(page: Any, run: str) -> Any:
 
 def test_shows_every_run_with_its_numbers(page: Any, server: Any) -> None:
     page.goto(server.url)
-    assert page.url.endswith("/runs")
     row(page, sender.CHECKPOINTING.run).wait_for()
+    assert page.url.endswith("/runs")
     text = row(page, sender.CHECKPOINTING.run).inner_text()
     assert "bf16-checkpointing" in text
     assert re.search(r"1\d\.\d GiB", text)
@@ -49,8 +49,7 @@ def test_markup_in_names_stays_text(page: Any, server: Any) -> None:
     link.first.wait_for()
     assert link.first.inner_text() == sender.MARKUP
     link.first.click()
-    page.locator("h1").wait_for()
-    assert page.locator("h1").inner_text() == sender.MARKUP
+    page.get_by_role("heading", name=sender.MARKUP).wait_for()
     page.locator("vs-chart[data-draws]").first.wait_for()
     page.goto(f"{server.url}/compare?runs={sender.HOSTILE.run},{sender.BASELINE.run}&diff=all")
     page.locator("vs-chart[data-draws]").first.wait_for()
@@ -88,7 +87,8 @@ def test_filters_by_project_and_state(page: Any, server: Any) -> None:
     row(page, sender.BASELINE.run).wait_for()
     page.get_by_label("State").select_option("failed")
     row(page, sender.BASELINE.run).wait_for(state="detached")
-    assert page.locator("tbody tr").count() == 1
+    assert {text.strip() for text in page.locator("tbody .state").all_inner_texts()} == {"failed"}
+    row(page, sender.TOO_LARGE.run).wait_for()
     page.get_by_label("State").select_option("")
     page.get_by_label("Project").select_option("llama")
     row(page, sender.BASELINE.run).wait_for(state="detached")
@@ -150,7 +150,7 @@ def test_many_runs_come_page_by_page(page: Any, own_server: Any) -> None:
     own = own_server()
     began = time.time() - 9999
     client = sender.Rank(own.url, sender.BASELINE).client
-    for number in range(230):
+    for number in range(130):
         rank = sender.Rank(
             own.url, sender.Training(name=f"run-{number:03d}", run=f"{number:08d}"), start=began + number
         )
@@ -158,13 +158,15 @@ def test_many_runs_come_page_by_page(page: Any, own_server: Any) -> None:
         samples, steps = rank.make(3)
         rank.post(rank.attached(), *rank.blocks(samples, steps), rank.ended())
     page.goto(f"{own.url}/runs")
-    page.get_by_text("of 230 runs").wait_for()
+    page.get_by_text("of 130 runs").wait_for()
     assert page.locator("tbody tr").count() == 100
-    page.mouse.wheel(0, 9000)
-    eventually(lambda: page.locator("tbody tr").count() >= 200)
     page.get_by_role("button", name="Run", exact=True).click()
-    eventually(lambda: page.locator("tbody tr").count() == 230, what="a sorted list is a whole list")
+    eventually(lambda: page.locator("tbody tr").count() == 130, what="a sorted list is a whole list")
     assert page.locator("tbody tr").first.get_attribute("data-run") == "00000000"
+    page.reload()
+    page.get_by_text("of 130 runs").wait_for()
+    page.mouse.wheel(0, 9000)
+    eventually(lambda: page.locator("tbody tr").count() == 130, what="the rest, by scrolling")
 
 
 def test_exports_what_is_listed(page: Any, server: Any) -> None:
