@@ -12,6 +12,7 @@ from vramscope_server.cli.words import ABSENT, amount, duration, percent, plain
 
 _COLUMNS = (
     Column("RUN"),
+    Column("ID", needed=4, number=True),
     Column("TECHNIQUES", needed=3),
     Column("PEAK", number=True),
     Column("AGAINST BASELINE", number=True),
@@ -31,7 +32,7 @@ def show(server: str, as_json: bool, baseline: str, runs: list[str]) -> None:
     out = console()
     print_table(out, _COLUMNS, [_cells(row, is_baseline=not at) for at, row in enumerate(told["rows"])])
     for difference in told["differences"]:
-        values = ", ".join(ABSENT if value is None else plain(str(value)) for value in difference["values"])
+        values = ", ".join(map(_setting, difference["values"]))
         out.print(Text(f"{plain(difference['name'])}: {values}", style="dim"))
     for warning in told["warnings"]:
         out.print(Text(f"note: {plain(warning)}", style="yellow"))
@@ -41,6 +42,7 @@ def _cells(row: dict[str, Any], *, is_baseline: bool) -> list[str | Text]:
     saved, ratio = row["saved_fraction"], row["step_time_ratio"]
     return [
         Text(plain(row["name"]), style="bold" if is_baseline else "default"),
+        row["run"],
         ", ".join(plain(str(technique)) for technique in row["techniques"] or []),
         amount(row["peak_allocated_bytes"], ABSENT),
         "baseline" if is_baseline else percent(None if saved is None else -saved, ABSENT, signed=True),
@@ -48,3 +50,7 @@ def _cells(row: dict[str, Any], *, is_baseline: bool) -> list[str | Text]:
         duration(row["step_seconds_median"], ABSENT),
         "baseline" if is_baseline else ABSENT if ratio is None else f"×{ratio:.2f}",  # noqa: RUF001 - times
     ]
+
+
+def _setting(value: object) -> str:
+    return ABSENT if value is None else plain(str(value)) or "none"

@@ -1,6 +1,6 @@
 """The training that ``vramscope demo`` watches: plain PyTorch that knows nothing of vramscope.
 
-A small language model learns to repeat a sequence of words. Sequences get longer now and then, so that steps differ; a
+A small language model learns to repeat a sequence of words. Now and then sequences are short, so that steps differ; a
 learned table of positions, AdamW and bf16 autocast give each category of memory something to hold.
 """
 
@@ -69,7 +69,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     try:
         for step in itertools.count(1):
-            length = shape.positions if step % 8 == 0 else shape.positions // 2
+            length = shape.positions // 2 if step % 8 == 0 else shape.positions
             words = torch.randint(shape.words, (shape.batch, length)).to(device)
             with torch.autocast(device.type, torch.bfloat16):
                 loss = model(words)

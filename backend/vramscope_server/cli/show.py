@@ -14,6 +14,9 @@ from vramscope_server.cli.talk import address, ask, path_of, print_json
 from vramscope_server.cli.words import STATE_STYLE, UNKNOWN, ago, amount, cost, count, duration, percent, plain
 
 _BAR: Final = 32
+_BESIDE_BAR: Final = 50
+"""Characters that stand before a bar."""
+_SEARCHED_STEPS: Final = 2000
 
 
 def show(server: str, as_json: bool, run: str) -> None:
@@ -22,11 +25,14 @@ def show(server: str, as_json: bool, run: str) -> None:
     if as_json:
         print_json(told)
     else:
-        print_summary(console(), told, address(server))
+        print_summary(console(), told, _split_step(server, told), address(server))
 
 
-def print_summary(out: Console, told: dict[str, Any], server: str) -> None:
-    """A run in full, as ``GET /runs/RUN`` tells it, for a person."""
+def print_summary(out: Console, told: dict[str, Any], split: dict[str, Any] | None, server: str) -> None:
+    """A run in full, as ``GET /runs/RUN`` tells it, for a person.
+
+    split   the highest step whose composition is known, where that of the peak itself is not
+    """
     out.print(
         Text.assemble(
             (plain(told["name"]), "bold"),
@@ -43,9 +49,29 @@ def print_summary(out: Console, told: dict[str, Any], server: str) -> None:
     for name, value in _facts(told):
         table.add_row(name, Text(value))
         if name == "peak allocated" and told["peak_categories"]:
-            table.add_row("", _composition(told["peak_categories"]))
+            table.add_row("", _composition(told["peak_categories"], out.width))
+        elif name == "peak allocated" and split is not None:
+            table.add_row("", Text(_instead(told, split), style="dim"))
+            table.add_row("", _composition(split["peak_categories"], out.width))
     out.print(table)
     out.print(Text(f"{server}/runs/{told['run_id']}", style="cyan"))
+
+
+def _split_step(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
+    """The highest of the newest steps that were taken apart: the agent does that only now and then, as it costs time."""
+    known = [rank for rank in told["ranks"] if rank["peak_allocated_bytes"] is not None]
+    if told["peak_categories"] or told["peak_step"] is None or not known:
+        return None
+    rank = max(known, key=lambda rank: int(rank["peak_allocated_bytes"]))["rank"]
+    steps = ask(server, f"/runs/{told['run_id']}/steps", rank=rank, limit=_SEARCHED_STEPS)
+    taken_apart = [step for step in steps if any(value is not None for value in step["peak_categories"].values())]
+    return max(taken_apart, key=lambda step: int(step["peak_allocated_bytes"]), default=None)
+
+
+def _instead(told: dict[str, Any], split: dict[str, Any]) -> str:
+    same = split["peak_allocated_bytes"] == told["peak_allocated_bytes"]
+    height = "just as high" if same else f"with {amount(split['peak_allocated_bytes'])}"
+    return f"not taken apart in step {told['peak_step']}; in step {split['step']}, {height}:"
 
 
 def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -102,8 +128,9 @@ def _allocator(settings: str | None) -> str:
     return UNKNOWN if settings is None else plain(settings) or "default settings"
 
 
-def _composition(parts: dict[str, int | None]) -> Table:
+def _composition(parts: dict[str, int | None], width: int) -> Table:
     """What was allocated at the peak, largest first; what is not known stands last and has no bar."""
+    longest = max(0, min(_BAR, width - _BESIDE_BAR))
     total = sum(value for value in parts.values() if value is not None) or 1
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
@@ -114,6 +141,6 @@ def _composition(parts: dict[str, int | None]) -> Table:
         if value is None:
             table.add_row(name, UNKNOWN, "", "")
         else:
-            bar = Text("█" * round(value / total * _BAR), style="cyan")
+            bar = Text("█" * round(value / total * longest), style="cyan")
             table.add_row(name, amount(value), percent(value / total), bar)
     return table
