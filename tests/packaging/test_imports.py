@@ -24,7 +24,11 @@ COMMANDS_TAKE = SERVER_TAKES | {f"vramscope.{m}" for m in ("launch", "spool", "s
 
 # Each room of the server: which other rooms it stands on, and which packages (None: any of the extra `server`).
 ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
-    "api": ({"store", "analysis", "figures", "settings", "app", "pages"}, None),
+    "api": ({"store", "analysis", "figures", "settings", "house", "access", "broadcaster"}, None),
+    "house.py": ({"store", "settings", "access", "broadcaster"}, None),
+    "access.py": ({"store", "settings", "api.problems"}, None),  # a refusal is told as the API tells it
+    "broadcaster.py": ({"store", "settings"}, None),
+    "settings.py": (set(), None),
     "store": ({"settings", "analysis", "migrations"}, None),
     "figures": ({"analysis"}, {"plotly", "numpy"}),
     "analysis": (set(), {"numpy", "numba", "tsdownsample"}),
@@ -85,10 +89,10 @@ def listed(path: Path, wrong: list[Import]) -> list[str]:
     return [f"{path.relative_to(ROOT)}:{i.line} imports {i.name}" for i in wrong]
 
 
-def room_of(name: str) -> str:
-    """``vramscope_server.store.tables`` lies in ``store``."""
-    parts = name.split(".")
-    return parts[1] if len(parts) > 1 else ""
+def lies_in(name: str, rooms: set[str]) -> bool:
+    """``vramscope_server.store.tables`` lies in ``store``, and the package itself in every room."""
+    inside = name.removeprefix("vramscope_server").removeprefix(".")
+    return not inside or any(f"{inside}.".startswith(f"{room}.") for room in rooms)
 
 
 @pytest.mark.parametrize("path", AGENT, ids=lambda p: str(p.relative_to(ROOT)))
