@@ -23,13 +23,15 @@ export function loadPlotly() {
   plotlyLoading ??= new Promise((resolve, reject) => {
     if (window.Plotly) return resolve(window.Plotly);
     const source = document.querySelector('meta[name="plotly-src"]')?.content;
-    const script = h("script", { src: source, async: true });
-    script.onload = () => resolve(window.Plotly);
-    script.onerror = () => {
+    const asked = document.getElementById("plotly"); // app.js asks for it early where the first page has charts
+    const script = asked ?? h("script", { id: "plotly", src: source, async: true });
+    script.addEventListener("load", () => resolve(window.Plotly));
+    script.addEventListener("error", () => {
       plotlyLoading = null;
+      script.remove();
       reject(new Error("Plotly.js could not be loaded from this server."));
-    };
-    document.head.append(script);
+    });
+    if (!asked) document.head.append(script);
   });
   return plotlyLoading;
 }

@@ -46,7 +46,12 @@ export function subscribe(runs, listener) {
 /** For tests and the help page: does this tab hold the stream? */
 export const isLeader = () => leading !== null;
 
+let started = false;
+
+/** Begin to listen; a second call (after signing in) changes nothing. */
 export function start() {
+  if (started) return;
+  started = true;
   channel.onmessage = ({ data }) => hear(data);
   document.addEventListener("visibilitychange", () => (document.hidden ? sleep() : wake()));
   addEventListener("pagehide", sleep);

@@ -202,7 +202,8 @@ class RunPage {
     if (before.rank !== this.view.rank || before.device !== this.view.device) {
       this.kpis.clear();
       this.fetchLast();
-      this.drawRanks();
+      this.ranks.draw(this.now, this.view, true);
+      this.drawFacts();
     }
     const sameAxis = before.x === this.view.x && before.rank === this.view.rank && before.device === this.view.device;
     clearTimeout(this.zooming);
@@ -340,8 +341,19 @@ class RunPage {
     this.kpis.setRun(this.now, this.place());
     this.drawViewBar();
     this.drawRanks();
-    fill(this.who, whoPanel(this.now, this.view.rank));
-    fill(this.events, eventsPanel(this.now));
+    this.drawFacts();
+  }
+
+  /** Who and events; built anew only when something in them is new. */
+  drawFacts() {
+    const { ranks, config, command, agent_overhead: cost, dropped_samples: dropped, state, events, ended_seconds: ended } = this.now;
+    const rank = ranks.find((candidate) => candidate.rank === this.view.rank) ?? ranks[0];
+    const who = JSON.stringify([rank && { ...rank, last_seen_seconds: 0, steps: 0, clock_skew_seconds: 0 }, config, command, cost, dropped, ranks.length]);
+    if (who !== this.whoKey) fill(this.who, whoPanel(this.now, this.view.rank));
+    this.whoKey = who;
+    const told = JSON.stringify([state, ended, events]);
+    if (told !== this.eventsKey) fill(this.events, eventsPanel(this.now));
+    this.eventsKey = told;
   }
 
   drawHead() {

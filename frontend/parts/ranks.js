@@ -10,7 +10,8 @@ import { onThemeChange } from "vramscope/theme.js";
 
 const STRIP_POINTS = 120;
 const STRIPS_EVERY_MS = 15_000;
-const AT_ONCE = 4;
+const ROWS_EVERY_MS = 5_000;
+const AT_ONCE = 2;
 
 export class RanksPanel {
   strips = new Map(); // rank -> values
@@ -23,11 +24,16 @@ export class RanksPanel {
     onThemeChange(() => this.paint());
   }
 
-  draw(run, view) {
+  /** Draw anew what changed: at once if asked or a rank's state changed, else every few seconds. */
+  draw(run, view, atOnce = false) {
     const several = run.ranks.length > 1 || run.world_size > 1;
     this.element.hidden = !several;
     if (!several) return;
     this.run = run;
+    const key = JSON.stringify([run.ranks.map((rank) => [rank.rank, rank.state]), view.rank, view.device]);
+    if (!atOnce && key === this.key && performance.now() - this.drawnAt < ROWS_EVERY_MS) return;
+    this.key = key;
+    this.drawnAt = performance.now();
     const peaks = run.ranks.map((rank) => rank.peak_allocated_bytes);
     const top = highest(peaks);
     const lowest = peaks.filter(isKnown).reduce((a, b) => Math.min(a, b), Infinity);

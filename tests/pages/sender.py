@@ -10,6 +10,7 @@ and fall through the backward pass while gradients grow; reserved is a ratchet a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import secrets
 import threading
@@ -165,8 +166,9 @@ class Rank:
         optimizer = np.where(settled, 2.0 * training.parameters, 0.0)
         base = training.parameters + training.buffers + optimizer
         gradients = float(training.parameters)
-        # the peak: early in backward, when the activations are whole and a quarter of the gradients is there
-        peak = base + activations + 0.12 * gradients
+        # the peak: early in backward, when the activations are whole and an eighth of the gradients is there; with few
+        # activations, in the optimizer
+        peak = base + np.maximum(activations + 0.12 * gradients, 1.4 * gradients)
         peak_reserved = np.maximum.accumulate(np.maximum(peak * 1.07, self.reserved))
         self.reserved = float(peak_reserved[-1])
         step_columns = {
@@ -193,8 +195,8 @@ class Rank:
                 "peak_gradients_bytes": np.full(steps, 0.12 * gradients),
                 "peak_optimizer_bytes": optimizer,
                 "peak_buffers_bytes": np.full(steps, float(training.buffers)),
-                "peak_activations_bytes": activations * 0.985,
-                "peak_other_bytes": activations * 0.015,
+                "peak_activations_bytes": (peak - base - 0.12 * gradients) * 0.985,
+                "peak_other_bytes": (peak - base - 0.12 * gradients) * 0.015,
             }
         for phase, share in SHARES:
             step_columns[f"{phase}_ns"] = seconds * share * 1e9
@@ -464,7 +466,8 @@ def main() -> None:
     if given.scene == "live":
         stop = threading.Event()
         live(given.server, stop, given.ranks, given.token)
-        stop.wait(given.seconds)
+        with contextlib.suppress(KeyboardInterrupt):
+            stop.wait(given.seconds)
         stop.set()
         return
     {"little": little, "much": much, "hour": hour}[given.scene](given.server, given.token)

@@ -1,0 +1,155 @@
+/** The frame around every page, and which page a path shows. */
+
+import { api, onUnauthorized } from "vramscope/api.js";
+import { fill, h, setText } from "vramscope/dom.js";
+import { clock } from "vramscope/format.js";
+import * as keys from "vramscope/keys.js";
+import * as live from "vramscope/live.js";
+import { icon, logo } from "vramscope/parts/icons.js";
+import { followLinks, go, store } from "vramscope/store.js";
+import * as themes from "vramscope/theme.js";
+
+const PLACES = [
+  ["/runs", "Runs", "runs"],
+  ["/compare", "Compare", "compare"],
+  ["/settings", "Settings", "settings"],
+];
+
+/** Path -> module and what it is opened with. Pages load when they are first wanted. */
+function route(path) {
+  if (path === "/runs" || path === "/runs/") return { key: "/runs", load: () => import("vramscope/pages/runs.js") };
+  const run = path.match(/^\/runs\/([^/]+)\/?$/);
+  if (run) {
+    let name;
+    try {
+      name = decodeURIComponent(run[1]);
+    } catch {
+      name = null;
+    }
+    if (name !== null) return { key: path, load: () => import("vramscope/pages/run.js"), context: { run: name } };
+  }
+  if (path === "/compare") return { key: path, load: () => import("vramscope/pages/compare.js") };
+  if (path === "/settings") return { key: path, load: () => import("vramscope/pages/settings.js") };
+  return { key: path, load: () => import("vramscope/pages/unknown.js") };
+}
+
+const LIVE_WORDS = {
+  connecting: "connecting…",
+  live: "live",
+  polling: "live (polling)",
+  asleep: "asleep",
+};
+
+class App extends HTMLElement {
+  page = null;
+  key = null;
+
+  connectedCallback() {
+    this.liveDot = h("span", { class: "live", role: "status", "aria-live": "polite" });
+    this.themeButton = h("button", { class: "button quiet icon", type: "button", onclick: themes.toggleTheme });
+    this.links = PLACES.map(([href, label, drawing]) => h("a", { href }, icon(drawing), label));
+    this.main = h("main", { id: "main", tabindex: "-1" });
+    fill(
+      this,
+      h("header", { class: "bar" },
+        h("a", { class: "brand", href: "/runs", "aria-label": "vramscope, to the runs" }, logo(), "vramscope"),
+        h("span", { class: "spring" }),
+        this.liveDot,
+        this.themeButton,
+        h("button", { class: "button quiet icon", type: "button", title: "Keyboard help (?)", "aria-label": "Keyboard help", onclick: keys.toggleHelp }, icon("help"))),
+      h("nav", { class: "rail", "aria-label": "Pages" }, this.links),
+      this.main,
+    );
+    followLinks(this);
+    themes.onThemeChange(() => this.drawTheme());
+    keys.onAction("theme", themes.toggleTheme);
+    this.drawTheme();
+    store.watch(() => this.show());
+    onUnauthorized.call = () => this.signIn();
+    document.addEventListener("click", (event) => {
+      for (const menu of this.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+    });
+    this.begin();
+  }
+
+  /** The page does not wait to hear whether a token is needed: if so, what it asks for is refused, and we ask for one. */
+  async begin() {
+    this.begun = true;
+    this.show();
+    try {
+      const session = await api.session();
+      store.set({ session });
+      if (session.required && !session.authenticated) {
+        this.signIn();
+        return;
+      }
+    } catch {
+      // The server is away: the page itself says what is wrong when it asks.
+    }
+    live.start();
+  }
+
+  signIn() {
+    if (this.key === "sign-in") return;
+    this.key = "sign-in";
+    this.page?.close();
+    this.page = null;
+    import("vramscope/pages/sign_in.js").then((module) => {
+      this.page = module.open(this.main, {
+        onSignedIn: () => {
+          this.key = null;
+          this.begin();
+        },
+      });
+    });
+  }
+
+  drawTheme() {
+    const dark = themes.theme() === "dark";
+    const words = dark ? "Light theme (d)" : "Dark theme (d)";
+    fill(this.themeButton, icon(dark ? "sun" : "moon"));
+    this.themeButton.title = words;
+    this.themeButton.setAttribute("aria-label", words);
+  }
+
+  show() {
+    const state = store.get();
+    this.drawLive(state);
+    if (!this.begun || this.key === "sign-in") return;
+    if (state.path === "/") {
+      go("/runs", { replace: true });
+      return;
+    }
+    for (const link of this.links) {
+      const here = state.path === link.pathname || state.path.startsWith(`${link.pathname}/`);
+      if (here) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    const { key, load, context } = route(state.path);
+    if (key === this.key) {
+      this.page?.update?.(state);
+      return;
+    }
+    this.key = key;
+    this.page?.close();
+    this.page = null;
+    load().then(
+      (module) => {
+        if (this.key !== key) return;
+        scrollTo(0, 0);
+        this.page = module.open(this.main, { path: state.path, ...context });
+      },
+      () => fill(this.main, h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "This page could not be loaded."), "Is the server still running?")),
+    );
+  }
+
+  drawLive({ live: status, paused }) {
+    const words = status.state === "stale" ? `stale since ${clock(status.staleSince)}` : paused ? "paused" : LIVE_WORDS[status.state];
+    this.liveDot.dataset.state = paused && status.state !== "stale" ? "paused" : status.state;
+    setText(this.liveDot, words);
+  }
+}
+
+themes.start();
+keys.start();
+customElements.define("vs-app", App);
