@@ -104,11 +104,16 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
     name, bound_port = listening.getsockname()[:2]
     shown = f"[{name}]" if ":" in name else name
     house.address = f"http://{shown}:{bound_port}"
-    _welcome(house)
     server = uvicorn_server(house)
-    # uvicorn raises the signal again after it has stopped: that must not make a failure of an orderly end.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    # Before uvicorn listens to signals this stops it, too; afterwards uvicorn raises the signal once more, and an orderly
+    # end must not become a failure.
+    signal.signal(signal.SIGTERM, stop)
     try:
+        _welcome(house)
         server.run(sockets=[listening])
     except KeyboardInterrupt:
         pass

@@ -1,0 +1,303 @@
+"""The commands that ask a server: their JSON for scripts, their words for people, their exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from running import RunningServer
+from wire_maker import GIB, Agent
+
+from vramscope import __version__, wire
+from vramscope_server.__main__ import main
+from vramscope_server.cli.words import ABSENT
+
+MIB = GIB // 1024
+VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs a command as a pipe would see it; gives exit code, stdout and stderr."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def make_run(server: RunningServer, name: str, *, peak: int = 3 * GIB, rows: int = 30, **attached: Any) -> Agent:
+    """A finished run of ``rows`` steps, the last of which is the highest: ``peak`` bytes in backward."""
+    agent = Agent(name=name, **attached)
+    peaks = [peak - GIB] * (rows - 1) + [peak]
+    server.send(agent, agent.samples(), agent.steps(rows, peak_allocated_bytes=peaks))
+    server.send(agent, agent.ended())
+    return agent
+
+
+# ---- JSON ----
+
+
+def test_show_json_has_the_keys_that_scripts_lean_on(server, cli):
+    """The contract of docs/architecture.md, key by key, and nothing but JSON on stdout."""
+    agent = make_run(server, "keys")
+    code, out, err = cli("show", agent.run, "--json", "--server", server.url)
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    stable = """run_id name state device steps world_size peak_allocated_bytes peak_reserved_bytes peak_step peak_phase
+        peak_categories step_seconds_median fragmentation leaks out_of_memory techniques allocator_settings
+        agent_overhead dropped_samples"""
+    assert set(stable.split()) <= told.keys()
+    assert told["peak_allocated_bytes"] == 3 * GIB
+    assert (told["peak_step"], told["peak_phase"]) == (30, "backward")
+    assert {"parameters", "gradients", "optimizer", "activations", "other"} <= told["peak_categories"].keys()
+    assert told["fragmentation"] == {"inactive_split_bytes": GIB // 4, "reserved_minus_allocated_bytes": GIB}
+
+
+def test_steps_json_is_one_object_a_step_and_takes_a_window(server, cli):
+    """All steps without --last; with --from and --to those, ends included."""
+    agent = make_run(server, "windows")
+    code, out, _ = cli("steps", agent.run, "--json", "--server", server.url)
+    rows = json.loads(out)
+    assert code == 0 and [row["step"] for row in rows] == list(range(1, 31))
+    stable = "step peak_allocated_bytes peak_reserved_bytes phases seconds foreign_reset"
+    assert set(stable.split()) <= rows[0].keys()
+    assert rows[0]["phases"]["forward"]["peak_allocated_bytes"] == 2 * GIB
+    _, out, _ = cli("steps", agent.run, "--from", 5, "--to", 7, "--json", "--server", server.url)
+    assert [row["step"] for row in json.loads(out)] == [5, 6, 7]
+    _, out, _ = cli("steps", agent.run, "--last", 2, "--json", "--server", server.url)
+    assert [row["step"] for row in json.loads(out)] == [29, 30]
+
+
+def test_compare_json_keeps_the_order_baseline_first(server, cli):
+    """Saved fraction and time ratio are against the first; a name with a comma or a slash is as good as any."""
+    low = make_run(server, "bf16, batch 8", peak=2 * GIB)
+    base = make_run(server, "org/model", peak=4 * GIB)
+    code, out, _ = cli("compare", "org/model", "bf16, batch 8", "--json", "--server", server.url)
+    rows = json.loads(out)
+    assert code == 0 and [row["run"] for row in rows] == [base.run, low.run]
+    assert [row["saved_fraction"] for row in rows] == [0.0, 0.5]
+    assert rows[1]["step_time_ratio"] == pytest.approx(1, abs=0.01)
+    assert "techniques" in rows[0]
+
+
+def test_ls_json_gives_all_rows_and_obeys_its_conditions(server, cli):
+    """More runs than the fifty that a person sees; limit, project and state narrow them down."""
+    for number in range(53):
+        make_run(server, f"many {number}", rows=1, project="many")
+    _, out, _ = cli("ls", "--project", "many", "--json", "--server", server.url)
+    rows = json.loads(out)
+    assert len(rows) == 53
+    _, out, _ = cli("ls", "many", "52", "--server", server.url)
+    _, limited, _ = cli("ls", "--project", "many", "--limit", 3, "--json", "--server", server.url)
+    assert [row["run_id"] for row in json.loads(limited)] == [row["run_id"] for row in rows[:3]]
+    _, running, _ = cli("ls", "--project", "many", "--state", "running", "--json", "--server", server.url)
+    assert json.loads(running) == []
+    _, shown, _ = cli("ls", "--project", "many", "--server", server.url)
+    assert "50 of 53 runs" in shown
+
+
+# ---- for people ----
+
+
+def test_show_tells_where_the_peak_was_and_what_made_it(server, cli):
+    """The summary that the demo ends with: numbers, their place, and the address of the page."""
+    agent = make_run(server, "story")
+    server.send(
+        agent,
+        wire.Overhead(
+            seconds_per_step=1e-5, fraction=0.0001, resolvable=False, noise_fraction=0.002, watched_steps=20,
+            unwatched_steps=10, hook_seconds=0.1, sampler_cpu_seconds=0.1,
+        ),
+    )  # fmt: skip
+    code, out, _ = cli("show", "story", "--server", server.url)
+    assert code == 0
+    assert "story  finished" in out
+    assert "3.0 GiB in step 30, backward (3.8 % of the device)" in out
+    assert re.search(r"activations +512\.0 MiB +16\.7 %", out)
+    assert "256.0 MiB in free pieces of segments; 1.0 GiB reserved but not allocated" in out
+    assert "30, 100 ms each (median)" in out
+    assert "below 0.5 % of a step" in out
+    assert out.rstrip().endswith(f"{server.url}/runs/{agent.run}")
+    assert "\x1b" not in out, "no colours in a pipe"
+
+
+def test_a_peak_that_was_not_taken_apart_is_told_with_the_highest_step_that_was(server, cli):
+    """Taking apart costs time, so it happens now and then: what is shown instead says whose it is."""
+    agent = Agent(name="seldom")
+    unknown = {f"peak_{name}_bytes": [wire.UNKNOWN, GIB // 8, wire.UNKNOWN] for name in wire.CATEGORIES}
+    server.send(agent, agent.steps(3, peak_allocated_bytes=[GIB, GIB * 2, GIB * 3], **unknown))
+    _, out, _ = cli("show", agent.run, "--server", server.url)
+    assert "not taken apart in step 3; in step 2, with 2.0 GiB:" in out
+    assert re.search(r"parameters +128\.0 MiB", out)
+
+
+def test_what_is_not_known_is_called_so(server, cli):
+    """A training on the CPU, without CUDA and NVML, has no zeros to show."""
+    agent = Agent(name="on the cpu", devices=0, allocator_settings=None)
+    server.send(
+        agent,
+        agent.samples(3, device=wire.CPU, allocated_bytes=-1, reserved_bytes=-1, inactive_split_bytes=-1),
+        agent.steps(2, device=wire.CPU, peak_allocated_bytes=-1, peak_reserved_bytes=-1, peak_phase=-1),
+    )
+    _, shown, _ = cli("show", agent.run, "--server", server.url)
+    assert re.search(r"peak allocated +unknown", shown) and re.search(r"allocator +unknown", shown)
+    assert "0 B" not in shown and "0.0 " not in shown
+    _, listed, _ = cli("ls", "on the cpu", "--server", server.url)
+    assert ABSENT in listed and "0 B" not in listed
+    _, stepped, _ = cli("steps", agent.run, "--server", server.url)
+    assert ABSENT in stepped and "0 B" not in stepped
+
+
+def test_a_name_is_shown_and_never_obeyed(server, cli):
+    """Terminal codes, markup and reversed writing in a name are text."""
+    make_run(server, "evil\x1b[31m \u202e[bold]x", project="[red]p")
+    for words in (
+        ("ls", "evil"),
+        ("show", "evil\x1b[31m \u202e[bold]x"),
+        ("compare", "evil\x1b[31m \u202e[bold]x", "evil"),
+    ):
+        _, out, err = cli(*words, "--server", server.url)
+        assert "\x1b" not in out + err and "\u202e" not in out + err
+        assert "\\x1b[31m \\u202e[bold]x" in out + err
+
+
+def test_names_are_whole_in_a_pipe(server, cli):
+    """However long: a script that cuts columns apart gets what there is."""
+    name = "a long name " * 16
+    make_run(server, name.strip())
+    _, out, _ = cli("ls", "a long name", "--server", server.url)
+    assert name.strip() in out
+
+
+def test_reading_with_head_is_no_error(server):
+    """The reader closes the pipe early: no trace on stderr."""
+    agent = make_run(server, "headless", rows=5000)
+    words = " ".join([*VRAMSCOPE, "steps", agent.run, "--json", "--server", server.url])
+    done = subprocess.run(["bash", "-c", f"{words} | head -1"], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[\n" and done.stderr == ""
+
+
+# ---- what goes wrong ----
+
+
+@pytest.mark.parametrize(
+    "words", [("show", "no-such"), ("steps", "no-such"), ("compare", "no-such", "x"), ("show", "a/b")]
+)
+def test_an_unknown_run_is_3_and_says_what_there_is(server, cli, words):
+    make_run(server, "no-such-run")
+    code, out, err = cli(*words, "--json", "--server", server.url)
+    assert (code, out) == (3, "")
+    assert "There is no run" in err and "There is: " in err and err.count("\n") == 1
+
+
+def test_an_unknown_rank_is_3_and_says_which_there_are(server, cli):
+    agent = make_run(server, "one rank")
+    code, _, err = cli("steps", agent.run, "--rank", 7, "--server", server.url)
+    assert code == 3 and "no rank 7" in err and "one of 0" in err
+
+
+def test_no_server_is_4_and_says_where_and_how_to_start_one(cli):
+    code, out, err = cli("ls", "--json", "--server", "http://127.0.0.1:9")
+    assert (code, out) == (4, "")
+    assert err == (
+        "vramscope: no server answers at http://127.0.0.1:9 (Connection refused). "
+        "Start one with: vramscope server --port 9\n"
+    )
+
+
+def test_another_server_is_4_and_told_as_such(cli):
+    """A page of something else is no vramscope, whatever its status."""
+
+    class Other(BaseHTTPRequestHandler):
+        status = 200
+
+        def do_GET(self) -> None:
+            self.send_response(self.status)
+            self.end_headers()
+            self.wfile.write(b"<html>hello</html>")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    other = HTTPServer(("127.0.0.1", 0), Other)
+    Thread(target=other.serve_forever, args=(0.02,), daemon=True).start()
+    for Other.status in (200, 404, 500):
+        code, _, err = cli("show", "x", "--server", f"http://127.0.0.1:{other.server_port}")
+        assert code == 4 and "is not a vramscope server" in err
+    other.shutdown()
+    other.server_close()
+
+
+def test_without_its_token_a_server_is_2_and_with_it_0(start_server, cli, monkeypatch):
+    server = start_server(require_tokens=True)
+    code, _, err = cli("ls", "--server", server.url)
+    assert code == 2 and "VRAMSCOPE_TOKEN" in err
+    monkeypatch.setenv("VRAMSCOPE_TOKEN", server.house.first_token)
+    code, out, _ = cli("ls", "--server", server.url)
+    assert code == 0 and "No runs yet" in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("no-such-command",),
+        ("show",),
+        ("show", "x", "--no-such-option"),
+        ("compare", "only-one"),
+        ("steps", "x", "--last", "0"),
+        ("steps", "x", "--rank", "one"),
+        ("ls", "--server", "not an address"),
+        ("ls", "--server", "ftp://127.0.0.1"),
+        ("ls", "--server", "http://name:secret@127.0.0.1"),
+        ("demo", "--steps", "-1"),
+        ("run",),
+        ("sync", "--no-such-option"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_words_are_2_and_told_on_stderr(cli, words):
+    code, out, err = cli(*words)
+    assert code == 2
+    assert out == "" and err and "Traceback" not in err and "secret" not in err
+
+
+def test_a_window_that_ends_before_it_begins_is_2(server, cli):
+    agent = make_run(server, "backwards")
+    code, _, err = cli("steps", agent.run, "--from", 9, "--to", 3, "--server", server.url)
+    assert code == 2 and "from is 9" in err
+
+
+def test_an_unknown_state_is_2_and_names_the_known(server, cli):
+    code, _, err = cli("ls", "--state", "asleep", "--server", server.url)
+    assert code == 2 and "running" in err
+
+
+def test_version_and_the_agents_commands_need_no_extra(tmp_path: Path):
+    """`pip install vramscope` alone: run, sync and --version work, the rest says in one line what to install."""
+    hidden = "import sys\nfor name in ('typer', 'rich', 'fastapi', 'uvicorn', 'numpy'): sys.modules[name] = None\n"
+    script = hidden + "from vramscope_server.__main__ import main\nsys.exit(main(sys.argv[1:]))"
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", script, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+
+    assert run("--version").stdout == f"vramscope {__version__}\n"
+    assert run("run", "--", sys.executable, "-c", "print(5)").stdout == "5\n"
+    assert run("sync", "--help").returncode == 0
+    for words in (["ls"], ["server"], []):
+        missing = run(*words)
+        assert missing.returncode == 2 and missing.stdout == ""
+        assert "pip install 'vramscope[server]'" in missing.stderr and missing.stderr.count("\n") == 1

@@ -1,0 +1,115 @@
+"""Numbers in words, and tables that fit: what a terminal shows."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from vramscope_server.cli.screen import Column, print_table
+from vramscope_server.cli.words import ABSENT, GIB, KIB, MIB, ago, amount, cost, duration, percent, plain
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, "unknown"),
+        (0, "0 B"),
+        (512, "512 B"),
+        (1536, "1.5 KiB"),
+        (20 * MIB, "20.0 MiB"),
+        (GIB - 1, "1.0 GiB"),
+        (MIB - 1, "1.0 MiB"),
+        (24 * GIB + 300 * MIB, "24.3 GiB"),
+        (2000 * GIB, "2000.0 GiB"),
+        (-3 * GIB, "-3.0 GiB"),
+    ],
+)
+def test_bytes_are_gib_with_one_decimal_and_smaller_below(value, told):
+    assert amount(value) == told
+
+
+@given(st.integers(0, 2**50))
+def test_no_amount_reads_as_a_thousand_of_its_unit(value):
+    """1023.97 MiB is 1.0 GiB."""
+    number, unit = amount(value).split()
+    assert float(number) < 1024 or unit == "GiB"
+    assert abs(float(number) * {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}[unit] - value) <= max(1, value * 0.051)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(None, "unknown"), (3.1e-5, "31 µs"), (0.00412, "4.12 ms"), (0.9999, "1.00 s"), (1.234, "1.23 s"),
+     (99.999, "1 min 40 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")],
+)  # fmt: skip
+def test_durations(seconds, told):
+    assert duration(seconds) == told
+
+
+def test_other_words():
+    assert [ago(at, now=100_000) for at in (None, 99_999, 99_000, 90_000, 3)] == [
+        "unknown", "1 s ago", "16 min ago", "2 h ago", "1 d ago",
+    ]  # fmt: skip
+    assert (percent(None), percent(0.0123), percent(-0.5, signed=True)) == ("unknown", "1.2 %", "-50.0 %")
+    assert plain("a\x1b]0;x\x07\nb\u202e\u00e9") == "a\\x1b]0;x\\x07\\nb\\u202e\u00e9"
+
+
+@pytest.mark.parametrize(
+    ("overhead", "told"),
+    [
+        (None, "not measured yet"),
+        ({"fraction": None, "resolvable": False, "noise_fraction": None}, "not measured yet"),
+        ({"fraction": 0.001, "resolvable": False, "noise_fraction": 0.002}, "below 0.5 % of a step"),
+        ({"fraction": 0.001, "resolvable": False, "noise_fraction": 0.02}, "below 2.0 % of a step"),
+        (
+            {"fraction": 0.011, "resolvable": True, "noise_fraction": 0.002, "seconds_per_step": 4e-5},
+            "1.1 % of a step (40 µs), measured",
+        ),
+    ],
+)
+def test_the_cost_of_watching_is_told_only_as_far_as_it_was_measured(overhead, told):
+    assert cost(overhead) == told
+
+
+COLUMNS = [
+    Column("NAME"),
+    Column("PEAK", number=True),
+    Column("MODEL", needed=2),
+    Column("TIME", needed=1, number=True),
+]
+ROWS = [["a-name-of-thirty-six-characters-here", "24.3 GiB", "a model of a GPU", "412 ms"], ["b", ABSENT, "", ABSENT]]
+
+
+def drawn(width: int, rows: list[list[str]] = ROWS) -> str:
+    out = io.StringIO()
+    print_table(Console(file=out, width=width, highlight=False), COLUMNS, rows)
+    return out.getvalue()
+
+
+def test_the_least_needed_columns_go_first_and_no_name_or_number_is_cut():
+    """Wide: all of them; narrower: without MODEL, then without TIME; the name is folded, never shortened."""
+    assert [word in drawn(100) for word in ("MODEL", "TIME", "PEAK")] == [True, True, True]
+    assert [word in drawn(50) for word in ("MODEL", "TIME", "PEAK")] == [False, True, True]
+    assert [word in drawn(36) for word in ("MODEL", "TIME", "PEAK")] == [False, False, True]
+    for width in (100, 50, 36, 24):
+        text = drawn(width)
+        assert "24.3 GiB" in text and "…" not in text
+        folded = "".join(line[: max(0, width - 10)].split(" ")[0] for line in text.splitlines()[1:])
+        assert ROWS[0][0] in folded
+
+
+def test_a_column_without_content_is_left_out():
+    assert "MODEL" not in drawn(100, [["a", "1.0 GiB", "", "1 s"]])
+
+
+@given(st.integers(30, 200), st.lists(st.text(max_size=60), min_size=1, max_size=4))
+def test_no_line_is_wider_than_the_terminal(width, names):
+    rows = [[plain(name), "24.3 GiB", "NVIDIA H100 80GB HBM3", "412 ms"] for name in names]
+    console = Console(width=width)
+    assert all(
+        console.render_str(line, markup=False, emoji=False).cell_len <= width
+        for line in drawn(width, rows).splitlines()
+    )
