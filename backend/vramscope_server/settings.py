@@ -29,7 +29,7 @@ class Settings(BaseSettings):
     data_dir: Path = Field(default_factory=_data_dir, description="Where the SQLite database lies.")
     database: str | None = Field(
         default=None,
-        description="SQLAlchemy URL of the database; SQLite's `vramscope.db` in the data directory when not given.",
+        description="SQLAlchemy URL of the database, or the path of an SQLite file; SQLite's `vramscope.db` in the data directory when not given.",
     )
     synchronous: Literal["NORMAL", "FULL"] = Field(
         default="NORMAL",
@@ -72,7 +72,8 @@ class Settings(BaseSettings):
     @property
     def database_url(self) -> str:
         """The database's URL, default filled in."""
-        return self.database or f"sqlite:///{self.data_dir / 'vramscope.db'}"
+        given = self.database or str(self.data_dir / "vramscope.db")
+        return given if "://" in given else f"sqlite:///{Path(given).expanduser().absolute()}"
 
     @property
     def tokens_required(self) -> bool:

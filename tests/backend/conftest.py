@@ -7,69 +7,23 @@ import glob
 import itertools
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: their neighbour is not a package
 
-from wire_maker import Agent
+from running import RunningServer
 
-from vramscope import wire
-from vramscope_server.cli.server import Server, listen, uvicorn_server
-from vramscope_server.house import House
-from vramscope_server.settings import Settings
-
-
-class RunningServer:
-    """A real server at a port of its own, in a thread."""
-
-    def __init__(self, data_dir: Path, **settings: Any) -> None:
-        self.house = House(Settings(data_dir=data_dir, **{"port": 0, "log_level": "critical", **settings}))
-        listening = listen("127.0.0.1", 0)
-        self.port = listening.getsockname()[1]
-        self.url = self.house.address = f"http://127.0.0.1:{self.port}"
-        self.server: Server = uvicorn_server(self.house)
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]}, daemon=True)
-        self.thread.start()
-        deadline = time.monotonic() + 20
-        while not self.server.started:
-            if time.monotonic() > deadline or not self.thread.is_alive():
-                raise RuntimeError("the server did not start")
-            time.sleep(0.01)
-        self.http = httpx.Client(base_url=f"{self.url}/api/v1", timeout=20, trust_env=False)
-
-    def stop(self) -> float:
-        """Stop as SIGTERM does; returns the seconds that it took."""
-        started = time.monotonic()
-        self.http.close()
-        self.server.should_exit = True
-        self.thread.join(20)
-        assert not self.thread.is_alive(), "the server did not stop"
-        return time.monotonic() - started
-
-    def post(self, body: bytes, **headers: str) -> httpx.Response:
-        return self.http.post("/batches", content=body, headers={"Content-Type": wire.CONTENT_TYPE, **headers})
-
-    def send(self, agent: Agent, *messages: wire.Message, **options: Any) -> wire.Ack:
-        """Send a batch that must be accepted."""
-        answer = self.post(agent.body(*messages, **options))
-        assert answer.status_code == 200, answer.text
-        return wire.decode_ack(answer.content)
-
-    def get(self, path: str, **parameters: Any) -> Any:
-        answer = self.http.get(path, params=parameters)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+from vramscope_server.store.database import Database
 
 
 @pytest.fixture
@@ -102,7 +56,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """A cluster of our own at a loopback port; gives the URL without a database."""
-    found = sorted(glob.glob("/usr/lib/postgresql/*/bin")) or [str(Path(p).parent) for p in [shutil.which("initdb")] if p]
+    found = sorted(glob.glob("/usr/lib/postgresql/*/bin")) or [
+        str(Path(p).parent) for p in [shutil.which("initdb")] if p
+    ]
     if not found:
         pytest.skip("PostgreSQL is not installed here (Debian: apt-get install postgresql)")
     programs = Path(found[-1])
@@ -115,10 +71,20 @@ def postgres() -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     made = subprocess.run(
-        [programs / "initdb", "-D", folder / "data", "-U", "vramscope", "-A", "trust", "-E", "UTF8", "--no-sync"], **options
+        [programs / "initdb", "-D", folder / "data", "-U", "vramscope", "-A", "trust", "-E", "UTF8", "--no-sync"],
+        **options,
     )
     assert made.returncode == 0, made.stdout
-    quick = ["-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB"]
+    quick = [
+        "-c",
+        "fsync=off",
+        "-c",
+        "synchronous_commit=off",
+        "-c",
+        "full_page_writes=off",
+        "-c",
+        "shared_buffers=32MB",
+    ]
     place = ["-D", folder / "data", "-p", str(port), "-h", "127.0.0.1", "-k", folder]
     cluster = subprocess.Popen([programs / "postgres", *place, *quick], **options)
     deadline = time.monotonic() + 30
@@ -130,7 +96,7 @@ def postgres() -> Iterator[str]:
         assert time.monotonic() < deadline and cluster.poll() is None, "PostgreSQL did not start"
         time.sleep(0.05)
     yield f"postgresql+psycopg://vramscope@127.0.0.1:{port}"
-    cluster.terminate()
+    cluster.send_signal(signal.SIGINT)  # fast shutdown: does not wait for connections
     cluster.wait(20)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -138,17 +104,55 @@ def postgres() -> Iterator[str]:
 _databases = itertools.count(1)
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty SQLite database with its tables made: copied for each test, which is quicker than making them anew."""
+    path = tmp_path_factory.mktemp("template") / "vramscope.db"
+    Database(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres: str) -> str:
+    """The same for PostgreSQL: the name of a database to copy."""
+    _execute(postgres, "CREATE DATABASE template_of_ours")
+    Database(f"{postgres}/template_of_ours").close()
+    return "template_of_ours"
+
+
+def _execute(cluster: str, statement: str) -> None:
+    import psycopg
+
+    with psycopg.connect(cluster.replace("+psycopg", "") + "/postgres", autocommit=True) as connection:
+        connection.execute(statement)
+
+
 @pytest.fixture(
     params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.xdist_group("postgres")])]
 )
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database: a file, and a real PostgreSQL."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'vramscope.db'}"
-    import psycopg
+def database_kind(request: pytest.FixtureRequest) -> str:
+    """Which database: the test runs on each."""
+    return str(request.param)
 
+
+@pytest.fixture
+def database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database with nothing in its tables: a file, and one in a real PostgreSQL."""
+    if database_kind == "sqlite":
+        shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "vramscope.db")
+        return f"sqlite:///{tmp_path / 'vramscope.db'}"
     cluster: str = request.getfixturevalue("postgres")
     name = f"test{next(_databases)}"
-    with psycopg.connect(cluster.replace("+psycopg", "") + "/postgres", autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+    _execute(cluster, f"CREATE DATABASE {name} TEMPLATE {request.getfixturevalue('migrated_postgres')}")
+    return f"{cluster}/{name}"
+
+
+@pytest.fixture
+def empty_database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database without tables."""
+    if database_kind == "sqlite":
+        return f"sqlite:///{tmp_path / 'new.db'}"
+    cluster: str = request.getfixturevalue("postgres")
+    name = f"test{next(_databases)}"
+    _execute(cluster, f"CREATE DATABASE {name}")
     return f"{cluster}/{name}"

@@ -38,7 +38,11 @@ class Store:
         self.database = Database(self.url)
         self.compactor = Compactor(self.database)
         self.writer = Writer(
-            self.database, lost_after_seconds=30, clock=lambda: self.now, listener=self._hear, compact=self.compactor.merge
+            self.database,
+            lost_after_seconds=30,
+            clock=lambda: self.now,
+            listener=self._hear,
+            compact=self.compactor.merge,
         )
         self.writer.start()
         self.compactor.start(self.writer)
@@ -67,7 +71,9 @@ class Store:
         with self.database.reader() as connection:
             return run_in_full(connection, find_run(connection, text))
 
-    def columns(self, run: str, *names: str, stream: str = "samples", rank: int = 0, device: int = 0, **window: Any) -> Any:
+    def columns(
+        self, run: str, *names: str, stream: str = "samples", rank: int = 0, device: int = 0, **window: Any
+    ) -> Any:
         with self.database.reader() as connection:
             return load_columns(connection, find_run(connection, run), Place(rank, device, 0), stream, names, **window)
 
@@ -129,14 +135,20 @@ def test_a_batch_that_contradicts_its_session_is_refused_alone(store: Store) -> 
     body = wire.encode(wire.Batch(**{f: getattr(wrong, f) for f in wrong.__struct_fields__} | {"rank": 3}))
     futures = [
         store.writer.submit(prepare(one, store.now))
-        for one in (other.body(other.samples(2), sent_ns=NOW), body, agent.body(agent.samples(2), sent_ns=NOW, sequence=2))
+        for one in (
+            other.body(other.samples(2), sent_ns=NOW),
+            body,
+            agent.body(agent.samples(2), sent_ns=NOW, sequence=2),
+        )
     ]
     assert futures[0].result(10).accepted == 1
     with pytest.raises(BadBatch, match="rank"):
         futures[1].result(10)
     assert futures[2].result(10).accepted == 2
     other_run = agent.batch(agent.samples(1), sequence=9)
-    moved = wire.encode(wire.Batch(**{f: getattr(other_run, f) for f in other_run.__struct_fields__} | {"run": other.run}))
+    moved = wire.encode(
+        wire.Batch(**{f: getattr(other_run, f) for f in other_run.__struct_fields__} | {"run": other.run})
+    )
     with pytest.raises(BadBatch, match="run"):
         store.writer.submit(prepare(moved, store.now)).result(10)
 
@@ -282,7 +294,9 @@ def test_the_summary_is_what_the_rows_say(store: Store) -> None:
         duration = rng.integers(SECOND // 10, SECOND // 5, 50).tolist()
         peaks += peak
         durations += duration
-        store.send(agent, agent.steps(50, at=batch * 5, first=batch * 50 + 1, peak_allocated_bytes=peak, duration_ns=duration))
+        store.send(
+            agent, agent.steps(50, at=batch * 5, first=batch * 50 + 1, peak_allocated_bytes=peak, duration_ns=duration)
+        )
     run = store.run(agent.run)
     assert run["steps"] == 400
     assert run["peak_allocated_bytes"] == max(peaks)
@@ -299,7 +313,12 @@ def test_fragmentation_is_that_of_the_moment_when_reserved_was_highest(store: St
     reserved = [10 * GIB, 30 * GIB, 20 * GIB]
     store.send(
         agent,
-        agent.samples(3, reserved_bytes=reserved, allocated_bytes=[9 * GIB, 12 * GIB, 19 * GIB], inactive_split_bytes=[1, 3 * GIB, 2]),
+        agent.samples(
+            3,
+            reserved_bytes=reserved,
+            allocated_bytes=[9 * GIB, 12 * GIB, 19 * GIB],
+            inactive_split_bytes=[1, 3 * GIB, 2],
+        ),
     )
     run = store.run(agent.run)
     assert run["fragmentation"] == {"inactive_split_bytes": 3 * GIB, "reserved_minus_allocated_bytes": 18 * GIB}
@@ -310,7 +329,15 @@ def test_what_is_unknown_stays_unknown_and_is_not_zero(store: Store) -> None:
     agent = store.agent()
     store.send(agent, agent.samples(3, allocated_bytes=-1, reserved_bytes=-1, inactive_split_bytes=-1))
     run = store.run(agent.run)
-    for name in ("peak_allocated_bytes", "peak_reserved_bytes", "fragmentation", "fragmentation_fraction", "step_seconds_median", "out_of_memory", "leaks"):
+    for name in (
+        "peak_allocated_bytes",
+        "peak_reserved_bytes",
+        "fragmentation",
+        "fragmentation_fraction",
+        "step_seconds_median",
+        "out_of_memory",
+        "leaks",
+    ):
         assert run[name] is None, name
     assert store.columns(agent.run, "allocated_bytes", "power_milliwatts")["power_milliwatts"].tolist() == [-1] * 3
 
@@ -478,17 +505,15 @@ def test_one_database_has_one_server(store: Store) -> None:
             second.close()
 
 
-def test_the_tables_are_what_the_migrations_make(database_url: str) -> None:
+def test_the_tables_are_what_the_migrations_make(empty_database_url: str) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
     from vramscope_server.store.database import HEAD, _revisions
 
-    database = Database(database_url)
+    database = Database(empty_database_url)
     with database.reader() as connection:
         assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
     database.close()
     assert max(_revisions()) == HEAD
-    Database(database_url).close()
-
-
+    Database(empty_database_url).close()

@@ -25,7 +25,9 @@ def column(values: Iterable[int]) -> bytes:
     return np.asarray(list(values), "<i8").tobytes()
 
 
-def samples(rows: int = 4, *, start_ns: int, every_ns: int = SECOND // 10, device: int = 0, **columns: Any) -> wire.Block:
+def samples(
+    rows: int = 4, *, start_ns: int, every_ns: int = SECOND // 10, device: int = 0, **columns: Any
+) -> wire.Block:
     """``rows`` samples; columns given as one number or as a list."""
     made: dict[str, Any] = {
         "time_ns": [start_ns + i * every_ns for i in range(rows)],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Annotated, Any, Final, Literal
@@ -49,15 +50,17 @@ class Window:
 
     def bounds(self, run: Run, place: Place) -> tuple[int | None, int | None]:
         """As they are stored: nanoseconds by the sender's clock, or steps."""
-        return self._bound(self.first, run, place, np.floor), self._bound(self.last, run, place, np.ceil)
+        return self._bound(self.first, run, place, math.floor), self._bound(self.last, run, place, math.ceil)
 
-    def _bound(self, value: float | None, run: Run, place: Place, rounded: Any) -> int | None:
+    def _bound(self, value: float | None, run: Run, place: Place, rounded: Callable[[float], int]) -> int | None:
         if value is None:
             return None
         if self.x == "step":
-            return int(np.clip(rounded(value), -2, 2**62))
+            return rounded(min(max(value, -2.0), 2.0**62))
+        # In whole numbers: nanoseconds since 1970 have no room left in a float.
         zero_ns = 0 if value >= SINCE_1970 else int(run["started_ns"])
-        return int(np.clip(zero_ns + place.skew_ns + value * 1e9, -(2.0**62), 2.0**62))
+        after_ns = rounded(min(max(value, -4e9), 4e9) * 1e9)
+        return zero_ns + place.skew_ns + after_ns
 
 
 def the_run(connection: Connection, text: str) -> Run:

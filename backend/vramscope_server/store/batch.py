@@ -109,7 +109,7 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
         version = _decode_version(body).wire
     except msgspec.MsgspecError as error:
         raise _from_msgspec(error) from error
-    if version != wire.WIRE_VERSION or isinstance(version, bool):
+    if type(version) is not int or version != wire.WIRE_VERSION:
         raise OtherWire(version if isinstance(version, int | str | float | None) else type(version).__name__)
     try:
         batch = wire.decode_batch(body)

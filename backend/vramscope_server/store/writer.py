@@ -6,6 +6,7 @@ in bytes by ``api/ingest``; when it is full the sender is told to come again, no
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -31,6 +32,7 @@ MAX_QUEUED: Final = 512
 MAX_GROUP: Final = 64
 _TICK_SECONDS: Final = 1.0
 _PROBE_SECONDS: Final = 1.0
+_FORGET_TROUBLE_SECONDS: Final = 60.0
 
 
 class QueueFull(Exception):
@@ -97,7 +99,7 @@ class Writer:
         self._compact = compact
         self._connection: Connection | None = None
         self._closed = False
-        self._tried_at = 0.0
+        self._tried_at = self._failed_at = 0.0
         self._thread = threading.Thread(target=self._run, name="vramscope-writer", daemon=True)
         self.trouble: str | None = database.read_only
         self.counters = Counters()
@@ -188,7 +190,12 @@ class Writer:
             if time.monotonic() >= tick:
                 tick = time.monotonic() + _TICK_SECONDS
                 self._settle(Future(), lambda connection, book: book.tick(connection))
+                # Nobody has tried for a while: what is not known is not claimed. A tick that changes nothing says
+                # nothing about the disk.
+                if self._database.read_only is None and time.monotonic() - self._failed_at > _FORGET_TROUBLE_SECONDS:
+                    self.trouble = None
         if self._connection is not None:
+            self._fold_log(self._connection)
             self._connection.close()
 
     def _store(self, group: list[_Waiting]) -> None:
@@ -214,6 +221,7 @@ class Writer:
                 for waiting in group:
                     self._store([waiting])
             return
+        self.trouble = None
         self.counters.commits += 1
         self.counters.commit_seconds += time.perf_counter() - started
         for waiting, answer in zip(group, accepted, strict=True):
@@ -252,6 +260,14 @@ class Writer:
                 self._compact(stream, level)
 
     # -- the connection
+
+    def _fold_log(self, connection: Connection) -> None:
+        """At the end: a copy of the bare SQLite file is then whole."""
+        if self._database.kind == "sqlite":
+            with contextlib.suppress(sa.exc.DBAPIError):
+                connection.rollback()
+                driver: Any = connection.connection.driver_connection
+                driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _load(self) -> None:
         assert self._connection is not None
@@ -293,7 +309,6 @@ class _Transaction:
             except Exception as failed:
                 self._undo()
                 raise self._failed(failed) from failed
-            self._writer.trouble = None
             return
         self._undo()
         if isinstance(error, Exception) and storage_trouble(error) is not None:
@@ -311,6 +326,7 @@ class _Transaction:
         if trouble is None:
             return error
         self._writer.counters.failed_commits += 1
+        self._writer._failed_at = time.monotonic()
         if self._writer.trouble != trouble:
             log.warning("nothing can be stored: %s", trouble)
         self._writer.trouble = trouble

@@ -1,0 +1,177 @@
+"""Who may do what, on loopback and beyond it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from running import RunningServer
+from wire_maker import Agent
+
+from vramscope_server.access import MAX_FAILURES
+from vramscope_server.settings import Settings, is_loopback
+from vramscope_server.store.tables import tokens
+
+
+@pytest.fixture
+def guarded(start_server: Callable[..., RunningServer]) -> RunningServer:
+    """A server that demands tokens."""
+    return start_server(require_tokens=True)
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize(
+    ("host", "demanded"),
+    [("127.0.0.1", False), ("localhost", False), ("::1", False), ("0.0.0.0", True), ("10.0.0.5", True), ("gpu7", True)],
+)
+def test_tokens_are_demanded_beyond_loopback(host: str, demanded: bool) -> None:
+    assert Settings(host=host).tokens_required is demanded
+    assert is_loopback(host) is not demanded
+    assert Settings(host=host, require_tokens=not demanded).tokens_required is not demanded
+
+
+def test_a_loopback_server_is_open_to_its_own_machine(server: RunningServer) -> None:
+    assert server.get("/session") == {"required": False, "authenticated": True, "scopes": ["ingest", "read"]}
+    assert server.get("/tokens") == []
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:8265", "", "[::2]:80"])
+def test_a_name_that_is_not_ours_is_refused_against_dns_rebinding(server: RunningServer, host: str) -> None:
+    for path in ("/api/v1/runs", "/", "/api/v1/live"):
+        answer = server.http.get(f"{server.url}{path}", headers={"Host": host})
+        assert (answer.status_code, answer.json()["field"]) == (421, "Host")
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9000", "127.0.0.1:1", "[::1]:8265", "LOCALHOST"])
+def test_our_own_names_are_answered_whatever_the_port(server: RunningServer, host: str) -> None:
+    """ssh -L forwards one port to another."""
+    assert server.http.get("/runs", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
+def test_a_foreign_page_cannot_change_anything(server: RunningServer, origin: str) -> None:
+    agent = Agent()
+    assert server.post(agent.body(), Origin=origin).status_code == 403
+    assert server.http.delete("/runs/x", headers={"Origin": origin}).status_code == 403
+    assert server.http.post("/tokens", json={}, headers={"Origin": origin}).status_code == 403
+    assert server.http.get("/runs", headers={"Origin": origin}).headers.get("access-control-allow-origin") is None
+    assert server.http.patch("/runs/x", json={}, headers={"Origin": server.url}).status_code == 404, "our own page may"
+
+
+def test_more_names_can_be_allowed(start_server: Callable[..., RunningServer]) -> None:
+    server = start_server(allowed_hosts="gpu7.lan, gpu7")
+    assert server.http.get("/runs", headers={"Host": "gpu7.lan:8265"}).status_code == 200
+    assert server.http.get("/runs", headers={"Host": "gpu8.lan"}).status_code == 421
+
+
+def test_the_first_token_is_made_once_and_stored_hashed(
+    guarded: RunningServer, start_server: Callable[..., RunningServer]
+) -> None:
+    first = guarded.house.first_token
+    assert first is not None and first.startswith("vrs_")
+    with guarded.house.database.reader() as connection:
+        (row,) = connection.execute(sa.select(tokens)).mappings().all()
+    assert first not in str(dict(row))
+    guarded.stop()
+    again = start_server(guarded.house.settings.data_dir, require_tokens=True)
+    assert again.house.first_token is None
+    assert again.http.get("/runs", headers=bearer(first)).status_code == 200
+
+
+def test_without_a_token_only_health_and_sign_in_answer(guarded: RunningServer) -> None:
+    agent = Agent()
+    assert guarded.post(agent.body()).status_code == 401
+    for path in (
+        "/runs",
+        "/runs/x",
+        "/live",
+        "/live/delta",
+        "/tokens",
+        "/server",
+        "/compare?runs=x",
+        "/openapi.json",
+        "/docs",
+    ):
+        answer = guarded.http.get(path)
+        assert answer.status_code == 401, path
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.json()["type"] == "urn:vramscope:problem:unauthorized"
+    assert guarded.http.get(f"{guarded.url}/metrics").status_code == 401
+    assert guarded.http.post("/tokens", json={"name": "x", "scopes": ["read"]}).status_code == 401
+    assert guarded.get("/health") == {"status": "ok"}
+    assert guarded.get("/session") == {"required": True, "authenticated": False, "scopes": []}
+    assert guarded.http.get(f"{guarded.url}/").status_code == 200, "the page itself asks for the token"
+
+
+def test_a_scope_opens_its_own_door_and_no_other(guarded: RunningServer) -> None:
+    first = bearer(guarded.house.first_token)
+    made = {
+        scope: guarded.http.post("/tokens", json={"name": scope, "scopes": [scope]}, headers=first).json()
+        for scope in ("ingest", "read")
+    }
+    agent = Agent()
+    assert guarded.post(agent.body(), **bearer(made["ingest"]["token"])).status_code == 200
+    assert guarded.post(agent.body(), **bearer(made["read"]["token"])).status_code == 403
+    assert guarded.http.get("/runs", headers=bearer(made["read"]["token"])).status_code == 200
+    refused = guarded.http.get("/runs", headers=bearer(made["ingest"]["token"]))
+    assert (refused.status_code, refused.json()["expected"]) == (403, "read")
+    listed = guarded.http.get("/tokens", headers=first).json()
+    assert [token["name"] for token in listed] == ["first", "ingest", "read"]
+    assert all("token" not in token and "sha256" not in token for token in listed)
+    assert guarded.http.delete(f"/tokens/{made['read']['id']}", headers=first).status_code == 204
+    assert guarded.http.get("/runs", headers=bearer(made["read"]["token"])).status_code == 401, "revoked at once"
+    assert guarded.http.delete("/tokens/nonsense", headers=first).status_code == 404
+    for wrong in (
+        {"name": "", "scopes": ["read"]},
+        {"name": "x", "scopes": []},
+        {"name": "x", "scopes": ["root"]},
+        {"name": "x"},
+    ):
+        assert guarded.http.post("/tokens", json=wrong, headers=first).status_code == 422
+
+
+def test_the_page_signs_in_with_a_cookie_that_scripts_cannot_read(guarded: RunningServer) -> None:
+    with httpx.Client(base_url=f"{guarded.url}/api/v1", trust_env=False) as browser:
+        assert browser.post("/session", json={"token": "vrs_wrong"}).status_code == 401
+        signed_in = browser.post("/session", json={"token": guarded.house.first_token})
+        assert signed_in.json() == {"required": True, "authenticated": True, "scopes": ["ingest", "read"]}
+        cookie = signed_in.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=strict" in cookie
+        assert "Secure" not in cookie, "this way is not encrypted"
+        assert browser.get("/runs").status_code == 200
+        assert browser.get("/session").json()["authenticated"] is True
+        stolen = browser.post(
+            "/tokens", json={"name": "x", "scopes": ["read"]}, headers={"Origin": "https://evil.example"}
+        )
+        assert stolen.status_code == 403
+        browser.delete("/session")
+        assert browser.get("/runs").status_code == 401
+        secure = browser.post(
+            "/session", json={"token": guarded.house.first_token}, headers={"X-Forwarded-Proto": "https"}
+        )
+        assert "Secure" in secure.headers["set-cookie"]
+
+
+def test_guessing_tokens_is_slowed_down(guarded: RunningServer) -> None:
+    answers = [guarded.http.get("/runs", headers=bearer(f"guess{i}")).status_code for i in range(MAX_FAILURES + 2)]
+    assert answers[0] == 401
+    assert answers[-1] == 429
+    slowed = guarded.http.get("/runs", headers=bearer("guess"))
+    assert slowed.headers["retry-after"] == "60"
+
+
+def test_every_answer_carries_the_security_headers(server: RunningServer) -> None:
+    for path in ("/", "/api/v1/runs", "/api/v1/nonsense", "/metrics", "/assets/nonsense.js", "/api/v1/docs"):
+        headers = server.http.get(f"{server.url}{path}").headers
+        assert headers["x-content-type-options"] == "nosniff", path
+        assert headers["referrer-policy"] == "same-origin"
+        policy = headers["content-security-policy"]
+        assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy
+        assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
+        assert "unsafe-eval" not in policy
+        assert "server" not in headers

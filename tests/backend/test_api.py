@@ -1,0 +1,222 @@
+"""The HTTP API gives what docs/http.md says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from running import RunningServer
+from wire_maker import GIB, SECOND, Agent
+
+from vramscope import wire
+from vramscope_server.figures import COMPARE_FIGURES, RUN_FIGURES
+
+ROW = [
+    "run_id", "project", "name", "tags", "state", "device", "capacity_bytes", "world_size", "ranks_reporting",
+    "steps", "started_seconds", "last_seen_seconds", "ended_seconds", "peak_allocated_bytes",
+    "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "pinned", "baseline",
+    "error_type", "error_line", "leaks", "out_of_memory", "sparkline",
+]  # fmt: skip
+FULL = [
+    "peak_phase", "peak_categories", "fragmentation", "techniques", "allocator_settings", "agent_overhead",
+    "dropped_samples", "framework", "config", "command", "git_commit", "ranks", "events", "window",
+]  # fmt: skip
+SHOW = [
+    "run_id", "name", "state", "device", "steps", "world_size", "peak_allocated_bytes", "peak_reserved_bytes",
+    "peak_step", "peak_phase", "peak_categories", "step_seconds_median", "fragmentation", "leaks",
+    "out_of_memory", "techniques", "allocator_settings", "agent_overhead", "dropped_samples",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def long_run(server: RunningServer) -> Agent:
+    """20,000 samples and 500 steps of an ended run; one sample stands out."""
+    agent = Agent(name="long", config={"batch_size": 8}, git_commit="abc123", command=["python", "train.py"])
+    rng = np.random.default_rng(5)
+    for part in range(5):
+        allocated = (rng.integers(0, 1000, 4000) * 512).tolist()
+        if part == 3:
+            allocated[1234] = 70 * GIB
+        step = (np.arange(4000) // 40 + part * 100).tolist()
+        server.send(agent, agent.samples(4000, at=part * 400, allocated_bytes=allocated, step=step, ooms=1))
+        server.send(agent, agent.steps(100, at=part * 400, first=part * 100 + 1, data_peak_allocated_bytes=-1))
+    overhead = wire.Overhead(
+        seconds_per_step=1e-5, fraction=0.001, resolvable=False, noise_fraction=0.002, watched_steps=400, unwatched_steps=100,
+        hook_seconds=0.1, sampler_cpu_seconds=0.2,
+    )  # fmt: skip
+    event = wire.Event(time_ns=agent.start_ns + SECOND, kind="notice", step=3, data={"text": "hello"})
+    server.send(agent, event, overhead, agent.ended(at=2000, dropped_samples=7))
+    return agent
+
+
+def test_a_run_has_all_that_the_document_lists(server: RunningServer, long_run: Agent) -> None:
+    run = server.get(f"/runs/{long_run.run}")
+    assert set(ROW) | set(FULL) <= run.keys()
+    assert set(SHOW) <= run.keys()
+    (row,) = [row for row in server.get("/runs")["runs"] if row["run_id"] == long_run.run]
+    assert list(row) == ROW
+    assert all(run[name] == row[name] for name in ROW if name != "out_of_memory")
+    assert run["peak_allocated_bytes"] == 70 * GIB
+    assert (run["steps"], run["dropped_samples"], row["out_of_memory"]) == (500, 7, 1)
+    assert run["agent_overhead"] == {
+        "seconds_per_step": 1e-5, "fraction": 0.001, "resolvable": False, "noise_fraction": 0.002, "hook_seconds": 0.1,
+        "sampler_cpu_seconds": 0.2,
+    }  # fmt: skip
+    assert run["events"] == [
+        {
+            "time_seconds": pytest.approx(long_run.start_ns / 1e9 + 1),
+            "rank": 0,
+            "kind": "notice",
+            "step": 3,
+            "data": {"text": "hello"},
+        }
+    ]
+    (rank,) = run["ranks"]
+    assert (rank["host"], rank["pid"], rank["torch"], rank["devices"][0]["index"]) == ("node1", 4242, "2.13.0", 0)
+    assert run["window"]["first_step"] == 0
+    assert run["window"]["last_seconds"] - run["window"]["first_seconds"] == pytest.approx(1999.9)
+
+
+def test_few_rows_come_as_they_are_and_many_as_an_envelope_that_keeps_the_peak(
+    server: RunningServer, long_run: Agent
+) -> None:
+    path = f"/runs/{long_run.run}/series"
+    few = server.get(path, names="allocated_bytes,power_milliwatts", **{"from": 10, "to": 11})
+    assert (few["envelope"], few["rows"], len(few["x_values"])) == (False, 11, 11)
+    assert few["series"]["power_milliwatts"]["value"] == [None] * 11
+    many = server.get(path, names="allocated_bytes", points=100)
+    series = many["series"]["allocated_bytes"]
+    assert (many["envelope"], many["rows"]) == (True, 20_000)
+    assert len(many["x_values"]) == len(series["min"]) == len(series["mean"]) == len(series["max"]) == 100
+    assert max(series["max"]) == 70 * GIB
+    assert all(
+        low <= mean <= high for low, mean, high in zip(series["min"], series["mean"], series["max"], strict=True)
+    )
+    assert many["x_values"] == sorted(many["x_values"])
+    steps = server.get(path, names="allocated_bytes", points=100, x="step")
+    assert max(steps["series"]["allocated_bytes"]["max"]) == 70 * GIB
+    assert 0 <= steps["x_values"][0] <= steps["x_values"][-1] <= 500
+
+
+def test_windows_may_be_asked_for_since_1970_or_since_the_runs_start(server: RunningServer, long_run: Agent) -> None:
+    path = f"/runs/{long_run.run}/series"
+    start = server.get(f"/runs/{long_run.run}")["started_seconds"]
+    near = server.get(path, names="allocated_bytes", **{"from": 50.01, "to": 60.01})
+    absolute = server.get(path, names="allocated_bytes", **{"from": start + 50.01, "to": start + 60.01})
+    assert near["x_values"] == absolute["x_values"]
+    assert len(near["x_values"]) == 100
+
+
+def test_steps_come_one_object_a_step(server: RunningServer, long_run: Agent) -> None:
+    steps = server.get(f"/runs/{long_run.run}/steps")
+    assert [step["step"] for step in steps] == list(range(1, 501))
+    assert {"step", "peak_allocated_bytes", "peak_reserved_bytes", "phases", "seconds", "foreign_reset"} <= steps[
+        0
+    ].keys()
+    assert steps[0]["seconds"] == pytest.approx(0.1)
+    assert steps[0]["phases"]["forward"]["peak_allocated_bytes"] == 2 * GIB
+    assert "eval" not in steps[0]["phases"], "what is not known is left out"
+    assert [s["step"] for s in server.get(f"/runs/{long_run.run}/steps", **{"from": 20, "to": 22})] == [20, 21, 22]
+    assert [s["step"] for s in server.get(f"/runs/{long_run.run}/steps", limit=2)] == [499, 500]
+
+
+@pytest.mark.parametrize("name", RUN_FIGURES)
+@pytest.mark.parametrize("x", ["time", "step"])
+def test_each_figure_is_drawn_for_a_run_with_data_and_for_one_without(
+    server: RunningServer, long_run: Agent, name: str, x: str
+) -> None:
+    drawn = server.get(f"/runs/{long_run.run}/figures/{name}", x=x, points=200)
+    assert drawn["figure"].keys() >= {"data", "layout"}
+    assert drawn["window"]["rank"] == 0
+    json.dumps(drawn, allow_nan=False)
+    empty = Agent()
+    server.send(empty)
+    assert "figure" in server.get(f"/runs/{empty.run}/figures/{name}", x=x)
+
+
+@pytest.mark.parametrize("name", COMPARE_FIGURES)
+def test_each_figure_of_several_runs_is_drawn(server: RunningServer, long_run: Agent, name: str) -> None:
+    other = Agent(name="other")
+    server.send(other, other.steps(20))
+    told = server.get(f"/compare/figures/{name}", runs=f"{other.run},{long_run.run}", base=long_run.run)
+    assert [run["run"] for run in told["window"]["runs"]] == [long_run.run, other.run]
+
+
+def test_runs_are_compared_with_the_baseline_first(server: RunningServer) -> None:
+    half = Agent(name="half", config={"batch_size": 4}, torch="2.12.0")
+    whole = Agent(name="whole", config={"batch_size": 8})
+    server.send(half, half.steps(20, peak_allocated_bytes=GIB, duration_ns=SECOND * 2))
+    server.send(whole, whole.steps(20, peak_allocated_bytes=2 * GIB, duration_ns=SECOND), whole.ended())
+    told = server.get("/compare", runs=f"{half.run},{whole.run}", base=whole.run)
+    assert [row["run"] for row in told["rows"]] == [whole.run, half.run]
+    assert told["rows"][0]["saved_fraction"] == 0
+    assert told["rows"][1]["saved_fraction"] == pytest.approx(0.5)
+    assert told["rows"][1]["step_time_ratio"] == pytest.approx(2, rel=0.003)
+    assert {"name": "config.batch_size", "values": [8, 4]} in told["differences"]
+    said = " ".join(told["warnings"])
+    assert "batch_size" in said and "PyTorch" in said and "half still runs" in said
+
+
+def test_a_run_is_renamed_tagged_pinned_and_what_is_changed_stays(server: RunningServer) -> None:
+    agent = Agent(name="before")
+    server.send(agent)
+    changed = server.http.patch(f"/runs/{agent.run}", json={"name": "after", "tags": ["a", "b", "a"], "pinned": True})
+    assert changed.status_code == 200
+    row = changed.json()
+    assert (row["name"], row["tags"], row["pinned"]) == ("after", ["a", "b"], True)
+    server.send(agent, agent.attached, agent.samples(1))
+    assert server.get(f"/runs/{agent.run}")["name"] == "after", "the agent does not rename it back"
+    for wrong in ({"name": ""}, {"nonsense": 1}, {"tags": "a"}, [], {"pinned": "perhaps"}):
+        answer = server.http.patch(f"/runs/{agent.run}", json=wrong)
+        assert answer.status_code == 422, wrong
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_live_run_is_not_deleted_and_an_ended_one_is(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, agent.samples(2))
+    assert server.http.delete(f"/runs/{agent.run}").status_code == 409
+    server.send(agent, agent.ended())
+    assert server.http.delete(f"/runs/{agent.run}").status_code == 204
+    assert server.http.get(f"/runs/{agent.run}").status_code == 404
+    again = server.post(agent.body(agent.samples(2)))
+    assert again.json()["type"] == "urn:vramscope:problem:unknown-session"
+
+
+def test_health_metrics_server_and_the_api_page_answer(server: RunningServer) -> None:
+    assert server.get("/health") == {"status": "ok"}
+    told = server.get("/server")
+    assert {"version", "wire", "plotly_py", "plotly_js", "database", "retention", "address", "problems"} <= told.keys()
+    assert told["database"]["kind"] == "sqlite"
+    assert told["database"]["writable"] is True
+    assert told["address"] == server.url
+    metrics = server.http.get(f"{server.url}/metrics").text
+    for name in (
+        "batches_total",
+        "values_total",
+        "commit_seconds_sum",
+        "queue_length",
+        "live_clients",
+        "database_bytes",
+        'runs{state="running"}',
+    ):
+        assert f"vramscope_{name}" in metrics, name
+    page = server.http.get("/docs").text
+    assert "/api/v1/runs/{run}/series" in page
+    assert "http://" not in page and "https://" not in page, "nothing is fetched from elsewhere"
+
+
+def test_many_ranks_and_devices_are_drawn_each_for_itself(server: RunningServer) -> None:
+    zero = Agent(world_size=2, devices=2)
+    one = Agent(zero.run, rank=1, world_size=2, devices=2)
+    for agent in (zero, one):
+        server.send(agent, *(agent.samples(2, device=d, allocated_bytes=100 * agent.rank + d) for d in (0, 1)))
+    seen: dict[Any, int] = {}
+    for rank in (0, 1):
+        for device in (0, 1):
+            told = server.get(f"/runs/{zero.run}/series", names="allocated_bytes", rank=rank, device=device)
+            seen[rank, device] = told["series"]["allocated_bytes"]["value"][0]
+    assert seen == {(0, 0): 0, (0, 1): 1, (1, 0): 100, (1, 1): 101}
+    assert server.get(f"/runs/{zero.run}/series", names="step")["rank"] == 0

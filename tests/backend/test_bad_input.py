@@ -1,0 +1,294 @@
+"""Bad input is refused with a problem that names the field, what was seen and what would be right; nothing is stored."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import resource
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from running import RunningServer
+from wire_maker import SECOND, Agent, column
+
+from vramscope import wire
+from vramscope_server.store.batch import BadBatch, prepare, skim
+
+pack = msgspec.msgpack.encode
+
+
+def as_map(agent: Agent, *messages: wire.Message) -> dict[str, Any]:
+    """A batch as plain maps, to be spoiled."""
+    spoiled: dict[str, Any] = msgspec.msgpack.decode(agent.body(*messages, sequence=1))
+    return spoiled
+
+
+def spoil(change: Callable[[dict[str, Any]], object]) -> bytes:
+    agent = Agent()
+    batch = as_map(agent, agent.samples(4))
+    change(batch)
+    return pack(batch)
+
+
+def attached(batch: dict[str, Any]) -> dict[str, Any]:
+    return batch["messages"][0]  # type: ignore[no-any-return]
+
+
+def block(batch: dict[str, Any]) -> dict[str, Any]:
+    return batch["messages"][1]  # type: ignore[no-any-return]
+
+
+def set_column(name: str, values: list[int]) -> Callable[[dict[str, Any]], object]:
+    return lambda batch: block(batch)["columns"].__setitem__(name, column(values))
+
+
+def deep(levels: int) -> bytes:
+    return b"\x91" * levels + b"\xc0"
+
+
+NOW = time.time_ns()
+YEAR = 365 * 86_400 * SECOND
+
+CASES: dict[str, tuple[bytes, int, str]] = {
+    "nothing": (b"", 400, "body"),
+    "not MessagePack": (b"\xc1\xc1", 400, "body"),
+    "JSON": (b'{"wire": 1}', 400, "body"),
+    "cut short": (spoil(lambda b: None)[:-40], 400, "body"),
+    "something after it": (spoil(lambda b: None) + b"\x00", 400, "body"),
+    "a list": (pack([1, 2]), 422, "body"),
+    "a number": (pack(5), 422, "body"),
+    "nested a million deep": (deep(900_000), 422, "body"),
+    "no wire": (spoil(lambda b: b.pop("wire")), 422, "wire"),
+    "no sequence": (spoil(lambda b: b.pop("sequence")), 422, "sequence"),
+    "sequence 0": (spoil(lambda b: b.update(sequence=0)), 422, "sequence"),
+    "negative rank": (spoil(lambda b: b.update(rank=-1)), 422, "rank"),
+    "rank is text": (spoil(lambda b: b.update(rank="0")), 422, "rank"),
+    "rank is NaN": (spoil(lambda b: b.update(rank=float("nan"))), 422, "rank"),
+    "two ranks": (spoil(lambda b: attached(b).update(rank=3)), 422, "messages[0].rank"),
+    "run is a path": (spoil(lambda b: b.update(run="../../etc/passwd")), 422, "run"),
+    "session is short": (spoil(lambda b: b.update(session="a")), 422, "session"),
+    "sent before 2000": (spoil(lambda b: b.update(sent_ns=1)), 422, "sent_ns"),
+    "sent in 2300": (spoil(lambda b: b.update(sent_ns=NOW + 300 * YEAR)), 422, "sent_ns"),
+    "start before 2000": (spoil(lambda b: attached(b).update(start_ns=5)), 422, "messages[0].start_ns"),
+    "name is a number": (spoil(lambda b: attached(b).update(name=5)), 422, "messages[0].name"),
+    "name is empty": (spoil(lambda b: attached(b).update(name="")), 422, "messages[0].name"),
+    "name is huge": (spoil(lambda b: attached(b).update(name="x" * 201)), 422, "messages[0].name"),
+    "config is nested": (spoil(lambda b: attached(b).update(config={"a": {"b": 1}})), 422, "messages[0].config"),
+    "config is huge": (spoil(lambda b: attached(b).update(config={f"k{i}": i for i in range(1025)})), 422, "messages[0].config"),
+    "devices twice": (spoil(lambda b: attached(b).update(devices=attached(b)["devices"] * 2)), 422, "messages[0].devices"),
+    "unknown message": (spoil(lambda b: block(b).update(type="nonsense")), 422, "messages[1]"),
+    "unknown stream": (spoil(lambda b: block(b).update(stream="gossip")), 422, "messages[1].stream"),
+    "unknown series": (spoil(lambda b: block(b)["columns"].update(bytes_of_doom=column([1] * 4))), 422, "messages[1].columns"),
+    "a series of the other stream": (spoil(set_column("duration_ns", [1] * 4)), 422, "messages[1].columns"),
+    "no time_ns": (spoil(lambda b: block(b)["columns"].pop("time_ns")), 422, "messages[1].columns"),
+    "no step": (spoil(lambda b: block(b)["columns"].pop("step")), 422, "messages[1].columns"),
+    "no rows": (spoil(lambda b: block(b).update(rows=0)), 422, "messages[1].rows"),
+    "more rows than bytes": (spoil(lambda b: block(b).update(rows=5)), 422, "messages[1].columns.time_ns"),
+    "odd bytes": (spoil(lambda b: block(b)["columns"].update(step=b"1234567")), 422, "messages[1].columns.step"),
+    "columns are lists": (spoil(lambda b: block(b)["columns"].update(step=[1, 2, 3, 4])), 422, "messages[1].columns"),
+    "negative bytes": (spoil(set_column("allocated_bytes", [1, -2, 3, 4])), 422, "messages[1].columns.allocated_bytes"),
+    "the smallest number there is": (spoil(set_column("allocated_bytes", [-(1 << 63), 1, 2, 3])), 422, "messages[1].columns.allocated_bytes"),
+    "absurdly many bytes": (spoil(set_column("reserved_bytes", [1, 2, 3, (1 << 62) + 1])), 422, "messages[1].columns.reserved_bytes"),
+    "NaN as a column": (spoil(lambda b: block(b)["columns"].update(allocated_bytes=struct.pack("<4d", *[float("nan")] * 3, -1.0))), 422, "messages[1].columns.allocated_bytes"),
+    "an unknown phase": (spoil(set_column("phase", [0, 1, 6, 2])), 422, "messages[1].columns.phase"),
+    "time of 1970": (spoil(set_column("time_ns", [0, 1, 2, 3])), 422, "messages[1].columns.time_ns"),
+    "time unknown": (spoil(set_column("time_ns", [-1] * 4)), 422, "messages[1].columns.time_ns"),
+    "time two days ahead": (spoil(set_column("time_ns", [NOW, NOW, NOW, NOW + 2 * 86_400 * SECOND])), 422, "messages[1].columns.time_ns"),
+    "event two days ahead": (spoil(lambda b: b["messages"].append({"type": "event", "time_ns": NOW + 2 * 86_400 * SECOND, "kind": "notice"})), 422, "messages[2].time_ns"),
+    "event of a strange kind": (spoil(lambda b: b["messages"].append({"type": "event", "time_ns": NOW, "kind": "<script>"})), 422, "messages[2].kind"),
+    "ended in an unknown state": (spoil(lambda b: b["messages"].append({"type": "ended", "time_ns": NOW, "state": "exploded"})), 422, "messages[2].state"),
+    "too many messages": (spoil(lambda b: b.update(messages=[{"type": "event", "time_ns": NOW, "kind": "n"}] * 4097)), 422, "body"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_batches_are_refused_with_the_field_and_nothing_is_stored(server: RunningServer, case: str) -> None:
+    body, status, field = CASES[case]
+    before = server.get("/runs", limit=1)["total"]
+    answer = server.post(body)
+    problem = answer.json()
+    assert answer.status_code == status, problem
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert problem["field"].startswith(field), problem
+    assert problem["type"].startswith("urn:vramscope:problem:")
+    assert {"title", "status", "detail", "seen", "expected"} <= problem.keys()
+    assert len(answer.content) < 3000, "a refusal does not echo the input at length"
+    assert server.get("/runs", limit=1)["total"] == before
+
+
+@pytest.mark.parametrize("version", [0, 2, 99, "one", None, True, 1.0, -1])
+def test_another_wire_version_is_told_both_versions_whatever_the_rest_looks_like(
+    server: RunningServer, version: Any
+) -> None:
+    answer = server.post(pack({"wire": version, "shape": {"of": ["the", "future"]}}))
+    problem = answer.json()
+    assert (answer.status_code, problem["type"]) == (409, "urn:vramscope:problem:wire-version")
+    assert problem["seen"] == version
+    assert problem["expected"] == str(wire.WIRE_VERSION)
+    assert str(version) in problem["detail"] and str(wire.WIRE_VERSION) in problem["detail"]
+
+
+def test_more_than_8_mib_is_refused_without_being_read(server: RunningServer) -> None:
+    answer = server.post(bytes(wire.MAX_BATCH_BYTES + 1))
+    assert answer.status_code == 413
+    assert answer.json()["expected"] == f"at most {wire.MAX_BATCH_BYTES} bytes"
+
+
+def test_more_than_8_mib_without_saying_so_is_refused_too(server: RunningServer) -> None:
+    def endless() -> Any:
+        for _ in range(20):
+            yield bytes(1 << 20)
+
+    try:
+        answer = httpx.post(
+            f"{server.url}/api/v1/batches", content=endless(), headers={"Content-Type": wire.CONTENT_TYPE}
+        )
+    except (httpx.WriteError, httpx.ReadError, httpx.RemoteProtocolError):
+        pass  # the server hung up in the middle, as it may
+    else:
+        assert answer.status_code == 413
+    assert server.get("/health") == {"status": "ok"}
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "multipart/form-data", ""])
+def test_another_content_type_is_refused(server: RunningServer, kind: str) -> None:
+    """A form on a foreign page cannot send ours."""
+    answer = server.http.post("/batches", content=spoil(lambda b: None), headers={"Content-Type": kind})
+    assert (answer.status_code, answer.json()["field"]) == (415, "Content-Type")
+
+
+def test_a_million_series_names_cost_no_memory() -> None:
+    """Eight megabytes of tiny names would be 200 MB as objects."""
+    names = b"".join(b"\xa5" + f"{i:05d}".encode() + b"\xc0" for i in range(99_999)) * 10
+    body = b"\xdf" + struct.pack(">I", 999_990) + names
+    assert len(body) < wire.MAX_BATCH_BYTES
+    nested = b"\xdc\x0f\xff" + (b"\xdc\x0f\xff" + b"\xc0" * 4095) * 2000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(5):
+        with pytest.raises(BadBatch, match="at most 4096"):
+            prepare(body, NOW)
+    with pytest.raises(BadBatch, match="1000000"):
+        prepare(nested, NOW)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30_000, "KiB"
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=300, deadline=None)
+def test_any_bytes_are_refused_or_taken_but_never_a_fault(body: bytes) -> None:
+    with pytest.raises(BadBatch):
+        prepare(body, NOW)
+
+
+@given(position=st.integers(0, 10_000), byte=st.integers(0, 255))
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_batch_with_one_byte_changed_is_never_a_fault(position: int, byte: int) -> None:
+    body = bytearray(GOOD)
+    body[position % len(body)] = byte
+    try:
+        prepare(bytes(body), NOW)
+    except BadBatch as bad:
+        assert bad.field and bad.expected
+
+
+GOOD = spoil(lambda b: None)
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=30,
+)
+
+
+@given(plain)
+@settings(max_examples=200, deadline=None)
+def test_skimming_walks_over_whatever_msgpack_writes(value: Any) -> None:
+    body = pack(value)
+    skim(body)
+    for cut in {1, len(body) // 2}:
+        if cut < len(body):
+            with pytest.raises(BadBatch):
+                skim(body[:cut])
+
+
+def test_a_clock_that_is_off_is_shifted_when_shown_and_never_in_the_data(
+    start_server: Callable[..., RunningServer],
+) -> None:
+    server = start_server()
+    ahead = 5 * 3600 * SECOND
+    agent = Agent(start_ns=time.time_ns() + ahead)
+    server.send(agent, agent.samples(3), sent_ns=time.time_ns() + ahead)
+    run = server.get(f"/runs/{agent.run}")
+    assert run["ranks"][0]["clock_skew_seconds"] == pytest.approx(5 * 3600, abs=1)
+    assert run["started_seconds"] == pytest.approx(time.time(), abs=5)
+    assert run["window"]["first_seconds"] == pytest.approx(time.time(), abs=5)
+    shown = server.get(f"/runs/{agent.run}/series", names="step")
+    assert shown["x_values"][0] == pytest.approx(time.time(), abs=5)
+    window = server.get(f"/runs/{agent.run}/series", names="step", **{"from": 0, "to": 0.15})
+    assert window["series"]["step"]["value"] == [0, 1], "windows are asked for as they are shown"
+    from vramscope_server.store.queries import Place, find_run, load_columns
+
+    with server.house.database.reader() as connection:
+        stored = load_columns(connection, find_run(connection, agent.run), Place(0, 0, 0), "samples", [])
+    assert stored["time_ns"][0] == agent.start_ns, "stored as it was sent"
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/runs/RUN/series?names=nonsense", "names"),
+        ("/runs/RUN/series?names=", "names"),
+        ("/runs/RUN/series", "names"),
+        ("/runs/RUN/series?names=step&points=5", "points"),
+        ("/runs/RUN/series?names=step&points=4001", "points"),
+        ("/runs/RUN/series?names=step&x=mood", "x"),
+        ("/runs/RUN/series?names=step&from=nan", "from"),
+        ("/runs/RUN/series?names=step&from=5&to=1", "to"),
+        ("/runs/RUN/series?names=step&stream=gossip", "stream"),
+        ("/runs?limit=0", "limit"),
+        ("/runs?cursor=nonsense", "cursor"),
+        ("/runs?cursor=e30=", "cursor"),
+        ("/runs?state=exploded", "state"),
+        ("/compare?runs=", "runs"),
+        ("/compare", "runs"),
+        ("/runs/RUN/steps?from=x", "from"),
+    ],
+)
+def test_a_bad_parameter_is_named(server: RunningServer, path: str, field: str) -> None:
+    agent = Agent()
+    server.send(agent, agent.samples(2))
+    answer = server.http.get(path.replace("RUN", agent.run))
+    problem = answer.json()
+    assert (answer.status_code, problem["field"]) == (422, field), problem
+    assert {"seen", "expected", "detail"} <= problem.keys()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/runs/nobody", "/runs/nobody/series?names=step", "/runs/nobody/figures/memory", "/runs/nobody/steps", "/compare?runs=nobody",
+     "/runs/RUN/figures/nonsense", "/compare/figures/nonsense?runs=RUN", "/runs/RUN/series?names=step&rank=5",
+     "/runs/RUN/series?names=step&device=3", "/nonsense", "/runs/RUN/nonsense"],
+)  # fmt: skip
+def test_what_does_not_exist_is_a_problem_with_suggestions(server: RunningServer, path: str) -> None:
+    agent = Agent()
+    server.send(agent, agent.samples(2))
+    answer = server.http.get(path.replace("RUN", agent.run))
+    assert answer.status_code == 404, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "suggestions" in answer.json()
+
+
+@pytest.mark.parametrize("first", [-1e300, 1e300, -5, 1e18, 0])
+def test_absurd_windows_are_empty_or_whole_but_never_a_fault(server: RunningServer, first: float) -> None:
+    agent = Agent()
+    server.send(agent, agent.samples(3))
+    for x in ("time", "step"):
+        for name in ("from", "to"):
+            assert "x_values" in server.get(f"/runs/{agent.run}/series", names="step", x=x, **{name: first})
+            assert "figure" in server.get(f"/runs/{agent.run}/figures/memory", x=x, **{name: first})

@@ -1,0 +1,135 @@
+"""A database that cannot be used is refused with one clear sentence and left as it was; a read-only one is served."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running import RunningServer
+from wire_maker import Agent
+
+from vramscope_server.cli.server import serve
+from vramscope_server.store.database import APPLICATION_ID, Database, DatabaseRefused
+
+
+def refused(path: Path | str) -> str:
+    with pytest.raises(DatabaseRefused) as error:
+        Database(f"sqlite:///{path}" if isinstance(path, Path) else path)
+    sentence = str(error.value)
+    assert "\n" not in sentence
+    assert len(sentence) < 300
+    return sentence
+
+
+def test_a_new_file_is_marked_as_ours_and_runs_in_wal_mode(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "new.db"
+    Database(f"sqlite:///{path}").close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        assert connection.execute("PRAGMA auto_vacuum").fetchone()[0] == 2
+    Database(f"sqlite:///{path}").close()
+
+
+def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "firefox.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE bookmarks (url)")
+    before = path.read_bytes()
+    assert "another program" in refused(path)
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["firefox.db", "firefox.db.lock"]
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "thesis.txt"
+    path.write_text("Once upon a time")
+    assert "not an SQLite database" in refused(path)
+    assert path.read_text() == "Once upon a time"
+
+
+@pytest.mark.parametrize("how", ["cut short", "overwritten in the middle"])
+def test_a_damaged_database_is_named_as_such(tmp_path: Path, migrated_file: Path, how: str) -> None:
+    path = tmp_path / "vramscope.db"
+    shutil.copy(migrated_file, path)
+    body = bytearray(path.read_bytes())
+    if how == "cut short":
+        del body[len(body) // 2 :]
+    else:
+        body[4096 : 4096 * 4] = b"\xff" * (4096 * 3)
+    path.write_bytes(body)
+    assert "damaged" in refused(path)
+
+
+def test_a_newer_database_is_named_as_such(tmp_path: Path, migrated_file: Path) -> None:
+    path = tmp_path / "vramscope.db"
+    shutil.copy(migrated_file, path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    sentence = refused(path)
+    assert "newer vramscope" in sentence and "9999" in sentence
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite://", "must be a file"),
+        ("sqlite:////proc/nothing/here.db", "cannot be made"),
+        ("sqlite:////", "cannot be read"),
+        ("nonsense://x", "not a database URL"),
+        ("postgresql+psycopg://nobody:secret@127.0.0.1:1/x", "cannot be opened"),
+    ],
+)
+def test_a_url_that_leads_nowhere_is_explained(url: str, words: str) -> None:
+    sentence = refused(url)
+    assert words in sentence
+    assert "secret" not in sentence
+
+
+def test_the_command_says_it_on_the_console_and_exits_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "thesis.txt"
+    path.write_text("Once upon a time")
+    assert serve(None, 0, f"sqlite:///{path}", None) == 2
+    assert "not an SQLite database" in capsys.readouterr().err
+    assert serve("999.1.1.1", 0, None, None) == 2
+    assert serve(None, 70_000, None, None) == 2
+    assert "cannot be 70000" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to make a read-only mount")
+def test_a_read_only_disk_is_served_and_says_so(
+    tmp_path: Path, start_server: Callable[..., RunningServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_server(tmp_path / "data")
+    agent = Agent()
+    server.send(agent, agent.samples(3))
+    server.stop()
+    # For root nothing is read-only by its permissions: the question itself is answered here.
+    from vramscope_server.store import database as module
+
+    monkeypatch.setattr(module, "_why_read_only", lambda path: f"{path} is read-only")
+    again = start_server(tmp_path / "data")
+    assert again.get(f"/runs/{agent.run}")["state"] == "running"
+    assert again.get("/server")["database"]["writable"] is False
+    assert "read-only" in again.get("/server")["problems"][0]
+    assert again.http.get("/health").status_code == 503
+    answer = again.post(agent.body(agent.samples(2)))
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:vramscope:problem:storage")
+    assert int(answer.headers["retry-after"]) >= 1
+    assert again.http.patch(f"/runs/{agent.run}", json={"pinned": True}).status_code == 503
+    assert again.get(f"/runs/{agent.run}/series", names="step")["rows"] == 3
+
+
+def test_readers_cannot_write_whatever_is_asked_of_them(tmp_path: Path) -> None:
+    import sqlalchemy as sa
+
+    database = Database(f"sqlite:///{tmp_path / 'x.db'}")
+    with database.reader() as connection, pytest.raises(sa.exc.OperationalError, match="readonly"):
+        connection.exec_driver_sql("DELETE FROM runs")
+    database.close()

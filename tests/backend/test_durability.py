@@ -1,0 +1,231 @@
+"""What was acknowledged is there: after SIGKILL, after a full disk, whatever was being done at the time."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from running import RunningServer
+from wire_maker import Agent
+
+from vramscope import wire
+
+
+class ServerProcess:
+    """``vramscope server`` as a process of its own, at a free port."""
+
+    def __init__(self, data_dir: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> None:
+        self.process = subprocess.Popen(
+            [*prefix, sys.executable, "-m", "vramscope_server", "server", "--port", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "VRAMSCOPE_DATA_DIR": str(data_dir)},
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, line + self.process.stdout.read()
+        self.url = found.group(0)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                httpx.get(f"{self.url}/api/v1/health", trust_env=False)
+                return
+            except httpx.TransportError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+    def end(self, how: int = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        code = self.process.wait(15)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+
+def post(http: httpx.Client, body: bytes) -> httpx.Response:
+    return http.post("/batches", content=body, headers={"Content-Type": wire.CONTENT_TYPE})
+
+
+def test_after_sigkill_in_the_middle_of_ingest_every_acknowledged_batch_is_there(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path)
+    agents = [Agent() for _ in range(4)]
+    acknowledged: dict[str, int] = {}
+    at_work = threading.Barrier(5)
+
+    def send(agent: Agent) -> None:
+        with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False) as http:
+            for number in range(100_000):
+                try:
+                    answer = post(http, agent.body(agent.samples(16, at=number, step=number + 1)))
+                except httpx.TransportError:
+                    return
+                assert answer.status_code == 200
+                acknowledged[agent.run] = wire.decode_ack(answer.content).accepted
+                if number == 20:
+                    at_work.wait(20)
+
+    threads = [threading.Thread(target=send, args=(agent,)) for agent in agents]
+    for thread in threads:
+        thread.start()
+    at_work.wait(20)
+    time.sleep(0.3)
+    server.end(signal.SIGKILL)
+    for thread in threads:
+        thread.join(20)
+    again = ServerProcess(tmp_path)
+    try:
+        with httpx.Client(base_url=f"{again.url}/api/v1", trust_env=False) as http:
+            for agent in agents:
+                told = http.get(
+                    f"/runs/{agent.run}/series", params={"names": "step", "points": 4000, "x": "step"}
+                ).json()
+                kept = int(told["series"]["step"].get("max", told["series"]["step"].get("value"))[-1])
+                assert kept >= acknowledged[agent.run] > 20
+                assert told["rows"] == kept * 16, "no batch in half, none twice"
+                # What was sent but not acknowledged is sent again, and then it is there once.
+                for sequence in range(acknowledged[agent.run] + 1, agent.sequence + 1):
+                    answer = post(
+                        http, agent.body(agent.samples(16, at=sequence - 1, step=sequence), sequence=sequence)
+                    )
+                    assert wire.decode_ack(answer.content).accepted >= sequence
+                rows = http.get(f"/runs/{agent.run}/series", params={"names": "step"}).json()["rows"]
+                assert rows == agent.sequence * 16
+    finally:
+        assert again.end() == 0
+
+
+def test_a_full_disk_stops_the_taking_not_the_showing_and_loses_nothing(
+    start_server: Callable[..., RunningServer],
+) -> None:
+    server = start_server()
+    agent = Agent()
+    server.send(agent, agent.samples(50))
+    writer = server.house.writer
+
+    def limit(pages: int) -> None:
+        writer.do(lambda connection, _: connection.exec_driver_sql(f"PRAGMA max_page_count={pages}").fetchall()).result(
+            5
+        )
+
+    limit(1)  # SQLite takes the present size: no page can be added, which is what a full disk is to it
+    stored, refused = [1], None
+    noise = np.random.default_rng(0)
+    bodies = {}
+    for number in range(2, 40):
+        block = agent.samples(2000, at=number, every_ns=1000, allocated_bytes=noise.integers(0, 1 << 60, 2000).tolist())
+        bodies[number] = agent.body(block)
+        answer = server.post(bodies[number])
+        if answer.status_code == 503:
+            refused = answer
+            break
+        stored.append(number)
+    assert refused is not None
+    assert refused.json()["type"] == "urn:vramscope:problem:storage"
+    assert "full" in refused.json()["detail"]
+    assert int(refused.headers["retry-after"]) >= 1
+    assert server.get("/server")["database"]["writable"] is False
+    assert "full" in server.get("/server")["problems"][0]
+    assert server.http.get("/health").json()["status"] == "degraded"
+    rows = server.get(f"/runs/{agent.run}/series", names="step")["rows"]
+    assert rows == 50 + 2000 * (len(stored) - 1), "what was acknowledged is there, what was refused is not"
+    limit(1_000_000)
+    deadline = time.monotonic() + 10
+    while (answer := server.post(bodies[len(stored) + 1])).status_code != 200:
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(0.2)
+    assert server.get("/health") == {"status": "ok"}
+    assert wire.decode_ack(answer.content).accepted == len(stored) + 1
+    assert server.get(f"/runs/{agent.run}/series", names="step")["rows"] == rows + 2000
+
+
+def test_files_that_may_not_grow_are_the_same(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE: here the operating system itself refuses to write."""
+    server = ServerProcess(tmp_path, prefix=("prlimit", "--fsize=3000000"))
+    agent = Agent()
+    noise = np.random.default_rng(0)
+    with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False, timeout=20) as http:
+        stored = 0
+        for number in range(100):
+            block = agent.samples(
+                4000, at=number, every_ns=1000, allocated_bytes=noise.integers(0, 1 << 60, 4000).tolist()
+            )
+            answer = post(http, agent.body(block))
+            if answer.status_code != 200:
+                break
+            stored += 1
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:vramscope:problem:storage")
+        assert stored > 10
+        assert http.get(f"/runs/{agent.run}/series", params={"names": "step"}).json()["rows"] == 4000 * stored
+        assert http.get("/health").status_code == 503
+    assert server.end() == 0
+    again = ServerProcess(tmp_path)
+    try:
+        told = httpx.get(
+            f"{again.url}/api/v1/runs/{agent.run}/series", params={"names": "step"}, trust_env=False
+        ).json()
+        assert told["rows"] == 4000 * stored
+        with httpx.Client(base_url=f"{again.url}/api/v1", trust_env=False) as http:
+            assert post(http, agent.body(agent.samples(5), sequence=stored + 1)).status_code == 200
+    finally:
+        assert again.end() == 0
+
+
+def test_a_server_told_to_stop_stores_what_waits_and_exits_with_0(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path)
+    with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False) as http:
+        agent = Agent()
+        assert post(http, agent.body(agent.samples(3))).status_code == 200
+    started = time.monotonic()
+    assert server.end(signal.SIGINT) == 0
+    assert time.monotonic() - started < 4
+    assert not [log for log in tmp_path.glob("*-wal") if log.stat().st_size], "the log is folded into the database"
+
+
+def test_too_much_at_once_is_told_to_come_again_and_memory_stays_bounded(
+    start_server: Callable[..., RunningServer],
+) -> None:
+    server = start_server(queue_bytes=8 * 1024 * 1024)
+    hold = threading.Event()
+    server.house.writer.do(lambda connection, _: hold.wait(20))
+    agents = [Agent() for _ in range(12)]
+    big = {agent.run: agent.body(agent.samples(30_000, every_ns=1000)) for agent in agents}
+    answers: list[httpx.Response] = []
+    threads = [threading.Thread(target=lambda b=body: answers.append(server.post(b))) for body in big.values()]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 15
+    while len(answers) < 5 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert answers and all(answer.status_code == 503 for answer in answers)
+    assert answers[0].json()["type"] == "urn:vramscope:problem:busy"
+    assert answers[0].headers["retry-after"] == "1"
+    assert server.house.intake_bytes <= 8 * 1024 * 1024
+    hold.set()
+    for thread in threads:
+        thread.join(20)
+    assert sorted({answer.status_code for answer in answers}) == [200, 503]
+    assert server.house.intake_bytes == 0
+
+
+@pytest.mark.parametrize("times", [2])
+def test_two_servers_live_side_by_side(start_server: Callable[..., RunningServer], times: int) -> None:
+    servers = [start_server() for _ in range(times)]
+    agent = Agent()
+    servers[0].send(agent, agent.samples(2))
+    assert [server.get("/runs")["total"] for server in servers] == [1, 0]
+    batches = [
+        re.search(r"^vramscope_batches_total (\S+)$", s.http.get(f"{s.url}/metrics").text, re.M) for s in servers
+    ]
+    assert [found.group(1) for found in batches if found] == ["1.0", "0.0"]
