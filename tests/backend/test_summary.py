@@ -1,0 +1,104 @@
+"""Laws of what is kept up to date: order does not matter, splitting does not matter, and the rules of states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramscope_server.store.states import Skew, add_sequence, run_state
+from vramscope_server.store.summary import (
+    SPARKLINE_BUCKETS,
+    Durations,
+    RankSummary,
+    Sparkline,
+    decode_summary,
+    encode_summary,
+)
+
+SECOND = 1_000_000_000
+
+
+@given(st.lists(st.integers(1_000, 10**13), min_size=1, max_size=300), st.integers(1, 5))
+@settings(deadline=None)
+def test_the_median_is_right_within_a_thousandth(durations: list[int], parts: int) -> None:
+    counted = Durations()
+    for part in np.array_split(np.array(durations, np.int64), parts):
+        counted.add(part)
+    found = counted.median_ns()
+    assert found is not None
+    ordered = sorted(durations)
+    middle = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    assert middle[0] * 0.998 <= found <= middle[1] * 1.002
+
+
+def test_without_a_known_duration_there_is_no_median() -> None:
+    counted = Durations()
+    counted.add(np.array([-1, 0, -1]))
+    assert counted.median_ns() is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 1 << 50)), min_size=1, max_size=200), st.integers(1, 4))
+@settings(deadline=None)
+def test_a_sparkline_keeps_the_peak_in_at_most_sixty_buckets(rows: list[tuple[int, int]], parts: int) -> None:
+    line = Sparkline()
+    for part in np.array_split(np.array(rows, np.int64), parts):
+        if part.size:
+            line.add(part[:, 0], part[:, 1])
+    assert len(line.values) <= SPARKLINE_BUCKETS
+    assert max(line.values) == max(value for _, value in rows)
+
+
+def test_a_summary_survives_being_stored() -> None:
+    summary = RankSummary()
+    rows = {
+        "time_ns": np.arange(5) + 10**18,
+        "step": np.arange(5),
+        "allocated_bytes": np.arange(5),
+        "reserved_bytes": np.arange(5),
+    }
+    summary.add("samples", rows)
+    summary.add("steps", {**rows, "duration_ns": np.full(5, SECOND), "peak_allocated_bytes": np.arange(5)})
+    assert decode_summary(encode_summary(summary)) == summary
+
+
+@given(st.permutations(range(1, 30)))
+@settings(deadline=None)
+def test_every_order_of_batches_ends_without_a_gap(order: list[int]) -> None:
+    last, early = 0, []
+    for count, sequence in enumerate(order):
+        last, new = add_sequence(last, early, sequence)
+        assert new
+        assert add_sequence(last, early, sequence) == (last, False)
+        assert early == sorted(early) and all(first > last + 1 for first, _ in early)
+        seen = set(order[: count + 1])
+        assert set(range(1, last + 1)) | {n for first, end in early for n in range(first, end + 1)} == seen
+    assert (last, early) == (29, [])
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        (["running", "failed"], "running"),
+        (["failed", "lost", "finished"], "failed"),
+        (["lost", "finished"], "lost"),
+        (["finished", "finished"], "finished"),
+    ],
+)
+def test_a_runs_state_follows_from_its_ranks(states: list[str], expected: str) -> None:
+    assert run_state(states) == expected  # type: ignore[arg-type]
+
+
+def test_a_slow_clock_is_believed_when_batches_agree_and_a_spool_is_not() -> None:
+    behind = Skew()
+    for second in range(5):
+        behind.see((1000 + second) * SECOND, (4600 + second) * SECOND + second * 1_000_000)
+    assert behind.skew_ns == pytest.approx(-3600 * SECOND, abs=SECOND // 100)
+    spool = Skew()
+    for number in range(3000):  # five batches a second, written an hour ago, read out in six seconds
+        spool.see(1000 * SECOND + number * SECOND // 5, 4600 * SECOND + number * SECOND // 500)
+    assert spool.skew_ns is None
+    ahead = Skew()
+    ahead.see(5000 * SECOND, 1000 * SECOND)
+    assert ahead.skew_ns == 4000 * SECOND
