@@ -22,7 +22,7 @@ class Settings(BaseSettings):
     Raises pydantic.ValidationError, naming the field, for a value that cannot be.
     """
 
-    model_config = SettingsConfigDict(env_prefix="VRAMSCOPE_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="VRAMSCOPE_", extra="ignore", frozen=True, env_ignore_empty=True)
 
     host: str = Field(default="127.0.0.1", description="Address to listen at. Anything but loopback demands tokens.")
     port: int = Field(default=8265, ge=0, le=65535, description="Port to listen at; 0 takes a free one.")

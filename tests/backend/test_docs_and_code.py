@@ -1,0 +1,99 @@
+"""The documents and the code say the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+from running import RunningServer
+
+from vramscope import wire
+from vramscope_server.api import problems
+from vramscope_server.broadcaster import COLUMNS
+from vramscope_server.settings import Settings
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_each_setting_stands_in_the_document_with_its_default_and_meaning(name: str) -> None:
+    section = (DOCS / "settings.md").read_text().split("## Server")[1]
+    field = Settings.model_fields[name]
+    (line,) = [line for line in section.splitlines() if line.startswith(f"| `VRAMSCOPE_{name.upper()}` |")]
+    assert field.description is not None
+    assert field.description in line
+    if field.default is None:
+        assert "| not set |" in line
+    elif name not in ("data_dir", "allowed_hosts"):
+        assert f"| `{field.default}` |" in line
+
+
+def test_the_document_names_no_setting_that_is_not_there() -> None:
+    section = (DOCS / "settings.md").read_text().split("## Server")[1]
+    named = set(re.findall(r"VRAMSCOPE_([A-Z_]+)", section))
+    assert named <= {name.upper() for name in Settings.model_fields}
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PORT": "9000", "RETENTION_DAYS": "", "ALLOWED_HOSTS": "a, b", "REQUIRE_TOKENS": "1"}.items():
+        monkeypatch.setenv(f"VRAMSCOPE_{name}", value)
+    monkeypatch.setenv("VRAMSCOPE_SERVER", "http://elsewhere:1")
+    settings = Settings()
+    assert (settings.port, settings.retention_days, settings.allowed_hosts) == (9000, None, ["a", "b"])
+    assert settings.tokens_required
+    assert Settings(database="/tmp/x.db").database_url == "sqlite:////tmp/x.db"
+    assert Settings(database="postgresql://h/x").database_url == "postgresql://h/x"
+
+
+def test_every_series_stands_in_the_wire_document_with_its_unit_and_meaning() -> None:
+    text = (DOCS / "wire.md").read_text()
+    for series in wire.STREAMS.values():
+        for name, one in series.items():
+            assert f"| `{name}` | {one.unit} | {one.meaning} |" in text, name
+    assert f"**wire version {wire.WIRE_VERSION}**" in text
+
+
+def test_every_field_of_every_message_stands_in_the_wire_document() -> None:
+    text = (DOCS / "wire.md").read_text()
+    for message in (
+        wire.Batch,
+        wire.Attached,
+        wire.Device,
+        wire.Block,
+        wire.Event,
+        wire.Overhead,
+        wire.Ended,
+        wire.Ack,
+    ):
+        assert f"### {message.__name__}" in text
+        section = text.split(f"### {message.__name__}\n")[1].split("\n### ")[0]
+        for name in message.__struct_fields__:
+            assert f"`{name}`" in section, f"{message.__name__}.{name}"
+
+
+def test_every_problem_stands_in_the_wire_document() -> None:
+    text = (DOCS / "wire.md").read_text()
+    for problem in problems.Problem.__subclasses__():
+        assert f"| `{problem.slug}` | {problem.status} |" in text, problem.slug
+
+
+def test_every_call_stands_in_the_http_document(server: RunningServer) -> None:
+    text = (
+        (DOCS / "http.md").read_text().replace("RUN", "{run}").replace("NAME", "{name}").replace("/ID", "/{token_id}")
+    )
+    routes = [route for route in server.server.config.app.routes if isinstance(route, APIRoute)]  # type: ignore[union-attr]
+    paths = server.get("/openapi.json")["paths"]
+    assert routes or paths
+    for path, methods in paths.items():
+        for method in methods:
+            call = f"{method.upper()} {path.removeprefix('/api/v1')}"
+            assert call in text, f"docs/http.md misses {call}"
+
+
+def test_the_live_events_of_the_document_are_those_that_are_sent() -> None:
+    text = (DOCS / "http.md").read_text()
+    for kind in ("rows", "run", "gap", "alive"):
+        assert f"`{kind}`" in text
+    assert all(name in wire.STREAMS[stream] for stream, names in COLUMNS.items() for name in names)
