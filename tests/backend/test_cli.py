@@ -100,7 +100,8 @@ def test_ls_json_gives_all_rows_and_obeys_its_conditions(server, cli):
     _, out, _ = cli("ls", "--project", "many", "--json", "--server", server.url)
     rows = json.loads(out)
     assert len(rows) == 53
-    _, out, _ = cli("ls", "many", "52", "--server", server.url)
+    _, found, _ = cli("ls", "many", "52", "--json", "--server", server.url)
+    assert [row["name"] for row in json.loads(found)] == ["many 52"]
     _, limited, _ = cli("ls", "--project", "many", "--limit", 3, "--json", "--server", server.url)
     assert [row["run_id"] for row in json.loads(limited)] == [row["run_id"] for row in rows[:3]]
     _, running, _ = cli("ls", "--project", "many", "--state", "running", "--json", "--server", server.url)

@@ -61,7 +61,9 @@ def demo(
 
 @app.command("ls")
 def list_runs(
-    query: Annotated[str, typer.Argument(help="words in name, project, tags or device", metavar="[WORDS]")] = "",
+    words: Annotated[
+        list[str] | None, typer.Argument(help="only runs with these in name, project, tags or device", metavar="WORDS")
+    ] = None,
     project: Annotated[str, typer.Option(help="only this project")] = "",
     state: Annotated[str, typer.Option(help="running, finished, failed or lost")] = "",
     limit: Annotated[
@@ -73,7 +75,7 @@ def list_runs(
     """List runs."""
     from vramscope_server.cli.ls import show
 
-    show(server, as_json, query=query, project=project, state=state, limit=limit)
+    show(server, as_json, query=" ".join(words or []), project=project, state=state, limit=limit)
 
 
 @app.command("show")
@@ -107,14 +109,14 @@ def steps(
 @app.command()
 def compare(
     baseline: Annotated[str, typer.Argument(help="what the others are held against", metavar="BASELINE")],
-    runs: Annotated[list[str], typer.Argument(help="ids, unique prefixes of them, or names", metavar="RUN...")],
+    run: Annotated[list[str], typer.Argument(help="ids, unique prefixes of them, or names", metavar="RUN")],
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,
 ) -> None:
     """Compare runs with a baseline: peak, percent, time."""
     from vramscope_server.cli.compare import show
 
-    show(server, as_json, baseline, runs)
+    show(server, as_json, baseline, run)
 
 
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
