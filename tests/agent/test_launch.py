@@ -108,7 +108,7 @@ def test_all_ranks_of_a_torchrun_are_one_run_and_its_helpers_are_none(desk, coll
     script = desk.script(
         TRAINING
         + """
-data = torch.utils.data.DataLoader(torch.arange(8).float(), batch_size=4, num_workers=1)
+data = torch.utils.data.DataLoader(torch.arange(8).float(), batch_size=4, num_workers=2, multiprocessing_context="fork")
 assert len(list(data)) == 2
 """
     )

@@ -243,26 +243,6 @@ if __name__ == "__main__":
     assert len({batch.session for batch in collector.batches}) == 2
 
 
-def test_the_data_loader_of_a_real_training_forks_in_peace(tmp_path, collector):
-    pytest.importorskip("torch")
-    training = Training(
-        tmp_path,
-        collector.url,
-        """
-import torch
-os.register_at_fork(after_in_child=sender.after_fork_in_child)
-data = torch.utils.data.DataLoader(torch.arange(64).float(), batch_size=4, num_workers=2, multiprocessing_context="fork")
-for epoch in range(2):
-    for step, batch in enumerate(data):
-        sender.ring.put(sample(step + 100 * epoch))
-print(sender.close())
-""",
-    )
-    code, out, err = training.end(60)
-    assert (code, out) == (0, "True\n"), err
-    assert collector.steps == [*range(16), *range(100, 116)]
-
-
 def test_after_a_kill_everything_but_the_last_moments_is_there(tmp_path, collector):
     training = Training(
         tmp_path,

@@ -1,0 +1,150 @@
+"""The sender and the product's own server: a server that is killed and comes back has every row, once."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.agent.collector import attached, column, wait_for
+
+from vramscope import console, outage, wire
+from vramscope.guard import guard
+from vramscope.ring import Ring
+from vramscope.sender import Sender
+from vramscope.settings import Settings
+from vramscope.spool import Spool, sync_main
+
+RUN = "9876543210fedcba"
+
+
+class Server:
+    """`vramscope server` as a process that can be killed and started again on the same database and port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, database: str = "one.db") -> None:
+        words = [
+            "-m",
+            "vramscope_server",
+            "server",
+            "--port",
+            str(self.port),
+            "--database",
+            str(self.folder / database),
+        ]
+        log = (self.folder / "server.log").open("ab")
+        self.process = subprocess.Popen([sys.executable, *words], cwd=self.folder, stdout=log, stderr=log)
+        log.close()
+        wait_for(self.answers, 90)
+
+    def answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.folder / "server.log").read_text()
+        try:
+            return httpx.get(f"{self.url}/api/v1/health", timeout=1).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait()
+            self.process = None
+
+    def steps(self) -> list[int]:
+        """All values of ``step`` among the samples that it has stored."""
+        words = {"stream": "samples", "names": "step", "rank": 0, "device": 0, "points": 4000}
+        answer = httpx.get(f"{self.url}/api/v1/runs/{RUN}/series", params=words, timeout=10)
+        if answer.status_code == 404:
+            return []
+        answer.raise_for_status()
+        return [int(value) for value in answer.json()["series"]["step"]["value"]]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    pytest.importorskip("vramscope_server.app")
+    one = Server(tmp_path)
+    yield one
+    one.kill()
+
+
+def sample(step: int) -> wire.Block:
+    columns = {"time_ns": column(time.time_ns()), "step": column(step), "allocated_bytes": column(step * 1000)}
+    return wire.Block(stream="samples", device=0, rows=1, columns=columns)
+
+
+def sender_to(server: Server, folder: Path, session: str = "abcdef0123456789") -> Sender:
+    console.forget_said()
+    device = wire.Device(index=0, name="a card")
+    settings = Settings.from_environment({}, server=server.url, spool_dir=folder / "spool", flush_ms=20)
+    sender = Sender(
+        settings,
+        session=session,
+        run=RUN,
+        rank=0,
+        first_message=lambda: attached(devices=[device], start_ns=time.time_ns()),
+        ring=Ring(),
+        spool=Spool(settings.spool_dir, settings.spool_bytes),
+    )
+    sender.start()
+    return sender
+
+
+def test_a_server_that_comes_late_and_is_killed_has_every_row_once_and_its_successor_knows_us(
+    server, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(guard, "raise_faults", True)
+    monkeypatch.setattr(outage, "LONGEST_PAUSE_S", 0.3)
+    sender = sender_to(server, tmp_path)
+
+    def train(first: int, last: int) -> None:
+        for step in range(first, last):
+            sender.ring.put(sample(step))
+            time.sleep(0.002)
+        sender.flush()
+
+    train(0, 50)
+    server.start("one.db")
+    train(50, 100)
+    server.kill()
+    train(100, 150)
+    server.start("one.db")
+    wait_for(lambda: len(server.steps()) == 150)
+    assert server.steps() == list(range(150))
+    wait_for(lambda: not any((tmp_path / "spool").glob("*/*.batch")))
+    server.kill(signal.SIGTERM)
+    server.start("two.db")  # empty: it has never heard of this session
+    train(150, 200)
+    sender.ring.put(wire.Ended(time_ns=time.time_ns(), state="finished"))
+    assert sender.close()
+    assert server.steps() == list(range(150, 200))
+    assert httpx.get(f"{server.url}/api/v1/runs/{RUN}").json()["state"] == "finished"
+    assert not any((tmp_path / "spool").iterdir())
+
+
+def test_what_a_process_left_behind_is_synced(server, tmp_path, monkeypatch, capsys):
+    sender = sender_to(server, tmp_path)
+    for step in range(20):
+        sender.ring.put(sample(step))
+        sender.flush()
+    sender.close()
+    server.start()
+    monkeypatch.setenv("VRAMSCOPE_SPOOL_DIR", str(tmp_path / "spool"))
+    assert sync_main([]) == 0
+    assert server.steps() == list(range(20))
+    assert sync_main([]) == 0
+    assert "Nothing to send" in capsys.readouterr().out
