@@ -125,7 +125,10 @@ export class ChartElement extends HTMLElement {
     this.plot.addEventListener("pointerdown", () => (this.dragging = true));
     this.pointerUp = () => (this.dragging = false);
     addEventListener("pointerup", this.pointerUp);
-    this.resize = new ResizeObserver(() => this.drawn && window.Plotly && this.mayDraw() && wantDraw(this));
+    this.resize = new ResizeObserver(() => {
+      const { width, height } = this.drawn ? this.plot.layout : {};
+      if (width && (width !== this.plot.clientWidth || height !== this.plot.clientHeight)) wantDraw(this);
+    });
     this.resize.observe(this.plot);
     onScreen.observe(this);
     return this;

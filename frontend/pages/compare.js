@@ -291,10 +291,10 @@ class ComparePage {
     const toggle = entries.length > differing.length || this.view.all;
     fill(
       this.differences,
-      h("header", {}, h("h2", {}, "Settings"), h("span", { class: "spring" }), toggle && h("div", { class: "segmented", role: "group" }, h("button", { type: "button", "aria-pressed": String(!this.view.all), onclick: () => setQuery({ diff: null }) }, "Differences only"), h("button", { type: "button", "aria-pressed": String(this.view.all), onclick: () => setQuery({ diff: "all" }) }, "All"))),
+      h("header", {}, h("h2", {}, "What differs"), h("span", { class: "spring" }), toggle && h("div", { class: "segmented", role: "group" }, h("button", { type: "button", "aria-pressed": String(!this.view.all), onclick: () => setQuery({ diff: null }) }, "Differences only"), h("button", { type: "button", "aria-pressed": String(this.view.all), onclick: () => setQuery({ diff: "all" }) }, "All"))),
       shown.length === 0
         ? h("p", { class: "pad muted" }, "These runs sent the same settings.")
-        : h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain differences" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), rows.map((row, position) => h("th", { scope: "col" }, h("span", { class: "swatch marker", style: { "--swatch": this.colourOf(position) } }), " ", nameOf(row))))), h("tbody", {}, shown.map(([name, values]) => h("tr", {}, h("th", { scope: "row" }, name), values.map((value, i) => h("td", { class: i && JSON.stringify(value ?? null) !== JSON.stringify(values[0] ?? null) ? "differs" : null }, settingText(value)))))))),
+        : h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain differences" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), rows.map((row, position) => h("th", { scope: "col" }, h("span", { class: "swatch marker", style: { "--swatch": this.colourOf(position) } }), " ", nameOf(row))))), h("tbody", {}, shown.map(([name, values]) => h("tr", {}, h("th", { scope: "row" }, name), values.map((value, i) => h("td", { class: i && JSON.stringify(value ?? null) !== JSON.stringify(values[0] ?? null) ? "differs" : null }, settingText(name, value)))))))),
     );
   }
 }
@@ -304,9 +304,10 @@ const nameOf = (row) => row.name ?? row.run?.name ?? row.run;
 const label = (row) => `${row.name} (${row.run_id.slice(0, 8)})`;
 const warningText = (warning) => (typeof warning === "string" ? warning : (warning.text ?? warning.detail ?? JSON.stringify(warning)));
 
-function settingText(value) {
-  if (value === undefined || value === null) return h("span", { class: "muted" }, "not set");
-  return typeof value === "string" ? value || "\u201c\u201d" : JSON.stringify(value);
+function settingText(name, value) {
+  if (value === undefined || value === null) return h("span", { class: "muted" }, name.startsWith("config.") ? "not set" : "unknown");
+  if (value === "") return h("span", { class: "muted" }, name === "allocator_settings" ? "defaults" : "empty");
+  return typeof value === "string" ? value : JSON.stringify(value);
 }
 
 function ratioCell(value) {

@@ -1,7 +1,8 @@
 /** All runs: what each needed, against the baseline and the capacity of its card. */
 
 import { api } from "vramscope/api.js";
-import { h, fill } from "vramscope/dom.js";
+import { loadPlotly } from "vramscope/chart.js";
+import { download, fill, h } from "vramscope/dom.js";
 import { ago, bytes, count, moment, ofMany, percent, seconds } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { subscribe } from "vramscope/live.js";
@@ -9,7 +10,6 @@ import { icon } from "vramscope/parts/icons.js";
 import { delta, known, meter, problemBanner, sparkline } from "vramscope/parts/pieces.js";
 import { stateBadge } from "vramscope/parts/state.js";
 import { welcome } from "vramscope/parts/welcome.js";
-import { download } from "vramscope/dom.js";
 import { toCsv } from "vramscope/series.js";
 import { go, setQuery, store } from "vramscope/store.js";
 
@@ -116,7 +116,8 @@ class RunsPage {
     this.more = h("button", { class: "button small", type: "button", hidden: true, onclick: () => this.loadMore() }, "Show more");
     this.frame = h(
       "section",
-      { class: "card runs-frame", hidden: true },
+      // a run will be opened next: its charts' code is the slowest part of that
+      { class: "card runs-frame", hidden: true, onpointerover: (event) => event.target.closest("a") && loadPlotly().catch(() => {}) },
       h("table", { class: "runs-table" }, h("thead", {}, h("tr", {}, h("th", { class: "tick" }, h("span", { class: "offscreen" }, "choose")), this.heads, h("th", { class: "row-tools" }, h("span", { class: "offscreen" }, "pin")))), this.body),
       h("div", { class: "runs-foot" }, this.summary, this.more),
     );

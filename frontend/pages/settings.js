@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { copyButton, fill, h } from "vramscope/dom.js";
-import { ago, bytes, count, duration, isKnown, moment } from "vramscope/format.js";
+import { ago, bytes, count, isKnown, moment } from "vramscope/format.js";
 import { known, problemBanner, snippet } from "vramscope/parts/pieces.js";
 import { serverAddress, startLines } from "vramscope/parts/welcome.js";
 import { store } from "vramscope/store.js";
@@ -44,7 +44,7 @@ class SettingsPage {
   }
 
   drawStorage({ database, retention }) {
-    const kept = Object.entries(retention ?? {}).map(([name, value]) => retentionText(name, value));
+    const kept = Object.entries(retention ?? {}).filter(([, value]) => isKnown(value)).map(([name, value]) => retentionText(name, value));
     fill(
       this.storage,
       h("header", {}, h("h2", {}, "What is stored")),
@@ -52,7 +52,7 @@ class SettingsPage {
         h("dt", {}, "runs"), h("dd", {}, known(count(database?.runs))),
         h("dt", {}, "size"), h("dd", {}, known(bytes(database?.bytes))),
         h("dt", {}, "database"), h("dd", {}, known(database?.kind ?? "unknown")),
-        h("dt", {}, "kept"), h("dd", {}, kept.length ? kept.map((line) => h("div", {}, line)) : "everything, for good"))),
+        h("dt", {}, "kept"), h("dd", {}, kept.length ? kept.map((line) => h("div", {}, line)) : "everything: no limit of age or size is set"))),
     );
   }
 
@@ -167,12 +167,9 @@ class SettingsPage {
 }
 
 function retentionText(name, value) {
-  const words = name.replace(/_(bytes|seconds|days)$/, "").replaceAll("_", " ");
-  if (value === null) return `${words}: no limit`;
-  if (name.endsWith("_bytes")) return `${words}: up to ${bytes(value)}`;
-  if (name.endsWith("_seconds")) return `${words}: up to ${duration(value)}`;
-  if (name.endsWith("_days")) return `${words}: up to ${count(value)} days`;
-  return `${words}: ${value}`;
+  if (name === "days") return `runs not heard of for ${count(value)} ${value === 1 ? "day" : "days"} are deleted`;
+  if (name === "bytes") return `the oldest ended runs are deleted above ${bytes(value)}`;
+  return `${name.replaceAll("_", " ")}: ${value}`;
 }
 
 export const open = (root) => new SettingsPage(root);

@@ -54,11 +54,11 @@ export class RanksPanel {
         { class: [worst && "worst", rank.rank === view.rank && "selected"].filter(Boolean).join(" ") },
         h("td", {}, h("button", { class: "button quiet small", type: "button", onclick: () => this.onPick(rank.rank), title: "show this rank in the charts" }, `rank ${rank.rank}`), worst && h("span", { class: "chip", title: "highest peak of all ranks" }, "highest")),
         h("td", {}, stateBadge(rank.state)),
-        h("td", { class: "muted" }, `${rank.host}${rank.devices[0] && rank.devices[0].index >= 0 ? ` · GPU ${rank.devices[0].index}` : ""}`),
+        h("td", { class: "muted where" }, `${rank.host}${rank.devices[0] && rank.devices[0].index >= 0 ? ` · GPU ${rank.devices[0].index}` : ""}`),
         h("td", { class: "number peak" }, known(bytes(rank.peak_allocated_bytes)), meter(rank.peak_allocated_bytes, total)),
-        h("td", { class: "number" }, known(bytes(rank.peak_reserved_bytes))),
-        h("td", { class: "number" }, known(count(rank.steps))),
-        h("td", { class: "number muted" }, rank.error_type ?? ago(rank.last_seen_seconds, Date.now() / 1000)),
+        h("td", { class: "number reserved" }, known(bytes(rank.peak_reserved_bytes))),
+        h("td", { class: "number steps" }, known(count(rank.steps))),
+        h("td", { class: "number muted seen" }, rank.error_type ?? ago(rank.last_seen_seconds, Date.now() / 1000)),
         h("td", { class: "heat" }, canvas),
       );
     });
@@ -67,7 +67,7 @@ export class RanksPanel {
       h("header", {}, h("h2", {}, "Ranks"), h("span", { class: "muted" }, `${run.ranks.length} of ${run.world_size} seen${spread === null ? "" : `; peaks differ by ${percent(spread)}`}`), h("span", { class: "spring" }),
         h("span", { class: "heat-scale", title: "colour of the strips: peak allocated of each step, from the lowest to the highest of all ranks" }, (this.lowWords = h("span")), h("i"), (this.topWords = h("span")))),
       missing.length > 0 && h("p", { class: "pad muted" }, `Not heard of yet: rank${missing.length > 1 ? "s" : ""} ${missing.slice(0, 24).join(", ")}${missing.length > 24 ? ", …" : ""}.`),
-      h("div", { class: "scroll ranks-frame" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Rank", "State", "Where"].map((name) => h("th", { scope: "col" }, name)), ["Peak allocated", "Peak reserved", "Steps", "Last seen"].map((name) => h("th", { class: "number", scope: "col" }, name)), h("th", { scope: "col" }, "Step peaks over the run"))), h("tbody", {}, rows))),
+      h("div", { class: "scroll ranks-frame" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Rank", "State", "Where"].map((name) => h("th", { class: name.toLowerCase(), scope: "col" }, name)), [["Peak allocated", "peak"], ["Peak reserved", "reserved"], ["Steps", "steps"], ["Last seen", "seen"]].map(([name, kind]) => h("th", { class: `number ${kind}`, scope: "col" }, name)), h("th", { scope: "col" }, "Step peaks over the run"))), h("tbody", {}, rows))),
     );
     this.paint();
     if (performance.now() - this.fetchedAt > STRIPS_EVERY_MS) this.fetchStrips();

@@ -91,7 +91,9 @@ def _beside(at: float, all_seconds: FloatArray) -> str:
     """Where a name has room: inwards at the edges."""
     low, high = float(all_seconds.min()), float(all_seconds.max())
     share = (at - low) / (high - low) if high > low else 0.5
-    return "top right" if share < 0.25 else "top left" if share > 0.75 else "top center"
+    # neighbours on the axis take turns, so that close ones do not write over each other
+    upright = "bottom" if int((all_seconds < at).sum()) % 2 else "top"
+    return f"{upright} {'right' if share < 0.25 else 'left' if share > 0.75 else 'center'}"
 
 
 def _step_seconds(window: RunWindow) -> float:
