@@ -28,7 +28,7 @@ class Variable(NamedTuple):
     default_text: str
 
 
-class Wrong(Exception):  # noqa: N818 - reads as what it says: raise Wrong(...)
+class Wrong(Exception):
     """The given value cannot be; the text says what would be right."""
 
 
