@@ -46,6 +46,7 @@ def mlp(device: str) -> Callable[[], None]:
         loss(model(inputs), targets).backward()
         optimizer.step()
 
+    step.model = model  # type: ignore[attr-defined]
     return step
 
 
@@ -143,79 +144,84 @@ def resident_mib() -> float:
 
 
 BARE = """
-import sys, time, statistics, json, os
+import contextlib, json, os, statistics, sys, time
 sys.path.insert(0, {here!r})
 from training_cost import mlp, resident_mib
+{prelude}
 step = mlp("cuda")
-for _ in range(500): step()
+around = {around}
+def one():
+    with around():
+        step()
+for _ in range(500): one()
 taken = []
 for _ in range(4000):
-    a = time.perf_counter_ns(); step(); taken.append(time.perf_counter_ns() - a)
-children = [p for p in os.listdir("/proc") if p.isdigit() and open(f"/proc/{{p}}/stat").read().rpartition(")")[2].split()[1] == str(os.getpid())]
-print("RESULT", json.dumps([statistics.median(taken) / 1000, resident_mib(), len(children)]))
+    a = time.perf_counter_ns(); one(); taken.append(time.perf_counter_ns() - a)
+processes = len([p for p in os.listdir("/proc") if p.isdigit()])
+open({result!r}, "w").write(json.dumps([statistics.median(taken) / 1000, resident_mib(), processes]))
 """
 
 
-def in_processes(kinds: dict[str, list[str]], rounds: int, environment: dict[str, dict[str, str]]) -> dict:
-    """Median step and resident memory of whole processes, run in turn."""
-    found: dict[str, list[list[float]]] = {kind: [] for kind in kinds}
-    for _ in range(rounds):
-        for kind, command in kinds.items():
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=300,
-                env={**os.environ, **environment.get(kind, {})},
-                check=False,
-            )
-            lines = [line for line in done.stdout.splitlines() if "RESULT" in line]
-            if lines:
-                found[kind].append(json.loads(lines[-1].partition("RESULT")[2]))
+def beside_traceml(server: str, rounds: int) -> dict:
+    """The MLP in whole processes: bare, under vramscope, under TraceML from the index. {} where that cannot be had."""
+    here = str(Path(__file__).parent)
+    with tempfile.TemporaryDirectory() as folder:
+        target, result = Path(folder, "traceml"), Path(folder, "result.json")
+        without_torch = Path(folder, "overrides.txt")
+        without_torch.write_text("torch ; python_version < '3'\n")  # it is here already
+        install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--target", str(target), "traceml-ai==0.5.0"]
+        done = subprocess.run(
+            [*install, "--override", str(without_torch)], capture_output=True, text=True, timeout=300, check=False
+        )
+        if done.returncode != 0:
+            print("TraceML could not be installed, so it was not measured:", done.stderr[-300:], file=sys.stderr)
+            return {}
+        nothing = "contextlib.nullcontext"
+        kinds = {
+            "off": ("", nothing, []),
+            "vramscope": ("from vramscope import agent; agent.attach(name='benchmark')", nothing, []),
+            "traceml": (
+                "import traceml_ai; traceml_ai.init(mode='auto')",
+                "lambda: traceml_ai.trace_step(step.model)",
+                [
+                    "-c",
+                    "import sys; from traceml_ai.launcher.cli import main; sys.argv[0] = 'traceml'; sys.exit(main())",
+                    "run",
+                ],
+            ),
+        }
+        environments = {"vramscope": {"VRAMSCOPE_SERVER": server}, "traceml": {"PYTHONPATH": str(target)}}
+        found: dict[str, list[list[float]]] = {kind: [] for kind in kinds}
+        for _ in range(rounds):
+            for kind, (prelude, around, launcher) in kinds.items():
+                script = Path(folder, f"train_{kind}.py")  # not vramscope.py: it would be imported in its place
+                script.write_text(BARE.format(here=here, prelude=prelude, around=around, result=str(result)))
+                result.unlink(missing_ok=True)
+                done = subprocess.run(
+                    [sys.executable, *launcher, str(script)],
+                    capture_output=True,
+                    text=True,
+                    timeout=300,
+                    cwd=folder,
+                    env={**os.environ, **environments.get(kind, {})},
+                    check=False,
+                )
+                if result.exists():
+                    found[kind].append(json.loads(result.read_text()))
+                else:
+                    print(f"{kind} did not run: {(done.stderr or done.stdout)[-500:]}", file=sys.stderr)
+    off = found["off"]
     return {
         kind: {
             "step_us": round(statistics.median(r[0] for r in results), 1),
-            "rss_mib": round(statistics.median(r[1] for r in results), 1),
-            "child_processes": statistics.median(r[2] for r in results),
+            "added_us": round(statistics.median(a[0] - b[0] for a, b in zip(results, off, strict=False)), 1),
+            "added_rss_mib": round(statistics.median(a[1] - b[1] for a, b in zip(results, off, strict=False)), 1),
+            "added_processes": statistics.median(a[2] - b[2] for a, b in zip(results, off, strict=False)),
             "runs": len(results),
         }
         for kind, results in found.items()
         if results
     }
-
-
-def beside_traceml(server: str, rounds: int) -> dict:
-    """The MLP in whole processes: bare, under vramscope, under TraceML from the index. {} where that cannot be had."""
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder, "traceml")
-        install = [sys.executable, "-m", "uv", "pip", "install", "-q", "--target", str(target), "traceml-ai==0.5.0"]
-        torch_is_here = Path(folder, "excludes.txt")
-        torch_is_here.write_text("torch ; python_version < '3'\n")
-        done = subprocess.run(
-            [*install, "--override", str(torch_is_here)], capture_output=True, text=True, timeout=300, check=False
-        )
-        if done.returncode != 0:
-            print("TraceML could not be installed, so it was not measured:", done.stderr[-300:], file=sys.stderr)
-            return {}
-        bare = BARE.format(here=str(Path(__file__).parent))
-        scripts = {
-            "off": bare,
-            "vramscope": "from vramscope import agent; agent.attach(name='benchmark')\n" + bare,
-            "traceml": bare,
-        }
-        kinds = {}
-        for kind, script in scripts.items():
-            file = Path(folder, f"{kind}.py")
-            file.write_text(script)
-            kinds[kind] = [sys.executable, str(file)]
-        kinds["traceml"] = [
-            sys.executable, "-c",
-            "import sys; from traceml.cli import main; sys.argv[0] = 'traceml'; sys.exit(main())",
-            "run", str(Path(folder, "traceml.py")),
-        ]  # fmt: skip
-        return in_processes(
-            kinds, rounds, {"vramscope": {"VRAMSCOPE_SERVER": server}, "traceml": {"PYTHONPATH": str(target)}}
-        )
 
 
 def main() -> None:
@@ -244,9 +250,7 @@ def main() -> None:
         large = gpt2("cuda")
         for _ in range(5):
             large()
-        result["gpt2"] = measure(
-            large, {k: variants[k] for k in ("off", "default")}, max(6, chosen.rounds // 4), 40
-        )
+        result["gpt2"] = measure(large, {k: variants[k] for k in ("off", "default")}, max(6, chosen.rounds // 4), 40)
         if not chosen.without_traceml:
             with suppress(subprocess.TimeoutExpired):
                 result["processes"] = beside_traceml(serving.url, 3)

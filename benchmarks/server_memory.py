@@ -1,0 +1,140 @@
+"""The server's memory: 100 runs stored and 16 live, watched by four readers while figures are drawn.
+
+    python benchmarks/server_memory.py            # words
+    python benchmarks/server_memory.py --json     # one JSON object
+
+Goal: resident memory under 250 MB. RSS counts pages of libraries that other processes share; PSS, which divides them,
+stands beside it. The floor is a Python that has imported what the server needs and does nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import platform
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+from ingest import Sender, post
+from serving import Serving
+
+STORED, LIVE, READERS = 100, 16, 4
+STORED_ROWS = 10_000
+GOAL_MB = 250.0
+FIGURES = ("memory", "fragmentation", "utilization", "host", "categories", "step_peaks", "phases")
+_FLOOR = """
+import sys
+import fastapi, uvicorn, sqlalchemy, numpy, zstandard, plotly.graph_objects as go
+go.Figure(go.Scatter(x=[1], y=[1])).to_dict()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def memory_mb(pid: int) -> dict[str, float]:
+    """RSS and PSS of a process in MB (millions of bytes)."""
+    found = {}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in ("Rss", "Pss"):
+            found[name.lower()] = int(value.split()[0]) * 1024 / 1e6
+    return found
+
+
+def floor_mb() -> dict[str, float]:
+    """What the libraries alone take."""
+    with subprocess.Popen([sys.executable, "-c", _FLOOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as idle:
+        assert idle.stdout is not None and idle.stdin is not None
+        idle.stdout.readline()
+        found = memory_mb(idle.pid)
+        idle.stdin.close()
+    return found
+
+
+@contextlib.contextmanager
+def reading(url: str, runs: list[str]) -> Iterator[None]:
+    """Readers of live events, for as long as the block runs."""
+    stop = threading.Event()
+
+    def read() -> None:
+        with httpx.Client(timeout=30) as client, contextlib.suppress(httpx.HTTPError):
+            with client.stream("GET", f"{url}/api/v1/live", params={"runs": ",".join(runs)}) as stream:
+                for _ in stream.iter_bytes():
+                    if stop.is_set():
+                        return
+
+    threads = [threading.Thread(target=read, daemon=True) for _ in range(READERS)]
+    for thread in threads:
+        thread.start()
+    yield
+    stop.set()
+    for thread in threads:
+        thread.join(15)
+
+
+def measure(seconds: float) -> dict[str, Any]:
+    """Memory at the start, with the runs stored, and the highest while 16 runs are live."""
+    with Serving() as serving:
+        host, port = serving.url.removeprefix("http://").split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=60)
+        started = memory_mb(serving.pid)
+        stored = []
+        for number in range(STORED):
+            sender = Sender(f"stored {number}", rows=1000, seed=number, cycle=10, start_ns=time.time_ns() - 10**12)
+            for _ in range(STORED_ROWS // 1000):
+                post(connection, sender.body())
+            post(connection, sender.last())
+            stored.append(sender.run)
+        full = memory_mb(serving.pid)
+        live = [Sender(f"live {number}", rows=2, seed=number, cycle=64) for number in range(LIVE)]
+        highest = dict(full)
+        asked = 0
+        with (
+            httpx.Client(base_url=f"{serving.url}/api/v1", timeout=60) as client,
+            reading(serving.url, [s.run for s in live]),
+        ):
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                begin = time.monotonic()
+                for sender in live:
+                    post(connection, sender.body())
+                run = stored[asked % STORED]
+                client.get(f"/runs/{run}/figures/{FIGURES[asked % len(FIGURES)]}").raise_for_status()
+                client.get("/runs").raise_for_status()
+                asked += 1
+                now = memory_mb(serving.pid)
+                highest = {name: max(highest[name], now[name]) for name in highest}
+                time.sleep(max(0.0, 0.2 - (time.monotonic() - begin)))
+    return {"started_mb": started, "stored_mb": full, "highest_mb": highest, "figures_asked": asked}
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--seconds", type=float, default=30.0, help="with 16 runs live")
+    given = arguments.parse_args()
+    result = {"python": platform.python_version(), "floor_mb": floor_mb(), **measure(given.seconds), "goal_mb": GOAL_MB}
+    if given.json:
+        print(json.dumps(result, indent=2))
+        return
+    words = {
+        "floor_mb": "the libraries alone",
+        "started_mb": "the server, just started",
+        "stored_mb": f"{STORED} runs of {STORED_ROWS:,} samples stored",
+        "highest_mb": f"{LIVE} runs live, {READERS} readers, {result['figures_asked']} figures drawn (goal {GOAL_MB:.0f})",
+    }
+    for name, meaning in words.items():
+        print(f"{result[name]['rss']:8.1f} MB RSS {result[name]['pss']:8.1f} MB PSS  {meaning}")
+
+
+if __name__ == "__main__":
+    main()
