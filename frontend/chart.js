@@ -412,7 +412,7 @@ export class ChartElement extends HTMLElement {
       const body = h("tbody");
       for (const [role, { meta }] of roles) {
         const swatch = h("span", { class: `swatch ${meta.kind ?? "line"}` });
-        const toggle = h("button", { class: "legend-toggle", type: "button", "aria-pressed": "true", title: meta.meaning ?? null, onclick: () => toggleRole(role) }, swatch, h("span", { class: "legend-name" }, meta.label ?? role));
+        const toggle = h("button", { class: "legend-toggle", type: "button", "aria-pressed": "true", title: meta.meaning ?? meta.label ?? null, onclick: () => toggleRole(role) }, swatch, h("span", { class: "legend-name" }, meta.label ?? role));
         const cells = numbers ? ["last", "min", "mean", "max"].map((name) => h("td", { class: `number ${name}` })) : [];
         body.append(h("tr", {}, h("th", { scope: "row" }, toggle), cells));
         this.legendRows.set(role, { swatch, toggle, cells });

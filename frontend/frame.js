@@ -66,6 +66,9 @@ class App extends HTMLElement {
     this.drawTheme();
     store.watch(() => this.show());
     onUnauthorized.call = () => this.signIn();
+    addEventListener("keydown", (event) => {
+      if (event.key === "Escape") for (const menu of this.querySelectorAll("details.menu[open]")) menu.open = false;
+    });
     document.addEventListener("click", (event) => {
       for (const menu of this.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
     });

@@ -78,7 +78,6 @@ class SettingsPage {
 
   drawStarts() {
     const lines = startLines();
-    const compose = `services:\n  vramscope:\n    image: vramscope\n    build: .\n    ports: ["8265:8265"]\n    volumes: ["vramscope:/data"]\nvolumes:\n  vramscope:`;
     fill(
       this.starts,
       h("header", {}, h("h2", {}, "Lines to copy")),
@@ -86,7 +85,7 @@ class SettingsPage {
         h("div", {}, h("p", { class: "muted" }, "A training, with no change of code"), snippet(`${lines.install}\n${lines.command}`)),
         h("div", {}, h("p", { class: "muted" }, "On another machine, with a token that may ingest"), snippet(`VRAMSCOPE_SERVER=${serverAddress()} VRAMSCOPE_TOKEN=… python train.py`)),
         h("div", {}, h("p", { class: "muted" }, "What was kept on disk while the server was away"), snippet("vramscope sync")),
-        h("div", {}, h("p", { class: "muted" }, "This server with Docker: the repository's docker-compose.yml, in short"), snippet(compose))),
+        h("div", {}, h("p", { class: "muted" }, "A server with Docker, from a checkout: on SQLite, or on PostgreSQL; each shows its first token once"), snippet("docker compose up -d server\ndocker compose up -d server-postgres\ndocker compose logs server"))),
     );
   }
 

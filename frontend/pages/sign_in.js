@@ -31,7 +31,7 @@ export function open(root, { onSignedIn }) {
       h("h1", {}, "Sign in"),
       h("p", {}, "This server listens beyond its own machine, so it asks for a token with the scope ", h("code", {}, "read"), "."),
       form,
-      h("p", { class: "muted" }, "It was printed once, when the server first started. Another is made with ", h("code", {}, "vramscope token create --scope read"), " on the server's machine."),
+      h("p", { class: "muted" }, "It was printed once, when the server first started. Who is signed in makes more of them on the page Settings."),
     ),
   );
   field.focus();

@@ -70,7 +70,7 @@ export class Kpis {
     const capacity = this.place?.total ?? run.capacity_bytes;
     const ended = run.state !== "running";
     const { allocated_bytes: allocated, reserved_bytes: reserved, inactive_split_bytes: split } = this.now;
-    this.put("allocated", bytes(allocated), ended ? "at the end" : "", allocated, capacity);
+    this.put("allocated", bytes(allocated), [ended ? "at the end" : null, isKnown(allocated) && isKnown(capacity) ? `${percent(allocated / capacity, 0)} of the device` : null].filter(Boolean).join(" · "), allocated, capacity);
     this.put("reserved", bytes(reserved), isKnown(capacity) ? `of ${bytes(capacity)}` : "capacity unknown", reserved, capacity);
     this.put("peak", bytes(run.peak_allocated_bytes), peakNote(run), run.peak_allocated_bytes, capacity);
     const room = isKnown(capacity) && isKnown(run.peak_reserved_bytes) ? capacity - run.peak_reserved_bytes : null;
