@@ -58,7 +58,8 @@ def attach(
     run_id, resume   go on with an existing run
 
     Never raises and never waits for the network. Attached twice: without a target the session that runs is given back;
-    with one, the session that runs ends and a new run begins.
+    with one, a session that was begun without (by ``vramscope run``, say) takes it over, any other ends and a new run
+    begins.
     """
     given = {
         "server": server,
@@ -73,7 +74,8 @@ def attach(
     }
     session = _live
     if session is not None and session.live:
-        if target is None and name is None and run_id is None:
+        if name is None and run_id is None and (target is None or session.waits_for_target):
+            session.adopt(target, config)
             return session
         detach()
     return _start(target, given, config)
@@ -115,10 +117,11 @@ class Session:
 
     def __init__(self) -> None:
         self.live = False
+        self.waits_for_target = False
+        """begun without a target: the first one that comes belongs to it"""
         self.run_id = ""
         self.url = ""
         self._devices: tuple[int, ...] = ()
-        self._said_hello = False
         self._failed: tuple[str, str] | None = None
 
     def _open(self, target: object, settings: Settings, config: Mapping[str, Any] | None) -> None:
@@ -152,6 +155,7 @@ class Session:
         self._lifecycle = Lifecycle(self)
 
         self._hooks.install()
+        self.waits_for_target = target is None
         connection = self._connect(target)
         self._framework = connection.framework
         self._config = redaction.configuration({**connection.config, **(config or {})})
@@ -162,6 +166,19 @@ class Session:
         self._lifecycle.begin()
         self.live = True
         console.say_once(f"attached {self.run_id}", f"watching run '{self._name}': {self.url}")
+
+    @guarded("attach")
+    def adopt(self, target: object, config: Mapping[str, Any] | None) -> None:
+        """Learn what trains, or more of the user's configuration, in a session that runs already."""
+        if target is None and not config:
+            return
+        if target is not None:
+            self.waits_for_target = False
+            connection = self._connect(target)
+            self._framework = connection.framework
+            self._config = {**self._config, **redaction.configuration(connection.config)}
+        self._config = {**self._config, **redaction.configuration(config)}
+        self._sender.attach_again()
 
     def _connect(self, target: object) -> loop.Connection:
         connection: loop.Connection | None
@@ -224,7 +241,7 @@ class Session:
                 state="finished" if error_type is None else "failed",
                 error_type=error_type,
                 error_line=None if error_line is None else redaction.without_secrets(error_line),
-                dropped_samples=self._ring.dropped_rows + self._clock.lost_steps,
+                dropped_samples=self._sender.dropped_rows + self._clock.lost_steps,
             )
         )
         self._sender.close(self._settings.close_timeout_s)
@@ -243,12 +260,10 @@ class Session:
 
     def _on_devices(self, devices: tuple[int, ...]) -> None:
         self._devices = devices
-        if self._said_hello:
-            self._ring.put(self._hello())
+        self._sender.attach_again()
 
     def _hello(self) -> wire.Attached:
-        """Who trains here. On the sender's or the sampler's thread: it asks git, which takes some 10 ms."""
-        self._said_hello = True
+        """Who trains here. On the sender's thread: it asks git, which takes some 10 ms."""
         script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
         nvml = self._sampler.nvml
         return identity.attached(

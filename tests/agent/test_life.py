@@ -238,6 +238,24 @@ def test_attached_twice_it_is_one_session_and_a_new_name_is_a_new_run(collector,
     assert [ended.state for ended in arrived.of(wire.Ended)] == ["finished", "finished"]
 
 
+def test_a_session_begun_without_a_target_takes_over_the_first_that_comes(collector, spool) -> None:
+    """``vramscope run`` attaches by itself; a script that then attaches its model goes on in the same run."""
+    run(
+        """
+        first = agent.attach()
+        train(3)
+        assert agent.attach(model, config={"depth": 2}) is first
+        train(2)
+        """,
+        collector,
+        spool,
+    )
+    arrived = Arrived(collector)
+    assert len(arrived.sessions) == 1
+    assert arrived.attached.config == {"depth": 2}
+    assert [row["step"] for row in arrived.rows("steps")] == [1, 2, 3, 4, 5]
+
+
 def test_a_whole_session_leaves_numbers_alone_and_holds_nothing(collector, spool) -> None:
     """Fifty steps with dropout, to the bit; and what the user deletes is gone."""
     said = run(
