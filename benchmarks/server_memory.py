@@ -65,11 +65,11 @@ def reading(url: str, runs: list[str]) -> Iterator[None]:
     stop = threading.Event()
 
     def read() -> None:
-        with httpx.Client(timeout=30) as client, contextlib.suppress(httpx.HTTPError):
-            with client.stream("GET", f"{url}/api/v1/live", params={"runs": ",".join(runs)}) as stream:
-                for _ in stream.iter_bytes():
-                    if stop.is_set():
-                        return
+        live = f"{url}/api/v1/live"
+        with contextlib.suppress(httpx.HTTPError), httpx.stream("GET", live, params={"runs": ",".join(runs)}) as stream:
+            for _ in stream.iter_bytes():
+                if stop.is_set():
+                    return
 
     threads = [threading.Thread(target=read, daemon=True) for _ in range(READERS)]
     for thread in threads:

@@ -75,7 +75,8 @@ class Store:
         self, run: str, *names: str, stream: str = "samples", rank: int = 0, device: int = 0, **window: Any
     ) -> Any:
         with self.database.reader() as connection:
-            return load_columns(connection, find_run(connection, run), Place(rank, device, 0), stream, names, **window)
+            found = find_run(connection, run)
+            return load_columns(connection, found, Place(rank, device, 0), stream, ["time_ns", "step", *names], **window)
 
     def chunk_levels(self) -> list[tuple[int, int]]:
         with self.database.reader() as connection:

@@ -237,7 +237,7 @@ def load_columns(
     first: int | None = None,
     last: int | None = None,
 ) -> dict[str, IntArray]:
-    """Columns of the rows in a window, ordered by x, ``time_ns`` and ``step`` among them.
+    """Columns of the rows in a window, ordered by x, which is among them (``time_ns`` or ``step``).
 
     first, last   the window, ends included: nanoseconds as stored, or steps; None: as far as it goes
     Only the columns asked for are unpacked: 100,000 rows of one column take about 10 ms.
@@ -256,7 +256,7 @@ def load_columns(
     if last is not None:
         query = query.where(low <= last)
     axis = "time_ns" if x == "time" else "step"
-    wanted = list(dict.fromkeys(["time_ns", "step", *names]))
+    wanted = list(dict.fromkeys([axis, *names]))
     parts: dict[str, list[IntArray]] = {name: [] for name in wanted}
     for blob in connection.execute(query.order_by(chunks.c.first_time_ns, chunks.c.key)).scalars():
         chunk = codec.Chunk(blob)
@@ -273,8 +273,9 @@ def load_columns(
         columns = {name: values[inside] for name, values in columns.items()}
         along = columns[axis]
     if along.size > 1 and (along[1:] < along[:-1]).any():
-        # Late batches, or a run that went on from an earlier step. Equal steps stay in the order of time.
-        order = np.lexsort((columns["time_ns"], along))
+        # Late batches, or a run that went on from an earlier step. Chunks come in the order of time, and so do rows of
+        # the same step after a stable sort.
+        order = np.argsort(along, kind="stable")
         columns = {name: values[order] for name, values in columns.items()}
     return columns
 
