@@ -88,7 +88,7 @@ def _answers(url: str) -> bool:
 
 
 def _train(url: str, run: str, steps: int) -> int:
-    """Train as anybody could: ``vramscope run -- python SCRIPT``. Returns the exit status."""
+    """Train as anybody could: ``vramscope run -- python SCRIPT``. Returns the exit status; stopped with Ctrl-C: 0."""
     words = ["run", "--server", url, "--project", "demo", "--name", NAME]
     script = [sys.executable, str(TRAINING), "--steps", str(steps)]
     environment = {**os.environ, "VRAMSCOPE_RUN_ID": run}
@@ -97,9 +97,14 @@ def _train(url: str, run: str, steps: int) -> int:
         return training.wait()
     except KeyboardInterrupt:
         try:  # the terminal has told the training, too
-            return training.wait(3)
+            status = training.wait(3)
         except subprocess.TimeoutExpired:
             training.send_signal(signal.SIGINT)
+            status = _end_of(training)
+    return 0 if status in (-signal.SIGINT, 128 + signal.SIGINT) else status
+
+
+def _end_of(training: subprocess.Popen[bytes]) -> int:
     try:
         return training.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
