@@ -80,9 +80,10 @@ export class Kpis {
     this.put("step", seconds(run.step_seconds_median), `median of ${count(run.steps)} steps`);
     const cost = run.agent_overhead;
     const words = overhead(cost);
-    const figure = words.match(/(below )?[\d.]+ %/)?.[0] ?? "not yet measured";
-    this.put("cost", figure, cost ? `${words.includes("measured)") ? "of a step, measured" : "of a step: below the noise"}` : "needs some steps");
-    this.cells.cost.value.classList.toggle("unknown", figure === "not yet measured");
+    const figure = words.match(/(below )?[\d.]+ %/)?.[0];
+    const note = words.includes("measured)") ? "of a step, measured" : "of a step: below the noise";
+    this.put("cost", figure ?? "not yet measured", figure ? note : "needs a few hundred steps");
+    this.cells.cost.value.classList.toggle("unknown", !figure);
     this.cells.cost.note.title = words;
     if (run.dropped_samples > 0) setText(this.cells.cost.note, `${count(run.dropped_samples)} samples dropped`);
   }

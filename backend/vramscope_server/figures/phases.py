@@ -20,8 +20,10 @@ def draw(window: RunWindow) -> go.Figure:
     drawing.meta["x"] = "phase"
     drawing.meta["kind"] = "static"
     columns = window.steps.columns
-    # mean over the steps in which the phase ran at all
-    times = {phase: _mean(columns[f"{phase}_ns"].mean) * 1e-9 for phase in ORDER}
+    # Mean over all steps whose phases were read, so that the bars add up to a step: what happens in few of them (an
+    # evaluation, the setting-up before the first forward) counts with its share.
+    read = np.any([np.isfinite(columns[f"{phase}_ns"].mean) for phase in ORDER], axis=0)
+    times = {phase: _mean(columns[f"{phase}_ns"].mean, int(read.sum())) * 1e-9 for phase in ORDER}
     peaks = {phase: _highest(columns[f"{phase}_peak_allocated_bytes"].max) for phase in ORDER}
     seen = [phase for phase in ORDER if times[phase] > 0 or peaks[phase] > 0]
     if not seen:
@@ -76,9 +78,8 @@ def _side(drawing: Drawing, seen: list[str], values: dict[str, float], unit: Uni
         )
 
 
-def _mean(values: FloatArray) -> float:
-    ran = values[np.isfinite(values) & (values > 0)]
-    return float(ran.mean()) if ran.size else float("nan")
+def _mean(values: FloatArray, steps: int) -> float:
+    return float(np.nansum(values)) / steps if known(values) and steps else float("nan")
 
 
 def _highest(values: FloatArray) -> float:
