@@ -29,7 +29,7 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
 
     settings   when not given: from the environment
     house      what it works on, opened by the caller and then closed with the application; when not given it is opened
-               at start, and a database that cannot be used raises DatabaseRefused there
+               here, and a database that cannot be used raises DatabaseRefused
     """
     settings = settings or (house.settings if house is not None else Settings())
     opened = house if house is not None else House(settings)

@@ -29,7 +29,8 @@ class Settings(BaseSettings):
     data_dir: Path = Field(default_factory=_data_dir, description="Where the SQLite database lies.")
     database: str | None = Field(
         default=None,
-        description="SQLAlchemy URL of the database, or the path of an SQLite file; SQLite's `vramscope.db` in the data directory when not given.",
+        description="SQLAlchemy URL of the database, or the path of an SQLite file; "
+        "SQLite's `vramscope.db` in the data directory when not given.",
     )
     synchronous: Literal["NORMAL", "FULL"] = Field(
         default="NORMAL",

@@ -229,3 +229,37 @@ def test_two_servers_live_side_by_side(start_server: Callable[..., RunningServer
         re.search(r"^vramscope_batches_total (\S+)$", s.http.get(f"{s.url}/metrics").text, re.M) for s in servers
     ]
     assert [found.group(1) for found in batches if found] == ["1.0", "0.0"]
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+def test_a_whole_server_serves_from_postgresql(
+    start_server: Callable[..., RunningServer], postgres: str, migrated_postgres: str
+) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres.replace("+psycopg", "") + "/postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE whole TEMPLATE {migrated_postgres}")
+    server = start_server(database=f"{postgres}/whole")
+    agent = Agent()
+    for number in range(20):
+        server.send(agent, agent.samples(300, at=number * 30), agent.steps(5, at=number, first=number * 5 + 1))
+    assert server.send(agent, agent.ended()).accepted == 21
+    assert server.get("/server")["database"]["kind"] == "postgresql"
+    assert server.get(f"/runs/{agent.run}")["steps"] == 299
+    many = server.get(f"/runs/{agent.run}/series", names="allocated_bytes", points=100)
+    assert (many["rows"], many["envelope"]) == (6000, True)
+    assert "figure" in server.get(f"/runs/{agent.run}/figures/memory")
+    assert server.get("/runs", query="H100")["total"] == 1
+    # PostgreSQL drops all our connections: what is sent meanwhile is refused or stored, and then all goes on.
+    with psycopg.connect(postgres.replace("+psycopg", "") + "/postgres", autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'whole'")
+    other = Agent()
+    deadline = time.monotonic() + 15
+    while (answer := server.post(other.body(other.samples(3), sequence=1))).status_code != 200:
+        assert answer.json()["type"] == "urn:vramscope:problem:storage", answer.text
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert server.get(f"/runs/{other.run}")["state"] == "running"
+    assert server.get("/health") == {"status": "ok"}
+    server.stop()

@@ -76,7 +76,9 @@ class Store:
     ) -> Any:
         with self.database.reader() as connection:
             found = find_run(connection, run)
-            return load_columns(connection, found, Place(rank, device, 0), stream, ["time_ns", "step", *names], **window)
+            return load_columns(
+                connection, found, Place(rank, device, 0), stream, ["time_ns", "step", *names], **window
+            )
 
     def chunk_levels(self) -> list[tuple[int, int]]:
         with self.database.reader() as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -25,5 +26,5 @@ def change(house: House, work: Callable[[Connection, Book], T]) -> T:
         raise NotFound(f"There is no {error.args[0]!r} any more.") from None
     except StorageTrouble as trouble:
         raise Storage(f"Nothing was changed: {trouble}.", headers={"Retry-After": "5"}) from None
-    except (QueueFull, WriterClosed, TimeoutError):
+    except (QueueFull, WriterClosed, concurrent.futures.TimeoutError):
         raise Busy("The server has too much to store at the moment.", headers={"Retry-After": "2"}) from None

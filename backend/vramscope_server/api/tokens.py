@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -39,7 +40,7 @@ def post_token(request: Request, wanted: NewToken) -> Response:
     house: House = request.app.state.house
     try:
         token, plain = house.tokens.make(wanted.name, sorted(set(wanted.scopes)))
-    except (StorageTrouble, QueueFull, WriterClosed, TimeoutError) as error:
+    except (StorageTrouble, QueueFull, WriterClosed, concurrent.futures.TimeoutError) as error:
         raise Storage(f"No token was made: {error}.", headers={"Retry-After": "5"}) from None
     told = {"id": token.id, "name": token.name, "scopes": list(token.scopes)}
     return answer({**told, "created_seconds": seconds(token.created_ns), "token": plain}, 201)
@@ -53,6 +54,6 @@ def delete_token(request: Request, token_id: str) -> Response:
         house.tokens.delete(token_id)
     except LookupError:
         raise NotFound(f"There is no token {token_id[:40]!r}.", field="token_id", seen=token_id[:40]) from None
-    except (StorageTrouble, QueueFull, WriterClosed, TimeoutError) as error:
+    except (StorageTrouble, QueueFull, WriterClosed, concurrent.futures.TimeoutError) as error:
         raise Storage(f"The token was not revoked: {error}.", headers={"Retry-After": "5"}) from None
     return Response(status_code=204)
