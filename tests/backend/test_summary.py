@@ -102,3 +102,24 @@ def test_a_slow_clock_is_believed_when_batches_agree_and_a_spool_is_not() -> Non
     ahead = Skew()
     ahead.see(5000 * SECOND, 1000 * SECOND)
     assert ahead.skew_ns == 4000 * SECOND
+
+
+def test_the_peaks_composition_comes_from_the_first_equally_high_step_that_tells_it() -> None:
+    """The agent splits some of the steps: the first to reach the peak stays the peak's step, a later one explains it."""
+    summary = RankSummary()
+
+    def steps(first: int, peaks: list[int], **columns: list[int]) -> None:
+        rows = {"step": list(range(first, first + len(peaks))), "peak_allocated_bytes": peaks, **columns}
+        rows["time_ns"] = [SECOND * 10**9 + step for step in rows["step"]]
+        summary.add("steps", {name: np.array(values, np.int64) for name, values in rows.items()})
+
+    steps(1, [5, 9, 9], peak_phase=[3, -1, 3])
+    assert (summary.peak_step, summary.peak_phase, summary.peak_categories) == (2, "backward", None)
+    names = [f"peak_{name}_bytes" for name in ("parameters", "gradients", "optimizer", "buffers", "activations", "other")]
+    steps(4, [9, 8], **{name: [value, 99] for value, name in enumerate(names)})
+    assert summary.peak_step == 2
+    assert summary.peak_categories == {
+        "parameters": 0, "gradients": 1, "optimizer": 2, "buffers": 3, "activations": 4, "other": 5,
+    }  # fmt: skip
+    steps(6, [10])
+    assert (summary.peak_step, summary.peak_phase, summary.peak_categories) == (6, None, None)

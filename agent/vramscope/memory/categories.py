@@ -24,6 +24,9 @@ from vramscope.wire import CPU, UNKNOWN
 if TYPE_CHECKING:
     import torch
 
+FIRST_STEPS = frozenset((1, 2, 3, 5, 10, 20, 50, 100))
+"""counted whatever it costs: in the first steps a training takes on its shape"""
+
 ROUNDING_BYTES = 512
 """the smallest block of the CUDA caching allocator"""
 
@@ -74,6 +77,7 @@ class Categories:
         self._count_budget = Budget(now=now)
         self._peak_budget = Budget(now=now)
         self._spent_ns = 0
+        self._step = 1
         self._sampling = False
         self._began = False
         self._handles: list[Any] = []
@@ -92,7 +96,8 @@ class Categories:
         """A phase begins; ``cuts`` are of the one that ended. Only a step that is sampled does anything here."""
         if not self._began:
             self._began = True
-            self._sampling = bool(devices) and self._peak_of is not None and self._peak_budget.allows()
+            wanted = self._step in FIRST_STEPS or self._peak_budget.allows()
+            self._sampling = wanted and bool(devices) and self._peak_of is not None
         if not self._sampling:
             return
         start = self._now()
@@ -131,6 +136,7 @@ class Categories:
             self._count_budget.spent(spent)
             if self._sampling:
                 self._peak_budget.spent(2 * spent)
+        self._step += 1
         self._spent_ns, self._began, self._sampling = 0, False, False
         self._before_forward.clear()
         return splits

@@ -127,10 +127,22 @@ class RankSummary(msgspec.Struct):
         if self.step_peak_bytes is None or highest > self.step_peak_bytes:
             self.step_peak_bytes = highest
             self.peak_step = _known(columns["step"], at)
-            phase = _known(columns.get("peak_phase"), at)
-            self.peak_phase = None if phase is None or phase >= len(wire.PHASES) else wire.PHASES[phase]
+            self.peak_phase = self.peak_categories = None
+        if highest == self.step_peak_bytes:
+            self._describe_peak(columns, (peaks == highest).nonzero()[0])
+
+    def _describe_peak(self, columns: Mapping[str, IntArray], rows: IntArray) -> None:
+        """Phase and composition from the first of the equally high steps that tells them: not every step was split."""
+        for at in rows.tolist():
+            if self.peak_phase is None:
+                phase = _known(columns.get("peak_phase"), at)
+                self.peak_phase = None if phase is None or phase >= len(wire.PHASES) else wire.PHASES[phase]
             categories = {name: _known(columns.get(f"peak_{name}_bytes"), at) for name in wire.CATEGORIES}
-            self.peak_categories = categories if any(v is not None for v in categories.values()) else None
+            known = [value for value in categories.values() if value is not None]
+            if known and (self.peak_categories is None or None in self.peak_categories.values()):
+                self.peak_categories = categories
+            if self.peak_phase is not None and len(known) == len(categories):
+                return
 
     def _add_samples(self, columns: Mapping[str, IntArray]) -> None:
         allocated, reserved = columns.get("allocated_bytes"), columns.get("reserved_bytes")
