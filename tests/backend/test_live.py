@@ -85,7 +85,7 @@ def test_a_reader_that_comes_back_hears_what_it_missed(server: RunningServer) ->
 
 def test_one_who_was_away_too_long_is_told_to_fetch_again(server: RunningServer) -> None:
     with server.http.stream("GET", "/live", headers={"Last-Event-ID": "5"}) as stream:
-        kinds = [kind for (_, kind, _), _ in zip(events_of(stream), range(2), strict=False)]
+        kinds = [kind for _, (_, kind, _) in zip(range(2), events_of(stream), strict=False)]
     assert kinds == ["alive", "gap"]
     assert server.get("/live/delta", after=5)["gap"] is True
     assert server.get("/live/delta", after=10**15)["gap"] is True, "an id of the future: another server's"

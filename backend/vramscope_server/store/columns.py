@@ -31,6 +31,8 @@ IntArray = npt.NDArray[np.int64]
 
 MAGIC: Final = b"vc1\0"
 UNKNOWN: Final = -1
+MAX_ROWS: Final = 1 << 16
+"""A blob that says it holds more was damaged: without a bound it could make us ask for any amount of memory."""
 _HEAD: Final = struct.Struct("<4sIH")
 _ENTRY: Final = struct.Struct("<BBBqI")
 _CONSTANT, _DELTA, _OFFSET = 0, 1, 2
@@ -60,7 +62,8 @@ class _Local(threading.local):
 
         self.quick = compressor(1)
         self.thorough = compressor(6)
-        self.decompressor = zstandard.ZstdDecompressor(format=zstandard.FORMAT_ZSTD1_MAGICLESS)
+        # We write windows of 2^17; a damaged frame may ask for gigabytes.
+        self.decompressor = zstandard.ZstdDecompressor(format=zstandard.FORMAT_ZSTD1_MAGICLESS, max_window_size=1 << 17)
 
 
 _local = _Local()
@@ -75,7 +78,7 @@ def encode(names: list[str], values: IntArray, *, thorough: bool = False) -> byt
               4096 rows; without it 0.5 ms for 256 rows)
     """
     count, rows = values.shape
-    if rows == 0 or count != len(names):
+    if not 0 < rows <= MAX_ROWS or count != len(names):
         raise ValueError(f"{len(names)} names for an array of shape {values.shape}")
     compressor = _local.thorough if thorough else _local.quick
     low = values.min(axis=1)
@@ -142,7 +145,7 @@ class Chunk:
     def __init__(self, blob: bytes) -> None:
         try:
             magic, self.rows, count = _HEAD.unpack_from(blob)
-            if magic != MAGIC:
+            if magic != MAGIC or not 0 < self.rows <= MAX_ROWS:
                 raise CorruptChunk("not a chunk of columns")
             at = _HEAD.size
             previous = 0
@@ -153,6 +156,8 @@ class Chunk:
                 at += 1 + length
                 form, shift, planes, base, end = _ENTRY.unpack_from(blob, at)
                 at += _ENTRY.size
+                if form & ~_STORED > _OFFSET or shift > 63 or planes > 8 or end < previous:
+                    raise CorruptChunk(f"the chunk's table is damaged at column {name}")
                 self._table[name] = (form, shift, planes, base, previous, end)
                 previous = end
         except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -183,7 +188,7 @@ class Chunk:
         else:
             try:
                 raw = _local.decompressor.decompress(frame, max_output_size=count * planes)
-            except zstandard.ZstdError as error:
+            except (zstandard.ZstdError, MemoryError) as error:
                 raise CorruptChunk(f"column {name}: {error}") from error
         if len(raw) != count * planes:
             raise CorruptChunk(f"column {name}: {len(raw)} bytes where {count * planes} belong")
