@@ -60,7 +60,7 @@ def test_a_secret_in_an_error_or_on_the_command_line_is_not_sent(collector, spoo
 
 
 def test_ctrl_c_ends_the_training_as_it_would_and_the_run_as_interrupted(collector, spool) -> None:
-    process = start("agent.attach(model)\nprint('go', flush=True)\nwhile True: train(1)", collector, spool)
+    process = start("agent.attach(model)\nprint('go', flush=True)\nfor _ in range(30000): train(1)", collector, spool)
     assert process.stdout.readline() == "go\n"
     wait_until(lambda: collector.stored)
     process.send_signal(signal.SIGINT)
@@ -72,7 +72,9 @@ def test_ctrl_c_ends_the_training_as_it_would_and_the_run_as_interrupted(collect
 @pytest.mark.parametrize("kill", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_training_has_sent_all_but_the_last_moment_and_no_goodbye(collector, spool, kill) -> None:
     process = start(
-        "agent.attach(model)\nprint('go', flush=True)\nwhile True: train(1); time.sleep(0.01)", collector, spool
+        "agent.attach(model)\nprint('go', flush=True)\nfor _ in range(3000): train(1); time.sleep(0.01)",
+        collector,
+        spool,
     )
     assert process.stdout.readline() == "go\n"
     wait_until(lambda: len(Arrived(collector).rows("steps")) > 50)

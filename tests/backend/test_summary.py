@@ -115,7 +115,9 @@ def test_the_peaks_composition_comes_from_the_first_equally_high_step_that_tells
 
     steps(1, [5, 9, 9], peak_phase=[3, -1, 3])
     assert (summary.peak_step, summary.peak_phase, summary.peak_categories) == (2, "backward", None)
-    names = [f"peak_{name}_bytes" for name in ("parameters", "gradients", "optimizer", "buffers", "activations", "other")]
+    names = [
+        f"peak_{name}_bytes" for name in ("parameters", "gradients", "optimizer", "buffers", "activations", "other")
+    ]
     steps(4, [9, 8], **{name: [value, 99] for value, name in enumerate(names)})
     assert summary.peak_step == 2
     assert summary.peak_categories == {

@@ -134,3 +134,23 @@ def test_a_user_reset_forgets_what_was_carried_before_it(counter) -> None:
     assert torch.cuda.max_memory_allocated() >= 128 << 20, "carried over our reset"
     torch.cuda.reset_peak_memory_stats()
     assert torch.cuda.max_memory_allocated() == torch.cuda.memory_allocated()
+
+
+def test_the_private_pools_of_cuda_graphs_are_carried_too(counter) -> None:
+    """torch 2.13 counts them by pool; before, there is nothing to carry. Either way the user's reading works."""
+    import torch
+
+    inputs = torch.zeros(1 << 20, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = inputs * 2 + 1
+    counter.cut()
+    counter.cut()
+    private = torch._C._cuda_memoryStats(0).get("reserved_bytes_by_private_pools")
+    if private:
+        (pool,) = private.values()
+        assert pool["all"]["peak"] >= pool["all"]["current"] > 0
+        assert pool["all"]["peak"] == pool["large_pool"]["peak"] + pool["small_pool"]["peak"]
+    assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] >= torch.cuda.memory_allocated()
+    graph.replay()
+    del output, graph

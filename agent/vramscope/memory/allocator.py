@@ -78,7 +78,7 @@ class PeakCounter:
         # Re-entrant: a signal handler of the user's may ask for the peak while we hold it on the same thread.
         self._lock = threading.RLock()
         self._carried: tuple[int, ...] = ()
-        self._carried_private: dict[Any, int] = {}
+        self._carried_private: dict[Any, tuple[int, ...]] = {}
         self._known: set[tuple[int, ...]] = set()
         self._lost = (0, 0)
         self._reset_seen = 0
@@ -133,10 +133,11 @@ class PeakCounter:
                     pool["peak"] = next(whole)
             for name in _OVERSIZE:
                 stats[name]["peak"] = next(whole)
-            for private_pool, peak in self._carried_private.items():
+            for private_pool, carried in self._carried_private.items():
                 entry = stats.get(_PRIVATE, {}).get(private_pool)
                 if entry is not None:
-                    entry["peak"] = max(entry["peak"], peak)
+                    for pool, peak in zip(_pools_of(entry), carried, strict=True):
+                        pool["peak"] = max(pool["peak"], peak)
         return stats
 
     def user_reset(self) -> None:
@@ -162,8 +163,10 @@ class PeakCounter:
             self._known.add(peaks)
         private = stats.get(_PRIVATE)
         if private:
-            for pool, entry in private.items():
-                self._carried_private[pool] = max(self._carried_private.get(pool, 0), entry["peak"])
+            for private_pool, entry in private.items():
+                peaks = tuple(map(_peak_of, _pools_of(entry)))
+                before = self._carried_private.get(private_pool, peaks)
+                self._carried_private[private_pool] = tuple(map(max, before, peaks))
 
 
 class SharedPeakCounters:
