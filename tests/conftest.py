@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
+
+from vramscope.guard import guard
 
 # Tests run beside each other: each process has an emulated GPU of its own, unless a test asks for a shared one.
 os.environ.setdefault("EMULATED_GPU_LEDGER", "private")
 # Nothing of the user's settings reaches a test, and no test reaches a server that runs on this machine.
 for _name in [name for name in os.environ if name.startswith("VRAMSCOPE_")]:
     del os.environ[_name]
+
+# What is spooled or stored without a test's saying where goes to a folder that ends with the session.
+_home = tempfile.TemporaryDirectory(prefix="vramscope-tests-", ignore_cleanup_errors=True)
+os.environ["XDG_STATE_HOME"] = os.path.join(_home.name, "state")
+os.environ["XDG_DATA_HOME"] = os.path.join(_home.name, "data")
+
+# A fault of ours is contained in the user's training, and loud at home.
+guard.raise_faults = True
 
 EMULATED = importlib.util.find_spec("_emulated_gpu") is not None
 IN_CI = os.environ.get("CI") == "true"
