@@ -1,7 +1,12 @@
-"""A real server at a port of its own, in a thread of the test."""
+"""Real servers at ports of their own: in a thread of the test, or as a process that can be killed."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -56,3 +61,36 @@ class RunningServer:
         answer = self.http.get(path, params=parameters)
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+
+class ServerProcess:
+    """``vramscope server`` as a process of its own, at a free port."""
+
+    def __init__(self, data_dir: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> None:
+        self.process = subprocess.Popen(
+            [*prefix, sys.executable, "-m", "vramscope_server", "server", "--port", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "VRAMSCOPE_DATA_DIR": str(data_dir)},
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, line + self.process.stdout.read()
+        self.url = found.group(0)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                httpx.get(f"{self.url}/api/v1/health", trust_env=False)
+                return
+            except httpx.TransportError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+    def end(self, how: int = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        code = self.process.wait(15)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
-from running import RunningServer
+from running import ServerProcess
 from wire_maker import Agent
 
+from vramscope import wire
 from vramscope_server.cli.server import serve
 from vramscope_server.store.database import APPLICATION_ID, Database, DatabaseRefused
 
@@ -102,28 +104,37 @@ def test_the_command_says_it_on_the_console_and_exits_with_2(
     assert "cannot be 70000" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to make a read-only mount")
-def test_a_read_only_disk_is_served_and_says_so(
-    tmp_path: Path, start_server: Callable[..., RunningServer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = start_server(tmp_path / "data")
+@pytest.mark.parametrize("before", [signal.SIGKILL, signal.SIGTERM])
+def test_a_read_only_disk_is_served_and_says_so(tmp_path: Path, before: signal.Signals) -> None:
+    """Even where the server before was killed and the newest rows are still in SQLite's log."""
+    data = tmp_path / "data"
     agent = Agent()
-    server.send(agent, agent.samples(3))
-    server.stop()
-    # For root nothing is read-only by its permissions: the question itself is answered here.
-    from vramscope_server.store import database as module
-
-    monkeypatch.setattr(module, "_why_read_only", lambda path: f"{path} is read-only")
-    again = start_server(tmp_path / "data")
-    assert again.get(f"/runs/{agent.run}")["state"] == "running"
-    assert again.get("/server")["database"]["writable"] is False
-    assert "read-only" in again.get("/server")["problems"][0]
-    assert again.http.get("/health").status_code == 503
-    answer = again.post(agent.body(agent.samples(2)))
-    assert (answer.status_code, answer.json()["type"]) == (503, "urn:vramscope:problem:storage")
-    assert int(answer.headers["retry-after"]) >= 1
-    assert again.http.patch(f"/runs/{agent.run}", json={"pinned": True}).status_code == 503
-    assert again.get(f"/runs/{agent.run}/series", names="step")["rows"] == 3
+    first = ServerProcess(data)
+    with httpx.Client(base_url=f"{first.url}/api/v1", trust_env=False) as http:
+        body = agent.body(agent.samples(3))
+        assert http.post("/batches", content=body, headers={"Content-Type": wire.CONTENT_TYPE}).status_code == 200
+    first.end(before)
+    for path in (*data.iterdir(), data):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    # For root nothing is read-only by its permissions, unless root gives up that power.
+    prefix = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+    server = ServerProcess(data, prefix=prefix)
+    try:
+        with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False) as http:
+            assert http.get(f"/runs/{agent.run}").json()["state"] == "running"
+            assert http.get(f"/runs/{agent.run}/series", params={"names": "step"}).json()["rows"] == 3
+            told = http.get("/server").json()
+            assert told["database"]["writable"] is False
+            assert "read-only" in told["problems"][0]
+            assert http.get("/health").status_code == 503
+            body = agent.body(agent.samples(2))
+            answer = http.post("/batches", content=body, headers={"Content-Type": wire.CONTENT_TYPE})
+            assert (answer.status_code, answer.json()["type"]) == (503, "urn:vramscope:problem:storage")
+            assert int(answer.headers["retry-after"]) >= 1
+            assert http.patch(f"/runs/{agent.run}", json={"pinned": True}).status_code == 503
+    finally:
+        server.end()
+        data.chmod(0o755)
 
 
 def test_readers_cannot_write_whatever_is_asked_of_them(tmp_path: Path) -> None:
