@@ -22,7 +22,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .api.problems import Forbidden, MisdirectedHost, Problem, TooManyFailures, Unauthorized
+from .api.problems import Forbidden, MisdirectedHost, Problem, TooManyFailures, Unauthorized, fault
 from .store.database import Database
 from .store.rows import seconds
 from .store.tables import tokens as table
@@ -178,8 +178,12 @@ class Access:
             await self._app(scope, receive, send)
             return
 
+        begun = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
@@ -193,7 +197,12 @@ class Access:
         except Problem as problem:
             await problem.response()(scope, receive, send_with_headers)
             return
-        await self._app(scope, receive, send_with_headers)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception as error:
+            if begun:
+                raise
+            await fault(request.method, request.url.path, error)(scope, receive, send_with_headers)
 
     def _check_origin(self, request: Request) -> None:
         host = request.headers.get("host", "")

@@ -57,7 +57,7 @@ class Settings(BaseSettings):
         description="More names under which browsers may reach a server without tokens, separated by commas.",
     )
     queue_bytes: int = Field(
-        default=48 * 1024 * 1024,
+        default=24 * 1024 * 1024,
         ge=8 * 1024 * 1024,
         description="Batches that wait to be stored may hold so many bytes; further ones are told to come again.",
     )

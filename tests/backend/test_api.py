@@ -220,3 +220,33 @@ def test_many_ranks_and_devices_are_drawn_each_for_itself(server: RunningServer)
             seen[rank, device] = told["series"]["allocated_bytes"]["value"][0]
     assert seen == {(0, 0): 0, (0, 1): 1, (1, 0): 100, (1, 1): 101}
     assert server.get(f"/runs/{zero.run}/series", names="step")["rank"] == 0
+
+
+def test_a_mistake_of_ours_is_told_by_a_number_and_keeps_its_text_to_the_log(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the password is 1234")
+
+    monkeypatch.setattr("vramscope_server.api.runs.list_runs", broken)
+    answer = server.http.get("/runs")
+    problem = answer.json()
+    assert (answer.status_code, problem["type"]) == (500, "urn:vramscope:problem:fault")
+    assert "1234" not in answer.text
+    assert "content-security-policy" in answer.headers
+    assert any(problem["id"] in record.getMessage() for record in caplog.records)
+    assert server.get("/health") == {"status": "ok"}
+
+
+def test_a_database_that_cannot_be_read_is_told_as_such(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sqlite3
+
+    import sqlalchemy as sa
+
+    def broken(*_: object, **__: object) -> None:
+        raise sa.exc.OperationalError("SELECT", None, sqlite3.OperationalError("disk I/O error"))
+
+    monkeypatch.setattr("vramscope_server.api.runs.list_runs", broken)
+    answer = server.http.get("/runs")
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:vramscope:problem:storage")
+    assert "I/O" in answer.json()["detail"]

@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from vramscope import wire
+from vramscope_server.store.database import storage_trouble
 
 log = logging.getLogger("vramscope_server")
 
@@ -170,11 +172,17 @@ def install(app: FastAPI) -> None:
         vars(problem).update(status=error.status_code, title=phrase, slug=slug)
         return problem.response()
 
-    @app.exception_handler(Exception)
-    async def fault(request: Request, error: Exception) -> Response:
-        # The text of an unknown fault may tell what is nobody's business: it stays in our log, under a number.
-        number = secrets.token_hex(4)
-        log.error("fault %s in %s %s", number, request.method, request.url.path, exc_info=error)
-        problem = Problem(f"The server made a mistake; its log has it under {number}.", id=number)
-        vars(problem).update(status=500, title="The server made a mistake", slug="fault")
-        return problem.response()
+    @app.exception_handler(DBAPIError)
+    async def storage(_: Request, error: DBAPIError) -> Response:
+        log.warning("the database cannot be read: %s", error)
+        why = storage_trouble(error) or "it gave an error that the log has"
+        return Storage(f"The database cannot be read: {why}.", headers={"Retry-After": "5"}).response()
+
+
+def fault(method: str, path: str, error: Exception) -> Response:
+    """The answer to a mistake of ours. Its text may tell what is nobody's business: it stays in the log, under a number."""
+    number = secrets.token_hex(4)
+    log.error("fault %s in %s %s", number, method, path, exc_info=error)
+    problem = Problem(f"The server made a mistake; its log has it under {number}.", id=number)
+    vars(problem).update(status=500, title="The server made a mistake", slug="fault")
+    return problem.response()

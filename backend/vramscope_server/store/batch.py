@@ -81,7 +81,7 @@ class ReadyBlock:
 
 @dataclass(slots=True)
 class ReadyBatch:
-    """A batch of which only the storing is left."""
+    """A batch of which only the storing is left. ``batch`` is without its blocks."""
 
     batch: wire.Batch
     blocks: list[ReadyBlock]
@@ -139,7 +139,9 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
                 raise BadBatch(f"{at}.devices", "an index twice", "one entry for each device")
         elif isinstance(message, wire.Event | wire.Ended):
             _check_moment(f"{at}.time_ns", message.time_ns, latest_ns)
-    return ReadyBatch(batch, blocks, chunks, received_ns, len(body), values)
+    # The blocks are arrays and chunks by now: their bytes need not wait in the queue, too.
+    told = [message for message in batch.messages if not isinstance(message, wire.Block)]
+    return ReadyBatch(msgspec.structs.replace(batch, messages=told), blocks, chunks, received_ns, len(body), values)
 
 
 def _check_moment(field: str, time_ns: int, latest_ns: int) -> None:
