@@ -78,6 +78,7 @@ class App extends HTMLElement {
   /** The page does not wait to hear whether a token is needed: if so, what it asks for is refused, and we ask for one. */
   async begin() {
     this.begun = true;
+    live.anchored();
     this.show();
     try {
       const session = await api.session();

@@ -20,6 +20,7 @@ const WANT_EXPIRES_MS = 20_000;
 const SILENCE_MS = 12_000; // the server says every 8 s that it is alive
 const OPEN_WITHIN_MS = 5_000;
 const POLL_MS = 700;
+const REPLAY_MS = 3_000;
 
 const tab = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
 const channel = new BroadcastChannel("vramscope-live");
@@ -31,6 +32,36 @@ let leading = null; // {close()} while this tab holds the stream
 let release = null; // lets go of the lock
 let waiting = null; // AbortController of the pending lock request
 let awake = false;
+let slept = false;
+
+/**
+ * The newest event id that this tab knows, and how it came to be in the last seconds: [moment, id]. A stream that is
+ * opened anew, for other runs or by another tab, begins a little before: so nothing falls between the window that a
+ * page fetched and the first event that reaches it. What comes twice does no harm, charts take only later rows.
+ */
+const trail = [];
+
+function note(id) {
+  if (!(id > (trail.at(-1)?.[1] ?? 0))) return;
+  trail.push([Date.now(), id]);
+  while (trail.length > 1 && trail[1][0] < Date.now() - REPLAY_MS) trail.shift();
+}
+
+const replayFrom = () => trail[0]?.[1] ?? null;
+
+let anchoring = null;
+
+/** Resolves once it is known where the events stand; what a page fetches after that, later events go on from. */
+export function anchored() {
+  anchoring ??= Promise.race([
+    api.delta({ after: 0 }).then(
+      (answer) => note(answer.last),
+      () => (anchoring = null),
+    ),
+    new Promise((resolve) => setTimeout(resolve, 1_000)),
+  ]);
+  return anchoring;
+}
 
 /** Listen. `runs`: ids whose rows are wanted; changes of state come for all runs. Returns a function that stops. */
 export function subscribe(runs, listener) {
@@ -60,11 +91,19 @@ export function start() {
   if (!document.hidden) wake();
 }
 
-function wake() {
+async function wake() {
   if (awake) return;
   awake = true;
   announce();
   channel.postMessage({ kind: "who" });
+  if (slept) {
+    trail.length = 0;
+    anchoring = null;
+  }
+  await anchored();
+  if (!awake || leading || waiting) return;
+  if (slept) tellAll({ event: "resync" });
+  slept = false;
   if (!navigator.locks) {
     leading = poll(() => myRuns());
     return;
@@ -80,10 +119,7 @@ function wake() {
     .catch((error) => {
       if (error.name !== "AbortError") throw error;
     });
-  if (slept) tellAll({ event: "resync" });
 }
-
-let slept = false;
 
 function sleep() {
   if (!awake) return;
@@ -135,7 +171,10 @@ function hear(message) {
     announce();
     if (leading) channel.postMessage({ kind: "status", status: store.get().live });
   } else if (!awake || leading) return;
-  else if (message.kind === "event") tellAll(message.message);
+  else if (message.kind === "event") {
+    note(message.id);
+    tellAll(message.message);
+  }
   else if (message.kind === "status") store.set({ live: message.status });
 }
 
@@ -153,16 +192,16 @@ function setStatus(status) {
   if (leading && navigator.locks) channel.postMessage({ kind: "status", status });
 }
 
-function pass(message) {
+function pass(message, id = null) {
+  note(id);
   tellAll(message);
-  if (navigator.locks) channel.postMessage({ kind: "event", message });
+  if (navigator.locks && [...wants.keys()].some((other) => other !== tab)) channel.postMessage({ kind: "event", message, id });
 }
 
 /** The leader's stream. Falls back to polling where events do not come through. */
 function stream() {
   let source = null;
   let runs = new Set();
-  let lastId = null;
   let heard = Date.now();
   let opened = false;
   let closed = false;
@@ -176,7 +215,7 @@ function stream() {
     runs = allWanted();
     opened = false;
     const openedAt = Date.now();
-    source = new EventSource(liveUrl({ runs: [...runs].join(","), after: lastId }));
+    source = new EventSource(liveUrl({ runs: [...runs].join(","), after: replayFrom() }));
     const mine = source;
     mine.onopen = () => {
       if (mine !== source) return;
@@ -195,18 +234,11 @@ function stream() {
       mine.addEventListener(name, (event) => {
         if (mine !== source) return;
         heard = Date.now();
-        const id = Number(event.lastEventId);
-        if (name !== "gap") {
-          if (lastId !== null && id <= lastId) return;
-          lastId = id;
-        }
-        pass(name === "gap" ? { event: "resync" } : { event: name, data: JSON.parse(event.data) });
+        if (name === "gap") pass({ event: "resync" });
+        else pass({ event: name, data: JSON.parse(event.data) }, Number(event.lastEventId));
       });
     }
-    mine.addEventListener("alive", (event) => {
-      heard = Date.now();
-      lastId ??= Number(event.lastEventId) || null;
-    });
+    mine.addEventListener("alive", () => (heard = Date.now()));
     setTimeout(() => {
       // Never opened although the server answers by polling: something between holds the stream back.
       if (mine === source && !opened && !closed && Date.now() - openedAt >= OPEN_WITHIN_MS - 50) probe();
@@ -220,7 +252,7 @@ function stream() {
   function lost() {
     if (store.get().live.state !== "stale") setStatus({ state: "stale", staleSince: heard / 1000 });
     opened = false;
-    lastId = null; // the resync fetches what was missed
+    trail.length = 0; // the resync fetches what was missed
     if (source.readyState === EventSource.CONNECTING) return;
     source.close();
     source = null;
@@ -233,7 +265,7 @@ function stream() {
   async function probe() {
     const before = heard;
     try {
-      await api.delta({ after: lastId ?? 0, runs: [...runs].join(",") });
+      await api.delta({ after: 0 });
       if (closed || fallback || heard !== before) return;
       source?.close();
       source = null;
@@ -276,7 +308,7 @@ function stream() {
 /** The same events by asking again and again. */
 function poll(wanted) {
   let closed = false;
-  let last = null;
+  let last = replayFrom();
   let heard = Date.now();
   (async () => {
     while (!closed) {
@@ -288,7 +320,7 @@ function poll(wanted) {
         const back = store.get().live.state === "stale";
         setStatus({ state: "polling", staleSince: null });
         if (back || (answer.gap && !first)) pass({ event: "resync" });
-        else if (!first) for (const { event, data } of answer.events) pass(event === "gap" ? { event: "resync" } : { event, data });
+        else if (!first) for (const { id, event, data } of answer.events) pass(event === "gap" ? { event: "resync" } : { event, data }, id);
         last = answer.last ?? last ?? 0;
       } catch {
         if (store.get().live.state !== "stale") setStatus({ state: "stale", staleSince: heard / 1000 });

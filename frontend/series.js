@@ -37,6 +37,9 @@ export function liveValue(columns, entry, i) {
   return value * (entry.scale ?? 1);
 }
 
+/** Seconds since 1970 carry a quarter of a microsecond: closer moments are the same row, come by another way. */
+const SAME = 2e-6;
+
 /**
  * Append a live `rows` event to a trace's own arrays (in place), only rows later than the last one.
  * Returns how many were added.
@@ -45,7 +48,7 @@ export function appendRows(trace, entry, columns, x) {
   let added = 0;
   const last = trace.x.length ? trace.x[trace.x.length - 1] : -Infinity;
   for (let i = 0; i < x.length; i += 1) {
-    if (!(x[i] > last)) continue;
+    if (!(x[i] > last + SAME)) continue;
     const value = liveValue(columns, entry, i);
     if (value === undefined) continue;
     trace.x.push(x[i]);

@@ -5,7 +5,7 @@ import { chart, loadPlotly } from "vramscope/chart.js";
 import { copyButton, fill, h } from "vramscope/dom.js";
 import { axisTime, count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
-import { subscribe } from "vramscope/live.js";
+import { anchored, subscribe } from "vramscope/live.js";
 import { headline, endBanner } from "vramscope/parts/run_head.js";
 import { Kpis } from "vramscope/parts/kpis.js";
 import { eventsPanel, whoPanel } from "vramscope/parts/run_facts.js";
@@ -45,7 +45,7 @@ class RunPage {
 
   async begin() {
     try {
-      this.now = await api.run(this.name);
+      [this.now] = await Promise.all([api.run(this.name), anchored()]);
     } catch (error) {
       if (this.closed || error.status === 401) return;
       if (error.status === 404) {
@@ -167,7 +167,8 @@ class RunPage {
       const newest = this.newestStep ?? this.now.window?.last_step ?? 0;
       return { ...common, x: "step", from: Math.max(0, newest - spec.ownSteps + 1) };
     }
-    const points = this.charts.get(spec.name).points;
+    // a chart that is drawn twice a second pays for each point each time
+    const points = Math.max(240, Math.round(this.charts.get(spec.name).points * (this.running && from === null ? 0.7 : 1)));
     if (from !== null) return { ...common, points, from, to };
     if (last) {
       const end = x === "time" ? (this.newestTime ?? this.now.window?.last_seconds ?? this.zero) - this.zero : (this.newestStep ?? this.now.window?.last_step ?? 0);

@@ -5,7 +5,7 @@ import { loadPlotly } from "vramscope/chart.js";
 import { download, fill, h } from "vramscope/dom.js";
 import { ago, bytes, count, moment, ofMany, percent, seconds } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
-import { subscribe } from "vramscope/live.js";
+import { anchored, subscribe } from "vramscope/live.js";
 import { icon } from "vramscope/parts/icons.js";
 import { delta, known, meter, problemBanner, sparkline } from "vramscope/parts/pieces.js";
 import { stateBadge } from "vramscope/parts/state.js";
@@ -145,6 +145,7 @@ class RunsPage {
     try {
       // while runs are sorted by a column, all of them are here; otherwise as many as were already shown
       const limit = this.sort ? 1000 : Math.min(1000, Math.max(PAGE_ROWS, this.order.length));
+      await anchored();
       const answer = await api.runs({ ...this.filters, limit }, request.signal);
       if (this.filtered && this.baselines.size === 0) {
         for (const row of (await api.runs({ limit: 50 }, request.signal)).runs) this.learn(row);

@@ -24,11 +24,18 @@ class SettingsPage {
     this.drawStarts();
     this.loadTokens();
     this.loadServer();
+    let session = store.get().session;
+    this.stopSession = store.watch((state) => {
+      if (state.session === session) return;
+      session = state.session; // whether tokens are asked for is heard after this page is shown
+      this.loadTokens();
+    });
     this.timer = setInterval(() => !document.hidden && this.loadServer(), 15_000);
   }
 
   close() {
     this.stopTheme();
+    this.stopSession();
     clearInterval(this.timer);
   }
 
@@ -100,7 +107,23 @@ class SettingsPage {
   }
 
   drawTokens(tokens) {
-    this.secret ??= h("div", { "aria-live": "polite" });
+    if (!this.form) {
+      // built once: what somebody is typing stays, and so does the focus
+      this.form = this.makeForm();
+      this.secret = h("div", { "aria-live": "polite" });
+      this.signedIn = h("span");
+      this.asked = h("p", { class: "muted" });
+      this.list = h("div", { class: "scroll" });
+      fill(this.tokens, h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), this.signedIn), h("div", { class: "pad stack" }, this.asked, this.secret, this.list, this.form));
+    }
+    const { required, authenticated } = store.get().session ?? {};
+    fill(this.signedIn, required && authenticated && h("button", { class: "button small", type: "button", onclick: () => this.signOut() }, "Sign out"));
+    fill(this.asked, required ? "This server asks for a token: trainings need the scope ingest, people the scope read." : "This server listens on its own machine only and asks for no token. Bound to another address, it will.");
+    this.list.hidden = tokens.length === 0;
+    fill(this.list, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Name", "Scopes", "Created", "Last used", ""].map((head) => h("th", { scope: "col", class: head.toLowerCase().replace(" ", "-") || null }, head)))), h("tbody", {}, tokens.map((token) => this.tokenRow(token)))));
+  }
+
+  makeForm() {
     const name = h("input", { type: "text", required: true, maxlength: "100", placeholder: "what it is for", "aria-label": "Name of the new token" });
     const box = (scope, checked) => h("input", { type: "checkbox", value: scope, checked });
     const [ingest, read] = [box("ingest", true), box("read", false)];
@@ -121,16 +144,7 @@ class SettingsPage {
         said.textContent = error.message;
       }
     });
-    const required = store.get().session?.required;
-    fill(
-      this.tokens,
-      h("header", {}, h("h2", {}, "Tokens"), h("span", { class: "spring" }), store.get().session?.authenticated && required && h("button", { class: "button small", type: "button", onclick: () => this.signOut() }, "Sign out")),
-      h("div", { class: "pad stack" },
-        h("p", { class: "muted" }, required ? "This server asks for a token: trainings need the scope ingest, people the scope read." : "This server listens on its own machine only and asks for no token. Bound to another address, it will."),
-        this.secret,
-        tokens.length > 0 && h("div", { class: "scroll" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Name", "Scopes", "Created", "Last used", ""].map((head) => h("th", { scope: "col", class: head.toLowerCase() || null }, head)))), h("tbody", {}, tokens.map((token) => this.tokenRow(token))))),
-        form),
-    );
+    return form;
   }
 
   tokenRow(token) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from typing import Any
@@ -174,6 +175,10 @@ def test_live_rows_move_the_charts_without_reload(page: Any, server: Any, live_r
     memory = drawn(page, "memory")
     before = float(memory.get_attribute("data-newest"))
     eventually(lambda: float(memory.get_attribute("data-newest")) > before + 1.5, what="newer points in the chart")
+    times = memory.evaluate("(chart) => chart.traces.find((trace) => trace.meta.role === 'allocated').x")
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert max(gaps) < 0.15, "no sample is lost between the window that was fetched and the first live row"
+    assert min(gaps) > 0.05, "and none is drawn twice"
     value = page.locator("[data-kpi=allocated] .value")
     first = value.inner_text()
     eventually(lambda: value.inner_text() != first, what="the allocated of now")

@@ -142,8 +142,10 @@ def test_the_empty_page_helps_and_turns_live_by_itself(page: Any, own_server: An
     training = live_run(own)
     row(page, training.run).wait_for()
     assert page.locator(".welcome").count() == 0
-    first = int(row(page, training.run).locator(".steps").inner_text())
-    eventually(lambda: int(row(page, training.run).locator(".steps").inner_text()) > first, what="more steps")
+    steps = row(page, training.run).locator(".steps")
+    eventually(lambda: steps.inner_text().isdigit(), what="the first step")
+    first = int(steps.inner_text())
+    eventually(lambda: int(steps.inner_text()) > first, what="more steps")
 
 
 def test_many_runs_come_page_by_page(page: Any, own_server: Any) -> None:
