@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
-from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -49,6 +48,9 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+
+_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+_POLICY: Final = [(b"content-security-policy", CSP.format(scripts="").encode())]
 
 
 @dataclass(slots=True)
@@ -170,6 +172,7 @@ class Access:
         self._app = app
         self._house = house
         settings = house.settings
+        self._demanded = settings.tokens_required
         self._hosts = {"localhost", "127.0.0.1", "::1", settings.host.strip("[]"), *settings.allowed_hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -184,10 +187,8 @@ class Access:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                headers.setdefault("Content-Security-Policy", CSP.format(scripts=""))
+                policy = () if any(name == b"content-security-policy" for name, _ in message["headers"]) else _POLICY
+                message["headers"] = [*message["headers"], *_HEADERS, *policy]
             await send(message)
 
         request = Request(scope)
@@ -206,7 +207,7 @@ class Access:
 
     def _check_origin(self, request: Request) -> None:
         host = request.headers.get("host", "")
-        if not self._house.settings.tokens_required and _name(host) not in self._hosts:
+        if not self._demanded and _name(host) not in self._hosts:
             raise MisdirectedHost(
                 "Without tokens this server answers only under its own names. If that is one, set VRAMSCOPE_ALLOWED_HOSTS.",
                 field="Host",
@@ -223,7 +224,7 @@ class Access:
 
     def _check_token(self, request: Request) -> None:
         scope = _scope_of(request)
-        if scope is None or not self._house.settings.tokens_required:
+        if scope is None or not self._demanded:
             return
         plain = plain_token(request)
         if plain is None:

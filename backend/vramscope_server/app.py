@@ -66,7 +66,8 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
     app.include_router(metrics.router)
     pages.install(app, app.state.pages)
     problems.install(app)
-    app.add_middleware(Access, house=opened)
+    app.add_middleware(ingest.Door, house=opened)
+    app.add_middleware(Access, house=opened)  # the outermost
     return app
 
 
