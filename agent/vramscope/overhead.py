@@ -1,7 +1,9 @@
 """Measures inside the run what watching costs, from steps that were watched and steps that were left alone.
 
-The steps are interleaved by the clock. The difference of the medians is what phases and categories add; one reading of
-the allocator a step is left on in every step, because the step's peak must stay exact, and is added as it was timed.
+The clock interleaves them. Each stretch of steps left alone is compared with the watched steps right before and after it,
+so that what drifts in the training or on the machine falls out; the cost is the median of these differences, and its noise
+comes from how they scatter. One reading of the allocator is left on in every step, because the step's peak must stay
+exact; it is added as it was timed.
 """
 
 from __future__ import annotations
@@ -12,54 +14,73 @@ from collections import deque
 from vramscope import wire
 from vramscope.steps.clock import WARM_UP_STEPS, FinishedStep
 
-FEWEST_UNWATCHED = 16
-WINDOW = 400
-"""newest unwatched steps kept, and as many times BLOCK/UNWATCHED watched ones: a run that changes is judged as it is now"""
+FEWEST_STRETCHES = 8
+NEIGHBOURS = 8
+"""watched steps on either side of a stretch that it is compared with"""
+MOST_STRETCHES = 400
+LEAST_FRACTION = 0.005
+"""below half a percent nobody need care"""
 
 
 class OverheadMeter:
     """Fed by the sampler with finished steps; gives an Overhead message when asked."""
 
     def __init__(self) -> None:
-        self._watched: deque[int] = deque(maxlen=WINDOW * 4)
-        self._unwatched: deque[int] = deque(maxlen=WINDOW)
-        self._left_on: deque[int] = deque(maxlen=WINDOW)
+        self._differences: deque[float] = deque(maxlen=MOST_STRETCHES)
+        self._calm_medians: deque[float] = deque(maxlen=MOST_STRETCHES)
+        self._left_on: deque[int] = deque(maxlen=MOST_STRETCHES)
+        self._before: deque[int] = deque(maxlen=NEIGHBOURS)
+        self._calm: list[int] = []
+        self._after: list[int] = []
+        self._end_ns = 0
         self._hook_ns = 0
         self._watched_steps = 0
         self._unwatched_steps = 0
-        self._before: FinishedStep | None = None
 
     def add(self, step: FinishedStep) -> None:
-        """One finished step. The first after a change of kind is left out: it holds part of the other kind's work."""
-        before, self._before = self._before, step
+        """One finished step, in order."""
+        duration, self._end_ns = step.end_ns - self._end_ns, step.end_ns
         self._hook_ns += step.agent_ns
         if step.watched:
             self._watched_steps += 1
         else:
             self._unwatched_steps += 1
-        if before is None or before.watched != step.watched or step.number <= WARM_UP_STEPS:
+        if step.number <= WARM_UP_STEPS:
             return
-        duration = step.end_ns - before.end_ns
-        if step.watched:
-            self._watched.append(duration)
-        else:
-            self._unwatched.append(duration)
+        if not step.watched:
             self._left_on.append(step.agent_ns)
+            if self._after:
+                self._compare()
+            self._calm.append(duration)
+        elif self._calm:
+            self._after.append(duration)
+            if len(self._after) == NEIGHBOURS:
+                self._compare()
+        else:
+            self._before.append(duration)
+
+    def _compare(self) -> None:
+        """A stretch of calm steps and what surrounds it are complete."""
+        calm = statistics.median(self._calm)
+        self._differences.append(statistics.median([*self._before, *self._after]) - calm)
+        self._calm_medians.append(calm)
+        self._before.clear()
+        self._before.extend(self._after)
+        self._calm, self._after = [], []
 
     def message(self, sampler_cpu_seconds: float) -> wire.Overhead:
         """The cost as far as it is known by now."""
         seconds = fraction = noise = None
         resolvable = False
-        if len(self._unwatched) >= FEWEST_UNWATCHED and len(self._watched) >= FEWEST_UNWATCHED:
-            calm = statistics.median(self._unwatched)
+        if len(self._differences) >= FEWEST_STRETCHES:
             left_on = statistics.median(self._left_on)
-            difference = statistics.median(self._watched) - calm + left_on
-            # Standard error of the difference of two medians, from the spread of the middle half (1.349 σ wide).
-            noise_ns = 1.253 * _spread(self._unwatched) / len(self._unwatched) ** 0.5
-            noise_ns += 1.253 * _spread(self._watched) / len(self._watched) ** 0.5
-            bare = max(1.0, calm - left_on)
-            seconds, fraction, noise = difference / 1e9, difference / bare, 2 * noise_ns / bare
-            resolvable = fraction > max(noise, 0.005)
+            bare = max(1.0, statistics.median(self._calm_medians) - left_on)
+            cost = statistics.median(self._differences) + left_on
+            low, _, high = statistics.quantiles(self._differences, n=4)
+            # Two standard errors of a median, from the spread of the middle half (1.349 σ wide).
+            noise_ns = 2 * 1.253 * (high - low) / 1.349 / len(self._differences) ** 0.5
+            seconds, fraction, noise = cost / 1e9, cost / bare, noise_ns / bare
+            resolvable = fraction > max(noise, LEAST_FRACTION)
         return wire.Overhead(
             seconds_per_step=seconds,
             fraction=fraction,
@@ -70,8 +91,3 @@ class OverheadMeter:
             hook_seconds=self._hook_ns / 1e9,
             sampler_cpu_seconds=sampler_cpu_seconds,
         )
-
-
-def _spread(values: deque[int]) -> float:
-    low, _, high = statistics.quantiles(values, n=4)
-    return (high - low) / 1.349

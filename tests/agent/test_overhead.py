@@ -1,0 +1,45 @@
+"""What watching costs is found on a machine whose speed drifts, and is not made up where it costs nothing."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from vramscope.overhead import OverheadMeter
+from vramscope.steps.clock import FinishedStep, StepClock
+
+
+def measured(cost_ns: int, left_on_ns: int, seed: int, steps: int = 3000):
+    """A training of 10 ms steps on a machine that is slowed by others for seconds at a time."""
+    random, at = Random(seed), [0]
+    clock = StepClock(now=lambda: at[0], random=Random(seed + 1))
+    meter, slowed = OverheadMeter(), 1.0
+    for number in range(1, steps + 1):
+        if random.random() < 0.02:
+            slowed = random.choice((1.0, 1.0, 1.3, 3.0))
+        watched = clock.watched
+        own = left_on_ns + (cost_ns if watched else 0)
+        at[0] += int(10_000_000 * slowed * random.gauss(1, 0.03)) + own
+        clock.end_step()
+        clock.take()
+        meter.add(FinishedStep(number, at[0], [], 1, watched, own, (), None))
+    return meter.message(0.0)
+
+
+def test_a_cost_of_five_percent_is_found_within_two() -> None:
+    found = [measured(400_000, 100_000, seed) for seed in range(8)]
+    for message in found:
+        assert message.fraction == pytest.approx(0.05, abs=0.02)
+    assert sum(message.resolvable for message in found) >= 6
+
+
+def test_a_cost_of_nothing_is_below_the_noise() -> None:
+    found = [measured(0, 1_000, seed) for seed in range(8)]
+    assert sum(message.resolvable for message in found) <= 1
+
+
+def test_before_enough_was_seen_nothing_is_claimed() -> None:
+    message = measured(400_000, 100_000, 1, steps=150)
+    assert message.fraction is None and not message.resolvable
+    assert message.watched_steps + message.unwatched_steps == 150
