@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -22,6 +23,9 @@ _home = tempfile.TemporaryDirectory(prefix="vramscope-tests-", ignore_cleanup_er
 os.environ["XDG_STATE_HOME"] = os.path.join(_home.name, "state")
 os.environ["XDG_DATA_HOME"] = os.path.join(_home.name, "data")
 
+# A shell that starts us in the background ignores Ctrl-C for us and all our children; the tests send it on purpose.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # A fault of ours is contained in the user's training, and loud at home.
 guard.raise_faults = True
 

@@ -96,12 +96,12 @@ def test_compare_json_keeps_the_order_baseline_first(server, cli):
 def test_ls_json_gives_all_rows_and_obeys_its_conditions(server, cli):
     """More runs than the fifty that a person sees; limit, project and state narrow them down."""
     for number in range(53):
-        make_run(server, f"many {number}", rows=1, project="many")
+        make_run(server, f"many of number-{number}", rows=1, project="many")
     _, out, _ = cli("ls", "--project", "many", "--json", "--server", server.url)
     rows = json.loads(out)
     assert len(rows) == 53
-    _, found, _ = cli("ls", "many", "52", "--json", "--server", server.url)
-    assert [row["name"] for row in json.loads(found)] == ["many 52"]
+    _, found, _ = cli("ls", "many", "number-52", "--json", "--server", server.url)
+    assert [row["name"] for row in json.loads(found)] == ["many of number-52"]
     _, limited, _ = cli("ls", "--project", "many", "--limit", 3, "--json", "--server", server.url)
     assert [row["run_id"] for row in json.loads(limited)] == [row["run_id"] for row in rows[:3]]
     _, running, _ = cli("ls", "--project", "many", "--state", "running", "--json", "--server", server.url)

@@ -211,7 +211,7 @@ def test_a_lost_server_is_told_and_caught_up_with(page: Any, own_server: Any) ->
     rank = sender.Rank(own.url, training, start=rank.start)
     rank.session, rank.step, rank.now = "00000000000000000000aaaa", 40, rank.start + 18
     rank.history(40)
-    page.locator(".live[data-state=live]").wait_for(timeout=20_000)
+    page.locator(".live[data-state=live]").wait_for(timeout=60_000)
     eventually(lambda: page.get_by_text("Data stale since").count() == 0)
     eventually(lambda: float(memory.get_attribute("data-newest")) > newest + 5, what="the window was fetched again")
 

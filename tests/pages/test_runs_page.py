@@ -90,6 +90,7 @@ def test_filters_by_project_and_state(page: Any, server: Any) -> None:
     assert {text.strip() for text in page.locator("tbody .state").all_inner_texts()} == {"failed"}
     row(page, sender.TOO_LARGE.run).wait_for()
     page.get_by_label("State").select_option("")
+    row(page, sender.BASELINE.run).wait_for()
     page.get_by_label("Project").select_option("llama")
     row(page, sender.BASELINE.run).wait_for(state="detached")
     assert [sender.EIGHT.run] == [element.get_attribute("data-run") for element in page.locator("tbody tr").all()]
