@@ -16,6 +16,12 @@ def row(page: Any, run: str) -> Any:
     return page.locator(f'tr[data-run="{run}"]')
 
 
+def listed(page: Any) -> list[str]:
+    """Ids of the runs in the table, in one look: it may change at any time."""
+    runs: list[str] = page.locator("tbody tr").evaluate_all("(rows) => rows.map((row) => row.dataset.run)")
+    return runs
+
+
 def test_shows_every_run_with_its_numbers(page: Any, server: Any) -> None:
     page.goto(server.url)
     row(page, sender.CHECKPOINTING.run).wait_for()
@@ -87,24 +93,24 @@ def test_filters_by_project_and_state(page: Any, server: Any) -> None:
     row(page, sender.BASELINE.run).wait_for()
     page.get_by_label("State").select_option("failed")
     row(page, sender.BASELINE.run).wait_for(state="detached")
-    assert {text.strip() for text in page.locator("tbody .state").all_inner_texts()} == {"failed"}
+    eventually(lambda: {text.strip() for text in page.locator("tbody .state").all_inner_texts()} == {"failed"})
     row(page, sender.TOO_LARGE.run).wait_for()
     page.get_by_label("State").select_option("")
     row(page, sender.BASELINE.run).wait_for()
     page.get_by_label("Project").select_option("llama")
     row(page, sender.BASELINE.run).wait_for(state="detached")
-    assert [sender.EIGHT.run] == [element.get_attribute("data-run") for element in page.locator("tbody tr").all()]
+    eventually(lambda: listed(page) == [sender.EIGHT.run])
 
 
 def test_sorts_with_unknown_last(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs")
     row(page, sender.BASELINE.run).wait_for()
     page.get_by_role("button", name="Peak allocated").click()
-    runs = [element.get_attribute("data-run") for element in page.locator("tbody tr").all()]
+    runs = listed(page)
     assert runs[0] == sender.TOO_LARGE.run
     assert runs[-1] == sender.ON_CPU.run
     page.get_by_role("button", name="Peak allocated").click()
-    runs = [element.get_attribute("data-run") for element in page.locator("tbody tr").all()]
+    runs = listed(page)
     assert runs[0] == sender.CHECKPOINTING.run
     assert runs[-1] == sender.ON_CPU.run
 
