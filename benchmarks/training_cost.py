@@ -111,7 +111,7 @@ class Off:
 
 
 def measure(step: Callable[[], None], variants: dict[str, Callable[[], object]], rounds: int, seconds: float) -> dict:
-    """Mean step of each variant in µs (without its slowest fiftieth), and the median over rounds of its difference to the off block of the round.
+    """Median step of each variant in µs, and the median over rounds of its difference to the off block of the round.
 
     Each block runs ``seconds``, of which the first 1.5 are not counted: an attach starts threads, asks git and NVML, opens
     a connection, once a training.
@@ -130,7 +130,7 @@ def measure(step: Callable[[], None], variants: dict[str, Callable[[], object]],
                     step()
                     if now >= counted:
                         taken.append(time.perf_counter_ns() - start)
-            times[name].append(statistics.fmean(sorted(taken)[: int(len(taken) * 0.98)]) / 1000)
+            times[name].append(statistics.median(taken) / 1000)
     off = times["off"]
     return {
         name: {
