@@ -89,7 +89,9 @@ def start_server(address: str) -> subprocess.Popen[bytes]:
 
 def train(address: str, steps: int | None) -> None:
     command = [sys.executable, ROOT / "examples" / "gpt2.py", "--server", address, "--name", NAME]
-    training = subprocess.Popen([*command, *(["--steps", str(steps)] if steps else [])])
+    # On an emulated GPU the page must not claim a card that is not there.
+    environment = {"EMULATED_GPU_NAME": "emulated H100 80GB", **os.environ}
+    training = subprocess.Popen([*command, *(["--steps", str(steps)] if steps else [])], env=environment)
     try:
         status = training.wait()
     except KeyboardInterrupt:
