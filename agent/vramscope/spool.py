@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -244,10 +243,3 @@ class Spool:
     def _count_dropped(self, kept: Kept) -> None:
         self.dropped_batches += 1
         self.dropped_rows += kept.rows
-
-
-def sync_main(argv: Sequence[str]) -> int:
-    """``vramscope sync``: send what waits. See :mod:`vramscope.sync`."""
-    from vramscope import sync
-
-    return sync.main(argv)

@@ -22,7 +22,8 @@ from vramscope.ring import Ring
 from vramscope.sender import Sender
 from vramscope.session_folder import session_folders
 from vramscope.settings import Settings
-from vramscope.spool import Spool, sync_main
+from vramscope.spool import Spool
+from vramscope.sync import main as sync_main
 
 
 @pytest.fixture
