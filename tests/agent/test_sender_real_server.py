@@ -19,7 +19,8 @@ from vramscope.guard import guard
 from vramscope.ring import Ring
 from vramscope.sender import Sender
 from vramscope.settings import Settings
-from vramscope.spool import Spool, sync_main
+from vramscope.spool import Spool
+from vramscope.sync import main as sync_main
 
 RUN = "9876543210fedcba"
 
