@@ -32,6 +32,16 @@ PHASES: Final = ("other", "data", "forward", "backward", "optimizer", "eval")
 
 CATEGORIES: Final = ("parameters", "gradients", "optimizer", "buffers", "activations", "other")
 
+LEAK_KINDS: Final = (
+    "growing",  # graphs of earlier steps are kept, more of them from step to step
+    "growing-eval",  # the same where nothing is ever walked backward: an evaluation that keeps its graphs
+    "overlap",  # a large result of the last step still lives when the next graph is built
+    "overlap-unfreed",  # and with it activations that its backward did not free
+    "no_grad-missing",  # graphs are built and thrown away without a backward
+    "cycle",  # tensors held by a reference cycle until the garbage collector comes by
+    "tensor-growth",  # plain tensors, more from step to step
+)
+
 
 class Series(msgspec.Struct, frozen=True):
     """One named column: its unit, and what it means in the words that a page shows."""
@@ -77,6 +87,11 @@ STEPS: Final[dict[str, Series]] = {
         "0: none; 1: somebody reset the peak counters through PyTorch's functions, the peak is still exact; "
         "2: behind PyTorch's functions, the peak is a lower bound",
     ),
+    "floor_bytes": Series(
+        "bytes",
+        "what was still in use when the step ended: allocated on the device; on the CPU what the C allocator has handed out",
+    ),
+    "graphs_alive": Series("count", "backward graphs of earlier steps that were still alive when the step ended"),
     "watched": Series("code", "1: phases were read in this step; 0: left alone, to measure what watching costs"),
     "agent_ns": Series("ns", "time of this step that the agent's hooks took on the training thread"),
     **{f"{phase}_ns": Series("ns", f"time in {phase}") for phase in PHASES},
@@ -155,6 +170,59 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
     data: Annotated[dict[Name, Scalar], msgspec.Meta(max_length=64)] = {}
 
 
+class Leak(msgspec.Struct, frozen=True, kw_only=True):
+    """One holder of memory that should be gone: who, where, how much, and what to do. Held is not saved: two numbers."""
+
+    kind: Literal[LEAK_KINDS]  # type: ignore[valid-type]
+    name: Name
+    """what holds, in short: a variable, ``m.history``, a class"""
+    holder: Text
+    """the same in words, with its container: ``local 'history' of train() -> list[412]``"""
+    chain: Annotated[list[Text], msgspec.Meta(max_length=16)] = []
+    """from the root to the tensors, one link an entry"""
+    file: Text | None = None
+    line: Annotated[int, msgspec.Meta(ge=1, le=MAX_VALUE)] | None = None
+    function: Text | None = None
+    count: Whole
+    """graphs or tensors held"""
+    first_step: Whole
+    """of the look that found it first"""
+    last_step: Whole
+    """of the look that saw it last"""
+    age_steps: Whole | None = None
+    """steps since the oldest of them was made"""
+    held_bytes: Whole
+    """tensors that live as long as the holder does, each storage once; parameters, gradients and optimizer state are not counted"""
+    exclusive_bytes: Whole
+    """of these, held by no other holder that was found"""
+    node_bytes: Whole = 0
+    """host memory of the autograd nodes, estimated at 480 bytes each"""
+    growth_bytes_per_step: float | None = None
+    peak_effect_bytes: Whole | None = None
+    """by how much the step's peak would be lower after the advice; None where that is not known"""
+    peak_effect: Text = ""
+    """where the peak was, and whether this was alive then"""
+    advice: Text
+    examples: Annotated[list[Text], msgspec.Meta(max_length=16)] = []
+    """shapes of what is held: ``12 x float32[32, 512] on cuda:0``"""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True, tag="look"):
+    """One look at what is held between steps. ``leaks`` is all that the session has found; the newest replaces the one before."""
+
+    time_ns: Whole
+    step: Whole
+    reason: Text
+    """what made the agent look"""
+    seconds: Annotated[float, msgspec.Meta(ge=0)]
+    """that it took, on the training thread"""
+    tensors: Whole
+    """Python tensors seen"""
+    not_looked_at: Text = ""
+    """what the bounds in time and number left out, in words; empty: nothing"""
+    leaks: Annotated[list[Leak], msgspec.Meta(max_length=64)]
+
+
 class Overhead(msgspec.Struct, frozen=True, kw_only=True, tag="overhead"):
     """The agent's own cost so far, measured in this run; the newest replaces the one before."""
 
@@ -184,7 +252,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     dropped_samples: Whole = 0
 
 
-Message = Attached | Block | Event | Overhead | Ended
+Message = Attached | Block | Event | Look | Overhead | Ended
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):

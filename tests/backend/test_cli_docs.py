@@ -79,7 +79,7 @@ def test_each_series_is_told_with_its_unit_and_meaning(stream):
 
 @pytest.mark.parametrize(
     "message",
-    [wire.Batch, wire.Ack, wire.Attached, wire.Block, wire.Event, wire.Overhead, wire.Ended],
+    [wire.Batch, wire.Ack, wire.Attached, wire.Block, wire.Event, wire.Look, wire.Overhead, wire.Ended],
     ids=lambda m: m.__name__,
 )
 def test_each_field_of_each_message_is_told(message):

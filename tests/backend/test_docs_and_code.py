@@ -62,6 +62,8 @@ def test_every_field_of_every_message_stands_in_the_wire_document() -> None:
         wire.Device,
         wire.Block,
         wire.Event,
+        wire.Look,
+        wire.Leak,
         wire.Overhead,
         wire.Ended,
         wire.Ack,
