@@ -6,6 +6,7 @@ Everything that can be wrong with a batch is found here, before anything of it i
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, Final
@@ -137,8 +138,10 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
                 raise BadBatch(f"{at}.rank", message.rank, f"the batch's own rank, {batch.rank}")
             if len({device.index for device in message.devices}) < len(message.devices):
                 raise BadBatch(f"{at}.devices", "an index twice", "one entry for each device")
-        elif isinstance(message, wire.Event | wire.Ended):
+        elif isinstance(message, wire.Event | wire.Ended | wire.Look):
             _check_moment(f"{at}.time_ns", message.time_ns, latest_ns)
+            if isinstance(message, wire.Look):
+                _check_look(message, at)
     # The blocks are arrays and chunks by now: their bytes need not wait in the queue, too.
     told = [message for message in batch.messages if not isinstance(message, wire.Block)]
     return ReadyBatch(msgspec.structs.replace(batch, messages=told), blocks, chunks, received_ns, len(body), values)
@@ -147,6 +150,15 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
 def _check_moment(field: str, time_ns: int, latest_ns: int) -> None:
     if time_ns < YEAR_2000_NS or time_ns > latest_ns:
         raise BadBatch(field, time_ns, "nanoseconds since 1970, after 1999 and at most a day ahead of sent_ns")
+
+
+def _check_look(look: wire.Look, at: str) -> None:
+    """A float may be no number: NaN and infinity pass msgspec's bounds, but no JSON can tell them."""
+    told: dict[str, float | None] = {f"{at}.seconds": look.seconds}
+    told |= {f"{at}.leaks[{i}].growth_bytes_per_step": leak.growth_bytes_per_step for i, leak in enumerate(look.leaks)}
+    for field, value in told.items():
+        if value is not None and not math.isfinite(value):
+            raise BadBatch(field, str(value), "a number, or nothing where it is not known")
 
 
 def _check_block(block: wire.Block, at: str, latest_ns: int) -> tuple[list[str], IntArray]:
@@ -216,10 +228,9 @@ def _from_msgspec(error: msgspec.MsgspecError) -> BadBatch:
     if sentence.startswith("Object missing required field"):
         name = sentence.split("`")[1]
         return BadBatch(f"{field}.{name}" if found else name, "nothing", "this field")
-    if sentence.startswith("Invalid value"):
-        return BadBatch(
-            field or "body", sentence.removeprefix("Invalid value").strip(), "one of the values in docs/wire.md"
-        )
+    for words in ("Invalid value", "Invalid enum value"):
+        if sentence.startswith(words):
+            return BadBatch(field or "body", sentence.removeprefix(words).strip(), "one of the values in docs/wire.md")
     return BadBatch(field or "body", got.strip(" `") or "something else", expected.replace("`", ""))
 
 

@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from vramscope import wire
 
 from . import columns as codec
-from .book import Stream
 from .database import Database
+from .small_chunks import Stream
 from .tables import FULL_LEVEL, FULL_ROWS, chunks
 from .writer import QueueFull, StorageTrouble, Writer, WriterClosed
 

@@ -36,7 +36,10 @@ def run_row(run: Mapping[str, Any]) -> dict[str, Any]:
         "baseline": bool(run["baseline"]),
         "error_type": run["error_type"],
         "error_line": run["error_line"],
-        "leaks": None,
+        "leaks": run["leaks"],
+        "leaked_bytes": run["leaked_bytes"],
+        "worst_leak": run["worst_leak"],
+        "graphs_alive": run["graphs_alive"],
         "out_of_memory": run["out_of_memory"],
         "sparkline": run["sparkline"],
     }

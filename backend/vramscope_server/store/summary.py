@@ -88,6 +88,9 @@ class RankSummary(msgspec.Struct):
     inactive_split_bytes: int | None = None
     reserved_minus_allocated_bytes: int | None = None
     ooms: int | None = None
+    graphs_alive: int | None = None
+    """of the newest step that tells it"""
+    graphs_alive_time_ns: int | None = None
     first_time_ns: int | None = None
     last_time_ns: int | None = None
     first_step: int | None = None
@@ -115,6 +118,7 @@ class RankSummary(msgspec.Struct):
         if "duration_ns" in columns:
             self.durations.add(columns["duration_ns"])
         self.peak_reserved_bytes = _highest(self.peak_reserved_bytes, columns.get("peak_reserved_bytes"))
+        self._count_graphs(columns["time_ns"], columns.get("graphs_alive"))
         peaks = columns.get("peak_allocated_bytes")
         if peaks is None:
             return
@@ -130,6 +134,13 @@ class RankSummary(msgspec.Struct):
             self.peak_phase = self.peak_categories = None
         if highest == self.step_peak_bytes:
             self._describe_peak(columns, (peaks == highest).nonzero()[0])
+
+    def _count_graphs(self, time_ns: IntArray, alive: IntArray | None) -> None:
+        if alive is None or not (known := (alive != wire.UNKNOWN).nonzero()[0]).size:
+            return
+        newest = int(known[time_ns[known].argmax()])
+        if self.graphs_alive_time_ns is None or int(time_ns[newest]) >= self.graphs_alive_time_ns:
+            self.graphs_alive, self.graphs_alive_time_ns = int(alive[newest]), int(time_ns[newest])
 
     def _describe_peak(self, columns: Mapping[str, IntArray], rows: IntArray) -> None:
         """Phase and composition from the first of the equally high steps that tells them: not every step was split."""
@@ -185,6 +196,7 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
         "fragmentation_fraction": fraction,
         "step_median_ns": median.durations.median_ns() if median else None,
         "out_of_memory": _over(ranks, "ooms", sum),
+        "graphs_alive": _over(ranks, "graphs_alive", max),
         "sparkline": [_unknown_to_none([v[i] for v in spark if i < len(v)]) for i in range(longest)],
         "first_time_ns": _over(ranks, "first_time_ns", min),
         "last_time_ns": _over(ranks, "last_time_ns", max),

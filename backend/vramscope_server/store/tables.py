@@ -68,6 +68,10 @@ runs = Table(
     Column("out_of_memory", BigInteger),
     Column("dropped_samples", BigInteger, nullable=False),
     Column("overhead", JSON),
+    Column("leaks", Integer),  # how many the newest looks tell of; NULL: nobody has looked
+    Column("leaked_bytes", BigInteger),
+    Column("worst_leak", String(20)),
+    Column("graphs_alive", BigInteger),
     Column("sparkline", JSON, nullable=False),
     Column("first_time_ns", BigInteger),
     Column("last_time_ns", BigInteger),
@@ -123,6 +127,15 @@ chunks = Table(
     Column("last_step", BigInteger, nullable=False),
     Column("data", LargeBinary, nullable=False),
     Index("chunks_of_stream", "run_key", "rank", "device", "stream", "level"),
+)
+
+looks = Table(
+    "looks",
+    metadata,
+    Column("session_id", String(40), primary_key=True),
+    Column("run_key", Key, ForeignKey("runs.key", ondelete="CASCADE"), nullable=False, index=True),
+    Column("sequence", BigInteger, nullable=False),  # of the batch that brought it: a later one replaces it
+    Column("data", LargeBinary, nullable=False),  # wire.Look
 )
 
 events = Table(

@@ -1,0 +1,99 @@
+"""From the looks of a run's ranks to what is shown: one list of leaks, worst first, and the figures that lists need.
+
+Pure rules on ``wire.Look``. A look counts if it is the newest of the newest session of its rank (``book.py`` sees to
+that). The same leak, by kind, name, file and line, is one entry, however many ranks have it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from vramscope import wire
+
+GROWING: Final = frozenset({"growing", "growing-eval", "tensor-growth"})
+"""Kinds that end in an out-of-memory error if the training is long enough."""
+_WORST_FIRST: Final = (
+    "growing", "growing-eval", "tensor-growth", "cycle", "overlap-unfreed", "overlap", "no_grad-missing",
+)  # fmt: skip
+_LARGEST: Final = (
+    "count", "age_steps", "held_bytes", "exclusive_bytes", "node_bytes", "growth_bytes_per_step", "peak_effect_bytes",
+    "last_step",
+)  # fmt: skip
+
+encode_look = msgspec.msgpack.Encoder().encode
+decode_look = msgspec.msgpack.Decoder(wire.Look).decode
+
+
+def merge_leaks(looks: Mapping[int, wire.Look]) -> list[dict[str, Any]]:
+    """All leaks of a run, worst first: each as in ``wire.Leak``, and besides
+
+    id      the same as long as kind, name, file and line are: for links
+    ranks   which have it, rising. With more than one the figures are the largest of any rank, each for itself;
+            words, chain and examples are those of the rank that holds most
+    """
+    found: dict[str, list[tuple[int, wire.Leak]]] = {}
+    for rank, look in sorted(looks.items()):
+        for leak in look.leaks:
+            found.setdefault(_id(leak), []).append((rank, leak))
+    merged = [_merged(ident, places) for ident, places in found.items()]
+    return sorted(merged, key=_badness, reverse=True)
+
+
+def leak_columns(looks: Mapping[int, wire.Look]) -> dict[str, Any]:
+    """What a run's row tells of leaks (``tables.runs``); all None while nobody has looked.
+
+    leaks         how many
+    leaked_bytes  what they hold together, on the rank where that is most
+    worst_leak    kind of the worst
+    """
+    if not looks:
+        return {"leaks": None, "leaked_bytes": None, "worst_leak": None}
+    merged = merge_leaks(looks)
+    return {
+        "leaks": len(merged),
+        "leaked_bytes": max(held_together(look.leaks) for look in looks.values()),
+        "worst_leak": merged[0]["kind"] if merged else None,
+    }
+
+
+def held_together(leaks: Iterable[wire.Leak]) -> int:
+    """Bytes that the leaks of one process hold together, as far as that is certain.
+
+    What only one of them holds counts for each; of what several hold, the largest share counts once: it may be that all
+    share the same.
+    """
+    listed = list(leaks)
+    own = [min(leak.exclusive_bytes, leak.held_bytes) for leak in listed]
+    return sum(own) + max((leak.held_bytes - alone for leak, alone in zip(listed, own, strict=True)), default=0)
+
+
+def _id(leak: wire.Leak) -> str:
+    text = "\0".join([leak.kind, leak.name, leak.file or "", str(leak.line or "")])
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _merged(ident: str, places: list[tuple[int, wire.Leak]]) -> dict[str, Any]:
+    most = max((leak for _, leak in places), key=lambda leak: leak.held_bytes)
+    entry: dict[str, Any] = {"id": ident, **msgspec.to_builtins(most)}
+    for name in _LARGEST:
+        entry[name] = max((value for _, leak in places if (value := getattr(leak, name)) is not None), default=None)
+    entry["first_step"] = min(leak.first_step for _, leak in places)
+    # Of a session that found it twice (say, on two devices) the rank still counts once.
+    entry["ranks"] = sorted({rank for rank, _ in places})
+    return entry
+
+
+def _badness(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    growth = entry["growth_bytes_per_step"]
+    return (
+        entry["kind"] in GROWING,
+        growth is not None and growth > 0,
+        growth or 0.0 if entry["kind"] in GROWING else 0.0,
+        entry["held_bytes"],
+        -_WORST_FIRST.index(entry["kind"]),
+        entry["id"],
+    )

@@ -1,0 +1,81 @@
+"""Puts down what changed in runs, sessions, ranks and looks: a statement for many rows each, in the open transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.sql.base import Executable
+
+from .leaks import encode_look
+from .record import RunRecord, SessionRecord
+from .summary import encode_summary
+from .tables import looks, ranks, runs, sessions
+
+
+def put_rows(connection: Connection, statement: Executable, rows: Sequence[dict[str, Any]]) -> None:
+    """Once for each row; not at all where there is none."""
+    if rows:
+        connection.execute(statement, rows)
+
+
+def put_runs(connection: Connection, dirty: Sequence[RunRecord], new_sessions: Sequence[SessionRecord]) -> None:
+    """The runs given, and of their sessions, ranks and looks those that changed."""
+    put_rows(connection, runs.insert(), [run.values for run in dirty if run.new])
+    put_rows(connection, _UPDATE_RUN, [{**run.values, "b_key": run.values["key"]} for run in dirty if not run.new])
+    put_rows(connection, sessions.insert(), [session.values for session in new_sessions])
+    fresh = {id(session) for session in new_sessions}
+    changed = [s.values for run in dirty for s in run.sessions.values() if s.dirty and id(s) not in fresh]
+    put_rows(connection, _UPDATE_SESSION, [{**values, "b_id": values["id"]} for values in changed])
+    _put_ranks(connection, dirty)
+    _put_looks(connection, dirty)
+
+
+def _put_ranks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
+    inserted, updated = [], []
+    for run in dirty:
+        for number, rank in run.ranks.items():
+            if rank.dirty:
+                values = {"session_id": rank.session_id, "summary": encode_summary(rank.summary)}
+                key = run.values["key"]
+                if rank.new:
+                    inserted.append({"run_key": key, "rank": number, **values})
+                else:
+                    updated.append({"b_run": key, "b_rank": number, **values})
+    put_rows(connection, ranks.insert(), inserted)
+    put_rows(connection, _UPDATE_RANK, updated)
+
+
+def _put_looks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
+    # Few a run: taken out and put in again, which every database can do in the same words.
+    seen = [session for run in dirty for session in run.sessions.values() if session.look_dirty]
+    put_rows(connection, _DELETE_LOOK, [{"b_id": session.values["id"]} for session in seen])
+    rows = [
+        {
+            "session_id": session.values["id"],
+            "run_key": session.values["run_key"],
+            "sequence": session.look_sequence,
+            "data": encode_look(session.look),
+        }
+        for session in seen
+        if session.look is not None
+    ]
+    put_rows(connection, looks.insert(), rows)
+
+
+_UPDATE_RUN: Final = runs.update().where(runs.c.key == sa.bindparam("b_key")).values(
+    {column.name: sa.bindparam(column.name) for column in runs.columns if column.name not in ("key", "id")}
+)  # fmt: skip
+_UPDATE_SESSION: Final = sessions.update().where(sessions.c.id == sa.bindparam("b_id")).values(
+    {
+        column.name: sa.bindparam(column.name)
+        for column in sessions.columns
+        if column.name not in ("id", "run_key", "rank")
+    }
+)  # fmt: skip
+_UPDATE_RANK: Final = ranks.update().where(
+    ranks.c.run_key == sa.bindparam("b_run"), ranks.c.rank == sa.bindparam("b_rank")
+).values(session_id=sa.bindparam("session_id"), summary=sa.bindparam("summary"))  # fmt: skip
+_DELETE_LOOK: Final = looks.delete().where(looks.c.session_id == sa.bindparam("b_id"))
