@@ -14,7 +14,22 @@ from vramscope import __version__
 
 from . import pages
 from .access import Access
-from .api import compare, docs, figures, ingest, live, metrics, problems, runs, series, server, session, steps, tokens
+from .api import (
+    compare,
+    docs,
+    figures,
+    ingest,
+    leaks,
+    live,
+    metrics,
+    problems,
+    runs,
+    series,
+    server,
+    session,
+    steps,
+    tokens,
+)
 from .house import House
 from .settings import Settings
 
@@ -60,7 +75,7 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
     app.state.house = opened
     app.state.pages = pages.Pages()
     api = APIRouter(prefix="/api/v1")
-    for part in (ingest, runs, series, steps, figures, compare, live, tokens, session, server, docs):
+    for part in (ingest, runs, series, steps, leaks, figures, compare, live, tokens, session, server, docs):
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(metrics.router)

@@ -31,7 +31,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "steps": (
         "step", "duration_ns", "peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "end_allocated_bytes",
-        "end_reserved_bytes", "foreign_reset",
+        "end_reserved_bytes", "floor_bytes", "graphs_alive", "foreign_reset",
         *(f"peak_{category}_bytes" for category in wire.CATEGORIES),
         *(f"end_{category}_bytes" for category in wire.CATEGORIES),
         *(f"{phase}_ns" for phase in wire.PHASES),
@@ -114,6 +114,7 @@ class Broadcaster:
         self._heard_at = -IDLE_SECONDS
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending: dict[tuple[str, int, int, str, int], list[ReadyBlock]] = {}
+        self._pending_looks: dict[tuple[str, int], wire.Look] = {}
         self._pending_rows: dict[str, dict[str, Any]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -201,6 +202,8 @@ class Broadcaster:
             for block in batch.blocks:
                 key = (batch.run_id, batch.rank, block.device, block.stream, batch.skew_ns)
                 self._pending.setdefault(key, []).append(block)
+            if batch.look is not None:
+                self._pending_looks[batch.run_id, batch.rank] = batch.look
         for row in rows:
             self._pending_rows[row["run_id"]] = row
         self._wake.set()
@@ -210,6 +213,7 @@ class Broadcaster:
             await self._wake.wait()
             self._wake.clear()
             pending, self._pending = self._pending, {}
+            looks, self._pending_looks = self._pending_looks, {}
             rows, self._pending_rows = self._pending_rows, {}
             for row in rows.values():
                 self._send("run", None, row)
@@ -218,6 +222,9 @@ class Broadcaster:
                     self._send("gap", run, {"run": run})
                 else:
                     self._send("rows", run, _rows(run, rank, device, stream, skew_ns, blocks))
+            for (run, rank), look in looks.items():
+                told = {"run": run, "rank": rank, "step": look.step, "leaks": len(look.leaks)}
+                self._send("look", run, told)
             await asyncio.sleep(EVERY_SECONDS)
 
     def _send(self, kind: str, run: str | None, data: dict[str, Any]) -> None:

@@ -232,7 +232,8 @@ def test_a_clock_that_is_off_is_shifted_when_shown_and_never_in_the_data(
     assert shown["x_values"][0] == pytest.approx(time.time(), abs=5)
     window = server.get(f"/runs/{agent.run}/series", names="step", **{"from": 0, "to": 0.15})
     assert window["series"]["step"]["value"] == [0, 1], "windows are asked for as they are shown"
-    from vramscope_server.store.queries import Place, find_run, load_columns
+    from vramscope_server.store.places import Place, load_columns
+    from vramscope_server.store.queries import find_run
 
     with server.house.database.reader() as connection:
         stored = load_columns(connection, find_run(connection, agent.run), Place(0, 0, 0), "samples", [])
@@ -258,6 +259,8 @@ def test_a_clock_that_is_off_is_shifted_when_shown_and_never_in_the_data(
         ("/compare?runs=", "runs"),
         ("/compare", "runs"),
         ("/runs/RUN/steps?from=x", "from"),
+        ("/runs/RUN/leaks?from=5&to=1", "to"),
+        ("/runs/RUN/leaks?rank=-1", "rank"),
     ],
 )
 def test_a_bad_parameter_is_named(server: RunningServer, path: str, field: str) -> None:
@@ -271,7 +274,7 @@ def test_a_bad_parameter_is_named(server: RunningServer, path: str, field: str) 
 
 @pytest.mark.parametrize(
     "path",
-    ["/runs/nobody", "/runs/nobody/series?names=step", "/runs/nobody/figures/memory", "/runs/nobody/steps", "/compare?runs=nobody",
+    ["/runs/nobody", "/runs/nobody/series?names=step", "/runs/nobody/figures/memory", "/runs/nobody/steps", "/runs/nobody/leaks", "/runs/RUN/leaks?rank=5", "/compare?runs=nobody",
      "/runs/RUN/figures/nonsense", "/compare/figures/nonsense?runs=RUN", "/runs/RUN/series?names=step&rank=5",
      "/runs/RUN/series?names=step&device=3", "/nonsense", "/runs/RUN/nonsense"],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from running import RunningServer
-from wire_maker import GIB, Agent
+from wire_maker import GIB, Agent, leak, look
 
 from vramscope import __version__, wire
 from vramscope_server.__main__ import main
@@ -108,6 +108,26 @@ def test_ls_json_gives_all_rows_and_obeys_its_conditions(server, cli):
     assert json.loads(running) == []
     _, shown, _ = cli("ls", "--project", "many", "--server", server.url)
     assert "50 of 53 runs" in shown
+
+
+def test_leaks_json_is_a_list_with_the_keys_that_scripts_lean_on(server, cli):
+    """The contract of docs/architecture.md; empty where nothing leaks, and stderr says where nobody has looked."""
+    agent = make_run(server, "leaky")
+    code, out, err = cli("leaks", agent.run, "--json", "--server", server.url)
+    assert (code, json.loads(out)) == (0, []) and "has not looked yet" in err
+    server.send(agent, look())
+    assert cli("leaks", agent.run, "--json", "--server", server.url) == (0, "[]\n", "")
+    sent = [leak(), leak("cycle", "Node", file=None, line=None)]
+    server.send(agent, look(*sent))
+    code, out, err = cli("leaks", agent.run, "--json", "--server", server.url)
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    stable = "kind holder file line count held_bytes peak_effect_bytes growth_bytes_per_step advice"
+    assert set(stable.split()) | {"ranks", *wire.Leak.__struct_fields__} <= told[0].keys()
+    assert [one["kind"] for one in told] == ["growing", "cycle"]
+    assert (told[0]["file"], told[0]["line"], told[1]["line"]) == ("/home/me/train.py", 87, None)
+    shown = json.loads(cli("show", agent.run, "--json", "--server", server.url)[1])
+    assert [one["name"] for one in shown["leaks"]] == ["history", "Node"]
 
 
 # ---- for people ----
@@ -302,3 +322,37 @@ def test_version_and_the_agents_commands_need_no_extra(tmp_path: Path):
         missing = run(*words)
         assert missing.returncode == 2 and missing.stdout == ""
         assert "pip install 'vramscope[server]'" in missing.stderr and missing.stderr.count("\n") == 1
+
+
+def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
+    """Verdict, table, chain, examples, advice; control characters of a name are shown, not obeyed."""
+    agent = make_run(server, "told", rows=3)
+    server.send(agent, look(leak(), leak("overlap", "a\x1b[2Jb", held_bytes=5), not_looked_at="12 of 40 holders"))
+    code, out, _ = cli("leaks", agent.run, "--server", server.url)
+    assert code == 0
+    assert out.startswith(
+        "history (train.py:87) keeps the graphs of 412 earlier steps. It holds 1.0 GiB; after the fix"
+    )
+    assert "not looked at: 12 of 40 holders" in out
+    assert re.search(r"history +growing +train.py:87 +412 +411 steps +1.0 GiB +1.0 GiB +2.5 MiB +512.0 MiB", out)
+    assert "└ list[412]" in out and "412 x float32[] on cuda:0" in out
+    assert "fix: history.append(loss.item())" in out
+    assert "a\\x1b[2Jb" in out and "\x1b[2J" not in out
+    assert f"{server.url}/runs/{agent.run}/leaks" in out
+    assert "RANKS" not in out
+    shown = cli("show", agent.run, "--server", server.url)[1]
+    assert "2, holding 1.0 GiB (growing: history)" in shown
+    listed = cli("ls", "told", "--server", server.url)[1]
+    assert "LEAKED" in listed
+    code, _, err = cli("leaks", "nobody-of-that-name", "--server", server.url)
+    assert code == 3 and "nobody-of-that-name" in err
+
+
+def test_leaks_of_a_run_that_has_none_say_what_could_not_have_been_seen(server, cli):
+    agent = make_run(server, "clean", rows=5)
+    server.send(agent, agent.steps(200, first=6, floor_bytes=GIB), look())
+    _, out, _ = cli("leaks", agent.run, "--server", server.url)
+    assert re.match(r"No growth over 200 steps; smallest detectable slope \d+ B a step\.\n", out)
+    assert "none found" in cli("show", agent.run, "--server", server.url)[1]
+    compared = cli("compare", agent.run, "leaky", "--server", server.url)[1]
+    assert re.search(r"clean .* none", compared)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from running import RunningServer
+from wire_maker import Agent, leak, look
 
 from vramscope import wire
+from vramscope_server.analysis.verdicts import KIND_WORDS
 from vramscope_server.api import problems
 from vramscope_server.broadcaster import COLUMNS
 from vramscope_server.settings import Settings
@@ -94,6 +96,19 @@ def test_every_call_stands_in_the_http_document(server: RunningServer) -> None:
 
 def test_the_live_events_of_the_document_are_those_that_are_sent() -> None:
     text = (DOCS / "http.md").read_text()
-    for kind in ("rows", "run", "gap", "alive"):
+    for kind in ("rows", "run", "look", "gap", "alive"):
         assert f"`{kind}`" in text
     assert all(name in wire.STREAMS[stream] for stream, names in COLUMNS.items() for name in names)
+
+
+def test_every_field_of_a_leak_and_of_the_floor_stands_in_the_http_document(server: RunningServer) -> None:
+    text = (DOCS / "http.md").read_text()
+    agent = Agent()
+    server.send(agent, look(leak()))
+    told = server.get(f"/runs/{agent.run}/leaks")
+    for part in (told, told["leaks"][0], told["looks"][0], told["floor"], told["verdict"]):
+        assert not [name for name in part if not re.search(rf"\b{name}\b", text)]
+
+
+def test_every_kind_of_leak_has_its_words() -> None:
+    assert set(KIND_WORDS) == set(wire.LEAK_KINDS)

@@ -17,7 +17,8 @@ from vramscope_server.store.batch import BadBatch, UnknownSession, prepare
 from vramscope_server.store.book import Stored
 from vramscope_server.store.compaction import Compactor
 from vramscope_server.store.database import Database, DatabaseRefused
-from vramscope_server.store.queries import Place, find_run, list_runs, load_columns, run_in_full
+from vramscope_server.store.places import Place, load_columns
+from vramscope_server.store.queries import find_run, list_runs, run_in_full
 from vramscope_server.store.retention import Retention
 from vramscope_server.store.writer import Writer
 

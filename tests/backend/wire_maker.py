@@ -116,3 +116,32 @@ class Agent:
 
     def ended(self, state: Any = "finished", at: float = 10.0, **told: Any) -> wire.Ended:
         return wire.Ended(time_ns=self.start_ns + int(at * SECOND), state=state, **told)
+
+
+def leak(kind: str = "growing", name: str = "history", **told: Any) -> wire.Leak:
+    """A list of graphs in a training loop, or what is given."""
+    made: dict[str, Any] = {
+        "holder": f"local {name!r} of train() -> list[412]",
+        "chain": ["train.py:87 in train()", f"local {name!r}", "list[412]", "tensor float32[]"],
+        "file": "/home/me/train.py",
+        "line": 87,
+        "function": "train",
+        "count": 412,
+        "first_step": 40,
+        "last_step": 412,
+        "age_steps": 411,
+        "held_bytes": GIB,
+        "exclusive_bytes": GIB,
+        "node_bytes": 412 * 480 * 20,
+        "growth_bytes_per_step": GIB / 412,
+        "peak_effect_bytes": GIB // 2,
+        "peak_effect": "the peak is in backward, when all of it is alive",
+        "advice": f"{name}.append(loss.item())",
+        "examples": ["412 x float32[] on cuda:0"],
+    } | told
+    return wire.Leak(kind=kind, name=name, **made)
+
+
+def look(*leaks: wire.Leak, time_ns: int | None = None, step: int = 412, **told: Any) -> wire.Look:
+    made: dict[str, Any] = {"reason": "graphs outlive their step", "seconds": 0.12, "tensors": 5310} | told
+    return wire.Look(time_ns=time.time_ns() if time_ns is None else time_ns, step=step, leaks=list(leaks), **made)

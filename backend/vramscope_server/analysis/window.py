@@ -5,6 +5,7 @@ The route (``api/figures.py``) fills a :class:`RunWindow` with what the figure's
 ``NEEDS: dict[str, list[str]]``        stream -> the columns that it draws
 ``AT_PEAK: tuple[str, list[str]]``     (total, parts): for a stacked composition. In each bucket the parts are those of the
                                        row in which the total was highest, so that a stack closes and no peak is lost.
+``NEWEST_SESSION: bool``               only rows of the rank's newest process: what one held is gone with it
 
 An x axis (time or step) is never listed: each stream brings its own.
 """

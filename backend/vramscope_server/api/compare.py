@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
-from vramscope_server.store.queries import Run, run_in_full
+from vramscope_server.store.places import Run
+from vramscope_server.store.queries import run_in_full
 from vramscope_server.store.rows import seconds
 
 from .answers import answer
@@ -68,6 +69,7 @@ def _row(run: Run, baseline: Run) -> dict[str, Any]:
         "step_time_ratio": ratio,
         "step_seconds_median": seconds(run["step_median_ns"]),
         "fragmentation_fraction": run["fragmentation_fraction"],
+        **{name: run[name] for name in ("leaks", "leaked_bytes", "worst_leak", "graphs_alive")},
         "steps": run["steps"],
         "state": run["state"],
     }

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from vramscope import wire
-from vramscope_server.store.queries import load_columns
+from vramscope_server.store.places import load_columns
 
 from .answers import answer
 from .windows import DeviceIndex, Rank, reader, the_place, the_run, the_window

@@ -17,7 +17,8 @@ from vramscope import wire
 from vramscope_server.analysis.downsample import Buckets, at_peak, divide, envelope, with_holes
 from vramscope_server.analysis.window import Column, FloatArray, RunWindow, StreamWindow
 from vramscope_server.house import House
-from vramscope_server.store.queries import Place, Run, UnknownPlace, UnknownRun, find_place, find_run, load_columns
+from vramscope_server.store.places import Place, Run, UnknownPlace, find_place, load_columns
+from vramscope_server.store.queries import UnknownRun, find_run
 from vramscope_server.store.rows import run_row
 
 from .problems import InvalidParameter, NotFound
@@ -107,10 +108,19 @@ class Thinned:
         return self.along.size
 
 
-def load(connection: Connection, run: Run, place: Place, stream: str, names: Sequence[str], window: Window) -> Thinned:
-    """Read columns and divide them if there are more rows than points."""
+def load(
+    connection: Connection,
+    run: Run,
+    place: Place,
+    stream: str,
+    names: Sequence[str],
+    window: Window,
+    *,
+    since_ns: int | None = None,
+) -> Thinned:
+    """Read columns and divide them if there are more rows than points. ``since_ns``: only rows read since then."""
     first, last = window.bounds(run, place)
-    columns = load_columns(connection, run, place, stream, names, x=window.x, first=first, last=last)
+    columns = load_columns(connection, run, place, stream, names, x=window.x, first=first, last=last, since_ns=since_ns)
     along = columns["time_ns" if window.x == "time" else "step"]
     return Thinned(columns, along, divide(along, window.points) if along.size > window.points else None)
 
@@ -128,13 +138,14 @@ def run_window(
     module: ModuleType | Any,
     window: Window,
 ) -> RunWindow:
-    """What ``module`` (a figure: ``NEEDS``, ``AT_PEAK``) draws of a run."""
+    """What ``module`` (a figure: ``NEEDS``, ``AT_PEAK``, ``NEWEST_SESSION``) draws of a run."""
+    since_ns = place.started_ns if getattr(module, "NEWEST_SESSION", False) else None
     needs: Mapping[str, Sequence[str]] = module.NEEDS
     total, parts = getattr(module, "AT_PEAK", (None, ()))
     streams = {}
     for stream, names in needs.items():
         stacked = [total, *parts] if total in wire.STREAMS[stream] and total in names else []
-        thinned = load(connection, run, place, stream, [*names, *stacked], window)
+        thinned = load(connection, run, place, stream, [*names, *stacked], window, since_ns=since_ns)
         streams[stream] = _stream_window(stream, thinned, names, stacked, place, int(run["started_ns"]), window.x)
     return RunWindow(
         run=run_row(run),
@@ -155,19 +166,19 @@ def _stream_window(
     peak: dict[str, FloatArray] = {}
     if buckets is None:
         for name in names:
-            values = _floats(thinned.columns[name])
+            values = floats(thinned.columns[name])
             columns[name] = Column(values, values, values)
-        peak = {name: columns[name].max if name in columns else _floats(thinned.columns[name]) for name in stacked}
+        peak = {name: columns[name].max if name in columns else floats(thinned.columns[name]) for name in stacked}
     else:
         for name in names:
             found = envelope(thinned.columns[name], buckets.starts)
-            three = (with_holes(_floats(part), buckets, np.nan) for part in (found.min, found.mean, found.max))
+            three = (with_holes(floats(part), buckets, np.nan) for part in (found.min, found.mean, found.max))
             columns[name] = Column(*three)  # type: ignore[arg-type]
         if stacked:
             rows = at_peak(
                 thinned.columns[stacked[0]], {name: thinned.columns[name] for name in stacked}, buckets.starts
             )
-            peak = {name: with_holes(_floats(values), buckets, np.nan) for name, values in rows.items()}  # type: ignore[misc]
+            peak = {name: with_holes(floats(values), buckets, np.nan) for name, values in rows.items()}  # type: ignore[misc]
     return StreamWindow(
         stream=stream,
         x_values=axis_seconds(along, place, zero_ns) if x == "time" else along.astype(np.float64),
@@ -178,7 +189,8 @@ def _stream_window(
     )
 
 
-def _floats(values: IntArray) -> FloatArray:
+def floats(values: IntArray) -> FloatArray:
+    """Whole numbers of the wire as floats; what is unknown becomes NaN."""
     out = values.astype(np.float64)
     out[values == wire.UNKNOWN] = np.nan
     return out

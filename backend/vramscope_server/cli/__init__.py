@@ -119,6 +119,14 @@ def compare(
     show(server, as_json, baseline, run)
 
 
+@app.command()
+def leaks(run: RunName, server: ServerUrl = DEFAULT_SERVER, as_json: Json = False) -> None:
+    """Say who holds memory that should be gone, on which line, and what to do."""
+    from vramscope_server.cli.leaks import show
+
+    show(server, as_json, run)
+
+
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 def run(words: Annotated[list[str], typer.Argument(metavar="-- python train.py")]) -> None:
     """Run a training with the agent in it, its code unchanged."""

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from vramscope_server.cli.screen import Column, console, print_table
 from vramscope_server.cli.talk import ask, id_of, print_json
-from vramscope_server.cli.words import ABSENT, amount, duration, percent, plain
+from vramscope_server.cli.words import ABSENT, amount, count, duration, percent, plain
 
 _COLUMNS = (
     Column("RUN"),
@@ -19,6 +19,8 @@ _COLUMNS = (
     Column("RESERVED", needed=2, number=True),
     Column("STEP TIME", needed=1, number=True),
     Column("TIME RATIO", number=True),
+    Column("LEAKED", needed=1, number=True),
+    Column("GRAPHS", needed=2, number=True),
 )
 
 
@@ -49,7 +51,15 @@ def _cells(row: dict[str, Any], *, is_baseline: bool) -> list[str | Text]:
         amount(row["peak_reserved_bytes"], ABSENT),
         duration(row["step_seconds_median"], ABSENT),
         "baseline" if is_baseline else ABSENT if ratio is None else f"×{ratio:.2f}",  # noqa: RUF001 - times
+        _leaked(row),
+        count(row["graphs_alive"], ABSENT),
     ]
+
+
+def _leaked(row: dict[str, Any]) -> str:
+    if row["leaks"] is None:
+        return ABSENT
+    return amount(row["leaked_bytes"]) if row["leaks"] else "none"
 
 
 def _setting(value: object) -> str:

@@ -83,6 +83,7 @@ def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "peak reserved", amount(told["peak_reserved_bytes"]) + _share(told, "peak_reserved_bytes")
     yield "fragmentation", _fragmentation(told)
     yield "allocator", _allocator(told["allocator_settings"])
+    yield "leaks", _leaks(told)
     if told.get("out_of_memory_count"):
         yield "out of memory", f"{told['out_of_memory_count']} times"
     yield "watching costs", cost(told["agent_overhead"])
@@ -122,6 +123,16 @@ def _fragmentation(told: dict[str, Any]) -> str:
     fraction = told["fragmentation_fraction"]
     share = "" if fraction is None else f"{percent(fraction)}: "
     return f"{share}{pieces} in free pieces of segments; {idle} reserved but not allocated"
+
+
+def _leaks(told: dict[str, Any]) -> str:
+    found = told["leaks"]
+    if found is None:
+        return f"{UNKNOWN}: the agent has not looked yet"
+    if not found:
+        return "none found"
+    worst = f"{found[0]['kind']}: {plain(found[0]['name'])}"
+    return f"{count(len(found))}, holding {amount(told['leaked_bytes'])} ({worst}); vramscope leaks tells more"
 
 
 def _allocator(settings: str | None) -> str:

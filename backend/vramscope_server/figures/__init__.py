@@ -1,6 +1,7 @@
 """One Plotly figure a file, built once in Python: page, notebook and report draw the same.
 
-Each module has ``NEEDS`` (stream -> columns), for a stacked composition ``AT_PEAK``, and ``draw``.
+Each module has ``NEEDS`` (stream -> columns) and ``draw``; for a stacked composition ``AT_PEAK``; where only the newest
+process counts, ``NEWEST_SESSION``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import plotly.graph_objects as go
 from vramscope_server.analysis.window import RunWindow
 from vramscope_server.figures import (
     categories,
+    floor,
     fragmentation,
     host,
     memory,
@@ -34,12 +36,13 @@ MODULES: dict[str, ModuleType] = {
         phases,
         utilization,
         host,
+        floor,
         peaks_over_steps,
         peaks_side_by_side,
         memory_against_time,
     )
 }
-"""Name of a figure -> its module, which holds ``NEEDS`` and ``AT_PEAK``."""
+"""Name of a figure -> its module, which holds ``NEEDS``, ``AT_PEAK`` and ``NEWEST_SESSION``."""
 
 RUN_FIGURES: dict[str, Callable[[RunWindow], go.Figure]] = {
     "categories": categories.draw,
@@ -49,6 +52,7 @@ RUN_FIGURES: dict[str, Callable[[RunWindow], go.Figure]] = {
     "phases": phases.draw,
     "utilization": utilization.draw,
     "host": host.draw,
+    "floor": floor.draw,
 }
 COMPARE_FIGURES: dict[str, Callable[[list[RunWindow]], go.Figure]] = {
     "peaks_over_steps": peaks_over_steps.draw,

@@ -1,28 +1,22 @@
-"""Everything that is read from the database, on connections of its own."""
+"""What is read of runs from the database, on connections of its own; their numbers are in ``places.py``."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope import wire
 
-from . import columns as codec
+from .leaks import decode_look, merge_leaks
+from .places import Run
 from .rows import run_row, seconds
 from .states import display_skew_ns
 from .summary import decode_summary
-from .tables import chunks, events, ranks, runs, sessions
-
-IntArray = npt.NDArray[np.int64]
-Run = Mapping[str, Any]
-"""A record of ``tables.runs``."""
+from .tables import events, looks, ranks, runs, sessions
 
 MAX_EVENTS: Final = 1000
 _ROW_COLUMNS: Final = [c for c in runs.columns if c.name not in ("config", "command", "overhead", "peak_categories")]
@@ -126,7 +120,10 @@ def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
         "fragmentation": None
         if run["reserved_minus_allocated_bytes"] is None
         else {name: run[name] for name in ("inactive_split_bytes", "reserved_minus_allocated_bytes")},
-        "leaks": None,
+        "leaks": None
+        if run["leaks"] is None
+        else merge_leaks({r: x.look for r, x in load_looks(connection, run).items()}),
+        "leak_count": run["leaks"],
         "out_of_memory": None if ooms is None else [event for event in happened if event["kind"] == "out_of_memory"],
         "out_of_memory_count": ooms,
         "techniques": None,
@@ -196,88 +193,22 @@ def _ranks(connection: Connection, run: Run) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One device of one rank, and by how much its moments are shifted when shown."""
+class Looked:
+    """The newest look of a rank's newest session, and by how much its moments are off."""
 
-    rank: int
-    device: int
-    skew_ns: int
-
-
-class UnknownPlace(LookupError):
-    """The run has no such rank or device; the message says which there are."""
+    look: wire.Look
+    skew_ns: int | None
 
 
-def find_place(connection: Connection, run: Run, rank: int | None, device: int | None) -> Place:
-    """The rank and device asked for; not asked: the first ones. Raises UnknownPlace."""
-    joined = sa.select(ranks.c.rank, sessions.c.skew_ns, sessions.c.attached)
-    joined = joined.join(sessions, sessions.c.id == ranks.c.session_id).where(ranks.c.run_key == run["key"])
-    known = {row.rank: row for row in connection.execute(joined.order_by(ranks.c.rank))}
-    if rank is None:
-        rank = min(known, default=0)
-    if rank not in known:
-        raise UnknownPlace("rank", rank, f"one of {', '.join(map(str, known)) or 'none'}")
-    attached = known[rank].attached or {}
-    devices = [int(entry["index"]) for entry in attached.get("devices", [])] or [wire.CPU]
-    if device is None:
-        device = devices[0]
-    if device not in devices:
-        raise UnknownPlace("device", device, f"one of {', '.join(map(str, devices))}")
-    return Place(rank, device, display_skew_ns(known[rank].skew_ns))
-
-
-def load_columns(
-    connection: Connection,
-    run: Run,
-    place: Place,
-    stream: str,
-    names: Sequence[str],
-    *,
-    x: Literal["time", "step"] = "time",
-    first: int | None = None,
-    last: int | None = None,
-) -> dict[str, IntArray]:
-    """Columns of the rows in a window, ordered by x, which is among them (``time_ns`` or ``step``).
-
-    first, last   the window, ends included: nanoseconds as stored, or steps; None: as far as it goes
-    Only the columns asked for are unpacked: 100,000 rows of one column take about 10 ms.
-    """
-    low, high = (
-        (chunks.c.first_time_ns, chunks.c.last_time_ns) if x == "time" else (chunks.c.first_step, chunks.c.last_step)
+def load_looks(connection: Connection, run: Run) -> dict[int, Looked]:
+    """By rank, as far as they have looked: see ``leaks.py``."""
+    joined = (
+        sa.select(ranks.c.rank, looks.c.data, sessions.c.skew_ns)
+        .join(looks, looks.c.session_id == ranks.c.session_id)
+        .join(sessions, sessions.c.id == ranks.c.session_id)
+        .where(ranks.c.run_key == run["key"])
     )
-    query = sa.select(chunks.c.data).where(
-        chunks.c.run_key == run["key"],
-        chunks.c.rank == place.rank,
-        chunks.c.device == place.device,
-        chunks.c.stream == stream,
-    )
-    if first is not None:
-        query = query.where(high >= first)
-    if last is not None:
-        query = query.where(low <= last)
-    axis = "time_ns" if x == "time" else "step"
-    wanted = list(dict.fromkeys([axis, *names]))
-    parts: dict[str, list[IntArray]] = {name: [] for name in wanted}
-    for blob in connection.execute(query.order_by(chunks.c.first_time_ns, chunks.c.key)).scalars():
-        chunk = codec.Chunk(blob)
-        for name in wanted:
-            parts[name].append(chunk.column(name))
-    columns = {name: np.concatenate(arrays) if arrays else np.empty(0, np.int64) for name, arrays in parts.items()}
-    along = columns[axis]
-    inside = np.ones(along.size, np.bool_) if x == "time" else along != wire.UNKNOWN
-    if first is not None:
-        inside &= along >= first
-    if last is not None:
-        inside &= along <= last
-    if not inside.all():
-        columns = {name: values[inside] for name, values in columns.items()}
-        along = columns[axis]
-    if along.size > 1 and (along[1:] < along[:-1]).any():
-        # Late batches, or a run that went on from an earlier step. Chunks come in the order of time, and so do rows of
-        # the same step after a stable sort.
-        order = np.argsort(along, kind="stable")
-        columns = {name: values[order] for name, values in columns.items()}
-    return columns
+    return {row.rank: Looked(decode_look(row.data), row.skew_ns) for row in connection.execute(joined)}
 
 
 def counts_by_state(connection: Connection) -> dict[str, int]:

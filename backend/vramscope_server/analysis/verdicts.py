@@ -1,0 +1,126 @@
+"""Sentences from numbers: what a page says first, and a terminal alone. Held is not saved: two numbers, always.
+
+The API sends them (``api/leaks.py``), so that page and command line say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from vramscope_server.analysis.floor import FEWEST_STEPS, Trend
+from vramscope_server.analysis.quantities import amount, count, duration
+
+KIND_WORDS: Final = {
+    "growing": "graphs of earlier steps are kept",
+    "growing-eval": "an evaluation keeps its graphs",
+    "overlap": "the last step's result lives into the next",
+    "overlap-unfreed": "the last step's graph lives into the next",
+    "no_grad-missing": "graphs are built without need",
+    "cycle": "a reference cycle holds tensors",
+    "tensor-growth": "tensors are kept, more each step",
+}
+"""Each of ``wire.LEAK_KINDS`` in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One sentence or a few, and how grave it is.
+
+    leak     somebody is named
+    growth   nobody is named, but the floor rises
+    none     looked, and nothing grows as far as can be seen
+    unknown  nobody has looked, and the floor does not rise as far as is known
+    """
+
+    level: Literal["leak", "growth", "none", "unknown"]
+    sentence: str
+
+
+def leak_verdict(
+    leaks: Sequence[Mapping[str, Any]],
+    *,
+    looked: bool,
+    floor: Trend | None,
+    steps_left: float | None,
+    seconds_left: float | None,
+) -> Verdict:
+    """What a run's leaks come to.
+
+    leaks         as ``store.leaks.merge_leaks`` gives them, worst first
+    looked        whether the agent has looked at all
+    floor         the fit of the floor; None: too few steps, or not known
+    steps_left    until out of memory at this slope; None where not known, or where nothing grows
+    """
+    end = _end(steps_left, seconds_left)
+    if leaks:
+        said = [_who(leaks[0]), _how_much(leaks[0])]
+        if leaks[0]["growth_bytes_per_step"]:
+            said.append(f"It grows by {amount(leaks[0]['growth_bytes_per_step'])} a step{end}.")
+        elif floor is not None and floor.growing:
+            said.append(f"The floor rises by {_slope(floor)}{end}.")
+        if len(leaks) > 1:
+            said.append(f"{count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} listed.")
+        return Verdict("leak", " ".join(said))
+    looks = "The agent looked and found no holder." if looked else "The agent has not looked yet."
+    if floor is not None and floor.growing:
+        return Verdict("growth", f"The floor rises by {_slope(floor)}{end}. {looks}")
+    still = _still(floor)
+    return Verdict("none", still) if looked else Verdict("unknown", f"{looks} {still}")
+
+
+def _who(leak: Mapping[str, Any]) -> str:
+    where = "" if leak["file"] is None else f" ({place(leak)})"
+    held = count(leak["count"])
+    what = {
+        "growing": f"keeps the graphs of {held} earlier steps",
+        "growing-eval": f"keeps {held} graphs of an evaluation",
+        "overlap": "lives into the next step, beside what that step builds",
+        "overlap-unfreed": "lives into the next step, with activations that no backward freed",
+        "no_grad-missing": "builds graphs that nobody walks backward: no_grad is missing",
+        "cycle": f"holds {held} tensors in a reference cycle until the garbage collector comes by",
+        "tensor-growth": f"keeps {held} tensors, more each step",
+    }[leak["kind"]]
+    return f"{leak['name']}{where} {what}."
+
+
+def _how_much(leak: Mapping[str, Any]) -> str:
+    held = f"It holds {amount(leak['held_bytes'])}"
+    effect = leak["peak_effect_bytes"]
+    if effect is None:
+        return f"{held}; by how much the peak would fall is not known."
+    if effect == 0:
+        return f"{held}, and the peak would not fall without it: held is not saved."
+    return f"{held}; after the fix the peak falls by {amount(effect)}."
+
+
+def place(leak: Mapping[str, Any]) -> str:
+    """``train.py:87``; the file's own name, the path is told elsewhere."""
+    name = str(leak["file"]).replace("\\", "/").rpartition("/")[2]
+    return name if leak["line"] is None else f"{name}:{leak['line']}"
+
+
+def _slope(floor: Trend) -> str:
+    return f"{amount(floor.slope)} a step (± {amount(floor.margin)})"
+
+
+def _still(floor: Trend | None) -> str:
+    if floor is None:
+        return f"Fewer than {FEWEST_STEPS} steps with a known floor: too few to tell growth."
+    seen = f"No growth over {count(floor.points)} steps"
+    return f"{seen}; smallest detectable slope {amount(floor.margin)} a step."
+
+
+def _end(steps_left: float | None, seconds_left: float | None) -> str:
+    if steps_left is None:
+        return ""
+    # An estimate: no hundredths of a second.
+    when = (
+        ""
+        if seconds_left is None
+        else f" ({seconds_left:.0f} s)"
+        if seconds_left < 99
+        else f" ({duration(seconds_left)})"
+    )
+    return f": out of memory after about {count(round(steps_left))} more steps{when}"

@@ -1,0 +1,119 @@
+"""``GET /runs/RUN/leaks``: who holds what, what was looked at, and whether the floor rises."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from sqlalchemy.engine import Connection
+
+from vramscope import wire
+from vramscope_server.analysis.floor import Trend, trend, until_full
+from vramscope_server.analysis.verdicts import KIND_WORDS, leak_verdict
+from vramscope_server.store.leaks import merge_leaks
+from vramscope_server.store.places import Place, Run, load_columns
+from vramscope_server.store.queries import load_looks
+from vramscope_server.store.rows import seconds
+from vramscope_server.store.states import display_skew_ns
+
+from .answers import answer
+from .windows import DeviceIndex, From, Rank, To, floats, reader, the_place, the_run, the_window
+
+router = APIRouter(tags=["leaks"])
+
+_RECENT: Final = 0.1
+"""Share of the steps whose highest peak counts as the peak of now."""
+
+
+@router.get("/runs/{run}/leaks", summary="What is held that should be gone")
+def get_leaks(
+    request: Request, run: str, rank: Rank = None, device: DeviceIndex = None, first: From = None, to: To = None
+) -> Response:
+    """``{verdict, leaks, looks, floor}``; the floor is that of one rank and device, over the steps ``from`` to ``to``."""
+    window = the_window("step", first, to, 10)
+    with reader(request.app.state.house) as connection:
+        record = the_run(connection, run)
+        place = the_place(connection, record, rank, device)
+        looked = load_looks(connection, record)
+        fit, used_bytes = _fit(connection, record, place, *window.bounds(record, place))
+    leaks = [
+        leak | {"kind_words": KIND_WORDS[leak["kind"]]} for leak in merge_leaks({r: x.look for r, x in looked.items()})
+    ]
+    floor = _floor(record, place, fit, used_bytes)
+    verdict = leak_verdict(
+        leaks,
+        looked=bool(looked),
+        floor=fit,
+        steps_left=floor["steps_to_out_of_memory"],
+        seconds_left=floor["seconds_to_out_of_memory"],
+    )
+    return answer(
+        {
+            "run_id": record["id"],
+            "name": record["name"],
+            "state": record["state"],
+            "verdict": dataclasses.asdict(verdict),
+            **{name: record[name] for name in ("leaked_bytes", "worst_leak", "graphs_alive")},
+            "leaks": leaks,
+            "looks": [
+                {
+                    "rank": number,
+                    "time_seconds": seconds(told.look.time_ns - display_skew_ns(told.skew_ns)),
+                    **{
+                        name: getattr(told.look, name)
+                        for name in ("step", "reason", "seconds", "tensors", "not_looked_at")
+                    },
+                    "leaks": len(told.look.leaks),
+                }
+                for number, told in sorted(looked.items())
+            ],
+            "floor": floor,
+        }
+    )
+
+
+def _fit(
+    connection: Connection, run: Run, place: Place, first: int | None, last: int | None
+) -> tuple[Trend | None, float | None]:
+    """The fit, and the bytes that the steps of now need at their peak (where that is not known: at their floor)."""
+    columns = load_columns(
+        connection,
+        run,
+        place,
+        "steps",
+        ["floor_bytes", "peak_allocated_bytes"],
+        x="step",
+        first=first,
+        last=last,
+        since_ns=place.started_ns,
+    )
+    recent = -max(1, round(columns["step"].size * _RECENT))
+    tops = [int(columns[name][recent:].max(initial=wire.UNKNOWN)) for name in ("peak_allocated_bytes", "floor_bytes")]
+    used = next((float(top) for top in tops if top != wire.UNKNOWN), None)
+    return trend(columns["step"].astype(np.float64), floats(columns["floor_bytes"])), used
+
+
+def _floor(run: Run, place: Place, fit: Trend | None, used_bytes: float | None) -> dict[str, Any]:
+    room = None if place.capacity_bytes is None or used_bytes is None else place.capacity_bytes - used_bytes
+    steps_left, soonest = until_full(fit, room)
+    step_seconds = seconds(run["step_median_ns"])
+    known = steps_left is not None and step_seconds is not None
+    return {
+        "rank": place.rank,
+        "device": place.device,
+        "steps": None if fit is None else fit.points,
+        "first_step": None if fit is None else int(fit.first),
+        "last_step": None if fit is None else int(fit.last),
+        "slope_bytes_per_step": None if fit is None else fit.slope,
+        "slope_low_bytes_per_step": None if fit is None else fit.low,
+        "slope_high_bytes_per_step": None if fit is None else fit.high,
+        "smallest_detectable_bytes_per_step": None if fit is None else fit.margin,
+        "growing": None if fit is None else fit.growing,
+        "capacity_bytes": place.capacity_bytes,
+        "room_bytes": room,
+        "steps_to_out_of_memory": steps_left,
+        "steps_to_out_of_memory_at_least": soonest,
+        "seconds_to_out_of_memory": steps_left * step_seconds if known else None,  # type: ignore[operator]
+    }

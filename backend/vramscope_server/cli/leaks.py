@@ -1,0 +1,88 @@
+"""``vramscope leaks RUN``: what is held that should be gone, by whom, on which line, and what to do."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from vramscope_server.analysis.verdicts import place
+from vramscope_server.cli.screen import Column, console, print_table
+from vramscope_server.cli.talk import address, ask, path_of, print_json
+from vramscope_server.cli.words import ABSENT, amount, count, duration, plain
+
+_VERDICT_STYLE: Final = {"leak": "bold red", "growth": "bold yellow", "none": "green", "unknown": "default"}
+_COLUMNS = (
+    Column("HOLDER"),
+    Column("KIND"),
+    Column("WHERE"),
+    Column("COUNT", needed=3, number=True),
+    Column("AGE", needed=5, number=True),
+    Column("HELD", number=True),
+    Column("EXCLUSIVE", needed=4, number=True),
+    Column("GROWTH/STEP", needed=1, number=True),
+    Column("PEAK FALLS BY", needed=2, number=True),
+    Column("RANKS", needed=6, number=True),
+)
+
+
+def show(server: str, as_json: bool, run: str) -> None:
+    """Print the verdict and each leak with its chain and advice, or a JSON array of leaks. Raises talk.Failure."""
+    told: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}/leaks")
+    if as_json:
+        print_json(told["leaks"])
+        if not told["looks"]:
+            print("vramscope: the agent has not looked yet; no leak is known.", file=sys.stderr)
+        return
+    out = console()
+    verdict = told["verdict"]
+    out.print(Text(plain(verdict["sentence"]), style=_VERDICT_STYLE.get(verdict["level"], "default")))
+    for look in told["looks"]:
+        if look["not_looked_at"]:
+            out.print(Text(f"not looked at{_of_rank(look, told)}: {plain(look['not_looked_at'])}", style="yellow"))
+    if told["leaks"]:
+        out.print()
+        several = len(told["looks"]) > 1
+        print_table(out, _COLUMNS, [_cells(leak, several=several) for leak in told["leaks"]])
+        for leak in told["leaks"]:
+            _print_detail(out, leak)
+        out.print()
+    for look in told["looks"]:
+        said = f"last look{_of_rank(look, told)}: at step {count(look['step'])}, {plain(look['reason'])}; "
+        out.print(Text(f"{said}{count(look['tensors'])} tensors in {duration(look['seconds'])}", style="dim"))
+    out.print(Text(f"{address(server)}/runs/{told['run_id']}/leaks", style="cyan"))
+
+
+def _of_rank(look: dict[str, Any], told: dict[str, Any]) -> str:
+    return f" of rank {look['rank']}" if len(told["looks"]) > 1 else ""
+
+
+def _cells(leak: dict[str, Any], *, several: bool) -> list[str | Text]:
+    age = leak["age_steps"]
+    return [
+        Text(plain(leak["name"]), style="bold"),
+        leak["kind"],
+        ABSENT if leak["file"] is None else plain(place(leak)),
+        count(leak["count"]),
+        ABSENT if age is None else f"{count(age)} steps",
+        amount(leak["held_bytes"]),
+        amount(leak["exclusive_bytes"]),
+        amount(leak["growth_bytes_per_step"], ABSENT),
+        amount(leak["peak_effect_bytes"], ABSENT),
+        ", ".join(map(str, leak["ranks"])) if several else "",
+    ]
+
+
+def _print_detail(out: Console, leak: dict[str, Any]) -> None:
+    out.print()
+    out.print(Text.assemble((plain(leak["name"]), "bold"), f"  {leak['kind_words']}"))
+    links = leak["chain"] or [leak["holder"]]
+    for depth, link in enumerate(links):
+        out.print(Text(f"{'  ' * depth}{'└ ' if depth else '  '}{plain(link)}"), soft_wrap=True)
+    if leak["examples"]:
+        out.print(Text(f"  such as {plain(', '.join(leak['examples']))}", style="dim"))
+    if leak["peak_effect"]:
+        out.print(Text(f"  {plain(leak['peak_effect'])}", style="dim"))
+    out.print(Text.assemble("  ", ("fix: ", "bold green"), plain(leak["advice"])))

@@ -1,0 +1,96 @@
+"""The floor: what is still in use when a step has ended, and whether it rises."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+
+from vramscope.wire import STEPS
+from vramscope_server.analysis.floor import FEWEST_STEPS, Trend, trend
+from vramscope_server.analysis.quantities import amount
+from vramscope_server.analysis.window import FloatArray, RunWindow
+from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known
+
+NEEDS = {"steps": ["floor_bytes", "graphs_alive"]}
+NEWEST_SESSION = True
+
+
+def draw(window: RunWindow) -> go.Figure:
+    """The floor of each step, the line that was fitted through it with its interval, and the graphs alive."""
+    drawing = Drawing.over(window)
+    steps = window.steps
+    floor = steps.columns["floor_bytes"]
+    unit = byte_unit(highest(floor.max))
+    # What matters is whether it rises: from zero, a leak of megabytes would be flat among gigabytes.
+    drawing.y_axis(unit, rangemode="normal")
+    if not steps.rows:
+        drawing.say("no step has ended in this window")
+    elif not drawing.line(
+        steps,
+        "floor_bytes",
+        role="floor",
+        label="floor",
+        unit=unit,
+        meaning=STEPS["floor_bytes"].meaning,
+        line={"width": 1.6},
+    ):
+        drawing.unknown("floor")
+    else:
+        _fitted(drawing, trend(steps.x_values, floor.min), unit, "step" if window.x == "step" else "second")
+    _graphs(drawing, window)
+    return drawing.done()
+
+
+def _fitted(drawing: Drawing, fit: Trend | None, unit: Unit, per: str) -> None:
+    if fit is None:
+        drawing.say(f"fewer than {FEWEST_STEPS} steps: too few to fit a line")
+        return
+    x = np.linspace(fit.first, fit.last, 32)
+    middle = (fit.first + fit.last) / 2
+    fan: FloatArray = fit.margin * np.abs(x - middle) + fit.spread_bytes / 2
+    line = fit.at(x)
+    role = "trend-growing" if fit.growing else "trend"
+    words = f"{amount(fit.slope)} a {per}, ± {amount(fit.margin)}"
+    shown = {"legend": False}
+    drawing.trace(x, line - fan, role=role, label="fit", unit=unit, kind="edge", part="min", shown=shown)
+    drawing.trace(
+        x, line + fan, role=role, label="fit", unit=unit, kind="band", part="max", shown=shown, fill="tonexty"
+    )
+    drawing.trace(
+        x,
+        line,
+        role=role,
+        label="fit",
+        unit=unit,
+        kind="line",
+        shown=shown,
+        line={"width": 1.4, "dash": "dash"},
+        meaning="median of the slopes between the lowest floors of stretches of steps (Theil-Sen)",
+    )
+    drawing.say(f"fit: {words}" if fit.growing else f"no growth as far as can be seen: {words}")
+
+
+def _graphs(drawing: Drawing, window: RunWindow) -> None:
+    alive = window.steps.columns["graphs_alive"].max
+    if not window.steps.rows:
+        return
+    if not known(alive):
+        drawing.unknown("graphs alive")
+        return
+    if highest(alive) == 0:
+        drawing.say("no graph outlives its step")
+        return
+    drawing.trace(
+        window.steps.x_values,
+        alive,
+        role="graphs",
+        label="graphs alive",
+        unit=COUNT,
+        kind="line",
+        axis="y2",
+        line={"shape": "hv", "width": 1.2, "dash": "dot"},
+        meaning=STEPS["graphs_alive"].meaning,
+        feed={"stream": "steps", "field": "graphs_alive"},
+    )
+    drawing.y_axis(COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, nticks=4, tickformat="d")
+    drawing.figure.update_layout(yaxis2_title={"text": "graphs alive"}, margin_r=56)

@@ -1,0 +1,146 @@
+"""The floor's fit on made series whose truth is known: growth is found, and nothing else is called growth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramscope_server.analysis.floor import FEWEST_STEPS, FloatArray, Trend, lowest, theil_sen, trend, until_full
+
+MIB = 2.0**20
+GIB = 2.0**30
+STEPS = 600
+SEEDS = range(60)
+step = np.arange(1.0, STEPS + 1)
+Made = Callable[[np.random.Generator], FloatArray]
+
+
+def fitted(floor: FloatArray, x: FloatArray | None = None) -> Trend:
+    found = trend(np.arange(1.0, floor.size + 1) if x is None else x, floor)
+    assert found is not None
+    return found
+
+
+FLAT: dict[str, Made] = {
+    "still": lambda random: np.full(STEPS, 3 * GIB),
+    "noise": lambda random: 3 * GIB + random.normal(0, 5 * MIB, STEPS),
+    "sequence lengths": lambda random: 3 * GIB + random.beta(5, 2, STEPS) * 300 * MIB,
+    "a spike now and then": lambda random: 3 * GIB + (random.random(STEPS) < 0.05) * GIB,
+    "warm-up in the first steps": lambda random: 3 * GIB + (step > 5) * GIB + random.normal(0, MIB, STEPS),
+    "a jump after a fifth": lambda random: 3 * GIB + (step > 120) * GIB + random.normal(0, MIB, STEPS),
+    "a jump in the middle": lambda random: 3 * GIB + (step > 300) * GIB + random.normal(0, MIB, STEPS),
+    "a jump near the end": lambda random: 3 * GIB + (step > 540) * GIB + random.normal(0, MIB, STEPS),
+    "falling": lambda random: 4 * GIB - step * MIB,
+    **{
+        f"{epochs} epochs": lambda random, epochs=epochs: 3 * GIB + (step % (STEPS / epochs)) * MIB / 2
+        for epochs in (2.5, 3.3, 5, 8.7, 20)
+    },
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_what_does_not_grow_is_never_called_growth(name: str) -> None:
+    for seed in SEEDS:
+        found = fitted(FLAT[name](np.random.default_rng(seed)))
+        assert not found.growing, (seed, found)
+        assert until_full(found, GIB) == (None, None)
+
+
+GROWING: dict[str, tuple[float, Made]] = {
+    "a line": (MIB, lambda random: 3 * GIB + step * MIB),
+    "a faint line": (2048, lambda random: 3 * GIB + step * 2048),
+    "with noise": (0.1 * MIB, lambda random: 3 * GIB + step * 0.1 * MIB + random.normal(0, MIB, STEPS)),
+    "with sequence lengths": (MIB, lambda random: 3 * GIB + step * MIB + random.beta(5, 2, STEPS) * 300 * MIB),
+    "with epochs": (MIB, lambda random: 3 * GIB + step * MIB + (step % 60) * MIB / 2),
+    "in blocks of fifty steps": (MIB, lambda random: 3 * GIB + (step // 50) * 50 * MIB),
+    "after a warm-up": (MIB, lambda random: 3 * GIB + (step > 20) * 5 * GIB + step * MIB),
+    "spikes besides": (MIB, lambda random: 3 * GIB + step * MIB + (random.random(STEPS) < 0.1) * GIB),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_growth_is_found_and_its_interval_holds_the_truth(name: str) -> None:
+    truth, make = GROWING[name]
+    covered = 0
+    for seed in SEEDS:
+        found = fitted(make(np.random.default_rng(seed)))
+        assert found.growing, (seed, found)
+        covered += found.low <= truth <= found.high
+    assert covered >= 0.95 * len(SEEDS)
+
+
+@given(st.floats(0, 3), st.floats(0.01, 50), st.integers(FEWEST_STEPS, 400), st.integers(0, 99))
+@settings(deadline=None, max_examples=150)
+def test_growth_is_never_claimed_below_what_the_scatter_hides(slope: float, noise: float, n: int, seed: int) -> None:
+    """Whatever the series: a claim lies above its own margin, and the line scatters less than it climbs."""
+    random = np.random.default_rng(seed)
+    found = fitted(GIB + np.arange(n) * slope * MIB + random.normal(0, noise * MIB, n))
+    assert found.margin >= found.spread_bytes / (found.last - found.first)
+    if found.growing:
+        assert found.low > 0
+        assert found.slope * (found.last - found.first) > found.spread_bytes
+
+
+def test_more_steps_see_smaller_slopes() -> None:
+    random = np.random.default_rng(0)
+    margins = [fitted(GIB + random.normal(0, 5 * MIB, n)).margin for n in (50, 500, 5000)]
+    assert margins[0] > 5 * margins[1] > 25 * margins[2]
+
+
+def test_too_little_is_not_judged() -> None:
+    assert trend(np.arange(FEWEST_STEPS - 1.0), np.full(FEWEST_STEPS - 1, GIB)) is None
+    assert trend(np.empty(0), np.empty(0)) is None
+    unknown = np.full(100, np.nan)
+    assert trend(np.arange(100.0), unknown) is None
+    unknown[:23] = GIB
+    assert trend(np.arange(100.0), unknown) is None, "unknown floors do not count"
+    assert trend(np.full(100, 7.0), np.arange(100.0)) is None, "one step alone has no slope"
+
+
+def test_unknown_floors_are_left_out() -> None:
+    floor = GIB + step * MIB
+    floor[::3] = np.nan
+    found = fitted(floor)
+    assert found.points == 400
+    assert found.slope == pytest.approx(MIB)
+
+
+def test_the_line_goes_through_the_floors() -> None:
+    found = fitted(3 * GIB + step * MIB)
+    assert found.at(np.array([100.0, 600.0])) == pytest.approx([3 * GIB + 100 * MIB, 3 * GIB + 600 * MIB])
+    assert found.level_bytes == pytest.approx(3 * GIB + 600 * MIB)
+
+
+def test_steps_left_are_room_by_slope_and_never_negative() -> None:
+    found = fitted(3 * GIB + step * MIB)
+    left, soonest = until_full(found, 100 * MIB)
+    assert left == pytest.approx(100)
+    assert soonest is not None and left is not None and soonest <= left
+    assert until_full(found, -5.0) == (0, 0)
+    assert until_full(found, None) == until_full(None, GIB) == (None, None)
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=4, max_size=500))
+def test_of_each_stretch_the_lowest_is_kept(values: list[int]) -> None:
+    floor = np.array(values, float)
+    x = np.arange(floor.size, dtype=float)
+    at, low = lowest(x, floor)
+    assert 1 <= low.size <= 60
+    assert (np.diff(at) > 0).all()
+    assert low.min() == floor.min()
+    assert (floor[at.astype(int)] == low).all()
+
+
+def test_the_median_slope_shrugs_off_a_quarter_of_outliers() -> None:
+    x = np.arange(40.0)
+    y = 2 * x + 5
+    y[::4] += 1000
+    slope, half = theil_sen(x, y)
+    assert slope == pytest.approx(2)
+    assert half >= 0
+    with pytest.raises(ValueError, match="two points"):
+        theil_sen(np.zeros(5), np.arange(5.0))

@@ -1,0 +1,349 @@
+"""Leaks from the wire to the API: the newest look of each rank's newest process counts, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+from running import RunningServer
+from wire_maker import GIB, SECOND, Agent, leak, look
+
+from vramscope import wire
+from vramscope_server.store import tables
+from vramscope_server.store.leaks import held_together, merge_leaks
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def stored(start_server: Callable[..., RunningServer], database_url: str) -> RunningServer:
+    return start_server(database=database_url)
+
+
+def leaks_of(server: RunningServer, agent: Agent, **parameters: Any) -> Any:
+    return server.get(f"/runs/{agent.run}/leaks", **parameters)
+
+
+def row_of(server: RunningServer, agent: Agent) -> Any:
+    (row,) = [row for row in server.get("/runs")["runs"] if row["run_id"] == agent.run]
+    return row
+
+
+# ---- which look counts ----
+
+
+def test_the_newest_look_replaces_the_one_before_and_a_late_one_does_not(stored: RunningServer) -> None:
+    agent = Agent()
+    stored.send(agent, look(leak(), step=10))
+    stored.send(agent, look(leak(), leak(name="outputs", line=90), step=30), sequence=3)
+    stored.send(agent, look(step=20), sequence=2)
+    stored.send(agent, look(step=20), sequence=2)
+    told = leaks_of(stored, agent)
+    assert [found["name"] for found in told["leaks"]] == ["history", "outputs"]
+    assert [seen["step"] for seen in told["looks"]] == [30]
+    with stored.house.database.reader() as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(tables.looks)).scalar() == 1
+    stored.send(agent, look(step=40), sequence=4)
+    told = leaks_of(stored, agent)
+    assert (told["leaks"], told["looks"][0]["step"], told["verdict"]["level"]) == ([], 40, "none")
+    row = row_of(stored, agent)
+    assert (row["leaks"], row["leaked_bytes"], row["worst_leak"]) == (0, 0, None)
+
+
+def test_what_a_process_held_died_with_it(stored: RunningServer) -> None:
+    """A run that is taken up again: nobody has looked in the new process yet."""
+    agent = Agent()
+    stored.send(agent, agent.steps(2, graphs_alive=[3, 7]), look(leak()), agent.ended("failed", at=2))
+    assert row_of(stored, agent)["leaks"] == 1
+    again = Agent(agent.run, start_ns=agent.start_ns + 60 * SECOND)
+    stored.send(again, again.samples(2), sent_ns=time.time_ns() + 60 * SECOND)
+    row = row_of(stored, agent)
+    assert (row["leaks"], row["leaked_bytes"], row["worst_leak"]) == (None, None, None)
+    assert leaks_of(stored, agent)["looks"] == []
+    stored.send(agent, look(leak(), step=900))
+    assert row_of(stored, agent)["leaks"] is None, "a look of the old process, heard late, does not count"
+    stored.send(again, look(leak(name="second")))
+    assert [found["name"] for found in leaks_of(stored, agent)["leaks"]] == ["second"]
+
+
+def test_it_is_still_known_after_a_restart(start_server: Callable[..., RunningServer], database_url: str) -> None:
+    first = start_server(database=database_url)
+    agent = Agent()
+    first.send(agent, agent.steps(2, graphs_alive=5), look(leak()))
+    before, row = leaks_of(first, agent), row_of(first, agent)
+    first.stop()
+    second = start_server(database=database_url)
+    assert leaks_of(second, agent) == before
+    second.send(agent, agent.samples(1))  # the row is written anew from what is known
+    after = row_of(second, agent)
+    names = ("leaks", "leaked_bytes", "worst_leak", "graphs_alive")
+    assert [after[name] for name in names] == [row[name] for name in names] == [1, GIB, "growing", 5]
+
+
+def test_a_deleted_run_leaves_no_look(stored: RunningServer) -> None:
+    agent = Agent()
+    stored.send(agent, look(leak()), agent.ended())
+    assert stored.http.delete(f"/runs/{agent.run}").status_code == 204
+    with stored.house.database.reader() as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(tables.looks)).scalar() == 0
+
+
+def test_text_that_only_one_database_would_take_is_kept_by_both(stored: RunningServer) -> None:
+    """PostgreSQL takes no NUL in a text; a variable's ``repr`` may hold anything."""
+    agent = Agent()
+    odd = "a\x00b ☃ </script>"
+    stored.send(agent, look(leak(name=odd, chain=[odd], advice=odd), not_looked_at=odd))
+    told = leaks_of(stored, agent)
+    assert told["leaks"][0]["chain"] == [odd]
+    assert told["looks"][0]["not_looked_at"] == odd
+
+
+# ---- several ranks ----
+
+
+def test_the_same_leak_on_several_ranks_is_one_entry_with_the_largest_figures(server: RunningServer) -> None:
+    zero = Agent(world_size=3)
+    ranks = [zero, *(Agent(zero.run, rank=rank, world_size=3) for rank in (1, 2))]
+    server.send(ranks[0], look(leak(held_bytes=100, exclusive_bytes=90, count=9, growth_bytes_per_step=None)))
+    server.send(ranks[1], look(leak(held_bytes=300, exclusive_bytes=10, count=3, holder="of rank 1")))
+    server.send(ranks[2], look(leak(name="own", line=None, file=None, held_bytes=50, exclusive_bytes=50)))
+    told = leaks_of(server, zero)
+    shared, own = told["leaks"]
+    assert (shared["ranks"], own["ranks"]) == ([0, 1], [2])
+    assert (shared["held_bytes"], shared["exclusive_bytes"], shared["count"]) == (300, 90, 9)
+    assert shared["holder"] == "of rank 1", "words of the rank that holds most"
+    assert shared["growth_bytes_per_step"] == GIB / 412
+    assert told["leaked_bytes"] == 300, "of the rank where it is most, not of all cards together"
+    assert server.get(f"/runs/{zero.run}")["leak_count"] == 2
+    assert [seen["rank"] for seen in told["looks"]] == [0, 1, 2]
+
+
+def test_growing_comes_first_then_what_holds_most(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(
+        agent,
+        look(
+            leak("overlap", "output", held_bytes=8 * GIB, growth_bytes_per_step=None),
+            leak("growing", "slow", held_bytes=2 * GIB, growth_bytes_per_step=10.0),
+            leak("cycle", "node", held_bytes=9 * GIB, growth_bytes_per_step=None),
+            leak("tensor-growth", "fast", held_bytes=GIB, growth_bytes_per_step=99.5),
+        ),
+    )
+    assert [found["name"] for found in leaks_of(server, agent)["leaks"]] == ["fast", "slow", "node", "output"]
+    assert row_of(server, agent)["worst_leak"] == "tensor-growth"
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=8))
+def test_bytes_held_together_lie_between_the_largest_and_the_sum(sizes: list[tuple[int, int]]) -> None:
+    leaks = [leak(name=f"n{i}", held_bytes=max(pair), exclusive_bytes=min(pair)) for i, pair in enumerate(sizes)]
+    together = held_together(leaks)
+    assert max((one.held_bytes for one in leaks), default=0) <= together <= sum(one.held_bytes for one in leaks)
+
+
+def test_bytes_that_two_hold_together_count_once() -> None:
+    """``loss`` and ``out`` hold the same graph; each has a little of its own."""
+    assert held_together([leak(held_bytes=110, exclusive_bytes=10), leak(held_bytes=105, exclusive_bytes=5)]) == 115
+
+
+def test_the_id_of_a_leak_stays_while_its_figures_change() -> None:
+    (one,) = merge_leaks({0: look(leak(count=1))})
+    (two,) = merge_leaks({0: look(leak(count=99, held_bytes=5))})
+    (other,) = merge_leaks({0: look(leak(line=88))})
+    assert one["id"] == two["id"] != other["id"]
+
+
+# ---- the API ----
+
+
+def test_a_leak_comes_with_all_that_the_agent_told(server: RunningServer) -> None:
+    agent = Agent()
+    sent = leak()
+    server.send(agent, look(sent, not_looked_at="7 of 9 holders: 250 ms were over"))
+    told = leaks_of(server, agent)
+    (found,) = told["leaks"]
+    assert {name: found[name] for name in sent.__struct_fields__} == msgspec.to_builtins(sent)
+    assert found["ranks"] == [0] and len(found["id"]) == 10
+    assert "graphs of earlier steps" in found["kind_words"]
+    (seen,) = told["looks"]
+    assert seen["time_seconds"] == pytest.approx(time.time(), abs=30)
+    assert (seen["step"], seen["tensors"], seen["leaks"]) == (412, 5310, 1)
+    assert seen["not_looked_at"].startswith("7 of 9")
+    full = server.get(f"/runs/{agent.run}")
+    assert [one["name"] for one in full["leaks"]] == ["history"]
+
+
+def test_without_a_look_nothing_is_claimed(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, agent.steps(5))
+    told = leaks_of(server, agent)
+    assert (told["leaks"], told["looks"], told["leaked_bytes"], told["graphs_alive"]) == ([], [], None, None)
+    assert told["verdict"]["level"] == "unknown"
+    assert "has not looked yet" in told["verdict"]["sentence"]
+    assert told["floor"]["slope_bytes_per_step"] is None and told["floor"]["growing"] is None
+    assert server.get(f"/runs/{agent.run}")["leaks"] is None
+
+
+def growing_run(server: RunningServer, growth: int, steps: int = 200, **attached: Any) -> Agent:
+    agent = Agent(**attached)
+    floor = (10 * GIB + np.arange(steps) * growth).tolist()
+    peak = (20 * GIB + np.arange(steps) * growth).tolist()
+    server.send(
+        agent, agent.steps(steps, floor_bytes=floor, peak_allocated_bytes=peak, graphs_alive=list(range(steps)))
+    )
+    return agent
+
+
+def test_the_floors_slope_and_the_steps_until_memory_ends(server: RunningServer) -> None:
+    agent = growing_run(server, 64 * MIB)
+    told = leaks_of(server, agent)
+    floor = told["floor"]
+    assert floor["slope_bytes_per_step"] == pytest.approx(64 * MIB, rel=1e-6)
+    assert floor["growing"] is True
+    assert floor["room_bytes"] == 80 * GIB - (20 * GIB + 199 * 64 * MIB), "up to the peak, not up to the floor"
+    assert floor["steps_to_out_of_memory"] == pytest.approx(floor["room_bytes"] / (64 * MIB), rel=1e-6)
+    assert floor["seconds_to_out_of_memory"] == pytest.approx(floor["steps_to_out_of_memory"] / 10, rel=0.01)
+    assert (told["graphs_alive"], told["verdict"]["level"]) == (199, "growth")
+    assert "64.0 MiB a step" in told["verdict"]["sentence"]
+    assert "out of memory after about 761 more steps (76 s)" in told["verdict"]["sentence"]
+
+
+def test_where_the_capacity_is_not_known_neither_is_the_end(server: RunningServer) -> None:
+    agent = Agent()
+    agent.attached = msgspec.structs.replace(agent.attached, devices=[wire.Device(index=0, name="a card")])
+    server.send(agent, agent.steps(100, floor_bytes=(GIB + np.arange(100) * MIB).tolist()))
+    floor = leaks_of(server, agent)["floor"]
+    assert floor["growing"] is True
+    assert floor["capacity_bytes"] is floor["room_bytes"] is floor["steps_to_out_of_memory"] is None
+
+
+def test_a_flat_floor_says_what_could_not_have_been_seen(server: RunningServer) -> None:
+    agent = growing_run(server, 0)
+    server.send(agent, look())
+    told = leaks_of(server, agent)
+    assert told["floor"]["growing"] is False
+    assert told["floor"]["steps_to_out_of_memory"] is None
+    assert told["verdict"]["level"] == "none"
+    assert told["verdict"]["sentence"].startswith("No growth over 200 steps; smallest detectable slope")
+
+
+def test_a_window_of_steps_has_a_slope_of_its_own(server: RunningServer) -> None:
+    agent = Agent()
+    floor = np.where(np.arange(400) < 200, 0, np.arange(400) - 200) * MIB + GIB
+    server.send(agent, agent.steps(400, floor_bytes=floor.tolist()))
+    assert leaks_of(server, agent, to=200)["floor"]["growing"] is False
+    late = leaks_of(server, agent, **{"from": 201})["floor"]
+    assert (late["growing"], late["steps"]) == (True, 200)
+
+
+def test_the_floor_is_that_of_the_newest_process(server: RunningServer) -> None:
+    """Taken up again from an earlier step: the fixed process is not judged by the floor of the broken one."""
+    broken = Agent()
+    server.send(broken, broken.steps(100, floor_bytes=(GIB + np.arange(100) * MIB).tolist()), broken.ended(at=11))
+    fixed = Agent(broken.run, start_ns=broken.start_ns + 60 * SECOND)
+    server.send(fixed, fixed.steps(100, floor_bytes=GIB), sent_ns=time.time_ns() + 80 * SECOND)
+    floor = leaks_of(server, fixed)["floor"]
+    assert (floor["growing"], floor["steps"]) == (False, 100)
+    drawn = server.get(f"/runs/{fixed.run}/figures/floor", x="step")
+    assert drawn["window"]["rows"] == {"steps": 100}
+
+
+def test_the_verdict_keeps_held_and_saved_apart(server: RunningServer) -> None:
+    def sentence(**told: Any) -> str:
+        agent = Agent()
+        server.send(agent, look(leak(**told)))
+        return str(leaks_of(server, agent)["verdict"]["sentence"])
+
+    assert sentence().startswith("history (train.py:87) keeps the graphs of 412 earlier steps. It holds 1.0 GiB; ")
+    assert "the peak falls by 512.0 MiB" in sentence()
+    assert "held is not saved" in sentence(peak_effect_bytes=0)
+    assert "by how much the peak would fall is not known" in sentence(peak_effect_bytes=None)
+
+
+def test_leaks_stand_beside_each_other_in_the_comparison(server: RunningServer) -> None:
+    broken, fixed, unknown = Agent(name="broken"), Agent(name="fixed"), Agent(name="unlooked")
+    server.send(broken, broken.steps(3, graphs_alive=[1, 2, 3]), look(leak()))
+    server.send(fixed, fixed.steps(3, graphs_alive=0), look())
+    server.send(unknown, unknown.steps(3))
+    rows = server.get("/compare", runs=f"{broken.run},{fixed.run},{unknown.run}")["rows"]
+    assert [(row["leaks"], row["leaked_bytes"], row["graphs_alive"]) for row in rows] == [
+        (1, GIB, 3), (0, 0, 0), (None, None, None),
+    ]  # fmt: skip
+
+
+# ---- live ----
+
+
+def test_a_look_is_heard_within_two_seconds_by_those_who_watch_the_run(server: RunningServer) -> None:
+    agent, other = Agent(), Agent()
+    server.send(agent, agent.samples(1))
+    last = server.get("/live/delta", runs=agent.run)["last"]
+    sent = time.monotonic()
+    server.send(other, look(leak()))
+    server.send(agent, look(leak(), leak(name="b")))
+    heard: dict[str, list[Any]] = {"look": [], "run": []}
+    while not heard["look"] or len({row["run_id"] for row in heard["run"] if row["leaks"]}) < 2:
+        assert time.monotonic() - sent < 2
+        told = server.get("/live/delta", runs=agent.run, after=last)
+        last = told["last"]
+        for event in told["events"]:
+            heard.setdefault(event["event"], []).append(event["data"])
+        time.sleep(0.02)
+    assert heard["look"] == [{"run": agent.run, "rank": 0, "step": 412, "leaks": 2}]
+    assert {row["run_id"]: row["leaks"] for row in heard["run"] if row["leaks"]} == {agent.run: 2, other.run: 1}
+
+
+# ---- bad looks ----
+
+
+def spoiled(**changes: Any) -> dict[str, Any]:
+    made: dict[str, Any] = msgspec.to_builtins(look(leak()))
+    told = {"type": "look", **made}
+    for path, value in changes.items():
+        (told["leaks"][0] if path in wire.Leak.__struct_fields__ else told)[path] = value
+    return told
+
+
+ONE = msgspec.to_builtins(leak())
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown kind": (spoiled(kind="dripping"), "messages[1].leaks[0].kind"),
+    "negative bytes": (spoiled(held_bytes=-1), "messages[1].leaks[0].held_bytes"),
+    "absurdly many bytes": (spoiled(exclusive_bytes=(1 << 62) + 1), "messages[1].leaks[0].exclusive_bytes"),
+    "half a byte": (spoiled(peak_effect_bytes=1.5), "messages[1].leaks[0].peak_effect_bytes"),
+    "line 0": (spoiled(line=0), "messages[1].leaks[0].line"),
+    "no name": (spoiled(name=""), "messages[1].leaks[0].name"),
+    "a name without end": (spoiled(name="x" * 201), "messages[1].leaks[0].name"),
+    "a chain of 17": (spoiled(chain=["x"] * 17), "messages[1].leaks[0].chain"),
+    "a chain of numbers": (spoiled(chain=[1]), "messages[1].leaks[0].chain"),
+    "growth is not a number": (spoiled(growth_bytes_per_step=float("nan")), "messages[1].leaks[0].growth_bytes_per_step"),
+    "endless growth": (spoiled(growth_bytes_per_step=float("inf")), "messages[1].leaks[0].growth_bytes_per_step"),
+    "no advice": ({**spoiled(), "leaks": [{k: v for k, v in ONE.items() if k != "advice"}]}, "messages[1].leaks[0].advice"),
+    "65 leaks": (spoiled(leaks=[ONE] * 65), "messages[1].leaks"),
+    "leaks are a map": (spoiled(leaks={"a": ONE}), "messages[1].leaks"),
+    "time of 1970": (spoiled(time_ns=5), "messages[1].time_ns"),
+    "time two days ahead": (spoiled(time_ns=time.time_ns() + 2 * 86_400 * SECOND), "messages[1].time_ns"),
+    "it took no time at all": (spoiled(seconds=-0.1), "messages[1].seconds"),
+    "it took for ever": (spoiled(seconds=float("inf")), "messages[1].seconds"),
+    "a negative step": (spoiled(step=-1), "messages[1].step"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_look_is_refused_by_its_field_and_nothing_is_stored(server: RunningServer, case: str) -> None:
+    told, field = BAD[case]
+    agent = Agent()
+    batch: dict[str, Any] = msgspec.msgpack.decode(agent.body())
+    batch["messages"].append(told)
+    answer: httpx.Response = server.post(msgspec.msgpack.encode(batch))
+    problem = answer.json()
+    assert answer.status_code == 422, problem
+    assert problem["field"].startswith(field), problem
+    assert problem["expected"] and len(answer.content) < 3000
+    assert server.http.get(f"/runs/{agent.run}").status_code == 404
