@@ -64,6 +64,7 @@ export const api = {
   deleteRun: (run) => request("DELETE", `/runs/${at(run)}`),
   series: (run, parameters, signal) => request("GET", `/runs/${at(run)}/series${queryString(parameters)}`, { signal }),
   steps: (run, parameters, signal) => request("GET", `/runs/${at(run)}/steps${queryString(parameters)}`, { signal }),
+  leaks: (run, parameters, signal) => request("GET", `/runs/${at(run)}/leaks${queryString(parameters)}`, { signal }),
   figure: (run, name, parameters, signal) => request("GET", `/runs/${at(run)}/figures/${at(name)}${queryString(parameters)}`, { signal }),
   compare: (parameters, signal) => request("GET", `/compare${queryString(parameters)}`, { signal }),
   compareFigure: (name, parameters, signal) => request("GET", `/compare/figures/${at(name)}${queryString(parameters)}`, { signal }),

@@ -25,6 +25,11 @@ export function bytes(value) {
   return `${sign}${size.toFixed(digits)} ${UNITS[unit]}`;
 }
 
+/** A slope: 2.41 MiB/step. */
+export function perStep(value) {
+  return isKnown(value) ? `${bytes(value)}/step` : UNKNOWN;
+}
+
 /** A fraction as a percentage: 0.0123 -> "1.2 %". */
 export function percent(fraction, digits = 1) {
   return isKnown(fraction) ? `${(fraction * 100).toFixed(digits).replace("-", "−")} %` : UNKNOWN;

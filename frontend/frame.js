@@ -18,7 +18,7 @@ const PLACES = [
 /** Path -> module and what it is opened with. Pages load when they are first wanted. */
 function route(path) {
   if (path === "/runs" || path === "/runs/") return { key: "/runs", load: () => import("vramscope/pages/runs.js") };
-  const run = path.match(/^\/runs\/([^/]+)\/?$/);
+  const run = path.match(/^\/runs\/([^/]+)(\/leaks)?\/?$/);
   if (run) {
     let name;
     try {
@@ -26,7 +26,8 @@ function route(path) {
     } catch {
       name = null;
     }
-    if (name !== null) return { key: path, load: () => import("vramscope/pages/run.js"), context: { run: name } };
+    const load = run[2] ? () => import("vramscope/pages/leaks.js") : () => import("vramscope/pages/run.js");
+    if (name !== null) return { key: path, load, context: { run: name } };
   }
   if (path === "/compare") return { key: path, load: () => import("vramscope/pages/compare.js") };
   if (path === "/settings") return { key: path, load: () => import("vramscope/pages/settings.js") };

@@ -83,6 +83,16 @@ export function highest(values) {
   return best;
 }
 
+/**
+ * A range close around values, for an axis whose zero would press a small change flat; never closer than a tenth of the
+ * highest value, so that what is still does not look like mountains.
+ */
+export function closeRange(low, high) {
+  const span = Math.max(high - low, high * 0.1) || 1;
+  const middle = (low + high) / 2;
+  return [Math.max(0, middle - span * 0.57), middle + span * 0.57];
+}
+
 /** `d` attributes of a sparkline in a box of width x height: the line, and the area under it. Unknown values are gaps. */
 export function sparklinePaths(values, width, height, ceiling = null) {
   const top = Math.max(ceiling ?? 0, highest(values) ?? 0) || 1;

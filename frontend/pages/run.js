@@ -256,7 +256,8 @@ class RunPage {
   /** A row of the runs list: the run's own numbers. What only the full run holds is fetched when it matters. */
   takeRow(row) {
     const changed = row.state !== this.now.state || row.ranks_reporting !== this.now.ranks_reporting || row.peak_allocated_bytes !== this.now.peak_allocated_bytes;
-    this.now = { ...this.now, ...row };
+    const { leaks, ...rest } = row; // how many; the run in full has the leaks themselves under this name
+    this.now = { ...this.now, ...rest, leak_count: leaks };
     this.kpis.setRun(this.now, this.place());
     this.drawHead();
     if (changed) this.refresh(row.state !== "running");
@@ -309,7 +310,7 @@ class RunPage {
   async toggleBaseline() {
     try {
       const row = await api.changeRun(this.id, { baseline: !this.now.baseline });
-      this.now = { ...this.now, ...row };
+      this.now = { ...this.now, baseline: row.baseline };
       this.drawHead();
       this.findBaseline();
     } catch (error) {
@@ -359,10 +360,10 @@ class RunPage {
 
   drawHead() {
     document.title = `${this.now.name} · vramscope`;
-    const key = JSON.stringify([this.now.name, this.now.state, this.now.steps, this.now.baseline, this.now.pinned, this.now.tags, this.now.framework, this.now.ranks_reporting, this.base?.run_id, this.base?.peak_allocated_bytes, this.now.peak_allocated_bytes]);
+    const key = JSON.stringify([this.now.name, this.now.state, this.now.steps, this.now.baseline, this.now.pinned, this.now.tags, this.now.framework, this.now.ranks_reporting, this.now.leak_count, this.base?.run_id, this.base?.peak_allocated_bytes, this.now.peak_allocated_bytes]);
     if (key === this.headKey) return;
     this.headKey = key;
-    fill(this.head, headline(this.now, { base: this.base, onBaseline: () => this.toggleBaseline(), share: () => location.href }));
+    fill(this.head, headline(this.now, { base: this.base, onBaseline: () => this.toggleBaseline(), share: () => location.href, tab: "memory" }));
     this.drawAge();
   }
 

@@ -39,7 +39,7 @@ function nameCell(row) {
       h("a", { href: `/runs/${encodeURIComponent(row.run_id)}`, title: row.name }, row.name),
       row.baseline && h("span", { class: "chip baseline", title: "deltas in this project are against this run" }, "baseline"),
       row.out_of_memory > 0 && h("span", { class: "chip", title: "out-of-memory errors" }, "OOM"),
-      row.leaks > 0 && h("span", { class: "chip", title: "leaks found" }, "leak")),
+      row.leaks > 0 && h("a", { class: "chip leak", href: `/runs/${encodeURIComponent(row.run_id)}/leaks`, title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`} (${row.worst_leak}), holding ${bytes(row.leaked_bytes)}` }, "leak ", bytes(row.leaked_bytes))),
     h("div", { class: "below" }, [row.project, ...row.tags].map((word, i) => [i > 0 && " · ", word])),
     row.error_type &&
       h("div", { class: "below error", title: `${row.error_type}: ${row.error_line ?? ""}` }, row.error_type, row.error_line ? `: ${row.error_line}` : ""),
@@ -360,7 +360,7 @@ class RunsPage {
   }
 
   exportCsv() {
-    const fields = ["run_id", "name", "project", "state", "device", "capacity_bytes", "world_size", "ranks_reporting", "steps", "started_seconds", "ended_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "error_type"];
+    const fields = ["run_id", "name", "project", "state", "device", "capacity_bytes", "world_size", "ranks_reporting", "steps", "started_seconds", "ended_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "error_type"];
     const ids = this.sort ? this.sorted() : this.order;
     download("vramscope-runs.csv", toCsv([fields, ...ids.map((id) => fields.map((field) => this.rows.get(id).row[field]))]), "text/csv");
   }

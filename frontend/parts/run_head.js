@@ -1,11 +1,12 @@
 /** The head of a run: name, state, what it ran on, against which baseline; and how it ended. */
 
 import { copyButton, h } from "vramscope/dom.js";
-import { clock, count, moment, ofMany } from "vramscope/format.js";
+import { clock, count, isKnown, moment, ofMany } from "vramscope/format.js";
 import { delta } from "vramscope/parts/pieces.js";
 import { stateBadge } from "vramscope/parts/state.js";
 
-export function headline(run, { base, onBaseline, share }) {
+/** `tab`: which view of the run this is: "memory" or "leaks". Without `onBaseline` there is no button for it. */
+export function headline(run, { base, onBaseline, share, tab }) {
   const device = run.device ?? (run.ranks[0]?.devices.length ? null : "no CUDA device");
   const of = run.world_size > 1 ? `${ofMany(run.ranks_reporting, run.world_size)} ranks reporting` : null;
   return [
@@ -14,7 +15,7 @@ export function headline(run, { base, onBaseline, share }) {
       { class: "page-head" },
       h("div", { class: "run-title" }, h("h1", {}, run.name), stateBadge(run.state, { badge: true }), run.baseline && h("span", { class: "chip baseline" }, "baseline"), base && h("a", { class: "chip", href: `/compare?runs=${run.run_id},${base.run_id}&base=${base.run_id}`, title: `compare with the baseline ${base.name}` }, "peak vs baseline ", delta(run.peak_allocated_bytes, base.peak_allocated_bytes)), run.tags.map((tag) => h("a", { class: "chip tag", href: `/runs?tag=${encodeURIComponent(tag)}` }, tag))),
       h("span", { class: "spring" }),
-      h("button", { class: "button small", type: "button", onclick: onBaseline, title: "deltas of this project are against its baseline (b)" }, run.baseline ? "Not the baseline" : "Make baseline"),
+      onBaseline && h("button", { class: "button small", type: "button", onclick: onBaseline, title: "deltas of this project are against its baseline (b)" }, run.baseline ? "Not the baseline" : "Make baseline"),
       h("a", { class: "button small", href: `/compare?runs=${run.run_id}` }, "Compare…"),
       copyButton("Copy link", share, { title: "the link holds this very view" }),
       h("div", { class: "run-sub" },
@@ -25,8 +26,19 @@ export function headline(run, { base, onBaseline, share }) {
         h("span", { class: "tabular", "data-age": true }),
         of && h("span", {}, of),
         h("span", { class: "tabular" }, `started ${moment(run.started_seconds)}`)),
+      tabs(run, tab),
     ),
   ];
+}
+
+function tabs(run, current) {
+  const to = `/runs/${encodeURIComponent(run.run_id)}`;
+  const link = (name, href, ...content) => h("a", { href, "aria-current": name === current ? "page" : null }, content);
+  const found = run.leak_count;
+  const words = found === 1 ? "1 leak found" : `${found} leaks found`;
+  return h("nav", { class: "tabs", "aria-label": "Views of this run" },
+    link("memory", to, "Memory"),
+    link("leaks", `${to}/leaks`, "Leaks", isKnown(found) && h("span", { class: `tab-count${found ? " bad" : ""}`, title: words }, found, h("span", { class: "offscreen" }, " found"))));
 }
 
 /** How it ended, where that is worth a banner. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramscope import wire
+from vramscope_server.analysis.floor import trend
 from vramscope_server.analysis.window import Column, FloatArray, RunWindow, StreamWindow
 from vramscope_server.figures import COMPARE_FIGURES, MODULES, RUN_FIGURES
 from vramscope_server.figures.drawing import byte_unit, escaped, samples_of
@@ -61,8 +63,10 @@ def a_window(
             columns=columns,
             at_peak=at_peak,
         )
+    steps = streams["steps"]
+    line = trend(steps.x_values, steps.columns["floor_bytes"].mean)
     row = {"name": name, "run_id": f"id-{name}", "capacity_bytes": capacity, "step_seconds_median": 0.3}
-    return RunWindow(run=row, rank=0, device=device, x=x, x0_seconds=1e9, streams=streams)  # type: ignore[arg-type]
+    return RunWindow(run=row, rank=0, device=device, x=x, x0_seconds=1e9, streams=streams, trend=line)  # type: ignore[arg-type]
 
 
 def statements(figure: go.Figure) -> str:
@@ -184,6 +188,37 @@ def test_step_peaks_are_bars_by_phase_while_they_are_few() -> None:
     assert {trace.meta["role"] for trace in bars} == {f"phase-{phase}" for phase in wire.PHASES}
     many = RUN_FIGURES["step_peaks"](a_window(rows=2000, x="step"))
     assert not [trace for trace in many.data if trace.type == "bar"]
+
+
+def rising(rows: int, growth: float) -> RunWindow:
+    """A window whose floor rises by ``growth`` bytes a step, with as many graphs alive as steps were made."""
+    window = a_window(rows=rows, x="step")
+    x = window.steps.x_values
+    floor, graphs = 20 * GIB + growth * x, x * (growth > 0)
+    window.steps.columns["floor_bytes"] = Column(floor, floor, floor)
+    window.steps.columns["graphs_alive"] = Column(graphs, graphs, graphs)
+    return dataclasses.replace(window, trend=trend(x, floor))
+
+
+def test_the_floor_is_drawn_with_the_line_that_was_fitted_and_its_interval() -> None:
+    window = rising(200, 2.0**20)
+    figure = RUN_FIGURES["floor"](window)
+    edge, band, line = (trace for trace in figure.data if trace.meta["role"] == "trend-growing")
+    assert window.trend is not None
+    drawn = np.asarray(line.y) * line.meta["divisor"]
+    np.testing.assert_allclose(drawn, window.trend.at(np.asarray(line.x)))
+    assert (np.asarray(edge.y) < np.asarray(line.y)).all() and (np.asarray(band.y) > np.asarray(line.y)).all()
+    assert "1.0 MiB a step" in statements(figure)
+    (graphs,) = (trace for trace in figure.data if trace.meta["role"] == "graphs")
+    assert (graphs.yaxis, max(graphs.y)) == ("y2", 200)
+
+
+def test_a_floor_that_stands_still_is_not_drawn_as_growing() -> None:
+    figure = RUN_FIGURES["floor"](rising(200, 0.0))
+    assert {trace.meta["role"] for trace in figure.data} == {"floor", "trend"}
+    assert "no growth as far as can be seen" in statements(figure)
+    assert "no graph outlives its step" in statements(figure)
+    assert "too few to fit" in statements(RUN_FIGURES["floor"](rising(20, 0.0)))
 
 
 def test_names_of_runs_stay_text() -> None:

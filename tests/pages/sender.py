@@ -47,6 +47,9 @@ class Training:
     buffers: int = 96 * MIB
     growth: int = 0
     """bytes that stay behind after each step"""
+    leaks: tuple[wire.Leak, ...] | None = None
+    """what a look finds; None: the agent never looks"""
+    not_looked_at: str = ""
     config: dict[str, wire.Scalar] = field(default_factory=dict)
     allocator_settings: str | None = ""
     framework: str = "loop"
@@ -150,7 +153,7 @@ class Rank:
         """Activations at their highest, and duration, of the next steps."""
         training = self.training
         length = self.random.beta(5, 2, steps)  # sequence lengths differ
-        activations = training.activations * (0.62 + 0.38 * length) + training.growth * (self.step + np.arange(steps))
+        activations = training.activations * (0.62 + 0.38 * length)
         activations *= 1 + 0.03 * np.sin(self.rank * 2.1)
         seconds = training.step_seconds * (0.7 + 0.3 * length) * self.random.normal(1, 0.02, steps)
         return activations, np.maximum(seconds, 1e-3)
@@ -164,7 +167,8 @@ class Rank:
         begins = ends - seconds
         settled = numbers > 1  # optimizer state comes into being with the first step
         optimizer = np.where(settled, 2.0 * training.parameters, 0.0)
-        base = training.parameters + training.buffers + optimizer
+        kept = float(training.growth) * numbers
+        base = training.parameters + training.buffers + optimizer + kept
         gradients = float(training.parameters)
         # the peak: early in backward, when the activations are whole and an eighth of the gradients is there; with few
         # activations, in the optimizer
@@ -187,6 +191,9 @@ class Rank:
                 "peak_phase": np.where(self.random.random(steps) < 0.93, PHASE["backward"], PHASE["optimizer"]),
                 "end_allocated_bytes": base,
                 "end_reserved_bytes": peak_reserved,
+                # a batch that is still referred to differs in length
+                "floor_bytes": base + 24 * MIB * self.random.beta(2, 5, steps),
+                "graphs_alive": numbers * (training.growth > 0),
                 "forward_peak_allocated_bytes": base + activations,
                 "backward_peak_allocated_bytes": peak,
                 "optimizer_peak_allocated_bytes": base + gradients * 1.4,
@@ -245,6 +252,18 @@ class Rank:
         self.now = float(ends[-1])
         return samples, step_columns
 
+    def look(self, *leaks: wire.Leak, reason: str = "graphs outlive their step") -> wire.Look:
+        """What the agent would tell now: the leaks given, or those of the training."""
+        return wire.Look(
+            time_ns=int(self.now * 1e9),
+            step=self.step,
+            reason=reason,
+            seconds=0.084,
+            tensors=14_207,
+            not_looked_at=self.training.not_looked_at,
+            leaks=list(leaks or self.training.leaks or ()),
+        )
+
     def blocks(self, samples: dict[str, np.ndarray], steps: dict[str, np.ndarray]) -> Iterator[wire.Block]:
         for stream, columns in (("samples", samples), ("steps", steps)):
             rows = columns["time_ns"].size
@@ -264,7 +283,8 @@ class Rank:
         self.post(self.attached())
         for block in self.blocks(*self.make(steps, interval)):
             self.post(block)
-        self.post(self.overhead(), *([end] if end else []))
+        looks = [self.look()] if self.training.leaks is not None else []
+        self.post(*looks, self.overhead(), *([end] if end else []))
 
     def ended(self, state: str = "finished", error: tuple[str, str] | None = None) -> wire.Ended:
         """The last message, to be given to :meth:`history` (the moment is set by :meth:`finish`)."""
@@ -363,6 +383,69 @@ ON_CPU = Training(
     run="c0000000c0000001",
     seed=5,
 )
+HISTORY = wire.Leak(
+    kind="growing",
+    name="history",
+    holder="local 'history' of train() -> list[900]",
+    chain=["train.py:87 in train()", "local 'history'", "list[900]", "tensor float32[] with grad_fn=NllLossBackward0"],
+    file="/home/ada/gpt2/train.py",
+    line=87,
+    function="train",
+    count=900,
+    first_step=40,
+    last_step=900,
+    age_steps=899,
+    held_bytes=900 * 22 * MIB,
+    exclusive_bytes=900 * 22 * MIB,
+    node_bytes=900 * 612 * 480,
+    growth_bytes_per_step=22.0 * MIB,
+    peak_effect_bytes=899 * 22 * MIB,
+    peak_effect="the peak is in backward, when all graphs but the newest were alive and of no use",
+    advice="history.append(loss.item())",
+    examples=["900 x float32[] on cuda:0", "10800 x bfloat16[32, 512, 768] on cuda:0, saved by the graphs"],
+)
+OUTPUT = wire.Leak(
+    kind="overlap",
+    name="logits",
+    holder="local 'logits' of train()",
+    chain=["train.py:71 in train()", "local 'logits'", "tensor bfloat16[32, 512, 50257]"],
+    file="/home/ada/gpt2/train.py",
+    line=71,
+    function="train",
+    count=1,
+    first_step=40,
+    last_step=900,
+    age_steps=1,
+    held_bytes=1571 * MIB,
+    exclusive_bytes=1571 * MIB,
+    peak_effect_bytes=0,
+    peak_effect="the peak is in backward, when the new logits already replaced the old",
+    advice="del logits  # after loss.backward()",
+    examples=["1 x bfloat16[32, 512, 50257] on cuda:0"],
+)
+CACHE = wire.Leak(
+    kind="tensor-growth",
+    name=MARKUP,
+    holder="a list in a closure",
+    count=12,
+    first_step=300,
+    last_step=900,
+    held_bytes=12 * MIB,
+    exclusive_bytes=12 * MIB,
+    advice="keep .cpu() of it",
+)
+LEAKY = dataclasses.replace(
+    BASELINE,
+    name="total-loss",
+    run="1ea4000000000001",
+    seed=8,
+    growth=22 * MIB,
+    leaks=(HISTORY, OUTPUT, CACHE),
+    not_looked_at="3 of 41 holders: 250 ms were over",
+)
+FIXED = dataclasses.replace(
+    LEAKY, name="total-loss-fixed", run="1ea4f1ed00000001", growth=0, leaks=(), not_looked_at=""
+)
 EIGHT = Training(name="ddp-8", project="llama", ranks=8, run="dd00000000000008", seed=6, step_seconds=0.8)
 
 
@@ -396,6 +479,8 @@ def little(server: str, token: str | None = None) -> list[Training]:
         past(server, TOO_LARGE, hours=2.2, steps=40, state="failed", error=OUT_OF_MEMORY, token=token),
         past(server, HOSTILE, hours=1.5, steps=60, token=token),
         past(server, ON_CPU, hours=1.1, steps=400, token=token),
+        past(server, LEAKY, hours=0.8, steps=900, token=token),
+        past(server, FIXED, hours=0.7, steps=900, token=token),
         past(server, EIGHT, hours=0.9, steps=300, ranks=7, token=token),
     ]
 

@@ -6,6 +6,7 @@ The route (``api/figures.py``) fills a :class:`RunWindow` with what the figure's
 ``AT_PEAK: tuple[str, list[str]]``     (total, parts): for a stacked composition. In each bucket the parts are those of the
                                        row in which the total was highest, so that a stack closes and no peak is lost.
 ``NEWEST_SESSION: bool``               only rows of the rank's newest process: what one held is gone with it
+``TREND: str``                         a column of ``steps`` through which a line is fitted, before rows are thinned
 
 An x axis (time or step) is never listed: each stream brings its own.
 """
@@ -17,6 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from vramscope_server.analysis.floor import Trend
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -63,6 +66,7 @@ class RunWindow:
     x           what the x axis is
     x0_seconds  the run's start since 1970: zero of a time axis
     streams     "samples" and "steps", as far as ``NEEDS`` asks for them
+    trend       the line through the column that ``TREND`` names; None without it, and where too few rows are known
     """
 
     run: dict[str, Any]
@@ -71,6 +75,7 @@ class RunWindow:
     x: Literal["time", "step"]
     x0_seconds: float
     streams: dict[str, StreamWindow]
+    trend: Trend | None = None
 
     @property
     def samples(self) -> StreamWindow:

@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope import wire
 from vramscope_server.analysis.downsample import Buckets, at_peak, divide, envelope, with_holes
+from vramscope_server.analysis.floor import trend
 from vramscope_server.analysis.window import Column, FloatArray, RunWindow, StreamWindow
 from vramscope_server.house import House
 from vramscope_server.store.places import Place, Run, UnknownPlace, find_place, load_columns
@@ -138,14 +139,18 @@ def run_window(
     module: ModuleType | Any,
     window: Window,
 ) -> RunWindow:
-    """What ``module`` (a figure: ``NEEDS``, ``AT_PEAK``, ``NEWEST_SESSION``) draws of a run."""
+    """What ``module`` (a figure, see analysis/window.py) draws of a run."""
     since_ns = place.started_ns if getattr(module, "NEWEST_SESSION", False) else None
     needs: Mapping[str, Sequence[str]] = module.NEEDS
     total, parts = getattr(module, "AT_PEAK", (None, ()))
     streams = {}
+    line = None
     for stream, names in needs.items():
         stacked = [total, *parts] if total in wire.STREAMS[stream] and total in names else []
         thinned = load(connection, run, place, stream, [*names, *stacked], window, since_ns=since_ns)
+        if stream == "steps" and hasattr(module, "TREND"):
+            along = axis_seconds(thinned.along, place, int(run["started_ns"])) if window.x == "time" else thinned.along
+            line = trend(along.astype(np.float64), floats(thinned.columns[module.TREND]))
         streams[stream] = _stream_window(stream, thinned, names, stacked, place, int(run["started_ns"]), window.x)
     return RunWindow(
         run=run_row(run),
@@ -154,6 +159,7 @@ def run_window(
         x=window.x,
         x0_seconds=run["started_ns"] / 1e9,
         streams=streams,
+        trend=line,
     )
 
 

@@ -1,7 +1,7 @@
 """One Plotly figure a file, built once in Python: page, notebook and report draw the same.
 
 Each module has ``NEEDS`` (stream -> columns) and ``draw``; for a stacked composition ``AT_PEAK``; where only the newest
-process counts, ``NEWEST_SESSION``.
+process counts, ``NEWEST_SESSION``; where a line is fitted, ``TREND``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MODULES: dict[str, ModuleType] = {
         memory_against_time,
     )
 }
-"""Name of a figure -> its module, which holds ``NEEDS``, ``AT_PEAK`` and ``NEWEST_SESSION``."""
+"""Name of a figure -> its module, which holds ``NEEDS``, ``AT_PEAK``, ``NEWEST_SESSION`` and ``TREND``."""
 
 RUN_FIGURES: dict[str, Callable[[RunWindow], go.Figure]] = {
     "categories": categories.draw,

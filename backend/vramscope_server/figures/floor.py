@@ -6,13 +6,14 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.wire import STEPS
-from vramscope_server.analysis.floor import FEWEST_STEPS, Trend, trend
+from vramscope_server.analysis.floor import FEWEST_STEPS, Trend
 from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.window import FloatArray, RunWindow
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known
 
 NEEDS = {"steps": ["floor_bytes", "graphs_alive"]}
 NEWEST_SESSION = True
+TREND = "floor_bytes"
 
 
 def draw(window: RunWindow) -> go.Figure:
@@ -36,7 +37,7 @@ def draw(window: RunWindow) -> go.Figure:
     ):
         drawing.unknown("floor")
     else:
-        _fitted(drawing, trend(steps.x_values, floor.min), unit, "step" if window.x == "step" else "second")
+        _fitted(drawing, window.trend, unit, "step" if window.x == "step" else "second")
     _graphs(drawing, window)
     return drawing.done()
 
@@ -92,5 +93,7 @@ def _graphs(drawing: Drawing, window: RunWindow) -> None:
         meaning=STEPS["graphs_alive"].meaning,
         feed={"stream": "steps", "field": "graphs_alive"},
     )
-    drawing.y_axis(COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, nticks=4, tickformat="d")
+    drawing.y_axis(
+        COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, nticks=4, tickformat="d", tickmode="auto"
+    )
     drawing.figure.update_layout(yaxis2_title={"text": "graphs alive"}, margin_r=56)

@@ -61,7 +61,9 @@ def draw(window: RunWindow) -> go.Figure:
                 meaning=SAMPLES["alloc_retries"].meaning,
                 feed={"stream": "samples", "field": "alloc_retries"},
             )
-            drawing.y_axis(COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, nticks=4, tickformat="d")
+            drawing.y_axis(
+                COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, nticks=4, tickformat="d", tickmode="auto"
+            )
             drawing.figure.update_layout(yaxis2_title={"text": "retries"}, margin_r=52)
         else:
             drawing.say("no allocation retries")

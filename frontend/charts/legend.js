@@ -1,0 +1,74 @@
+/** The legend as a table, with the numbers of what is in view; and the same in a sentence for screen readers. */
+
+import { hiddenRoles, toggleRole } from "vramscope/charts/roles.js";
+import { fill, h, setText } from "vramscope/dom.js";
+import { quantity } from "vramscope/format.js";
+import { highest, stats } from "vramscope/series.js";
+
+/** One row a role; a click switches the role off in all charts. */
+export function drawLegend(chart, colors) {
+  const [from, to] = chart.xRange();
+  const kind = chart.figure.layout.meta?.kind ?? "series";
+  const roles = new Map();
+  for (const trace of chart.traces) {
+    const meta = trace.meta ?? {};
+    if (meta.legend === false) continue;
+    const group = roles.get(meta.role) ?? { meta, parts: {} };
+    group.parts[meta.part ?? "value"] = trace;
+    if (meta.part === "mean" || meta.part === "value" || meta.part === undefined) group.meta = meta;
+    roles.set(meta.role, group);
+  }
+  const within = (trace) => (kind === "series" ? trace.y.filter((_, i) => trace.x[i] >= from && trace.x[i] <= to) : trace.y);
+  const key = [...roles.keys()].join("|");
+  if (chart.builtLegend !== key) {
+    chart.builtLegend = key;
+    chart.legendRows = new Map();
+    const numbers = kind === "series";
+    chart.legend.classList.toggle("plainly", !numbers);
+    const body = h("tbody");
+    for (const [role, { meta }] of roles) {
+      const swatch = h("span", { class: `swatch ${meta.kind ?? "line"}` });
+      const toggle = h("button", { class: "legend-toggle", type: "button", "aria-pressed": "true", title: meta.meaning ?? meta.label ?? null, onclick: () => toggleRole(role) }, swatch, h("span", { class: "legend-name" }, meta.label ?? role));
+      const cells = numbers ? ["last", "min", "mean", "max"].map((name) => h("td", { class: `number ${name}` })) : [];
+      body.append(h("tr", {}, h("th", { scope: "row" }, toggle), cells));
+      chart.legendRows.set(role, { swatch, toggle, cells });
+    }
+    fill(chart.legend, h("table", {}, numbers && h("thead", {}, h("tr", {}, h("th", {}, h("span", { class: "offscreen" }, "series")), ["last", "min", "mean", "max"].map((name) => h("th", { class: `number ${name}`, scope: "col" }, name)))), body));
+  }
+  for (const [role, { meta, parts }] of roles) {
+    const row = chart.legendRows.get(role);
+    const off = hiddenRoles.has(role);
+    row.toggle.setAttribute("aria-pressed", String(!off));
+    row.swatch.style.setProperty("--swatch", colors.role(meta.colour ?? role));
+    if (row.cells.length === 0) continue;
+    const main = stats(within(parts.mean ?? parts.value ?? Object.values(parts)[0]));
+    const low = parts.min ? stats(within(parts.min)).min : main.min;
+    const high = parts.max ? stats(within(parts.max)).max : main.max;
+    const divisor = meta.divisor ?? 1;
+    [main.last, low, main.mean, high].forEach((value, i) => {
+      setText(row.cells[i], value === null ? "—" : quantity(value * divisor, meta.unit));
+    });
+  }
+  const sentence = chart.options.describe?.(chart) ?? inWords(chart, roles, within);
+  if (chart.getAttribute("aria-label") !== sentence) chart.setAttribute("aria-label", sentence);
+  chart.setAttribute("role", "figure");
+}
+
+function inWords(chart, roles, within) {
+  const parts = [];
+  if (chart.figure.layout.meta?.kind === "static") {
+    for (const { meta, y, x } of chart.traces) {
+      y.forEach((value, i) => {
+        if (meta.kind === "line" || typeof value !== "number" || !Number.isFinite(value)) return;
+        const where = typeof x[i] === "string" && x[i] !== meta.label ? ` of ${x[i]}` : "";
+        parts.push(`${meta.label}${where} ${quantity(value * (meta.divisor ?? 1), meta.unit)}`);
+      });
+    }
+    return `${chart.options.title}: ${parts.slice(0, 60).join(", ") || "nothing recorded yet"}.`;
+  }
+  for (const { meta, parts: traces } of roles.values()) {
+    const top = highest(within(traces.max ?? traces.mean ?? traces.value ?? Object.values(traces)[0]));
+    if (top !== null) parts.push(`${meta.label} up to ${quantity(top * (meta.divisor ?? 1), meta.unit)}`);
+  }
+  return `${chart.options.title}: ${parts.join(", ") || "nothing recorded yet"}.`;
+}

@@ -1,0 +1,24 @@
+/** Series that the reader switched off in a legend: in all charts at once. */
+
+import { wantDraw } from "vramscope/charts/schedule.js";
+import { onThemeChange } from "vramscope/theme.js";
+
+export const hiddenRoles = new Set();
+
+/** Switch a series off, or on again. */
+export function toggleRole(role) {
+  if (hiddenRoles.has(role)) hiddenRoles.delete(role);
+  else hiddenRoles.add(role);
+  redrawAll();
+}
+
+/** After a change of theme or legend: every chart, as soon as it may. */
+export function redrawAll() {
+  for (const chart of document.querySelectorAll("vs-chart")) {
+    chart.drawnAt = -Infinity;
+    chart.builtLegend = null;
+    if (chart.figure) wantDraw(chart);
+  }
+}
+
+onThemeChange(redrawAll);

@@ -1,0 +1,54 @@
+/** One leak in full: the chain from the root to the tensors, examples, what it costs, and the fix. */
+
+import { copyButton, h } from "vramscope/dom.js";
+import { bytes, count, isKnown, perStep } from "vramscope/format.js";
+import { placeOf, rankWords } from "vramscope/parts/leaks_table.js";
+import { known, snippet } from "vramscope/parts/pieces.js";
+
+export function leakDetail(leak, { several }) {
+  const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
+  return h(
+    "section",
+    { class: "card leak-detail", "aria-label": `Detail of ${leak.name}` },
+    h("header", {}, h("h2", {}, leak.name), h("span", { class: "chip leak" }, leak.kind_words)),
+    h("div", { class: "leak-parts" },
+      h("div", { class: "pad" },
+        h("h3", {}, "The fix"),
+        snippet(leak.advice),
+        h("p", { class: "effect" }, effectWords(leak)),
+        leak.peak_effect && h("p", { class: "muted" }, leak.peak_effect),
+        h("h3", {}, "Who holds it"),
+        chain(leak)),
+      h("div", { class: "pad" },
+        h("h3", {}, "What is held"),
+        h("dl", { class: "facts" },
+          fact("held", [bytes(leak.held_bytes), h("span", { class: "muted" }, ` · ${bytes(leak.exclusive_bytes)} by this holder alone`)]),
+          leak.node_bytes > 0 && fact("autograd nodes", [bytes(leak.node_bytes), h("span", { class: "muted" }, " of host memory, estimated")]),
+          fact("grows by", known(perStep(leak.growth_bytes_per_step))),
+          fact("how many", [count(leak.count), isKnown(leak.age_steps) && h("span", { class: "muted" }, ` · the oldest made ${count(leak.age_steps)} steps ago`)]),
+          fact("seen", `first at step ${count(leak.first_step)}, last at step ${count(leak.last_step)}`),
+          several && fact("ranks", rankWords(leak.ranks)),
+          fact("where", where(leak))),
+        leak.examples.length > 0 && [h("h3", {}, "Such as"), h("ul", { class: "examples" }, leak.examples.map((example) => h("li", {}, h("code", {}, example))))])),
+  );
+}
+
+/** Two numbers, and never one for the other. */
+function effectWords(leak) {
+  const held = h("strong", {}, bytes(leak.held_bytes));
+  if (!isKnown(leak.peak_effect_bytes)) return [held, " held; by how much the peak would fall is ", known("unknown"), "."];
+  if (leak.peak_effect_bytes === 0) return [held, " held, and the peak would not fall: held is not saved."];
+  return [held, " held; the peak would fall by ", h("strong", {}, bytes(leak.peak_effect_bytes)), "."];
+}
+
+function chain(leak) {
+  const links = leak.chain.length ? leak.chain : [leak.holder];
+  return h("ol", { class: "chain" }, links.map((link, depth) => h("li", { style: { "--depth": String(Math.min(depth, 7)) } }, h("code", {}, link))));
+}
+
+function where(leak) {
+  const short = placeOf(leak);
+  if (!short) return known("unknown");
+  const full = leak.line ? `${leak.file}:${leak.line}` : leak.file;
+  return [h("code", {}, full), leak.function && h("span", { class: "muted" }, ` in ${leak.function}()`), " ", copyButton("Copy", () => full)];
+}

@@ -1,0 +1,65 @@
+/** What the leaks of a run come to: the verdict in words, and the numbers behind it. Held and saved are two of them. */
+
+import { h } from "vramscope/dom.js";
+import { ago, bytes, count, duration, isKnown, perStep, UNKNOWN } from "vramscope/format.js";
+
+const BANNERS = { leak: "bad", growth: "warn", none: "good", unknown: "quiet" };
+const HEADS = { leak: "Leaking.", growth: "Growing.", none: "No leak found.", unknown: "Not known yet." };
+
+/** The sentence, said to screen readers when it changes. */
+export function verdictBanner({ level, sentence }) {
+  return h("div", { class: `banner verdict ${BANNERS[level]}`, "data-level": level }, h("strong", {}, HEADS[level]), h("span", {}, sentence));
+}
+
+/** What the looks had not looked at, where there is such. */
+export function omissions(looks) {
+  const left = looks.filter((look) => look.not_looked_at);
+  if (left.length === 0) return null;
+  const of = (look) => (looks.length > 1 ? `rank ${look.rank}: ` : "");
+  return h("div", { class: "banner warn", "data-omissions": true }, h("strong", {}, "Not looked at:"), h("span", {}, left.map((look, i) => [i > 0 && "; ", of(look), look.not_looked_at]), ". There may be more than is listed."));
+}
+
+/** The strip of numbers, for an answer of `/leaks`. */
+export function figures({ leaks, looks, leaked_bytes: held, graphs_alive: graphs, floor, state }) {
+  const looked = looks.length > 0;
+  const worst = leaks[0];
+  return h(
+    "section",
+    { class: "card kpis", "aria-label": "Key figures of the leaks" },
+    cell("held", "Held", looked ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? `by ${leaks.length === 1 ? "1 holder" : `${leaks.length} holders`}` : looked ? "that should be gone" : "nobody has looked yet"),
+    cell("saved", "The peak would fall by", worst ? bytes(worst.peak_effect_bytes) : looked ? "nothing" : UNKNOWN, worst ? `by fixing ${worst.name}: held is not saved` : "", worst?.peak_effect),
+    cell("graphs", "Graphs alive", count(graphs), isKnown(graphs) ? "of earlier steps, at the newest step" : "not told by this agent"),
+    cell("slope", "The floor's slope", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),
+    cell("end", "Out of memory in", endOf(floor), endNote(floor, state)),
+    cell("look", "Last look", looked ? `step ${count(Math.max(...looks.map((look) => look.step)))}` : "none yet", looked ? lookNote(looks) : ""),
+  );
+}
+
+function cell(key, label, value, note, title = null) {
+  const unknown = value === UNKNOWN || value === "none yet";
+  return h("div", { class: "kpi", "data-kpi": key, title: title || null }, h("div", { class: "label" }, label), h("div", { class: `value${unknown ? " unknown" : ""}` }, value), h("div", { class: "note", title: note }, note));
+}
+
+function slopeNote(floor) {
+  if (!isKnown(floor.slope_bytes_per_step)) return "too few steps with a known floor";
+  return `± ${bytes(floor.smallest_detectable_bytes_per_step)} over ${count(floor.steps)} steps`;
+}
+
+function endOf(floor) {
+  if (isKnown(floor.steps_to_out_of_memory)) return `${count(floor.steps_to_out_of_memory)} steps`;
+  return floor.growing === false ? "no end seen" : UNKNOWN;
+}
+
+function endNote(floor, state) {
+  if (isKnown(floor.steps_to_out_of_memory)) {
+    const time = isKnown(floor.seconds_to_out_of_memory) ? `${duration(floor.seconds_to_out_of_memory)}, ` : "";
+    return `${time}${bytes(floor.room_bytes)} of room${state === "running" ? "" : ", had it gone on"}`;
+  }
+  if (floor.growing === false) return "the floor does not rise";
+  return isKnown(floor.capacity_bytes) ? "" : "the capacity is unknown";
+}
+
+function lookNote(looks) {
+  const newest = looks.reduce((a, b) => (b.time_seconds > a.time_seconds ? b : a));
+  return `${ago(newest.time_seconds, Date.now() / 1000)}: ${newest.reason}`;
+}

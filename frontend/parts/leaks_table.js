@@ -1,0 +1,57 @@
+/** Holders, worst first: one row each, of which one is chosen; its detail is told below. */
+
+import { h } from "vramscope/dom.js";
+import { bytes, count, perStep } from "vramscope/format.js";
+import { known } from "vramscope/parts/pieces.js";
+
+/** `train.py:87`, or null. */
+export function placeOf(leak) {
+  if (!leak.file) return null;
+  const name = leak.file.replaceAll("\\", "/").split("/").at(-1);
+  return leak.line ? `${name}:${leak.line}` : name;
+}
+
+/** Class, head, what a cell holds, and whether it is only for runs of several ranks. */
+const COLUMNS = [
+  ["holder", "Holder", (leak) => leak.name],
+  ["kind", "What", (leak) => [h("span", { class: "kind-words" }, leak.kind_words), h("span", { class: "below" }, leak.kind)]],
+  ["where", "Where", (leak) => h("code", { title: leak.file }, placeOf(leak) ?? known("unknown", { short: true }))],
+  ["number many", "Count", (leak) => count(leak.count)],
+  ["number age", "Age", (leak) => known(leak.age_steps === null ? "unknown" : `${count(leak.age_steps)} steps`, { short: true })],
+  ["number held", "Held", (leak) => bytes(leak.held_bytes)],
+  ["number exclusive", "Exclusive", (leak) => bytes(leak.exclusive_bytes)],
+  ["number growth", "Growth", (leak) => known(perStep(leak.growth_bytes_per_step), { short: true })],
+  ["number saved", "Peak falls by", (leak) => known(bytes(leak.peak_effect_bytes), { short: true })],
+  ["number ranks", "Ranks", (leak) => rankWords(leak.ranks), true],
+];
+
+/** 0–3, 7: runs of neighbours are drawn together. */
+export function rankWords(ranks) {
+  const spans = [];
+  for (const rank of ranks) {
+    const last = spans.at(-1);
+    if (last && rank === last[1] + 1) last[1] = rank;
+    else spans.push([rank, rank]);
+  }
+  return spans.map(([first, end]) => (first === end ? String(first) : `${first}–${end}`)).join(", ");
+}
+
+/** `chosen`: id of the leak whose detail is shown; `onChoose(id)`. */
+export function leaksTable(leaks, { chosen, several, onChoose }) {
+  const columns = COLUMNS.filter(([, , , onlySeveral]) => several || !onlySeveral);
+  const row = (leak) =>
+    h(
+      "tr",
+      { class: leak.id === chosen ? "selected" : null, "data-leak": leak.id, onclick: (event) => event.target.closest("button") || onChoose(leak.id) },
+      columns.map(([kind, , content], i) =>
+        i === 0
+          ? h("th", { scope: "row", class: kind }, h("button", { class: "pick", type: "button", "aria-pressed": String(leak.id === chosen), onclick: () => onChoose(leak.id) }, content(leak)))
+          : h("td", { class: kind }, content(leak))),
+    );
+  return h(
+    "section",
+    { class: "card leaks" },
+    h("header", {}, h("h2", {}, "Who holds it"), h("span", { class: "muted" }, several ? "the largest figures of any rank" : "")),
+    h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, columns.map(([kind, label]) => h("th", { class: kind, scope: "col" }, label)))), h("tbody", {}, leaks.map(row)))),
+  );
+}
