@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vramscope import console, identity, redaction, wire
+from vramscope.graphs.watch import GraphWatch
 from vramscope.guard import guarded
 from vramscope.lifecycle import Lifecycle
 from vramscope.memory.categories import Categories
@@ -29,6 +30,16 @@ ACCEPTED = (
     "a transformers Trainer, a lightning Trainer, an accelerate Accelerator, "
     "a torch.nn.Module, a torch optimizer, or nothing"
 )
+SAID_OF = {
+    "growing": "keeps the autograd graphs of earlier steps alive, more from step to step",
+    "growing-eval": "keeps graphs that no backward will ever walk, more from batch to batch",
+    "overlap": "still holds the last step's result while the next graph is built",
+    "overlap-unfreed": "still holds activations of the last step while the next graph is built",
+    "no_grad-missing": "holds a graph that no backward will ever walk",
+    "cycle": "holds tensors in a reference cycle until the garbage collector comes by",
+    "tensor-growth": "keeps more tensors from step to step",
+}
+"""how the console words each of wire.LEAK_KINDS"""
 FRAMEWORKS = (huggingface, lightning, accelerate, loop)
 """asked in this order whether a target is theirs; each has ``connect(target, hooks) -> Connection | None``"""
 
@@ -43,6 +54,7 @@ def attach(
     config: Mapping[str, Any] | None = None,
     interval_ms: int | None = None,
     phases: bool | None = None,
+    leaks: bool | None = None,
     run_id: str | None = None,
     resume: bool | None = None,
     token: str | None = None,
@@ -55,6 +67,7 @@ def attach(
     project, name, tags, config   how the run is called and filed; secrets in ``config`` are hidden before they are sent
     interval_ms  milliseconds between two samples (100)
     phases       False: measure whole steps only, at a quarter of the cost
+    leaks        False: do not look for graphs and tensors that outlive their step
     run_id, resume   go on with an existing run
 
     Never raises and never waits for the network. Attached twice: without a target the session that runs is given back;
@@ -68,6 +81,7 @@ def attach(
         "tags": tags,
         "interval_ms": interval_ms,
         "phases": phases,
+        "leaks": leaks,
         "run_id": run_id,
         "resume": resume,
         "token": token,
@@ -154,6 +168,8 @@ class Session:
         )
         self._lifecycle = Lifecycle(self)
 
+        if settings.leaks:
+            self._hooks.graphs = GraphWatch(self._clock, report=self._ring.put, tell=self._tell_leak)
         self._hooks.install()
         self.waits_for_target = target is None
         connection = self._connect(target)
@@ -252,6 +268,13 @@ class Session:
         self._ring.after_fork_in_child()
         self._sender.after_fork_in_child()
         self._hooks.remove()
+
+    def _tell_leak(self, leak: wire.Leak) -> None:
+        where = f" ({Path(leak.file).name}:{leak.line})" if leak.file and leak.line else ""
+        console.say_once(
+            f"leak {self.run_id}",
+            f"{leak.holder}{where} {SAID_OF[leak.kind]}. {leak.advice[:1].upper()}{leak.advice[1:]}. {self.url}/leaks",
+        )
 
     def _note_failure(self, error_type: str, error_line: str) -> None:
         self._failed = (error_type, error_line)

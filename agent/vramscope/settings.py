@@ -177,6 +177,9 @@ class Settings:
     flush_ms: int = _setting(
         "VRAMSCOPE_FLUSH_MS", 200, _whole(20, 60_000), "Milliseconds between two batches to the server."
     )
+    leaks: bool = _setting(
+        "VRAMSCOPE_LEAKS", True, _yes_or_no, "0: nothing looks for graphs and tensors that outlive their step.", "1"
+    )
     phases: bool = _setting(
         "VRAMSCOPE_PHASES", True, _yes_or_no, "0: only whole steps are measured, not their phases; costs less.", "1"
     )

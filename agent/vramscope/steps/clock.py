@@ -58,6 +58,16 @@ class Split(NamedTuple):
     other: int = wire.UNKNOWN
 
 
+class Held(NamedTuple):
+    """What outlives a step."""
+
+    graphs_alive: int
+    floor_bytes: int
+
+
+NOT_KNOWN = Held(wire.UNKNOWN, wire.UNKNOWN)
+
+
 class FinishedStep(NamedTuple):
     """One optimizer step, as the training thread noted it. Times are perf_counter_ns."""
 
@@ -70,6 +80,7 @@ class FinishedStep(NamedTuple):
     devices: tuple[int, ...]
     splits: list[tuple[Split, Split]] | None
     """(at the end, at the peak) a device; None where nobody counted in this step"""
+    held: Held = NOT_KNOWN
 
 
 class Anatomy(Protocol):
@@ -77,6 +88,12 @@ class Anatomy(Protocol):
 
     def begin(self, phase: int, devices: tuple[int, ...], cuts: list[Interval]) -> None: ...
     def end_step(self, stretches: list[Stretch], devices: tuple[int, ...]) -> list[tuple[Split, Split]] | None: ...
+
+
+class Graphs(Protocol):
+    """Watches what outlives its step (graphs/watch.py)."""
+
+    def end_step(self, stretches: list[Stretch]) -> Held: ...
 
 
 class StepClock:
@@ -103,6 +120,7 @@ class StepClock:
         self.watched = phases
         self.counters: list[PeakCounter] = []
         self.anatomy: Anatomy | None = None
+        self.graphs: Graphs | None = None
         self.look_for_devices: Callable[[], None] | None = None
         """called at marks while no device is watched, so that the first step with CUDA is exact; costs 0.3 µs"""
         self._devices: tuple[int, ...] = ()
@@ -133,7 +151,7 @@ class StepClock:
         """
         if phase == BACKWARD:
             self._micro_steps += 1
-        if phase == self.phase or not self.watched or not self._is_training_thread():
+        if phase == self.phase or not self.watched or not self.is_training_thread():
             return
         began = self._now()
         self._close(began)
@@ -144,19 +162,28 @@ class StepClock:
 
     def end_step(self) -> None:
         """The optimizer has stepped: the step is complete, and the next begins with *data*."""
-        if not self._is_training_thread():
+        if not self.is_training_thread():
             return
         began = self._now()
         self._close(began)
         stretches, self._stretches = self._stretches, []
         splits = self.anatomy.end_step(stretches, self._devices) if self.anatomy is not None else None
         self.step += 1
+        held = self.graphs.end_step(stretches) if self.graphs is not None else NOT_KNOWN
         if len(self._finished) == _MOST_FINISHED:
             self.lost_steps += 1
         # What this call itself takes is counted in the next step: this one's row is written before it is over.
         self._finished.append(
             FinishedStep(
-                self.step, began, stretches, self._micro_steps, self.watched, self._agent_ns, self._devices, splits
+                self.step,
+                began,
+                stretches,
+                self._micro_steps,
+                self.watched,
+                self._agent_ns,
+                self._devices,
+                splits,
+                held,
             )
         )
         self._micro_steps = 0
@@ -164,6 +191,24 @@ class StepClock:
         self._choose_watched(began - self._end_ns)
         self._end_ns = began
         self._agent_ns = self._now() - began
+
+    def mark(self) -> int | None:
+        """Cut within a phase, at a moment that matters; the position of the stretch that ended. None: this step is left alone."""
+        if not self.watched or not self.is_training_thread():
+            return None
+        began = self._now()
+        self._close(began)
+        self._agent_ns += self._now() - began
+        return len(self._stretches) - 1
+
+    @property
+    def calm(self) -> bool:
+        """This step is left alone, to measure what watching costs."""
+        return self._phases and not self.watched
+
+    def spent(self, nanoseconds: int) -> None:
+        """Time that the agent took on the training thread outside of the clock's own calls."""
+        self._agent_ns += nanoseconds
 
     def take(self) -> list[FinishedStep]:
         """The steps finished since the last call, oldest first. For the sampler's thread."""
@@ -213,7 +258,7 @@ class StepClock:
             return 1, min(BLOCK_STEPS, round(calm_for_one))
         return min(BLOCK_STEPS, round(UNWATCHED_STEPS / calm_for_one)), UNWATCHED_STEPS
 
-    def _is_training_thread(self) -> bool:
+    def is_training_thread(self) -> bool:
         """Only one thread trains; replicas and helpers that run the same hooks elsewhere are not heard."""
         ident = threading.get_ident()
         if ident != self._thread:

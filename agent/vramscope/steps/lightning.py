@@ -49,6 +49,7 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 
         @guarded("Lightning's on_train_batch_start")
         def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            hooks.before_training_step(pl_module)
             clock.enter(FORWARD)
 
         @guarded("Lightning's on_before_optimizer_step")

@@ -1,9 +1,9 @@
-"""Finds steps and phases in any PyTorch loop: four hooks, three of them public.
+"""Finds steps and phases in any PyTorch loop: a handful of hooks, all but one of them public.
 
 ==========  =====================================================================================
 data        the DataLoader is asked for a batch (its iterator's ``__next__``, wrapped; private)
-forward     a forward pre-hook on the root modules only: per-module hooks would cost 2 µs each
-backward    ``torch.autograd.backward``, wrapped (``loss.backward()`` calls it by name)
+forward     forward hooks on the root modules only: per-module hooks would cost 2 µs each
+backward    ``torch.autograd.backward`` and ``grad``, wrapped (``loss.backward()`` calls it by name)
 optimizer   ``torch.optim.optimizer.register_optimizer_step_pre_hook``
 step's end  ``torch.optim.optimizer.register_optimizer_step_post_hook``
 ==========  =====================================================================================
@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, Step
 
 if TYPE_CHECKING:
     import torch
+
+    from vramscope.graphs.watch import GraphWatch
 
 
 @dataclasses.dataclass
@@ -54,6 +57,7 @@ def connect(target: object, hooks: LoopHooks) -> Connection | None:
     else:
         return None
     hooks.on_first_step = hooks.find_roots_if_unheard
+    hooks.listen_once()
     return Connection("loop")
 
 
@@ -69,6 +73,7 @@ class LoopHooks:
         self.clock = clock
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self.graphs: GraphWatch | None = None
         self.heard_forward = False
         self.on_first_step: Callable[[], None] | None = None
         self._removals: list[Callable[[], None]] = []
@@ -103,6 +108,7 @@ class LoopHooks:
             return  # module.compile(): a hook would be traced into the graph and break it; backward still tells
         self.roots.add(module)
         self._removals.append(module.register_forward_pre_hook(ModuleHook(self._before_forward)).remove)
+        self._removals.append(module.register_forward_hook(ModuleHook(self._after_forward)).remove)
 
     def find_roots(self) -> None:
         """Hook the outermost modules that have parameters. A sweep over all objects: some 30 ms, once or twice a run."""
@@ -114,6 +120,27 @@ class LoopHooks:
         if not self.heard_forward:
             self.find_roots()
 
+    def listen_once(self) -> None:
+        """The next module that is called shows where roots are: for models made after attach that no optimizer trains.
+
+        A hook for all modules that goes with its first call, before anything could be compiled with it.
+        """
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        handles: list[Any] = []
+
+        def heard(*args: Any) -> None:
+            if self.clock.is_training_thread():
+                while handles:
+                    handles.pop().remove()
+                if not self.heard_forward:
+                    self.find_roots()
+                    # Its hooks were gathered before this one was added: this first call is told by hand.
+                    self._before_forward(args[0], None)
+
+        handles.append(register_module_forward_pre_hook(ModuleHook(guarded("forward hook")(heard))))
+        self._removals.append(lambda: [handle.remove() for handle in handles].clear())
+
     def lead(self, optimizer: torch.optim.Optimizer) -> None:
         """Steps are this optimizer's steps."""
         self.optimizers.add(optimizer)
@@ -124,13 +151,25 @@ class LoopHooks:
     @guarded("forward hook")
     def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
         clock = self.clock
-        if not clock.watched or self._inside_backward():
+        if clock.calm or self._inside_backward() or not clock.is_training_thread():
             return  # (a root inside backward is being recomputed: activation checkpointing)
         if self._grad_enabled():
             self.heard_forward = True
+            if self.graphs is not None:
+                self._tell(self.graphs.before_forward, module.training)
             clock.enter(FORWARD)
         elif clock.phase not in (FORWARD, BACKWARD, OPTIMIZER):
             clock.enter(EVAL)  # but a teacher or critic without gradients in the midst of a step is part of the step
+
+    def before_training_step(self, module: torch.nn.Module) -> None:
+        """For a framework whose training step is no call of a module: its forward is about to begin."""
+        if self.graphs is not None and not self.clock.calm and self.clock.is_training_thread():
+            self._tell(self.graphs.before_forward, module.training)
+
+    @guarded("forward hook")
+    def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if self.graphs is not None and self._grad_enabled() and not self.clock.calm and not self._inside_backward():
+            self._tell(self.graphs.after_forward, output)
 
     @guarded("optimizer hook")
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -142,6 +181,8 @@ class LoopHooks:
 
     @guarded("optimizer hook")
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self.graphs is not None:
+            self.graphs.stepped(optimizer)
         # With several optimizers (a GAN's two) one of them leads: a step lasts from one of its steps to the next.
         leader = None if self._leader is None else self._leader()
         if leader is not optimizer:
@@ -162,15 +203,37 @@ class LoopHooks:
 
         graph_task: Callable[[], int] = torch._C._current_graph_task_id
         self._inside_backward = lambda: graph_task() != -1
-        original = torch.autograd.backward
+        original, original_grad = torch.autograd.backward, torch.autograd.grad
         enter, inside = guarded("backward hook")(self.clock.enter), self._inside_backward
+        walk = guarded("graph watch")(self._before_walk)
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             if not inside():  # reentrant checkpointing calls backward within backward
                 enter(BACKWARD)
+                walk(
+                    args[0] if args else kwargs.get("tensors"), args[2] if len(args) > 2 else kwargs.get("retain_graph")
+                )
             return original(*args, **kwargs)
 
+        def grad(*args: Any, **kwargs: Any) -> Any:
+            if not inside():
+                walk(
+                    args[0] if args else kwargs.get("outputs"), args[3] if len(args) > 3 else kwargs.get("retain_graph")
+                )
+            return original_grad(*args, **kwargs)
+
         self._replace(torch.autograd, "backward", backward)
+        self._replace(torch.autograd, "grad", grad)
+
+    def _before_walk(self, roots: Any, retain_graph: bool | None) -> None:
+        if self.graphs is not None and self.clock.is_training_thread():
+            self._tell(self.graphs.before_walk, roots, bool(retain_graph))
+
+    def _tell(self, listener: Callable[..., None], *args: Any) -> None:
+        """Tell the graph watch something; what it takes is the agent's time."""
+        began = time.perf_counter_ns()
+        listener(*args)
+        self.clock.spent(time.perf_counter_ns() - began)
 
     def _wrap_data_loader(self) -> None:
         from torch.utils.data import dataloader
@@ -180,13 +243,27 @@ class LoopHooks:
             return
         original = iterator.__next__
         clock, enter = self.clock, guarded("data hook")(self.clock.enter)
+        asked, ended = guarded("data hook")(self._batch_asked), guarded("data hook")(self._batches_ended)
 
         def next_batch(self: Any) -> Any:
             if clock.phase != EVAL:
                 enter(DATA)
-            return original(self)
+            asked()
+            try:
+                return original(self)
+            except StopIteration:
+                ended()
+                raise
 
         self._replace(iterator, "__next__", next_batch)
+
+    def _batch_asked(self) -> None:
+        if self.graphs is not None and not self.clock.calm and self.clock.is_training_thread():
+            self._tell(self.graphs.before_batch)
+
+    def _batches_ended(self) -> None:
+        if self.graphs is not None and self.clock.is_training_thread():
+            self._tell(self.graphs.after_batches)
 
     def _replace(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         """Put a wrapper in place; on removal take it out again unless somebody has wrapped it meanwhile."""

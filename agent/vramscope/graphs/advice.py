@@ -1,0 +1,111 @@
+"""The one-line fix that suits the case, and how many bytes it lets go."""
+
+from __future__ import annotations
+
+from vramscope.graphs.explain import Group
+
+
+def of(kind: str, group: Group, retained: tuple[str, int] | None) -> tuple[str, int]:
+    """(advice, bytes that are let go when it is followed)
+
+    retained   file and line of a backward(retain_graph=True), where one was seen
+    """
+    holder = group.holder
+    name = holder.name
+    if kind in ("growing", "growing-eval"):
+        text, freed = _growing(kind, group)
+    elif kind == "no_grad-missing":
+        text = "nothing is walked backward here: put the evaluation under torch.no_grad() or torch.inference_mode()"
+        freed = group.saved_bytes
+    elif kind == "overlap-unfreed":
+        text, freed = _unfreed(group, retained)
+    elif kind == "overlap":
+        text = f"`del {name}` as soon as the loss is computed (before backward, if nothing needs it later)"
+        if "past_key_values" in " ".join(holder.chain) or _holds_cache(group):
+            text += "; `use_cache=False` saves the cache of a language model in training"
+        freed = group.held_bytes
+    elif kind == "cycle":
+        text, freed = _cycle(group), group.held_bytes
+    else:
+        text = (
+            f"{name} takes one more each step: keep a number (.item()), move it off the device (.cpu()), bound it "
+            "(deque(maxlen=...)), or clear it at the end of each epoch"
+        )
+        freed = group.held_bytes
+    return text, freed
+
+
+def _growing(kind: str, group: Group) -> tuple[str, int]:
+    name = group.holder.name
+    under = "compute it under torch.no_grad() and " if kind == "growing-eval" else ""
+    if group.graphs < 3 and not group.scalars:
+        return f"detach what is carried over: `{name} = {name}.detach()` at each step", group.held_bytes
+    if group.scalars:
+        what = ".item()" if kind == "growing" else ".item(), under torch.no_grad()"
+        return f"keep the number, not its graph: {what} (or .detach()) before it goes into {name}", group.held_bytes
+    own, saved = group.own_bytes, group.saved_bytes
+    if own > saved:
+        where = "reduce it" if group.on_cpu else "move it to the host (.detach().cpu()) or reduce it"
+        return (
+            f"{under}{where} before it goes into {name}: the tensors themselves are {_share(own, own + saved)} of what is held, "
+            f".detach() alone frees {_bytes(saved)}",
+            group.held_bytes,
+        )
+    return (
+        f"{under}store {name}'s entries with .detach(): that frees the graphs, {_bytes(saved)}; the tensors are {_bytes(own)}",
+        saved,
+    )
+
+
+def _unfreed(group: Group, retained: tuple[str, int] | None) -> tuple[str, int]:
+    name = group.holder.name
+    if group.attributes:
+        file, line, attribute, size = max(group.attributes, key=lambda entry: entry[3])
+        where = f" ({_short(file)}:{line})" if line else ""
+        return (
+            f"backward does not free attributes of ctx: use ctx.save_for_backward in place of {attribute}{where}, "
+            f"{_bytes(size)} each; or `del {name}` at the end of the step",
+            group.held_bytes,
+        )
+    if retained is not None:
+        return (
+            f"drop retain_graph=True ({_short(retained[0])}:{retained[1]}) if no second backward needs it, "
+            f"or `del {name}` at the end of the step",
+            group.held_bytes,
+        )
+    return (
+        f"backward never went through {name}'s part of the graph, so nothing freed it: compute it under torch.no_grad(), "
+        f"detach() its input, or `del {name}` at the end of the step",
+        group.held_bytes,
+    )
+
+
+def _cycle(group: Group) -> str:
+    holder = group.holder
+    if holder.key[0] == "frame":
+        return (
+            f"an exception and the frame that keeps it refer to each other: `del {holder.name}` when it is dealt with, "
+            "or keep its text only"
+        )
+    if holder.key[0] == "function":
+        return f"{holder.name}() refers to itself through its closure: make it a plain function, or pass the tensor as an argument"
+    return f"{holder.name} leads back to its own object: use weakref.ref for one of the two directions, or cut it when done"
+
+
+def _holds_cache(group: Group) -> bool:
+    return any("Cache" in link for link in group.holder.chain)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "all"
+
+
+def _short(file: str) -> str:
+    return file.rpartition("/")[2]
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,73 @@
+"""Measures by how much a step's peak would fall if what is held were let go: held is not saved.
+
+What overlaps dies when its name is bound anew, somewhere in the next forward. The clock is told to cut the peak
+counters at that moment, so the step falls into stretches in which the old thing was alive, was gone, and was there again.
+Where it need not have been alive the peak would be lower by its bytes; the step's new peak is the highest of all stretches.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from vramscope import wire
+from vramscope.steps.clock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Stretch
+
+
+class Effect(NamedTuple):
+    peak_bytes: int | None
+    """by how much the peak falls; None: not known"""
+    words: str
+
+
+NOT_ON_CPU = Effect(None, "PyTorch counts no peaks on the CPU, so the effect on the peak is not known")
+
+
+class Follower:
+    """Follows one holder's things through one step, to see when they die. Keeps nothing alive."""
+
+    def __init__(self, things: Sequence[Any], held_bytes: int, cut: Callable[[], int | None]) -> None:
+        """``cut`` ends the running stretch and gives its position; called on the thread on which the last thing dies."""
+        self.held_bytes = held_bytes
+        self.died_after: int | None = None
+        """position of the last stretch in which it was alive"""
+        self._cut = cut
+        self._left = len(things)
+        self._references = [weakref.ref(thing, self._died) for thing in things]
+
+    def _died(self, reference: weakref.ref[Any]) -> None:
+        self._left -= 1
+        if not self._left:
+            self.died_after = self._cut()
+
+    def effect(self, stretches: Sequence[Stretch], position: int, *, through_backward: bool) -> Effect:
+        """The effect on the step that is over.
+
+        position           of the device in the stretches' cuts
+        through_backward   after the advice it would not be alive in backward either (a plain result that was let go before)
+        """
+        peaks = [stretch.cuts[position].peak_allocated_bytes for stretch in stretches if position < len(stretch.cuts)]
+        if not peaks or len(peaks) != len(stretches):
+            return NOT_ON_CPU
+        last = self.died_after
+        if last is None or last >= len(stretches):
+            freed = min(self.held_bytes, max(peaks))
+            return Effect(freed, "it was alive through the whole step, at the peak too")
+        avoidable = {BACKWARD, OPTIMIZER, DATA, OTHER} if through_backward else {OPTIMIZER, DATA, OTHER}
+        lowered = [
+            peak - self.held_bytes if index <= last or stretch.phase in avoidable else peak
+            for index, (stretch, peak) in enumerate(zip(stretches, peaks, strict=True))
+        ]
+        effect = max(0, max(peaks) - max(lowered))
+        at = peaks.index(max(peaks))
+        where = wire.PHASES[stretches[at].phase]
+        if at <= last:
+            words = f"the peak is in {where}, while the last step's is still alive"
+        elif stretches[at].phase in avoidable:
+            words = f"the peak is in {where}, where it is alive and no longer needed"
+        elif stretches[at].phase == FORWARD:
+            words = "the peak is in forward, after the new one replaced the old"
+        else:
+            words = f"the peak is in {where}, when the new one had already replaced the old"
+        return Effect(effect, words)

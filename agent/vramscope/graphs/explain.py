@@ -1,0 +1,215 @@
+"""One look at what is held: which names keep which tensors and graphs, and how many bytes. A pure reading.
+
+Sweep (every tensor), paths (from local and global names), walks (through the graphs), and, for what no name reaches,
+referrers. Bounded in time: what the bound left out is said. It runs on the training thread at a boundary between steps, where
+tensors stand still; nothing of the user's runs, and nothing of theirs is kept when it returns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+from vramscope.graphs import referrers, roots, storages
+from vramscope.graphs.holders import Codes, Holder, group_key, holder_of
+from vramscope.graphs.paths import Path, find
+from vramscope.graphs.storages import Storages, TensorKinds
+from vramscope.graphs.sweep import held_by_python, sweep
+from vramscope.graphs.walk import Budget, Graph, walk
+
+MOST_GRAPHS_WALKED: Final = 24
+"""of one holder; the bytes of the others follow from these"""
+PART_FOR_SWEEP: Final = 0.5
+PART_FOR_PATHS: Final = 0.8
+"""of the time, up to the end of the sweep, and of the search for paths"""
+
+
+@dataclasses.dataclass
+class Group:
+    """What one holder keeps."""
+
+    holder: Holder
+    tensors: int
+    graphs: int
+    """of the tensors, how many have a graph"""
+    scalars: bool
+    own: Storages
+    """of the tensors themselves"""
+    saved: Storages
+    """what their graphs keep beside: saved tensors, attributes of custom Functions, parameters of models that are gone"""
+    saved_factor: float
+    """graphs there are for each that was walked"""
+    nodes: int
+    births: list[int]
+    """sequence numbers at which the graphs' newest operations were made, rising"""
+    oldest: int
+    """sequence number that the graphs reach back to"""
+    attributes: list[tuple[str, int | None, str, int]]
+    """(file, line, ``Function.attribute``, bytes) of tensors that a custom Function keeps beside save_for_backward"""
+    examples: list[str]
+    on_cpu: bool
+    references: list[weakref.ref[Any]]
+    """to the tensors, at most MOST_GRAPHS_WALKED: to see when they die"""
+    cyclic: bool = False
+    """nothing but a reference cycle holds it"""
+
+    @property
+    def own_bytes(self) -> int:
+        return sum(self.own.values())
+
+    @property
+    def saved_bytes(self) -> int:
+        extra = sum(size for key, size in self.saved.items() if key not in self.own)
+        return int(extra * self.saved_factor)
+
+    @property
+    def held_bytes(self) -> int:
+        return self.own_bytes + self.saved_bytes
+
+
+@dataclasses.dataclass
+class Sight:
+    """All groups of one look."""
+
+    groups: list[Group]
+    nameless: list[weakref.ref[Any]]
+    """tensors that no variable leads to: :func:`trace` finds who holds them"""
+    known: Storages
+    tensors: int
+    live_bytes: int
+    optimizers: int
+    left_out: list[str]
+    seconds: float
+
+
+def explain(kinds: TensorKinds, seconds: float, ignored: Callable[[Any], bool] = lambda tensor: False) -> Sight:
+    """Look once, for at most about ``seconds`` of this thread's time (one pass over all objects of the process is not cut).
+
+    ignored   tensors that an earlier look has found nothing about
+    """
+    start = time.thread_time()
+    deadline = start + seconds
+    seen = sweep(kinds, start + seconds * PART_FOR_SWEEP)
+    left_out = [seen.left_out] if seen.left_out else []
+    # references: the list, the variable
+    wanted = {id(tensor) for tensor in seen.kept if held_by_python(tensor, 2) and not ignored(tensor)}
+    groups: list[Group] = []
+    nameless: list[weakref.ref[Any]] = []
+    if wanted:
+        found, complete = find(roots.roots(), wanted, start + seconds * PART_FOR_PATHS)
+        if not complete and len(found) < len(wanted):
+            left_out.append("some of what your variables hold: too many objects")
+        codes = Codes()
+        named: dict[tuple[str, ...], tuple[list[Any], list[Path]]] = {}
+        for tensor in seen.kept:
+            path = found.get(id(tensor))
+            if path is not None:
+                tensors, paths = named.setdefault(group_key(path), ([], []))
+                tensors.append(tensor)
+                paths.append(path)
+            elif id(tensor) in wanted:
+                nameless.append(weakref.ref(tensor))
+        budget = Budget()
+        pairs = [(holder_of(paths, codes), tensors) for tensors, paths in named.values()]
+        # Containers first: the budget is for those that hold many.
+        pairs.sort(key=lambda pair: (not pair[0].container, -len(pair[1])))
+        groups = [group_of(holder, tensors, seen.known, budget, deadline) for holder, tensors in pairs]
+        if budget.left <= 0:
+            left_out.append("parts of long graphs: their bytes are estimated from the rest")
+    taken = time.thread_time() - start
+    return Sight(groups, nameless, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, taken)
+
+
+def trace(nameless: list[weakref.ref[Any]], known: Storages, seconds: float) -> tuple[list[Group], bool, float]:
+    """Who holds tensors that no variable leads to: reference cycles, libraries, C. Groups, whether all was looked at, seconds."""
+    start = time.thread_time()
+    deadline = start + seconds
+    tensors = [tensor for reference in nameless if (tensor := reference()) is not None]
+    if not tensors:
+        return [], True, 0.0
+    budget = Budget()
+    answers, complete = referrers.trace(tensors, Codes(), deadline)
+    groups = []
+    for answer in answers:
+        group = group_of(answer.holder, answer.tensors, known, budget, deadline)
+        group.cyclic = answer.cyclic
+        groups.append(group)
+        answer.tensors.clear()
+    return groups, complete, time.thread_time() - start
+
+
+def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget, deadline: float) -> Group:
+    """Count what ``tensors`` keep alive."""
+    own: Storages = {}
+    with_graph = []
+    for tensor in tensors:
+        storages.add(own, tensor)
+        if not tensor.is_leaf and tensor.requires_grad:
+            with_graph.append(tensor)
+    walked = _spread(with_graph, MOST_GRAPHS_WALKED)
+    saved: Storages = {}
+    births, oldest, nodes, done = [], 2**64, 0, 0
+    attributes: dict[tuple[type, str], int] = {}
+    for tensor in walked:
+        if budget.left <= 0 or time.thread_time() > deadline:
+            break
+        node = tensor.grad_fn
+        if node is None:
+            continue
+        graph: Graph = walk(node, budget)
+        births.append(node._sequence_nr())
+        oldest = min(oldest, graph.oldest)
+        nodes += graph.nodes
+        done += 1
+        saved.update(graph.saved)
+        saved.update(graph.parameters)
+        for function, name, size in graph.attributes:
+            attributes[function, name] = max(size, attributes.get((function, name), 0))
+    for storage in known:
+        saved.pop(storage, None)
+    factor = len(with_graph) / done if done else 1.0
+    return Group(
+        holder=holder,
+        tensors=len(tensors),
+        graphs=len(with_graph),
+        scalars=all(tensor.numel() == 1 for tensor in tensors),
+        own={key: size for key, size in own.items() if key not in known},
+        saved=saved,
+        saved_factor=factor,
+        nodes=int(nodes * factor),
+        births=sorted(births),
+        oldest=oldest,
+        attributes=[
+            (*_where(function, name), f"{_plain_name(function)}.{name}", size)
+            for (function, name), size in attributes.items()
+        ],
+        examples=storages.describe(tensors),
+        references=[weakref.ref(tensor) for tensor in walked],
+        on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
+    )
+
+
+def _where(function: type, name: str) -> tuple[str, int | None]:
+    """File and line in a custom Function's forward that set ``ctx.name``."""
+    from vramscope.graphs import lines
+
+    source = getattr(function, "_forward_cls", function)
+    at = lines.attribute_kept_at(lines.codes_of_class(source), name, container=False)
+    return ("", None) if at is None else (at[0].co_filename, at[1])
+
+
+def _plain_name(function: type) -> str:
+    """``MaskRelu`` for the class MaskReluBackward that PyTorch makes of it."""
+    source = getattr(function, "_forward_cls", None)
+    return (source or function).__name__
+
+
+def _spread(things: list[Any], most: int) -> list[Any]:
+    """At most so many, evenly spread, the first and the last among them."""
+    if len(things) <= most:
+        return things
+    step = (len(things) - 1) / (most - 1)
+    return [things[round(position * step)] for position in range(most)]

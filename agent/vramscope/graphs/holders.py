@@ -1,0 +1,169 @@
+"""Says in words, with file and line, who holds: from a path to a name that the user wrote."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vramscope.graphs import lines, roots
+from vramscope.graphs.paths import Path
+
+_GROWS = (list, dict, set, collections.deque)
+
+
+class Holder(NamedTuple):
+    """The thing to change: a variable, an attribute, a container."""
+
+    key: tuple[str, ...]
+    """the same holder in another look has the same key"""
+    name: str
+    words: str
+    chain: tuple[str, ...]
+    file: str | None
+    line: int | None
+    function: str | None
+    container: bool
+    """takes more and more: a list, a dict, an object's attribute that is one"""
+    bounded: bool
+    """a deque with maxlen"""
+    size: int | None
+    """elements of the container"""
+    carried: bool
+    """a loop reads it before it assigns it, or it lies in an object that outlives the loop's round"""
+    variable: bool
+    """a plain local or global variable"""
+
+
+class Codes:
+    """The functions that the user wrote, gathered when they are needed first, once a look."""
+
+    @functools.cached_property
+    def all(self) -> list[types.CodeType]:
+        found: dict[types.CodeType, None] = {}
+        for frame in roots.frames():
+            if not roots.is_library(frame.f_code.co_filename):
+                found[frame.f_code] = None
+        for module in roots.user_modules():
+            for value in list(module.__dict__.values()):
+                if isinstance(value, type):
+                    if value.__module__ == module.__dict__.get("__name__"):
+                        found.update(dict.fromkeys(lines.codes_of_class(value)))
+                else:
+                    code = lines.code_of(value)
+                    if code is not None:
+                        found[code] = None
+        return [code for code in found if not roots.is_library(code.co_filename)]
+
+
+def holder_of(paths: Sequence[Path], codes: Codes) -> Holder:
+    """The holder that paths with the same :func:`group_key` have in common."""
+    links = held_links(paths[0])
+    last = links[-1]
+    root = links[0].root
+    names = [link.label for link in links[1:]]
+    deeper = _shared_labels(paths, len(links))
+    name = root.name + "".join(names) + "".join(deeper)
+    is_container = issubclass(last.kind, _GROWS)
+    owner = f" of {root.owner}()" if root.kind == "local" else ""
+    words = f"{root.kind} '{root.name}'{owner}" if root.kind != "class" else f"class attribute {root.owner}.{root.name}"
+    for link in links[1:]:
+        words += f" -> {link.parent.kind.__name__}{link.label}" if link.parent else link.label
+    if deeper:
+        words += " -> " + "".join(deeper)
+    if last.size is not None:
+        words += f" -> {last.kind.__name__}[{last.size}]"
+    place, line = _place(links, codes, container=is_container)
+    return Holder(
+        key=group_key(paths[0]),
+        name=name.strip()[:200],
+        words=words,
+        chain=tuple(_chain(paths[0]))[:16],
+        file=place.co_filename if place is not None else root.file,
+        line=line if line is not None else root.line,
+        function=place.co_name if place is not None else root.owner,
+        container=is_container,
+        bounded=last.bounded and is_container,
+        size=last.size,
+        carried=len(links) > 1 or is_container or root.code is None or lines.carried_by_loop(root.code, root.name),
+        variable=len(links) == 1,
+    )
+
+
+def group_key(path: Path) -> tuple[str, ...]:
+    links = held_links(path)
+    root = links[0].root
+    return (root.kind, root.owner, root.file or "", root.name, *(link.label for link in links[1:]))
+
+
+def held_links(path: Path) -> list[Path]:
+    """The links up to the first container that takes more and more, or else to the object that has the tensor."""
+    links = path.links()
+    for position, link in enumerate(links[1:], start=1):
+        if link.label.startswith(("[", "{")):
+            return links[:position]
+    return links
+
+
+def _shared_labels(paths: Sequence[Path], skip: int) -> list[str]:
+    """Labels below the holder that all paths have: ``['train/loss']`` where a dict of lists takes under one key only."""
+    below = [[link.label for link in path.links()[skip:]] for path in paths]
+    shared = []
+    for labels in zip(*below, strict=False):
+        if len(set(labels)) > 1 or labels[0].startswith(("[*", "{*")):
+            break
+        shared.append(labels[0])
+    return shared
+
+
+def _chain(path: Path) -> list[str]:
+    links = path.links()
+    words = [str(links[0].root)]
+    for link in links[1:]:
+        parent = link.parent
+        words.append(f"{parent.kind.__name__ if parent else ''}{link.label}")
+    words.append(links[-1].kind.__name__)
+    return words
+
+
+def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.CodeType | None, int | None]:
+    """The function and the line that keep."""
+    root = links[0].root
+    name, owner = root.name, None
+    for link in links[1:]:
+        label = link.label
+        if label.startswith("."):
+            name, owner = label[1:], (link.parent.kind if link.parent else None)
+        elif "'" in label:  # a closure's or a generator's variable
+            name, owner = label.split("'")[1], None
+            found = _variable(name, codes, container=container)
+            if found is not None:
+                return found
+    if owner is not None or root.kind == "class":
+        own = [] if owner is None else [c for c in lines.codes_of_class(owner) if not roots.is_library(c.co_filename)]
+        at = lines.attribute_kept_at(own, name, container=container) or lines.attribute_kept_at(
+            codes.all, name, container=container
+        )
+        if at is not None:
+            return at
+        # A library's object: the user's line that feeds it.
+        container, name = True, root.name
+    if root.code is not None:
+        line = lines.name_kept_at(root.code, root.name, container=container)
+        if line is not None:
+            return root.code, line
+    found = _variable(name, codes, container=container, file=root.file)
+    return found if found is not None else (root.code, None)
+
+
+def _variable(
+    name: str, codes: Codes, *, container: bool, file: str | None = None
+) -> tuple[types.CodeType, int] | None:
+    for code in codes.all:
+        if file is None or code.co_filename == file:
+            line = lines.name_kept_at(code, name, container=container)
+            if line is not None:
+                return code, line
+    return None

@@ -1,0 +1,239 @@
+"""Finds the line on which something is kept, in the bytecode: no source is needed, and no function is mistaken for another.
+
+A container is kept where something is added to it (``history.append(x)``, ``cache[key] = x``), a variable where it is
+assigned; what happens inside a loop counts more than what happens once.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+ADDERS: Final = frozenset(
+    (
+        "append",
+        "appendleft",
+        "extend",
+        "extendleft",
+        "add",
+        "update",
+        "insert",
+        "setdefault",
+        "put",
+        "put_nowait",
+        "push",
+    )
+)
+MOST_INSTRUCTIONS: Final = 20_000
+"""of one function; generated code can be endless"""
+
+
+class Line(NamedTuple):
+    """What one source line of a function does, as far as it matters here."""
+
+    number: int
+    loads: frozenset[str]
+    stores: frozenset[str]
+    attributes_loaded: frozenset[str]
+    attributes_stored: frozenset[str]
+    adds: bool
+    """calls a method that adds to a container, or assigns to a subscript"""
+    augments: bool
+    """has an in-place operation such as +="""
+    calls: bool
+    constant: bool
+    """stores constants only, or empty containers: an initialisation"""
+    in_loop: bool
+
+
+def name_kept_at(code: types.CodeType, name: str, *, container: bool) -> int | None:
+    """The line of a function (or of one inside it) that keeps something in variable ``name``; None where there is none."""
+    best: tuple[int, int] | None = None
+    for part in with_inner(code):
+        for line in lines_of(part):
+            score = _score(line, name in line.loads, name in line.stores, container=container)
+            if score and (best is None or score > best[0]):
+                best = score, line.number
+    return best[1] if best else None
+
+
+def attribute_kept_at(
+    codes: Iterable[types.CodeType], attribute: str, *, container: bool
+) -> tuple[types.CodeType, int] | None:
+    """The function and line, of those given, that keep something in an attribute of that name."""
+    best: tuple[int, types.CodeType, int] | None = None
+    for code in codes:
+        for part in with_inner(code):
+            if attribute not in part.co_names:
+                continue
+            for line in lines_of(part):
+                loaded, stored = attribute in line.attributes_loaded, attribute in line.attributes_stored
+                score = _score(line, loaded, stored, container=container)
+                if score and part.co_name != "__init__":
+                    score += 4
+                if score and (best is None or score > best[0]):
+                    best = score, part, line.number
+    return best[1:] if best else None
+
+
+def _score(line: Line, loaded: bool, stored: bool, *, container: bool) -> int:
+    score = 0
+    if container and loaded and line.adds:
+        score = 60
+    elif stored and line.augments and loaded:
+        score = 50
+    elif stored and loaded:
+        score = 40
+    elif stored and not line.constant:
+        score = 30
+    elif container and loaded and line.calls:
+        score = 20
+    elif stored:
+        score = 10
+    return score + (2 if score and line.in_loop else 0)
+
+
+def carried_by_loop(code: types.CodeType, name: str) -> bool:
+    """Whether a loop reads the variable before it assigns it: what one round leaves there, the next one uses."""
+    inside = [line for line in lines_of(code) if line.in_loop]
+    touched = [line for line in inside if name in line.loads or name in line.stores]
+    return bool(touched) and name in touched[0].loads and any(name in line.stores for line in touched)
+
+
+def codes_of_class(kind: type) -> Iterator[types.CodeType]:
+    """The functions of a class and of its bases, the class's own first."""
+    for base in kind.__mro__:
+        for member in list(base.__dict__.values()):
+            code = code_of(member)
+            if code is not None:
+                yield code
+
+
+def code_of(member: object) -> types.CodeType | None:
+    """The code of a function, method or property; None for anything else."""
+    for _ in range(4):
+        if isinstance(member, types.FunctionType):
+            inner = member.__dict__.get("__wrapped__")
+            if inner is None or not isinstance(inner, types.FunctionType):
+                return member.__code__
+            member = inner
+        elif isinstance(member, (staticmethod, classmethod, types.MethodType)):
+            member = member.__func__
+        elif isinstance(member, property):
+            member = member.fget
+        else:
+            break
+    return None
+
+
+def with_inner(code: types.CodeType, depth: int = 3) -> Iterator[types.CodeType]:
+    yield code
+    if depth:
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                yield from with_inner(constant, depth - 1)
+
+
+@functools.lru_cache(maxsize=512)
+def lines_of(code: types.CodeType) -> tuple[Line, ...]:
+    """The lines of a function in the order of its bytecode. Some 3 µs an instruction, once a function."""
+    return tuple(_read(code))
+
+
+class _Draft:
+    def __init__(self) -> None:
+        self.loads: set[str] = set()
+        self.stores: set[str] = set()
+        self.attributes_loaded: set[str] = set()
+        self.attributes_stored: set[str] = set()
+        self.adds = self.augments = self.calls = False
+        self.computes = False
+        self.in_loop = False
+
+
+def _read(code: types.CodeType) -> Iterator[Line]:
+    drafts: dict[int, _Draft] = {}
+    number = code.co_firstlineno
+    loops: list[tuple[int, int]] = []
+    at: list[tuple[int, int]] = []
+    for position, instruction in enumerate(dis.get_instructions(code)):
+        if position >= MOST_INSTRUCTIONS:
+            break
+        number = _line_of(instruction) or number
+        at.append((instruction.offset, number))
+        draft = drafts.setdefault(number, _Draft())
+        operation, argument = instruction.opname, instruction.argval
+        for kind, name in _names(operation, argument):
+            (draft.loads if kind == "LOAD" else draft.stores).add(name)
+        if operation in ("LOAD_ATTR", "LOAD_METHOD"):
+            draft.attributes_loaded.add(argument)
+            draft.adds |= argument in ADDERS
+            draft.computes = True
+        elif operation == "STORE_ATTR":
+            draft.attributes_stored.add(argument)
+        elif operation in ("STORE_SUBSCR", "STORE_SLICE"):
+            draft.adds = True
+        elif operation.startswith("INPLACE_") or (operation == "BINARY_OP" and str(instruction.argrepr).endswith("=")):
+            draft.augments = draft.computes = True
+        elif operation.startswith(("CALL", "BINARY_")):
+            draft.calls |= operation.startswith("CALL")
+            draft.computes = True
+        elif operation == "FOR_ITER":
+            loops.append((instruction.offset, argument))
+        if "JUMP_BACKWARD" in operation or (
+            operation.startswith(("JUMP_ABSOLUTE", "POP_JUMP")) and _is_before(instruction)
+        ):
+            loops.append((argument, instruction.offset))
+    for offset, number in at:
+        if any(start <= offset <= end for start, end in loops):
+            drafts[number].in_loop = True
+    for number, draft in drafts.items():
+        # A bare ``history = []`` or ``total = 0`` keeps nothing yet; ``a = b`` loads a name, so it is none.
+        constant = bool(draft.stores or draft.attributes_stored) and not draft.computes and not draft.loads - {"self"}
+        yield Line(
+            number,
+            frozenset(draft.loads),
+            frozenset(draft.stores),
+            frozenset(draft.attributes_loaded),
+            frozenset(draft.attributes_stored),
+            draft.adds,
+            draft.augments,
+            draft.calls,
+            constant,
+            draft.in_loop,
+        )
+
+
+_SCOPES: Final = ("FAST", "NAME", "GLOBAL", "DEREF", "CLASSDEREF")
+
+
+def _names(operation: str, argument: object) -> Iterator[tuple[str, str]]:
+    """(LOAD or STORE, variable) of an instruction; Python 3.13 joins two in one."""
+    words = operation.split("_")
+    if words[0] not in ("LOAD", "STORE") or len(words) < 2 or words[1] not in _SCOPES:
+        return
+    if isinstance(argument, str):
+        yield words[0], argument
+        if "AND" in words or words[-1] == "CLEAR":
+            yield "STORE", argument
+    elif isinstance(argument, tuple):
+        kinds = [word for word in words if word in ("LOAD", "STORE")]
+        for kind, name in zip(kinds, argument, strict=False):
+            if isinstance(name, str):
+                yield kind, name
+
+
+def _line_of(instruction: dis.Instruction) -> int | None:
+    positions = getattr(instruction, "positions", None)
+    if positions is not None:
+        line: int | None = positions.lineno
+        return line
+    start = instruction.starts_line  # Python 3.10
+    return start if isinstance(start, int) and not isinstance(start, bool) else None
+
+
+def _is_before(instruction: dis.Instruction) -> bool:
+    return isinstance(instruction.argval, int) and instruction.argval < instruction.offset

@@ -1,0 +1,158 @@
+"""Where a search for holders begins: local variables of every thread's frames, globals of the user's modules, their classes.
+
+Reading ``frame.f_locals`` up to Python 3.12 copies the variables into a dict that stays with the frame, and would keep
+alive what the function deletes afterwards. So the dict is emptied again, unless somebody else holds it (the user's own
+``locals()``), and frames under a debugger's trace function are left alone. Python 3.13 gives a view: nothing to undo.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+LOCALS_ARE_COPIED: Final = sys.version_info < (3, 13)
+
+_OWN = str(Path(__file__).resolve().parents[1]) + os.sep
+_LIBRARIES = tuple(
+    path + os.sep
+    for path in {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
+    if path
+)
+
+MOST_FRAMES: Final = 400
+
+
+class Root(NamedTuple):
+    """One name under which an object can be reached."""
+
+    kind: str
+    """local | global | class"""
+    name: str
+    value: Any
+    code: types.CodeType | None
+    """the function of a local, the module's code where it runs"""
+    file: str | None
+    line: int | None
+    """where the frame is now"""
+    owner: str
+    """the function, module or class that has the name"""
+
+    def __str__(self) -> str:
+        where = {"local": f"local '{self.name}' of {self.owner}()", "class": f"class {self.owner}.{self.name}"}
+        return where.get(self.kind, f"global '{self.name}'")
+
+
+@functools.lru_cache(maxsize=8192)
+def is_library(file: str | None) -> bool:
+    """Whether a file belongs to Python or to an installed package: the user did not write it."""
+    return file is None or file.startswith(("<frozen", *_LIBRARIES)) or f"{os.sep}site-packages{os.sep}" in file
+
+
+def is_own(file: str | None) -> bool:
+    return file is not None and file.startswith(_OWN)
+
+
+def roots() -> list[Root]:
+    """Every root, the user's innermost function first, libraries' frames after the user's, globals and classes last."""
+    mine: list[Root] = []
+    theirs: list[Root] = []
+    for frame in frames():
+        found = list(_locals_of(frame))
+        (theirs if is_library(frame.f_code.co_filename) else mine).extend(found)
+    return [*mine, *_globals(), *theirs]
+
+
+def frames() -> Iterator[types.FrameType]:
+    """Frames of all threads, this thread's first, each from the innermost out; without the agent's and PyTorch's own."""
+    current = sys._current_frames()
+    here = threading.get_ident()
+    count = 0
+    for ident in sorted(current, key=lambda ident: ident != here):
+        frame: types.FrameType | None = current[ident]
+        while frame is not None and count < MOST_FRAMES:
+            file = frame.f_code.co_filename
+            if not is_own(file) and not is_torch(file):
+                count += 1
+                yield frame
+            frame = frame.f_back
+
+
+def is_torch(file: str) -> bool:
+    return f"{os.sep}torch{os.sep}" in file and is_library(file)
+
+
+def _locals_of(frame: types.FrameType) -> Iterator[Root]:
+    code = frame.f_code
+    at_module = frame.f_locals is frame.f_globals if code.co_name == "<module>" else False
+    if not at_module and LOCALS_ARE_COPIED and frame.f_trace is not None:
+        return  # a debugger's: to touch its dict would change what it shows
+    names = dict(frame.f_globals if at_module else locals_of(frame))
+    kind = "global" if at_module else "local"
+    for name, value in names.items():
+        if type(value) not in ATOMS and not (at_module and name.startswith("__")):
+            yield Root(kind, name, value, code, code.co_filename, frame.f_lineno, code.co_name)
+
+
+def locals_of(frame: types.FrameType) -> dict[str, Any]:
+    """Names and values of a frame's variables, as a dict of our own; the frame is left as it was."""
+    values = frame.f_locals
+    names = dict(values)
+    if LOCALS_ARE_COPIED and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(values) <= _REFERENCES:
+        values.clear()
+    return names
+
+
+def _count_references() -> int:
+    values = sys._getframe().f_locals
+    return sys.getrefcount(values)
+
+
+_REFERENCES: Final = _count_references()
+"""of a frame's dict that nobody else holds: the frame's, our variable's, the call's"""
+
+
+def _globals() -> Iterator[Root]:
+    for module in user_modules():
+        file = getattr(module, "__file__", None) or module.__dict__.get("__name__")
+        for name, value in list(module.__dict__.items()):
+            kind = type(value)
+            if kind in ATOMS or kind is types.ModuleType or name.startswith("__"):
+                continue
+            if isinstance(value, type):
+                if value.__module__ == module.__dict__.get("__name__"):
+                    yield from _class_attributes(value, file)
+                continue
+            yield Root("global", name, value, None, file, None, module.__dict__.get("__name__", "?"))
+
+
+def _class_attributes(kind: type, file: str | None) -> Iterator[Root]:
+    for name, value in list(kind.__dict__.items()):
+        if type(value) not in ATOMS and not name.startswith("__"):
+            yield Root("class", name, value, None, file, None, kind.__qualname__)
+
+
+def user_modules() -> list[types.ModuleType]:
+    """Modules that the user wrote: neither Python's nor a package's, nor ours."""
+    found = []
+    for module in list(sys.modules.values()):
+        if not issubclass(type(module), types.ModuleType):
+            continue  # (by type: a lazy module's ``__class__`` can import things)
+        file = module.__dict__.get("__file__")
+        if module.__dict__.get("__name__") == "__main__" or (
+            isinstance(file, str) and not is_library(file) and not is_own(file)
+        ):
+            found.append(module)
+    return found
+
+
+ATOMS: Final = frozenset(
+    (int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), range, slice)
+)

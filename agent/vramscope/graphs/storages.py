@@ -1,0 +1,80 @@
+"""Bytes of tensors, each storage once, as the allocator counts them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import torch
+
+Storages = dict[int, int]
+"""storage -> bytes"""
+
+CUDA_ROUNDING_BYTES: Final = 512
+"""the smallest block of the CUDA caching allocator"""
+
+_PRETENDERS: Final = frozenset(("FakeTensor", "FunctionalTensor", "GradTrackingTensor"))
+"""tensors of a compiler or of torch.func, which own no memory"""
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """(identity, bytes) of what a tensor stands on; None where it has no memory of its own or its device is gone.
+
+    About 1 µs. CUDA storages are rounded up to the allocator's blocks of 512 bytes.
+    """
+    try:
+        storage = tensor.untyped_storage()
+        size = storage.nbytes()
+        if not size or storage.device.type == "meta":
+            return None
+        if storage.device.type == "cuda":
+            size = -(-size // CUDA_ROUNDING_BYTES) * CUDA_ROUNDING_BYTES
+        return storage._cdata, size
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None  # sparse, nested, of a wrapper class: what it wraps is counted by itself
+
+
+def add(storages: Storages, tensor: torch.Tensor) -> None:
+    found = storage_of(tensor)
+    if found is not None:
+        storages[found[0]] = found[1]
+
+
+class TensorKinds:
+    """Which types are tensors that own memory. By type, never isinstance: a proxy's ``__class__`` can run code."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._base = torch.Tensor
+        self._plain_dispatch = torch.Tensor.__dict__.get("__torch_dispatch__")
+        self._known: dict[type, bool] = {}
+
+    def owns_memory(self, kind: type) -> bool:
+        known = self._known.get(kind)
+        if known is None:
+            known = issubclass(kind, self._base) and kind.__name__ not in _PRETENDERS and not self._wraps(kind)
+            self._known[kind] = known
+        return known
+
+    def _wraps(self, kind: type) -> bool:
+        """A class such as DTensor: its own storage is empty, the tensors in it are seen by themselves."""
+        for base in kind.__mro__:
+            if base is self._base:
+                return False
+            if "__torch_dispatch__" in base.__dict__:
+                return True
+        return False
+
+
+def describe(tensors: list[Any]) -> list[str]:
+    """``12 x float32[32, 512] on cuda:0`` for each shape, most first, at most four."""
+    counts: dict[str, int] = {}
+    for tensor in tensors:
+        try:
+            text = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} on {tensor.device}"
+        except (RuntimeError, NotImplementedError):
+            continue
+        counts[text] = counts.get(text, 0) + 1
+    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
+    return [f"{count} x {text}" for text, count in ordered[:4]]

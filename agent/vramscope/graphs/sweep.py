@@ -1,0 +1,108 @@
+"""Sees every tensor that Python knows of, and tells those of the model from those that somebody keeps."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from itertools import compress
+from typing import Any, Final, NamedTuple
+
+from vramscope.graphs import storages
+from vramscope.graphs.storages import Storages, TensorKinds
+
+MOST_TENSORS: Final = 20_000
+"""looked at one by one, newest first; some 3 µs each"""
+
+
+class Seen(NamedTuple):
+    """What the sweep found. It refers to the user's tensors: keep it for the time of one look only."""
+
+    kept: list[Any]
+    """tensors that are neither parameters, buffers, gradients nor optimizer state"""
+    known: Storages
+    """storages of those"""
+    live_bytes: int
+    """of all tensors seen"""
+    tensors: int
+    optimizers: int
+    left_out: str
+
+
+def sweep(kinds: TensorKinds, deadline: float) -> Seen:
+    """All live tensors. About 0.1 µs an object of the process and 3 µs a tensor."""
+    import torch
+
+    objects = gc.get_objects()
+    types = list(map(type, objects))
+    tensor_types, module_types, optimizer_types = set(), set(), set()
+    for kind in set(types):
+        if kinds.owns_memory(kind):
+            tensor_types.add(kind)
+        elif issubclass(kind, torch.nn.Module):
+            module_types.add(kind)
+        elif issubclass(kind, torch.optim.Optimizer):
+            optimizer_types.add(kind)
+    # All in C: a loop over the objects takes five times that.
+    tensors = list(compress(objects, map(tensor_types.__contains__, types)))
+    modules = list(compress(objects, map(module_types.__contains__, types)))
+    optimizers = list(compress(objects, map(optimizer_types.__contains__, types)))
+    del objects
+    known = of_the_model(modules, optimizers)
+    kept, live, left_out = [], dict(known), ""
+    parameter = torch.nn.Parameter
+    tensors.reverse()  # the newest first
+    count = len(tensors)
+    for position, tensor in enumerate(tensors):
+        if position >= MOST_TENSORS or (not position % 256 and position and time.thread_time() > deadline):
+            left_out = f"{count - position:,} of {count:,} tensors, the older ones"
+            break
+        found = storages.storage_of(tensor)
+        if found is None:
+            continue
+        live[found[0]] = found[1]
+        if found[0] not in known and not issubclass(type(tensor), parameter):
+            kept.append(tensor)
+    return Seen(kept, known, sum(live.values()), count, len(optimizers), left_out)
+
+
+def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
+    """Storages of parameters, buffers, gradients and optimizer state."""
+    known: Storages = {}
+    for module in modules:
+        for group in ("_parameters", "_buffers"):
+            for tensor in list((module.__dict__.get(group) or {}).values()):
+                if tensor is not None:
+                    _with_gradient(known, tensor)
+    for optimizer in optimizers:
+        for parameters in optimizer.__dict__.get("param_groups", ()):
+            for tensor in list(parameters.get("params", ())):
+                _with_gradient(known, tensor)
+        for state in list(optimizer.__dict__.get("state", {}).values()):
+            _add_all(known, state, 3)
+    return known
+
+
+def _with_gradient(known: Storages, tensor: Any) -> None:
+    storages.add(known, tensor)
+    if tensor.is_leaf and tensor.grad is not None:
+        storages.add(known, tensor.grad)
+
+
+def _add_all(known: Storages, value: Any, depth: int) -> None:
+    import torch
+
+    kind = type(value)
+    if issubclass(kind, torch.Tensor):
+        storages.add(known, value)
+    elif depth and kind in (dict, list, tuple):
+        for part in list(value.values() if kind is dict else value):
+            _add_all(known, part, depth - 1)
+
+
+def held_by_python(tensor: Any, extra: int) -> bool:
+    """Whether a Python object refers to the tensor, or only C++ does (a graph that saved it).
+
+    extra   references that the caller makes beside its argument
+    """
+    return sys.getrefcount(tensor) - 2 - extra - (1 if tensor._use_count() > 1 else 0) > 0

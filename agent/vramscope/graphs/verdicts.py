@@ -1,0 +1,231 @@
+"""Judges what a look has seen: which holders are leaks, of which kind, and what would help.
+
+Rounds are what a thing's age is counted in: optimizer steps, and in an evaluation its batches. A holder is judged by what it
+holds and by how that changed from look to look; what may be innocent (a graph that gradient accumulation still needs, a
+buffer that is bounded) stays silent until it has proved to be none.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import dataclasses
+from collections.abc import Sequence
+from itertools import pairwise
+
+from vramscope.graphs import advice
+from vramscope.graphs.explain import Group
+
+MATERIAL_BYTES = 64 * 1024
+MATERIAL_FRACTION = 0.01
+"""of all live tensors: what is less is not worth a word unless it grows"""
+CHAIN_ROUNDS = 4
+"""that one variable's graph must reach back before it may be called growing"""
+SURE_ROUNDS = 8
+"""in which nothing was let go: growing is then certain at the first look"""
+
+
+@dataclasses.dataclass
+class Moment:
+    """What the watch knows at the time of a look."""
+
+    step: int
+    boundaries: Sequence[int]
+    """sequence numbers at the ends of the last rounds, rising"""
+    fresh: bool
+    """an optimizer has stepped and nothing was built since: what is held now is held when the next graph is built"""
+    after: int
+    """which of the optimizers stepped last"""
+    evaluating: bool
+    """graphs are built and nothing walks them"""
+    last_walk: int
+    """sequence number at the last backward"""
+    kept_rounds: int
+    """rounds in a row of which each one's graph is still alive"""
+    retained: tuple[str, int] | None
+    """file and line of the last backward(retain_graph=True)"""
+
+
+@dataclasses.dataclass
+class Remembered:
+    """One holder in an earlier look."""
+
+    step: int
+    round: int
+    tensors: int
+    held_bytes: int
+    reach: int
+    overlaps: bool
+    after: int
+
+
+@dataclasses.dataclass
+class Verdict:
+    """A holder that is a leak."""
+
+    kind: str
+    group: Group
+    count: int
+    age: int | None
+    growth: float | None
+    """bytes a step"""
+    advice: str
+    freed_bytes: int
+    """that the advice lets go"""
+    exclusive_bytes: int = 0
+    """that no other holder seen keeps alive"""
+
+
+class Judge:
+    """Remembers holders from look to look."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, ...], list[Remembered]] = {}
+        self._round = 0
+
+    def judge(self, groups: Sequence[Group], live_bytes: int, moment: Moment, rounds: int) -> list[Verdict]:
+        """The leaks of this look, the largest first.
+
+        live_bytes   of all tensors
+        rounds       rounds so far in all, to measure growth
+        """
+        material = max(MATERIAL_BYTES, int(MATERIAL_FRACTION * live_bytes))
+        verdicts: list[Verdict] = []
+        for group in groups:
+            verdict = self._of(group, moment, rounds, material)
+            if verdict is not None:
+                verdicts.append(verdict)
+        owners = collections.Counter(storage for group in groups for storage in {**group.saved, **group.own})
+        for verdict in verdicts:
+            held = {**verdict.group.saved, **verdict.group.own}
+            alone = sum(size for storage, size in held.items() if owners[storage] == 1)
+            verdict.exclusive_bytes = int(alone * verdict.group.held_bytes / max(1, sum(held.values())))
+        return _without_doubles(verdicts, material)
+
+    def _of(self, group: Group, moment: Moment, rounds: int, material: int) -> Verdict | None:
+        holder = group.holder
+        before = self._seen.setdefault(holder.key, [])
+        reach = _rounds_since(group.oldest, moment.boundaries) if group.graphs else 0
+        overlaps = moment.fresh and group.graphs > 0 and group.held_bytes >= material
+        now = Remembered(moment.step, rounds, group.tensors, group.held_bytes, reach, overlaps, moment.after)
+        growth = _growth(before, now)
+        verdict: tuple[str, int] | None = None
+        if group.cyclic:
+            if group.held_bytes >= material:
+                verdict = "cycle", group.tensors
+        elif group.graphs:
+            verdict = self._of_graphs(group, moment, before, now, material)
+        elif self._grows_plainly(group, before, now, material):
+            verdict = "tensor-growth", group.tensors
+        before.append(now)
+        del before[:-8]
+        if verdict is None:
+            return None
+        kind, count = verdict
+        words, freed = advice.of(kind, group, moment.retained)
+        return Verdict(kind, group, count, max(reach, 1) if group.graphs else None, growth, words, freed)
+
+    def _of_graphs(
+        self, group: Group, moment: Moment, before: list[Remembered], now: Remembered, material: int
+    ) -> tuple[str, int] | None:
+        ages = [_rounds_since(birth, moment.boundaries) for birth in group.births]
+        many = group.graphs >= 3 and len(set(ages)) >= 3
+        chain = not many and bool(ages) and min(ages) <= 1 and now.reach >= CHAIN_ROUNDS
+        if (many or chain) and not group.holder.bounded and self._is_growing(group, many, before, now, moment, ages):
+            unwalked = moment.evaluating or group.oldest > moment.last_walk
+            return ("growing-eval" if unwalked else "growing"), (group.graphs if many else now.reach)
+        if moment.evaluating:
+            if group.saved_bytes >= material:
+                return "no_grad-missing", group.graphs
+            return None
+        # Seen at each boundary of the cycle of optimizers: what one of them still needs is no overlap.
+        again = [seen for seen in before if seen.overlaps and seen.step < now.step and seen.after == now.after]
+        others = {seen.after for seen in before} | {now.after}
+        everywhere = all(any(seen.overlaps for seen in [*before, now] if seen.after == after) for after in others)
+        if now.overlaps and again and everywhere:
+            return ("overlap-unfreed" if group.saved_bytes >= material else "overlap"), group.graphs
+        return None
+
+    def _is_growing(
+        self,
+        group: Group,
+        many: bool,
+        before: list[Remembered],
+        now: Remembered,
+        moment: Moment,
+        ages: list[int],
+    ) -> bool:
+        if many:
+            if len(set(ages)) >= 6 and moment.kept_rounds >= SURE_ROUNDS:
+                return True
+            return any(seen.round <= now.round - 3 and seen.tensors < now.tensors for seen in before)
+        if now.reach >= SURE_ROUNDS:
+            return True
+        return any(
+            seen.reach >= 2 and seen.round <= now.round - 3 and now.reach >= seen.reach + (now.round - seen.round) - 1
+            for seen in before
+        )
+
+    def _grows_plainly(self, group: Group, before: list[Remembered], now: Remembered, material: int) -> bool:
+        """More tensors in each of three looks (or twice, by as much as there were rounds), and enough of them to matter."""
+        if group.holder.bounded or not group.holder.container or now.held_bytes < material or now.tensors < 3:
+            return False
+        earlier = [seen for seen in before if seen.round <= now.round - 2]
+        if not earlier:
+            return False
+        rising = all(a.held_bytes < b.held_bytes and a.tensors < b.tensors for a, b in pairwise([*earlier, now]))
+        gained = now.tensors - earlier[0].tensors
+        return rising and gained >= 3 and (len(earlier) >= 2 or gained >= 0.9 * (now.round - earlier[0].round))
+
+
+def _growth(before: list[Remembered], now: Remembered) -> float | None:
+    earlier = [seen for seen in before if seen.round < now.round]
+    if not earlier:
+        return None
+    first = earlier[0]
+    return (now.held_bytes - first.held_bytes) / (now.round - first.round)
+
+
+def _rounds_since(number: int, boundaries: Sequence[int]) -> int:
+    """How many rounds have ended since the operation of that sequence number."""
+    return len(boundaries) - bisect.bisect_right(boundaries, number)
+
+
+_ORDER = {
+    "growing": 0,
+    "growing-eval": 0,
+    "tensor-growth": 1,
+    "cycle": 1,
+    "no_grad-missing": 2,
+    "overlap-unfreed": 2,
+    "overlap": 3,
+}
+
+
+def _without_doubles(verdicts: list[Verdict], material: int) -> list[Verdict]:
+    """Several names often hold one graph (loss, logits, features): the one to change speaks for all of them."""
+    kept: list[Verdict] = []
+    chains: set[int] = set()
+    claimed: set[int] = set()
+    for verdict in sorted(verdicts, key=_rank):
+        group = verdict.group
+        fresh = sum(size for key, size in {**group.saved, **group.own}.items() if key not in claimed)
+        if verdict.kind in ("growing", "growing-eval"):
+            is_chain = group.graphs < 3
+            if is_chain and group.oldest in chains and not (group.holder.carried and fresh >= material):
+                continue
+            if is_chain:
+                chains.add(group.oldest)
+            elif claimed and group.held_bytes >= material and fresh < material / 4:
+                continue
+        elif fresh < material:
+            continue
+        claimed.update(group.saved, group.own)
+        kept.append(verdict)
+    return kept
+
+
+def _rank(verdict: Verdict) -> tuple[int, bool, bool, int]:
+    group = verdict.group
+    is_list = group.graphs >= 3
+    return (_ORDER[verdict.kind], not is_list, not group.holder.carried, -group.held_bytes)

@@ -1,0 +1,360 @@
+"""Watches for graphs and tensors that outlive their step, decides when to look closer, and reports what a look found.
+
+The hooks of ``steps/loop.py`` tell it of backwards, forwards, batches and steps; that costs some µs each. A look costs up to
+a quarter of a second, so there are few: three early ones (what overlaps shows in any step), then on suspicion, ever rarer.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from vramscope import wire
+from vramscope.graphs import floor, roots
+from vramscope.graphs.effect import NOT_ON_CPU, Effect, Follower
+from vramscope.graphs.explain import Group, explain, trace
+from vramscope.graphs.sentinel import Outputs, Sentinels
+from vramscope.graphs.storages import Storages, TensorKinds
+from vramscope.graphs.verdicts import Judge, Moment, Verdict
+from vramscope.graphs.walk import NODE_BYTES
+from vramscope.steps.clock import Held
+
+if TYPE_CHECKING:
+    from vramscope.steps.clock import StepClock, Stretch
+
+LOOK_SECONDS: Final = 0.25
+LOOKS_AT: Final = frozenset((4, 8, 14, 50, 200, 1_000, 10_000))
+"""steps after which there is a look whatever happens"""
+MOST_SECONDS: Final = 3.0
+"""that looks may take in all, and a hundredth of the run's time beside"""
+OLD_GRAPHS: Final = 6
+"""of earlier steps alive: suspicious"""
+UNWALKED: Final = 3
+"""graphs built in a row with no backward: suspicious"""
+MOST_LEAKS: Final = 64
+
+
+class GraphWatch:
+    """One a session. All calls come on the training thread, and none of them keeps a tensor or a module.
+
+    report   called with a Look each time something was looked at
+    """
+
+    def __init__(
+        self,
+        clock: StepClock,
+        report: Callable[[wire.Look], None],
+        *,
+        seconds: float = LOOK_SECONDS,
+        tell: Callable[[wire.Leak], None] | None = None,
+    ) -> None:
+        import torch
+
+        self._clock = clock
+        self._report = report
+        self._tell = tell
+        self._seconds = seconds
+        self._kinds = TensorKinds()
+        self._sequence: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
+        self._cuda = torch.cuda
+        self._sentinels = Sentinels()
+        self._outputs = Outputs()
+        self._floor = floor.Floor()
+        self._judge = Judge()
+        self._boundaries: deque[int] = deque(maxlen=512)
+        self._forwards: deque[int] = deque(maxlen=512)
+        self._batch_sequence = 0
+        self._batches_unwalked = 0
+        self._rounds_are_batches = False
+        self._last_walk = 0
+        self._stepped = False
+        self._after = 0
+        self._optimizers: list[int] = []
+        self._training_mode = True
+        self._pass_ended = False
+        self._kept_rounds = 0
+        self._old = 0
+        self._rounds = 0
+        self._retained: tuple[str, int] | None = None
+        self._due: set[int] = set()
+        self._suspicion = ""
+        self._next_look_round = 0
+        self._looks = 0
+        self._spent = 0.0
+        self._began = time.monotonic()
+        self._last_tensors = self._live_bytes = 0
+        self._nameless: list[weakref.ref[Any]] = []
+        self._known: Storages = {}
+        self._boring: dict[int, weakref.ref[Any]] = {}
+        self._leaks: dict[tuple[str, ...], wire.Leak] = {}
+        self._followers: list[tuple[tuple[str, ...], Follower, bool]] = []
+        clock.graphs = self
+
+    # -- what the hooks tell ---------------------------------------------------------------------------------------------
+
+    def before_walk(self, roots_: Any, retain_graph: bool = False) -> None:
+        """A backward (or ``torch.autograd.grad``) begins from these tensors. Some 10 µs: the descent to the oldest node."""
+        self._outputs.walked()
+        self._forwards.clear()
+        self._batches_unwalked = 0
+        self._pass_ended = self._stepped = False
+        self._last_walk = self._sequence()
+        if not self._optimizers:
+            # A loop that updates its weights by hand: each backward ends a round, as far as can be known.
+            self._end_round()
+        root = roots_ if not isinstance(roots_, (list, tuple)) else roots_[0] if roots_ else None
+        if retain_graph:
+            self._retained = _user_line()
+        if root is not None and self._kinds.owns_memory(type(root)):
+            self._sentinels.place(root, self._rounds)
+
+    def stepped(self, optimizer: object) -> None:
+        """An optimizer has stepped; of several, each in turn."""
+        key = id(optimizer)
+        if key not in self._optimizers:
+            self._optimizers = [*self._optimizers, key][-8:]
+        self._after = self._optimizers.index(key)
+        self._stepped = True
+
+    def end_step(self, stretches: Sequence[Stretch]) -> Held:
+        """A step is over, and these were its stretches. Some 5 µs; on the CPU the C allocator is asked, now and then."""
+        if self._followers:
+            self._settle(stretches)
+        cuts = stretches[-1].cuts
+        self._end_round()
+        floor_bytes = self._floor.add(sum(cut.allocated_bytes for cut in cuts) if cuts else None)
+        if self._floor.rises:
+            self._suspect("what is in use at the end of a step rises")
+        return Held(self._sentinels.older_than(self._rounds), floor_bytes)
+
+    def _end_round(self) -> None:
+        self._rounds += 1
+        self._boundaries.append(self._sequence())
+        old = self._sentinels.older_than(self._rounds - 1)
+        self._kept_rounds = self._kept_rounds + 1 if old > self._old or self._sentinels.reach_steps > 1 else 0
+        self._old = old
+        self._stepped = True
+        if self._rounds in LOOKS_AT:
+            self._due = set(range(max(1, len(self._optimizers))))
+        if self._kept_rounds >= OLD_GRAPHS:
+            self._suspect("graphs of earlier steps are alive, more from step to step")
+
+    def before_forward(self, training: bool) -> None:
+        """A root module is about to be called with gradients on: the best moment for a look, before anything new is built."""
+        self._training_mode = training
+        if self._stepped:
+            self._stepped = False
+            self._look_if_due(fresh=True)
+            return
+        if self._outputs.dropped or self._outputs.pending:
+            self._forwards.append(self._sequence())
+            self._judge_evaluation()
+
+    def after_forward(self, output: Any) -> None:
+        """A root module has answered. Some 2 µs."""
+        self._outputs.add(output, self._rounds)
+
+    def before_batch(self) -> None:
+        """The loader is asked for a batch."""
+        if not self._optimizers and not self._outputs.walks:
+            # Nothing trains here: each batch is a round, as far as can be known.
+            self._end_round()
+            self._rounds_are_batches = True
+        now = self._sequence()
+        if now - self._batch_sequence > 2 and self._batch_sequence and not self._stepped:
+            self._batches_unwalked += 1
+            if not self._forwards:
+                self._forwards.append(now)
+        self._batch_sequence = now
+        if self._stepped and not self._outputs.alive:
+            # No root module was ever heard: this is the boundary then.
+            self._look_if_due(fresh=True)
+        elif self._pass_ended:
+            self._judge_evaluation()
+
+    def after_batches(self) -> None:
+        """A pass over the loader has ended."""
+        if len(self._forwards) + 1 >= UNWALKED and self._outputs.pending >= UNWALKED:
+            self._pass_ended = True
+            self._judge_evaluation()
+
+    # -- when to look ----------------------------------------------------------------------------------------------------
+
+    def _suspect(self, why: str) -> None:
+        if self._rounds >= self._next_look_round:
+            self._suspicion = why
+
+    def _judge_evaluation(self) -> None:
+        """Graphs were built and not walked. Dropped ones prove it; kept ones may still be summed up and walked together."""
+        built = len(self._forwards)
+        if built < UNWALKED or (built - UNWALKED) % 6:
+            return
+        dropped = self._outputs.dropped >= UNWALKED
+        if dropped or not self._training_mode or self._pass_ended or not self._optimizers:
+            if built > UNWALKED and built > 64 and built & (built - 1):
+                return
+            self._look("graphs are built and nothing walks them backward", fresh=False, evaluating=True)
+
+    def _look_if_due(self, *, fresh: bool) -> None:
+        if self._nameless and self._may_look():
+            self._trace()
+        elif self._suspicion:
+            why, self._suspicion = self._suspicion, ""
+            self._look(why, fresh=fresh, evaluating=False)
+            self._next_look_round = self._rounds + max(4, self._rounds // 4)
+        elif self._after in self._due:
+            self._due.discard(self._after)
+            self._look(f"the look after step {self._clock.step}", fresh=fresh, evaluating=False)
+
+    def _may_look(self) -> bool:
+        if self._cuda.is_initialized() and self._cuda.is_current_stream_capturing():
+            return False
+        return self._spent < MOST_SECONDS + 0.01 * (time.monotonic() - self._began)
+
+    # -- a look ----------------------------------------------------------------------------------------------------------
+
+    def _look(self, reason: str, *, fresh: bool, evaluating: bool) -> None:
+        if not self._may_look():
+            return
+        sight = explain(self._kinds, self._seconds, self._is_boring)
+        self._spent += sight.seconds
+        if evaluating and self._may_be_summed_up(sight.optimizers):
+            return
+        self._nameless, self._known, self._live_bytes = sight.nameless, sight.known, sight.live_bytes
+        self._last_tensors = sight.tensors
+        self._conclude(sight.groups, fresh=fresh, evaluating=evaluating)
+        self._send(reason, sight.seconds, "; ".join(sight.left_out))
+
+    def _may_be_summed_up(self, optimizers: int) -> bool:
+        """Graphs that wait for the first step of an optimizer: gradient accumulation may sum up their losses."""
+        summed = self._outputs.dropped < UNWALKED and self._training_mode and not self._pass_ended
+        return summed and optimizers > 0 and not self._optimizers
+
+    def _trace(self) -> None:
+        """The second half of a look, a boundary later: who holds what no variable leads to."""
+        nameless, self._nameless = self._nameless, []
+        groups, complete, seconds = trace(nameless, self._known, self._seconds)
+        self._spent += seconds
+        self._known = {}
+        self._conclude(groups, fresh=False, evaluating=False)
+        self._boring.update((id(thing), reference) for reference in nameless if (thing := reference()) is not None)
+        self._boring = {key: reference for key, reference in self._boring.items() if reference() is not None}
+        left_out = "" if complete else f"who holds some of {len(nameless):,} tensors that no variable leads to"
+        self._send("tensors that no variable leads to", seconds, left_out)
+
+    def _is_boring(self, tensor: Any) -> bool:
+        reference = self._boring.get(id(tensor))
+        return reference is not None and reference() is tensor
+
+    def _conclude(self, groups: Sequence[Group], *, fresh: bool, evaluating: bool) -> None:
+        moment = Moment(
+            step=self._clock.step,
+            boundaries=list(self._forwards if evaluating else self._boundaries),
+            fresh=fresh,
+            after=self._after,
+            evaluating=evaluating,
+            last_walk=self._last_walk,
+            kept_rounds=self._kept_rounds,
+            retained=self._retained,
+        )
+        rounds = self._rounds + (len(self._forwards) if evaluating and not self._rounds_are_batches else 0)
+        for verdict in self._judge.judge(groups, self._live_bytes, moment, rounds):
+            self._note(verdict)
+
+    def _send(self, reason: str, seconds: float, left_out: str) -> None:
+        self._report(
+            wire.Look(
+                time_ns=time.time_ns(),
+                step=self._clock.step,
+                reason=reason,
+                seconds=seconds,
+                tensors=self._last_tensors,
+                not_looked_at=left_out[:4096],
+                leaks=sorted(self._leaks.values(), key=lambda leak: -leak.held_bytes)[:MOST_LEAKS],
+            )
+        )
+
+    def _note(self, verdict: Verdict) -> None:
+        """Add what was found, or bring up to date what is known."""
+        group, holder = verdict.group, verdict.group.holder
+        key = (verdict.kind, *holder.key)
+        if verdict.kind in ("growing", "growing-eval"):
+            for kind in ("overlap", "overlap-unfreed", "no_grad-missing"):
+                self._leaks.pop((kind, *holder.key), None)
+        known = self._leaks.get(key)
+        effect = self._effect(verdict, key, known)
+        growth = verdict.growth
+        if growth is None and verdict.kind in ("growing", "growing-eval"):
+            growth = group.held_bytes / (verdict.age or 1)
+        step = self._clock.step
+        leak = wire.Leak(
+            kind=verdict.kind,
+            name=holder.name or "?",
+            holder=holder.words[:4096],
+            chain=[link[:4096] for link in holder.chain],
+            file=holder.file,
+            line=holder.line or None,
+            function=holder.function,
+            count=verdict.count,
+            first_step=known.first_step if known else step,
+            last_step=step,
+            age_steps=verdict.age,
+            held_bytes=group.held_bytes,
+            exclusive_bytes=min(verdict.exclusive_bytes, group.held_bytes),
+            node_bytes=group.nodes * NODE_BYTES,
+            growth_bytes_per_step=growth,
+            peak_effect_bytes=effect.peak_bytes,
+            peak_effect=effect.words,
+            advice=verdict.advice[:4096],
+            examples=group.examples,
+        )
+        self._leaks[key] = leak
+        if known is None and self._tell is not None:
+            self._tell(leak)
+
+    def _effect(self, verdict: Verdict, key: tuple[str, ...], known: wire.Leak | None) -> Effect:
+        if verdict.kind in ("growing", "growing-eval", "tensor-growth", "cycle"):
+            return Effect(verdict.freed_bytes, "it outlives its step, so it is alive at every later peak")
+        if verdict.kind == "no_grad-missing":
+            return Effect(
+                None,
+                "an evaluation makes no steps, so no peak was measured; the graph's activations would not be there",
+            )
+        if not self._clock.counters:
+            return NOT_ON_CPU
+        if len(self._clock.counters) == 1:
+            things = [thing for reference in verdict.group.references if (thing := reference()) is not None]
+            if things:
+                follower = Follower(things, verdict.group.held_bytes, self._clock.mark)
+                self._followers.append((key, follower, verdict.kind == "overlap"))
+        if known is not None:
+            return Effect(known.peak_effect_bytes, known.peak_effect)
+        return Effect(None, "measured in the next step")
+
+    def _settle(self, stretches: Sequence[Stretch]) -> None:
+        followers, self._followers = self._followers, []
+        for key, follower, through_backward in followers:
+            leak = self._leaks.get(key)
+            if leak is not None:
+                effect = follower.effect(stretches, 0, through_backward=through_backward)
+                self._leaks[key] = msgspec.structs.replace(
+                    leak, peak_effect_bytes=effect.peak_bytes, peak_effect=effect.words
+                )
+        self._send("the effect on the peak was measured", 0.0, "")
+
+
+def _user_line() -> tuple[str, int] | None:
+    """File and line of the user's code that is running now."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not roots.is_own(file) and not roots.is_library(file):
+            return file, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
