@@ -53,7 +53,9 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
   const top = highestOn(chart, key.replace("axis", ""), from, to);
   axis.autorange = false;
   if (source.rangemode === "normal") {
-    axis.range = closeRange(lowestOn(chart, key.replace("axis", ""), from, to), top);
+    // What only the first steps needed would set the scale; where the figure says from when on things had settled, that counts.
+    const since = Math.max(from, (chart.options.view?.().from ?? null) === null ? (chart.figure.layout.meta?.settled ?? from) : from);
+    axis.range = closeRange(lowestOn(chart, key.replace("axis", ""), since, to), top);
     return axis;
   }
   const capacity = key === "yaxis" ? chart.figure.layout.meta?.capacity : null;

@@ -3,11 +3,12 @@
 import { api } from "vramscope/api.js";
 import { chart, loadPlotly } from "vramscope/chart.js";
 import { copyButton, download, fill, h } from "vramscope/dom.js";
-import { bytes, count, isKnown, percent, ratio, seconds, signedPercent } from "vramscope/format.js";
+import { bytes, count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { subscribe } from "vramscope/live.js";
-import { delta, known, meter, problemBanner } from "vramscope/parts/pieces.js";
-import { stateBadge } from "vramscope/parts/state.js";
+import { compareTable, rowsForPeople, rowsForPrograms } from "vramscope/parts/compare_table.js";
+import { whatDiffers } from "vramscope/parts/differences.js";
+import { problemBanner } from "vramscope/parts/pieces.js";
 import { toCsv, toMarkdown } from "vramscope/series.js";
 import { setQuery, store } from "vramscope/store.js";
 
@@ -134,7 +135,7 @@ class ComparePage {
   /** Runs that still go: compare again every few seconds. */
   watch() {
     this.stopLive?.();
-    const ids = new Set(this.answer.rows.map((row) => idOf(row)));
+    const ids = new Set(this.answer.rows.map((row) => row.run));
     this.stopLive = subscribe([], ({ event, data }) => {
       if (event === "resync" || (event === "run" && ids.has(data.run_id))) this.soon();
     });
@@ -161,10 +162,10 @@ class ComparePage {
     this.table.hidden = this.grid.hidden = !some;
     this.drawPicker();
     fill(this.nothing, this.view.runs.length === 0 && h("section", { class: "card empty" }, h("h2", {}, "No runs chosen"), h("p", {}, "Search above, or tick runs in the ", h("a", { href: "/runs" }, "list of runs"), ".")));
-    fill(this.warnings, some && (this.answer.warnings ?? []).length > 0 && h("div", { class: "banner warn" }, h("strong", {}, "Not quite comparable."), h("span", {}, this.answer.warnings.map(warningText).join(" "))));
+    fill(this.warnings, some && (this.answer.warnings ?? []).length > 0 && h("div", { class: "banner warn" }, h("strong", {}, "Not quite comparable."), h("span", {}, this.answer.warnings.join(" "))));
     if (some) this.drawTable(rows);
     this.drawAxis(some);
-    this.drawDifferences(some ? (this.answer.differences ?? {}) : {}, rows);
+    this.drawDifferences(some ? this.answer.differences : [], rows);
   }
 
   drawAxis(some) {
@@ -179,16 +180,15 @@ class ComparePage {
 
   drawPicker() {
     const rows = this.answer?.rows ?? [];
-    const names = new Map(rows.map((row) => [idOf(row), nameOf(row)]));
     const chips = this.ordered().map((run, position) => {
-      const row = rows.find((candidate) => idOf(candidate) === run || nameOf(candidate) === run);
+      const row = rows.find((candidate) => candidate.run === run || candidate.name === run);
       return h(
         "span",
         { class: "picked" },
         h("span", { class: "swatch marker", style: { "--swatch": this.colourOf(position) } }),
-        h("a", { class: "legend-name", href: `/runs/${encodeURIComponent(run)}`, title: row ? nameOf(row) : run }, row ? nameOf(row) : (names.get(run) ?? run)),
+        h("a", { class: "legend-name", href: `/runs/${encodeURIComponent(run)}`, title: row?.name ?? run }, row?.name ?? run),
         position === 0 ? h("span", { class: "chip baseline" }, "baseline") : h("button", { type: "button", title: "make it the baseline of this comparison", onclick: () => setQuery({ base: run }) }, "set baseline"),
-        h("button", { type: "button", "aria-label": `take ${row ? nameOf(row) : run} out`, onclick: () => this.setRuns(this.view.runs.filter((other) => other !== run)) }, "✕"),
+        h("button", { type: "button", "aria-label": `take ${row?.name ?? run} out`, onclick: () => this.setRuns(this.view.runs.filter((other) => other !== run)) }, "✕"),
       );
     });
     if (!this.search) {
@@ -238,81 +238,23 @@ class ComparePage {
   }
 
   drawTable(rows) {
-    const base = rows[0];
-    const head = ["Run", "State", "Techniques", "Peak allocated", "vs baseline", "Peak reserved", "vs baseline", "Step time", "time ratio", "Fragm.", "Steps"];
-    const optional = (field) => rows.some((row) => row[field] !== undefined);
-    const show = [true, optional("state"), rows.some((row) => row.techniques?.length), true, rows.length > 1, true, rows.length > 1, optional("step_seconds_median"), rows.length > 1, optional("fragmentation_fraction"), optional("steps")];
-    const cells = (row, position) => [
-      h("th", { class: "run", scope: "row" }, h("span", { class: "name-line" }, h("span", { class: "swatch marker", style: { "--swatch": this.colourOf(position) } }), h("a", { href: `/runs/${encodeURIComponent(idOf(row))}` }, nameOf(row)), position === 0 && rows.length > 1 && h("span", { class: "chip baseline" }, "baseline"))),
-      h("td", {}, row.state ? stateBadge(row.state) : ""),
-      h("td", {}, (row.techniques ?? []).join(", ") || h("span", { class: "muted" }, "none declared")),
-      h("td", { class: "number peak" }, known(bytes(row.peak_allocated_bytes)), meter(row.peak_allocated_bytes, row.capacity_bytes)),
-      h("td", { class: "number" }, position === 0 ? h("span", { class: "muted" }, "—") : delta(row.peak_allocated_bytes, base.peak_allocated_bytes)),
-      h("td", { class: "number" }, known(bytes(row.peak_reserved_bytes))),
-      h("td", { class: "number" }, position === 0 ? h("span", { class: "muted" }, "—") : delta(row.peak_reserved_bytes, base.peak_reserved_bytes)),
-      h("td", { class: "number" }, known(seconds(row.step_seconds_median))),
-      h("td", { class: "number" }, position === 0 ? h("span", { class: "muted" }, "—") : ratioCell(row.step_time_ratio)),
-      h("td", { class: "number" }, known(percent(row.fragmentation_fraction))),
-      h("td", { class: "number" }, known(count(row.steps))),
-    ];
     fill(
       this.table,
-      h("header", {}, h("h2", {}, "Against the baseline"), h("span", { class: "spring" }), copyButton("Copy Markdown", () => toMarkdown(this.exportRows(true))), h("button", { class: "button small", type: "button", onclick: () => this.exportCsv() }, "CSV")),
-      h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain compare-table" }, h("thead", {}, h("tr", {}, head.map((name, i) => show[i] && h("th", { class: i > 2 ? "number" : null, scope: "col" }, name)))), h("tbody", {}, rows.map((row, position) => h("tr", { class: position === 0 && rows.length > 1 ? "baseline" : null }, cells(row, position).filter((_, i) => show[i])))))),
+      h("header", {}, h("h2", {}, "Against the baseline"), h("span", { class: "spring" }), copyButton("Copy Markdown", () => toMarkdown(rowsForPeople(this.answer.rows))), h("button", { class: "button small", type: "button", onclick: () => this.exportCsv() }, "CSV")),
+      compareTable(rows, (position) => this.colourOf(position)),
     );
-  }
-
-  /** For people (rounded, with units) or for programs (bytes and fractions). */
-  exportRows(forPeople) {
-    const rows = this.answer?.rows ?? [];
-    const base = rows[0];
-    const change = (row, field) => (isKnown(row[field]) && base[field] ? row[field] / base[field] - 1 : null);
-    if (forPeople) {
-      return [
-        ["run", "techniques", "peak allocated", "vs baseline", "peak reserved", "vs baseline", "step time", "time ratio"],
-        ...rows.map((row, i) => [nameOf(row) + (i === 0 ? " (baseline)" : ""), (row.techniques ?? []).join(", "), bytes(row.peak_allocated_bytes), i ? signedPercent(change(row, "peak_allocated_bytes")) : "", bytes(row.peak_reserved_bytes), i ? signedPercent(change(row, "peak_reserved_bytes")) : "", seconds(row.step_seconds_median), i ? ratio(row.step_time_ratio) : ""]),
-      ];
-    }
-    const fields = ["peak_allocated_bytes", "peak_reserved_bytes", "saved_fraction", "step_seconds_median", "step_time_ratio", "fragmentation_fraction", "steps", "state"];
-    return [["run_id", "name", "techniques", ...fields], ...rows.map((row) => [idOf(row), nameOf(row), (row.techniques ?? []).join("+"), ...fields.map((field) => row[field] ?? null)])];
   }
 
   exportCsv() {
-    if (this.answer) download("vramscope-compare.csv", toCsv(this.exportRows(false)), "text/csv");
+    if (this.answer) download("vramscope-compare.csv", toCsv(rowsForPrograms(this.answer.rows)), "text/csv");
   }
 
-  /** `differences`: {setting: [value of each run]}; or a list of {name, values}. */
   drawDifferences(differences, rows) {
-    const entries = (Array.isArray(differences) ? differences.map((entry) => [entry.name ?? entry.key, entry.values]) : Object.entries(differences)).map(([name, values]) => [name, Array.isArray(values) ? values : rows.map((row) => values[idOf(row)] ?? values[nameOf(row)])]);
-    const differing = entries.filter(([, values]) => values.some((value) => JSON.stringify(value ?? null) !== JSON.stringify(values[0] ?? null)));
-    const shown = this.view.all ? entries : differing;
     this.differences.hidden = rows.length < 2;
-    if (rows.length < 2) return;
-    const toggle = entries.length > differing.length || this.view.all;
-    fill(
-      this.differences,
-      h("header", {}, h("h2", {}, "What differs"), h("span", { class: "spring" }), toggle && h("div", { class: "segmented", role: "group" }, h("button", { type: "button", "aria-pressed": String(!this.view.all), onclick: () => setQuery({ diff: null }) }, "Differences only"), h("button", { type: "button", "aria-pressed": String(this.view.all), onclick: () => setQuery({ diff: "all" }) }, "All"))),
-      shown.length === 0
-        ? h("p", { class: "pad muted" }, "These runs sent the same settings.")
-        : h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain differences" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), rows.map((row, position) => h("th", { scope: "col" }, h("span", { class: "swatch marker", style: { "--swatch": this.colourOf(position) } }), " ", nameOf(row))))), h("tbody", {}, shown.map(([name, values]) => h("tr", {}, h("th", { scope: "row" }, name), values.map((value, i) => h("td", { class: i && JSON.stringify(value ?? null) !== JSON.stringify(values[0] ?? null) ? "differs" : null }, settingText(name, value)))))))),
-    );
+    fill(this.differences, rows.length >= 2 && whatDiffers(differences, rows, { all: this.view.all, colourOf: (position) => this.colourOf(position) }));
   }
 }
 
-const idOf = (row) => row.run_id ?? row.run?.run_id ?? row.run;
-const nameOf = (row) => row.name ?? row.run?.name ?? row.run;
 const label = (row) => `${row.name} (${row.run_id.slice(0, 8)})`;
-const warningText = (warning) => (typeof warning === "string" ? warning : (warning.text ?? warning.detail ?? JSON.stringify(warning)));
-
-function settingText(name, value) {
-  if (value === undefined || value === null) return h("span", { class: "muted" }, name.startsWith("config.") ? "not set" : "unknown");
-  if (value === "") return h("span", { class: "muted" }, name === "allocator_settings" ? "defaults" : "empty");
-  return typeof value === "string" ? value : JSON.stringify(value);
-}
-
-function ratioCell(value) {
-  if (!isKnown(value)) return known("unknown");
-  return h("span", { class: value > 1.005 ? "more" : value < 0.995 ? "less" : "" }, ratio(value));
-}
 
 export const open = (root) => new ComparePage(root);

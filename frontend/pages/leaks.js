@@ -10,6 +10,7 @@ import { leakDetail } from "vramscope/parts/leak_detail.js";
 import { figures, omissions, verdictBanner } from "vramscope/parts/leak_verdict.js";
 import { leaksTable } from "vramscope/parts/leaks_table.js";
 import { problemBanner } from "vramscope/parts/pieces.js";
+import { placeChoice, placesOf, readWindow } from "vramscope/parts/view_bar.js";
 import { endBanner, headline } from "vramscope/parts/run_head.js";
 import { setQuery, store } from "vramscope/store.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
@@ -40,7 +41,7 @@ class LeaksPage {
         this.inner = unknownPage.open(this.root, { path: `/runs/${encodeURIComponent(this.name)}`, problem: error });
         return;
       }
-      fill(this.root, problemBanner(error), h("a", { class: "button", href: location.pathname, onclick: () => setTimeout(() => this.begin()) }, "Try again"));
+      fill(this.root, problemBanner(error), h("a", { class: "button", href: location.pathname, onclick: () => setTimeout(() => this.begin()) }, "Show what there is"));
       return;
     }
     if (this.closed) return;
@@ -68,11 +69,9 @@ class LeaksPage {
 
   /** The view, as the URL has it: steps from and to, the chosen leak, rank and device. */
   readView() {
-    const { from, to, leak, rank, device } = store.get().query;
-    const numberOf = (text) => (text && Number.isFinite(Number(text)) ? Number(text) : null);
-    let [first, end] = [numberOf(from), numberOf(to)];
-    if (first !== null && end !== null && end <= first) [first, end] = [null, null];
-    return { from: first, to: end, leak: leak ?? null, query: { rank: numberOf(rank), device: numberOf(device), from: first, to: end } };
+    const { leak, rank, device, ...query } = store.get().query;
+    const [first, end] = readWindow(query);
+    return { from: first, to: end, leak: leak ?? null, query: { rank, device, from: first, to: end } };
   }
 
   build() {
@@ -165,18 +164,11 @@ class LeaksPage {
   }
 
   bar() {
-    const places = this.run.ranks.flatMap((rank) => rank.devices.map((device) => [rank.rank, device.index]));
-    const words = ([rank, device]) => `rank ${rank} · ${device < 0 ? "CPU" : `GPU ${device}`}`;
-    const { rank, device } = this.told.floor;
-    const select = h("select", { "aria-label": "Rank and device", onchange: (event) => {
-      const [newRank, newDevice] = event.target.value.split("/");
-      setQuery({ rank: newRank, device: newDevice });
-    } }, places.map((place) => h("option", { value: place.join("/") }, words(place))));
-    select.value = `${rank}/${device}`;
+    const places = placesOf(this.run);
     const { from, to } = this.view;
     this.parts.bar.hidden = places.length < 2 && from === null;
     return [
-      places.length > 1 && h("label", {}, "Floor of", select),
+      placeChoice(places, this.told.floor, { label: "Floor of", quiet: true }),
       h("span", { class: "spring" }),
       from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: () => setQuery({ from: null, to: null }), title: "see all again (Esc)" }, `steps ${count(from)} – ${to === null ? "newest" : count(to)}  ✕`),
     ];

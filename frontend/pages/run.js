@@ -2,8 +2,8 @@
 
 import { api } from "vramscope/api.js";
 import { chart, loadPlotly } from "vramscope/chart.js";
-import { copyButton, fill, h } from "vramscope/dom.js";
-import { axisTime, count } from "vramscope/format.js";
+import { fill, h } from "vramscope/dom.js";
+import { axisTime, clock } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
 import { headline, endBanner } from "vramscope/parts/run_head.js";
@@ -11,8 +11,8 @@ import { Kpis } from "vramscope/parts/kpis.js";
 import { eventsPanel, whoPanel } from "vramscope/parts/run_facts.js";
 import { RanksPanel } from "vramscope/parts/ranks.js";
 import { problemBanner } from "vramscope/parts/pieces.js";
+import { placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
 import { setQuery, store } from "vramscope/store.js";
-import { clock } from "vramscope/format.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
 
 /** Figure, heading, and how it differs: `wide`, its own axis, or the window it always shows. */
@@ -95,22 +95,12 @@ class RunPage {
     return this.now.state === "running";
   }
 
-  /** The view, as the URL has it. From and to are in units of the axis: seconds since the start, or steps. */
   readView() {
-    const { x, from, to, last, rank, device } = store.get().query;
-    const numberOf = (text) => (text !== undefined && text !== "" && Number.isFinite(Number(text)) ? Number(text) : null);
-    const where = this.places();
-    const wanted = where.find((place) => place.rank === numberOf(rank) && (numberOf(device) === null || place.device === numberOf(device)));
-    const place = wanted ?? where[0];
-    let [first, end] = [numberOf(from), numberOf(to)];
-    if (first !== null && end !== null && end <= first) [first, end] = [null, null];
-    return { x: x === "step" ? "step" : "time", from: first, to: end, last: numberOf(last), rank: place.rank, device: place.device, missing: rank !== undefined && !wanted ? `rank ${rank}${device === undefined ? "" : `, device ${device}`}` : null };
+    return readView(this.places());
   }
 
-  /** Ranks with their devices, in order. */
   places() {
-    const places = this.now.ranks.flatMap((rank) => rank.devices.map((device) => ({ rank: rank.rank, device: device.index, name: device.name, total: device.total_bytes })));
-    return places.length ? places : [{ rank: this.now.ranks[0]?.rank ?? 0, device: -1, name: null, total: null }];
+    return placesOf(this.now);
   }
 
   get zero() {
@@ -377,30 +367,12 @@ class RunPage {
   }
 
   drawViewBar() {
-    const { x, from, to, last, rank, device } = this.view;
-    const press = (label, on, action, title) => h("button", { type: "button", "aria-pressed": String(on), onclick: action, title: title ?? null }, label);
-    const spans = x === "time" ? [[60, "1 min"], [600, "10 min"], [3600, "1 h"]] : [[50, "50 steps"], [500, "500 steps"]];
     const places = this.places();
-    const select = h("select", { "aria-label": "Rank and device", onchange: (event) => {
-      const [newRank, newDevice] = event.target.value.split("/");
-      setQuery({ rank: newRank, device: newDevice });
-    } }, places.map((place) => h("option", { value: `${place.rank}/${place.device}` }, `rank ${place.rank} · ${place.device < 0 ? "CPU" : `GPU ${place.device}`}`)));
-    select.value = `${rank}/${device}`;
-    const said = (value) => (x === "time" ? axisTime(value, to - from > 30 ? 1 : 0.1) : count(value));
     const key = JSON.stringify([this.view, places.length, this.running]);
     if (key === this.viewKey) return;
     this.viewKey = key;
-    fill(
-      this.viewBar,
-      places.length > 1 ? h("label", {}, "Showing", select) : h("span", { class: "muted" }, `rank ${rank} · ${device < 0 ? "CPU" : `GPU ${device}`}`),
-      h("span", { class: "spring" }),
-      from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: () => this.zoom(null), title: "see all again (Esc)" }, `${x === "time" ? "" : "steps "}${said(from)} – ${said(to)}  ✕`),
-      h("div", { class: "segmented", role: "group", "aria-label": "Window" },
-        press("All", from === null && !last, () => setQuery({ from: null, to: null, last: null }), "the whole run (f)"),
-        spans.map(([size, label]) => press(`Last ${label}`, from === null && last === size, () => setQuery({ from: null, to: null, last: size })))),
-      h("div", { class: "segmented", role: "group", "aria-label": "Axis" }, press("Time", x === "time", () => this.setAxis("time"), "x axis: time (x)"), press("Steps", x === "step", () => this.setAxis("step"), "x axis: steps (x)")),
-      this.running && (this.pauseButton = h("button", { class: "button small", type: "button", onclick: () => store.set({ paused: !store.get().paused }), title: "pause or go on (space)" }, store.get().paused ? "Go on" : "Pause")),
-    );
+    this.pauseButton = this.running && h("button", { class: "button small", type: "button", onclick: () => store.set({ paused: !store.get().paused }), title: "pause or go on (space)" }, store.get().paused ? "Go on" : "Pause");
+    fill(this.viewBar, viewBar(this.view, places, { onAll: () => this.zoom(null), onAxis: (x) => this.setAxis(x) }), this.pauseButton);
   }
 
   drawRanks() {

@@ -3,48 +3,17 @@
 import { api } from "vramscope/api.js";
 import { loadPlotly } from "vramscope/chart.js";
 import { download, fill, h } from "vramscope/dom.js";
-import { ago, bytes, count, moment, ofMany, percent, seconds } from "vramscope/format.js";
+import { ago, count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
 import { icon } from "vramscope/parts/icons.js";
-import { delta, known, meter, problemBanner, sparkline } from "vramscope/parts/pieces.js";
-import { stateBadge } from "vramscope/parts/state.js";
+import { problemBanner } from "vramscope/parts/pieces.js";
+import { RUNS_COLUMNS as COLUMNS, runsCsv } from "vramscope/parts/runs_columns.js";
 import { welcome } from "vramscope/parts/welcome.js";
-import { toCsv } from "vramscope/series.js";
 import { go, setQuery, store } from "vramscope/store.js";
 
 const PAGE_ROWS = 100;
 const STATES = ["running", "finished", "failed", "lost"];
-
-/** Columns: class, head, how to sort (undefined: not), what a cell holds. */
-const COLUMNS = [
-  ["state-cell", "State", null, (row) => stateBadge(row.state)],
-  ["name", "Run", (row) => row.name.toLowerCase(), nameCell],
-  ["gpu", "Device", (row) => row.device ?? "", (row) => h("span", { title: row.device }, row.device ? shortDevice(row.device) : known("unknown", { short: true }))],
-  ["number peak", "Peak allocated", (row) => row.peak_allocated_bytes, (row) => [known(bytes(row.peak_allocated_bytes), { short: true }), meter(row.peak_allocated_bytes, row.capacity_bytes)]],
-  ["number delta", "vs baseline", null, (row, page) => page.deltaCell(row)],
-  ["number frag", "Fragm.", (row) => row.fragmentation_fraction, (row) => known(percent(row.fragmentation_fraction), { short: true })],
-  ["number time", "Step time", (row) => row.step_seconds_median, (row) => known(seconds(row.step_seconds_median), { short: true })],
-  ["number steps", "Steps", (row) => row.steps, (row) => known(count(row.steps), { short: true })],
-  ["number ranks", "Ranks", (row) => row.world_size, (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true })],
-  ["number started", "Started", (row) => row.started_seconds, (row) => h("time", { title: moment(row.started_seconds), "data-moment": row.started_seconds }, ago(row.started_seconds, Date.now() / 1000))],
-  ["spark", "Peaks", null, (row) => sparkline(row.sparkline)],
-];
-
-const shortDevice = (name) => name.replace(/^NVIDIA\s+/, "").replace(/^GeForce\s+/, "");
-
-function nameCell(row) {
-  return [
-    h("div", { class: "name-line" },
-      h("a", { href: `/runs/${encodeURIComponent(row.run_id)}`, title: row.name }, row.name),
-      row.baseline && h("span", { class: "chip baseline", title: "deltas in this project are against this run" }, "baseline"),
-      row.out_of_memory > 0 && h("span", { class: "chip", title: "out-of-memory errors" }, "OOM"),
-      row.leaks > 0 && h("a", { class: "chip leak", href: `/runs/${encodeURIComponent(row.run_id)}/leaks`, title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`} (${row.worst_leak}), holding ${bytes(row.leaked_bytes)}` }, "leak ", bytes(row.leaked_bytes))),
-    h("div", { class: "below" }, [row.project, ...row.tags].map((word, i) => [i > 0 && " · ", word])),
-    row.error_type &&
-      h("div", { class: "below error", title: `${row.error_type}: ${row.error_line ?? ""}` }, row.error_type, row.error_line ? `: ${row.error_line}` : ""),
-  ];
-}
 
 class RunsPage {
   rows = new Map(); // run_id -> {row, element}
@@ -216,16 +185,9 @@ class RunsPage {
       "tr",
       { class: [this.chosen.has(row.run_id) && "chosen", row.baseline && "baseline"].filter(Boolean).join(" "), "data-run": row.run_id },
       h("td", { class: "tick" }, tick),
-      COLUMNS.map(([kind, , , content]) => h("td", { class: kind }, content(row, this))),
+      COLUMNS.map(([kind, , , content]) => h("td", { class: kind }, content(row, this.baselines.get(row.project)))),
       h("td", { class: "row-tools" }, h("button", { class: "button quiet small icon", type: "button", "aria-pressed": String(Boolean(row.pinned)), title: pinWords, "aria-label": `${pinWords}: ${row.name}`, onclick: () => this.change(row, { pinned: !row.pinned }) }, icon("pin"))),
     );
-  }
-
-  deltaCell(row) {
-    if (row.baseline) return h("span", { class: "muted" }, "baseline");
-    const base = this.baselines.get(row.project);
-    if (!base) return h("span", { class: "muted", title: "no run of this project is the baseline" }, "—");
-    return delta(row.peak_allocated_bytes, base.peak_allocated_bytes);
   }
 
   async change(row, patch) {
@@ -360,9 +322,8 @@ class RunsPage {
   }
 
   exportCsv() {
-    const fields = ["run_id", "name", "project", "state", "device", "capacity_bytes", "world_size", "ranks_reporting", "steps", "started_seconds", "ended_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "error_type"];
     const ids = this.sort ? this.sorted() : this.order;
-    download("vramscope-runs.csv", toCsv([fields, ...ids.map((id) => fields.map((field) => this.rows.get(id).row[field]))]), "text/csv");
+    download("vramscope-runs.csv", runsCsv(ids.map((id) => this.rows.get(id).row)), "text/csv");
   }
 }
 

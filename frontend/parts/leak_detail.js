@@ -25,7 +25,7 @@ export function leakDetail(leak, { several }) {
           fact("held", [bytes(leak.held_bytes), h("span", { class: "muted" }, ` · ${bytes(leak.exclusive_bytes)} by this holder alone`)]),
           leak.node_bytes > 0 && fact("autograd nodes", [bytes(leak.node_bytes), h("span", { class: "muted" }, " of host memory, estimated")]),
           fact("grows by", known(perStep(leak.growth_bytes_per_step))),
-          fact("how many", [count(leak.count), isKnown(leak.age_steps) && h("span", { class: "muted" }, ` · the oldest made ${count(leak.age_steps)} steps ago`)]),
+          fact("how many", [count(leak.count), isKnown(leak.age_steps) && h("span", { class: "muted" }, ` · the oldest made ${leak.age_steps === 1 ? "1 step" : `${count(leak.age_steps)} steps`} ago`)]),
           fact("seen", `first at step ${count(leak.first_step)}, last at step ${count(leak.last_step)}`),
           several && fact("ranks", rankWords(leak.ranks)),
           fact("where", where(leak))),

@@ -17,7 +17,7 @@ const COLUMNS = [
   ["kind", "What", (leak) => [h("span", { class: "kind-words" }, leak.kind_words), h("span", { class: "below" }, leak.kind)]],
   ["where", "Where", (leak) => h("code", { title: leak.file }, placeOf(leak) ?? known("unknown", { short: true }))],
   ["number many", "Count", (leak) => count(leak.count)],
-  ["number age", "Age", (leak) => known(leak.age_steps === null ? "unknown" : `${count(leak.age_steps)} steps`, { short: true })],
+  ["number age", "Age", (leak) => known(leak.age_steps === null ? "unknown" : leak.age_steps === 1 ? "1 step" : `${count(leak.age_steps)} steps`, { short: true })],
   ["number held", "Held", (leak) => bytes(leak.held_bytes)],
   ["number exclusive", "Exclusive", (leak) => bytes(leak.exclusive_bytes)],
   ["number growth", "Growth", (leak) => known(perStep(leak.growth_bytes_per_step), { short: true })],

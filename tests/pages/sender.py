@@ -202,7 +202,7 @@ class Rank:
                 "peak_gradients_bytes": np.full(steps, 0.12 * gradients),
                 "peak_optimizer_bytes": optimizer,
                 "peak_buffers_bytes": np.full(steps, float(training.buffers)),
-                "peak_activations_bytes": (peak - base - 0.12 * gradients) * 0.985,
+                "peak_activations_bytes": (peak - base - 0.12 * gradients) * 0.985 + kept,
                 "peak_other_bytes": (peak - base - 0.12 * gradients) * 0.015,
             }
         for phase, share in SHARES:

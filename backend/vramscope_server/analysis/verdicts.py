@@ -108,7 +108,7 @@ def _slope(floor: Trend) -> str:
 def _still(floor: Trend | None) -> str:
     if floor is None:
         return f"Fewer than {FEWEST_STEPS} steps with a known floor: too few to tell growth."
-    seen = f"No growth over {count(floor.points)} steps"
+    seen = f"No growth over {floor.points} steps"
     return f"{seen}; smallest detectable slope {amount(floor.margin)} a step."
 
 

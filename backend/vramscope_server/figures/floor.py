@@ -46,6 +46,7 @@ def _fitted(drawing: Drawing, fit: Trend | None, unit: Unit, per: str) -> None:
     if fit is None:
         drawing.say(f"fewer than {FEWEST_STEPS} steps: too few to fit a line")
         return
+    drawing.meta["settled"] = fit.first
     x = np.linspace(fit.first, fit.last, 32)
     middle = (fit.first + fit.last) / 2
     fan: FloatArray = fit.margin * np.abs(x - middle) + fit.spread_bytes / 2
@@ -94,6 +95,6 @@ def _graphs(drawing: Drawing, window: RunWindow) -> None:
         feed={"stream": "steps", "field": "graphs_alive"},
     )
     drawing.y_axis(
-        COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, nticks=4, tickformat="d", tickmode="auto"
+        COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, nticks=5, tickformat="d", tickmode="auto"
     )
     drawing.figure.update_layout(yaxis2_title={"text": "graphs alive"}, margin_r=56)

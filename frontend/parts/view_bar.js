@@ -1,0 +1,60 @@
+/** What of a run is shown: rank and device, window, axis. The view lives in the URL. */
+
+import { h } from "vramscope/dom.js";
+import { axisTime, count } from "vramscope/format.js";
+import { setQuery, store } from "vramscope/store.js";
+
+const numberOf = (text) => (text !== undefined && text !== "" && Number.isFinite(Number(text)) ? Number(text) : null);
+
+/** Ranks of a run in full with their devices, in order: [{rank, device, name, total}]; never empty. */
+export function placesOf(run) {
+  const places = run.ranks.flatMap((rank) => rank.devices.map((device) => ({ rank: rank.rank, device: device.index, name: device.name, total: device.total_bytes })));
+  return places.length ? places : [{ rank: run.ranks[0]?.rank ?? 0, device: -1, name: null, total: null }];
+}
+
+/** From and to, as the URL has them; both null where they make no window. */
+export function readWindow({ from, to }) {
+  const [first, end] = [numberOf(from), numberOf(to)];
+  return first !== null && end !== null && end <= first ? [null, null] : [first, end];
+}
+
+/** The view, as the URL has it. From and to are in units of the axis: seconds since the start, or steps. */
+export function readView(places) {
+  const { x, last, rank, device, ...query } = store.get().query;
+  const [from, to] = readWindow(query);
+  const wanted = places.find((place) => place.rank === numberOf(rank) && (numberOf(device) === null || place.device === numberOf(device)));
+  const place = wanted ?? places[0];
+  const missing = rank !== undefined && !wanted ? `rank ${rank}${device === undefined ? "" : `, device ${device}`}` : null;
+  return { x: x === "step" ? "step" : "time", from, to, last: numberOf(last), rank: place.rank, device: place.device, missing };
+}
+
+const deviceWords = (device) => (device < 0 ? "CPU" : `GPU ${device}`);
+
+/** A choice of rank and device where there are several; else its name, or nothing if `quiet`. */
+export function placeChoice(places, { rank, device }, { label = "Showing", quiet = false } = {}) {
+  if (places.length < 2) return quiet ? null : h("span", { class: "muted" }, `rank ${rank} · ${deviceWords(device)}`);
+  const choose = (event) => {
+    const [newRank, newDevice] = event.target.value.split("/");
+    setQuery({ rank: newRank, device: newDevice });
+  };
+  const select = h("select", { "aria-label": "Rank and device", onchange: choose }, places.map((place) => h("option", { value: `${place.rank}/${place.device}` }, `rank ${place.rank} · ${deviceWords(place.device)}`)));
+  select.value = `${rank}/${device}`;
+  return h("label", {}, label, select);
+}
+
+/** The bar above the charts of a run. */
+export function viewBar(view, places, { onAll, onAxis }) {
+  const { x, from, to, last } = view;
+  const press = (label, on, action, title) => h("button", { type: "button", "aria-pressed": String(on), onclick: action, title: title ?? null }, label);
+  const spans = x === "time" ? [[60, "1 min"], [600, "10 min"], [3600, "1 h"]] : [[50, "50 steps"], [500, "500 steps"]];
+  const said = (value) => (x === "time" ? axisTime(value, to - from > 30 ? 1 : 0.1) : count(value));
+  return [
+    placeChoice(places, view),
+    h("span", { class: "spring" }),
+    from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: onAll, title: "see all again (Esc)" }, `${x === "time" ? "" : "steps "}${said(from)} – ${said(to)}  ✕`),
+    h("div", { class: "segmented", role: "group", "aria-label": "Window" },
+      press("All", from === null && !last, () => setQuery({ from: null, to: null, last: null }), "the whole run (f)"),
+      spans.map(([size, label]) => press(`Last ${label}`, from === null && last === size, () => setQuery({ from: null, to: null, last: size })))),
+    h("div", { class: "segmented", role: "group", "aria-label": "Axis" }, press("Time", x === "time", () => onAxis("time"), "x axis: time (x)"), press("Steps", x === "step", () => onAxis("step"), "x axis: steps (x)")),
+  ];
+}

@@ -1,0 +1,249 @@
+"""The leaks of a run: who, how much, what to do; what was not seen is said; all of it live."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import msgspec
+import pytest
+import sender
+from conftest import drawn, eventually
+from test_frame import CONTRAST, OVERLAPS
+
+from vramscope import wire
+
+LEAKY = f"/runs/{sender.LEAKY.run}/leaks"
+
+
+def query(page: Any) -> dict[str, str]:
+    return {key: values[0] for key, values in parse_qs(urlparse(page.url).query).items()}
+
+
+def figure(page: Any, key: str) -> str:
+    return " ".join(page.locator(f"[data-kpi={key}]").inner_text().split())
+
+
+def test_the_verdict_says_who_where_how_much_and_how_long(page: Any, server: Any) -> None:
+    page.goto(server.url + LEAKY)
+    verdict = page.locator(".verdict")
+    verdict.wait_for()
+    assert verdict.get_attribute("data-level") == "leak"
+    text = verdict.inner_text()
+    assert "history (train.py:87) keeps the graphs of 900 earlier steps" in text
+    assert re.search(r"It holds 19\.3 GiB; after the fix the peak falls by 19\.3 GiB", text)
+    assert re.search(r"grows by 22\.0 MiB a step: out of memory after about \d+ more steps \(\d+ min", text)
+    assert "3 of 41 holders: 250 ms were over" in page.locator("[data-omissions]").inner_text()
+    assert figure(page, "held").startswith("Held 20.9 GiB by 3 holders")
+    assert "held is not saved" in figure(page, "saved")
+    assert figure(page, "graphs").startswith("Graphs alive 900")
+    assert re.search(r"22\.0 MiB/step ± \d+(\.\d+)? KiB over 900 steps", figure(page, "slope"))
+    assert re.search(r"\d \d{3} steps .* GiB of room", figure(page, "end"))
+
+
+def test_the_floor_is_drawn_with_its_fit_and_zooming_judges_the_window(page: Any, server: Any) -> None:
+    page.goto(server.url + LEAKY)
+    floor = drawn(page, "floor")
+    roles = floor.evaluate("(chart) => [...new Set(chart.traces.map((trace) => trace.meta.role))]")
+    assert roles == ["floor", "trend-growing", "graphs"]
+    low, high = floor.evaluate("(chart) => chart.plot.layout.yaxis.range")
+    assert low > 5, "the range is close around the data, not from zero"
+    assert high < 32
+    slope = figure(page, "slope")
+    page.goto(f"{server.url}{LEAKY}?from=100&to=200")
+    floor = drawn(page, "floor")
+    assert floor.evaluate("(chart) => chart.traces[0].x.at(-1)") == 200
+    assert "over 101 steps" in figure(page, "slope") != slope
+    page.keyboard.press("Escape")
+    eventually(lambda: "from" not in query(page))
+    eventually(lambda: "over 900 steps" in figure(page, "slope"))
+
+
+def test_the_table_leads_to_the_detail_and_the_url_keeps_the_choice(page: Any, server: Any) -> None:
+    page.goto(server.url + LEAKY)
+    rows = page.locator(".leaks tbody tr")
+    rows.first.wait_for()
+    assert rows.locator("th").all_inner_texts() == ["history", sender.MARKUP, "logits"]
+    first = " ".join(rows.first.inner_text().split())
+    assert "graphs of earlier steps are kept growing train.py:87 900 899 steps 19.3 GiB 19.3 GiB 22.0 MiB/step" in first
+    detail = page.locator(".leak-detail")
+    assert "history.append(loss.item())" in detail.inner_text()
+    assert detail.locator(".chain li").count() == 4
+    assert "/home/ada/gpt2/train.py:87" in detail.inner_text()
+    page.get_by_role("button", name="logits").click()
+    eventually(lambda: "del logits" in detail.inner_text())
+    assert "held, and the peak would not fall: held is not saved" in detail.inner_text()
+    assert page.evaluate("document.activeElement.textContent") == "logits", "the focus stays where it was"
+    leak = query(page)["leak"]
+    page.reload()
+    detail.get_by_text("del logits").wait_for()
+    assert query(page)["leak"] == leak
+    page.keyboard.press("[")
+    eventually(lambda: "keep .cpu() of it" in detail.inner_text(), what="the leak before, by key")
+
+
+def test_what_is_not_known_of_a_leak_is_called_so_and_markup_stays_text(page: Any, server: Any) -> None:
+    page.goto(server.url + LEAKY)
+    page.get_by_role("button", name="<img").click()
+    detail = page.locator(".leak-detail")
+    eventually(lambda: "keep .cpu() of it" in detail.inner_text())
+    assert "by how much the peak would fall is unknown" in detail.inner_text()
+    facts = detail.locator("dl").inner_text()
+    assert re.search(r"grows by\s+unknown", facts) and re.search(r"where\s+unknown", facts)
+    assert "a list in a closure" in detail.inner_text(), "without a chain, the holder in words"
+    assert page.locator("main img, main b, main script").count() == 0
+    assert page.evaluate("window.pwned") is None
+
+
+def test_without_a_leak_the_page_says_what_could_not_have_been_seen(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.FIXED.run}/leaks")
+    verdict = page.locator(".verdict")
+    verdict.wait_for()
+    assert verdict.get_attribute("data-level") == "none"
+    pattern = r"No growth over 900 steps; smallest detectable slope \d+(\.\d)? \w+ a step"
+    assert re.search(pattern, verdict.inner_text()), verdict.inner_text()
+    assert figure(page, "held").startswith("Held nothing")
+    assert "no end seen" in figure(page, "end")
+    assert page.locator(".leaks, .leak-detail, [data-omissions]").count() == 0
+
+
+def test_where_nobody_has_looked_the_page_says_so(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.ON_CPU.run}/leaks")
+    verdict = page.locator(".verdict")
+    verdict.wait_for()
+    assert verdict.get_attribute("data-level") == "unknown"
+    assert "The agent has not looked yet." in verdict.inner_text()
+    for key in ("held", "saved", "graphs", "slope", "end"):
+        assert "unknown" in figure(page, key), "never 0 for unknown"
+    page.locator("vs-chart[data-figure=floor]").get_by_text("unknown on the CPU").wait_for()
+
+
+def test_a_look_is_on_the_open_page_within_two_seconds(page: Any, server: Any) -> None:
+    training = sender.Training(name="about to leak", run="10000000001ea400")
+    rank = sender.Rank(server.url, training, start=time.time() - 30)
+    rank.history(60)
+    page.goto(f"{server.url}/runs/{training.run}/leaks")
+    page.get_by_text("has not looked yet").wait_for()
+    drawn(page, "floor")
+    page.locator(".live[data-state=live]").wait_for()
+    rank.post(rank.look(sender.HISTORY))
+    page.locator(".leaks tbody tr").wait_for(timeout=2_000)
+    assert "history" in page.locator(".verdict").inner_text()
+    assert page.locator(".tab-count").inner_text().startswith("1")
+    newest = float(page.locator("vs-chart[data-figure=floor]").get_attribute("data-newest"))
+    for block in rank.blocks(*rank.make(5)):
+        rank.post(block)
+    chart = page.locator("vs-chart[data-figure=floor]")
+    eventually(lambda: float(chart.get_attribute("data-newest")) == newest + 5, what="newer floors in the chart")
+    rank.post(rank.look(reason="asked again"))
+    page.locator(".leaks").wait_for(state="detached", timeout=2_000)
+    rank.finish()
+    rank.client.close()
+
+
+def test_where_streams_do_not_come_through_a_look_comes_by_polling(page: Any, server: Any) -> None:
+    training = sender.Training(name="leaks behind a proxy", run="10000000001ea401")
+    rank = sender.Rank(server.url, training, start=time.time() - 30)
+    rank.history(60)
+    page.route("**/api/v1/live?*", lambda route: None)  # neither answered nor refused
+    page.goto(f"{server.url}/runs/{training.run}/leaks")
+    page.locator(".live[data-state=polling]").wait_for(timeout=15_000)
+    rank.post(rank.look(sender.HISTORY))
+    page.locator(".leaks tbody tr").wait_for(timeout=2_500)
+    rank.finish()
+    rank.client.close()
+    page.unroute_all(behavior="ignoreErrors")
+
+
+def test_several_ranks_share_an_entry_and_each_has_its_floor(page: Any, own_server: Any) -> None:
+    own = own_server()
+    training = dataclasses.replace(sender.LEAKY, name="four", ranks=4, run="40000000001ea400", leaks=None)
+    for number in range(4):
+        rank = sender.Rank(own.url, training, number, start=time.time() - 600)
+        rank.history(60)
+        found = [sender.HISTORY] if number != 2 else [sender.OUTPUT]
+        rank.post(rank.look(*found))
+        rank.finish()
+        rank.client.close()
+    page.goto(f"{own.url}/runs/{training.run}/leaks")
+    rows = page.locator(".leaks tbody tr")
+    rows.first.wait_for()
+    assert rows.locator("td.ranks").all_inner_texts() == ["0–1, 3", "2"]  # noqa: RUF001
+    page.get_by_label("Rank and device").select_option("3/0")
+    eventually(lambda: query(page).get("rank") == "3")
+    drawn(page, "floor")
+    page.context.watcher.expected.append("404")
+    page.goto(f"{own.url}/runs/{training.run}/leaks?rank=9")
+    page.get_by_text("The run has no rank 9").wait_for()
+    page.get_by_role("link", name="Show what there is").click()
+    rows.first.wait_for()
+
+
+def test_the_run_and_the_list_lead_here(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs")
+    mark = page.locator(f'tr[data-run="{sender.LEAKY.run}"] .chip.leak')
+    mark.wait_for()
+    assert mark.inner_text() == "leak 20.9 GiB"
+    assert page.locator(f'tr[data-run="{sender.FIXED.run}"] .chip.leak').count() == 0
+    mark.click()
+    page.locator(".leaks tbody tr").first.wait_for()
+    assert urlparse(page.url).path == LEAKY
+    tabs = page.get_by_label("Views of this run")
+    tabs.get_by_role("link", name="Memory").click()
+    drawn(page, "categories")
+    leaks = tabs.get_by_role("link", name="Leaks")
+    assert "3 found" in " ".join(leaks.inner_text().split())
+    leaks.click()
+    page.locator(".verdict").wait_for()
+    assert tabs.locator("[aria-current]").inner_text().startswith("Leaks")
+
+
+def test_the_fixed_run_proves_itself_next_to_the_broken_one(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/compare?runs={sender.LEAKY.run},{sender.FIXED.run},{sender.BF16.run}")
+    table = page.locator(".compare-table")
+    table.wait_for()
+    heads = table.locator("thead th").all_inner_texts()
+    cells = [row.locator("th, td").all_inner_texts() for row in table.locator("tbody tr").all()]
+    leaked, graphs = heads.index("Leaked"), heads.index("Graphs")
+    assert [row[leaked] for row in cells] == ["20.9 GiB", "none", "unknown"]
+    assert [row[graphs] for row in cells] == ["900", "0", "0"]
+    page.goto(f"{server.url}/compare?runs={sender.ON_CPU.run}")
+    table.wait_for()
+    assert "Leaked" not in table.locator("thead th").all_inner_texts(), "where nobody looked there is no column"
+
+
+def test_an_unknown_run_says_so(page: Any, server: Any) -> None:
+    page.context.watcher.expected.append("404")
+    page.goto(f"{server.url}/runs/there-is-no-such-run/leaks")
+    page.get_by_role("heading", name="There is no such run").wait_for()
+
+
+@pytest.mark.parametrize("run", [sender.LEAKY, sender.FIXED, sender.ON_CPU], ids=["leaks", "fixed", "unlooked"])
+@pytest.mark.parametrize("width", [400, 1440])
+def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, server: Any, run: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{server.url}/runs/{run.run}/leaks")
+    page.locator(".verdict").wait_for()
+    page.wait_for_timeout(500)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate(OVERLAPS) == []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate(CONTRAST) == [], scheme
+
+
+def test_every_kind_of_leak_has_words(page: Any, own_server: Any) -> None:
+    own = own_server()
+    rank = sender.Rank(own.url, sender.Training(name="all kinds", run="a11000000001ea40"), start=time.time() - 60)
+    rank.history(10)
+    kinds = [msgspec.structs.replace(sender.OUTPUT, kind=kind, name=f"of {kind}") for kind in wire.LEAK_KINDS]
+    rank.post(rank.look(*kinds))
+    rank.finish()
+    rank.client.close()
+    page.goto(f"{own.url}/runs/a11000000001ea40/leaks")
+    page.locator(".leaks tbody tr").first.wait_for()
+    words = page.locator(".kind-words").all_inner_texts()
+    assert len(set(words)) == len(wire.LEAK_KINDS)
