@@ -89,8 +89,8 @@ def _score(line: Line, loaded: bool, stored: bool, *, container: bool) -> int:
         score = 40
     elif stored and not line.constant:
         score = 30
-    elif container and loaded and line.calls:
-        score = 20
+    elif container and loaded and (line.calls or line.in_loop):
+        score = 20  # handed to a function that adds to it
     elif stored:
         score = 10
     return score + (2 if score and line.in_loop else 0)

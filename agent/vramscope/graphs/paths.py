@@ -19,6 +19,8 @@ from typing import Any, Final, NamedTuple
 from vramscope.graphs.roots import ATOMS, Root, is_library, locals_of
 
 MOST_OBJECTS: Final = 50_000
+LEAST_OBJECTS: Final = 2_000
+"""of each tier, whatever time is left"""
 MOST_OF_A_CONTAINER: Final = 2_000
 """of a long container its first and last elements are looked at"""
 DEEPEST: Final = 10
@@ -50,13 +52,22 @@ class Path(NamedTuple):
         return links[::-1]
 
 
-def find(sources: Iterable[Root], wanted: set[int], deadline: float) -> tuple[dict[int, Path], bool]:
-    """``id -> Path`` for the wanted objects that were reached, the shortest path each, and whether all was looked at.
+def find(tiers: Iterable[Iterable[Root]], wanted: set[int], deadline: float) -> tuple[dict[int, Path], bool]:
+    """``id -> Path`` for the wanted objects that were reached, and whether all was looked at.
 
-    Cost: about 1 µs an object; at most MOST_OBJECTS.
+    tiers   roots, those that a user would name first; a path from an earlier tier goes before a shorter one from a later
+    Cost: about 1 µs an object; at most MOST_OBJECTS a tier.
     """
     found: dict[int, Path] = {}
     seen: set[int] = set()
+    complete = True
+    for tier in tiers:
+        if len(found) < len(wanted):
+            complete = _find(tier, wanted, deadline, found, seen) and complete
+    return found, complete
+
+
+def _find(sources: Iterable[Root], wanted: set[int], deadline: float, found: dict[int, Path], seen: set[int]) -> bool:
     queue: collections.deque[tuple[Any, Path]] = collections.deque()
     for root in sources:
         value = root.value
@@ -70,8 +81,8 @@ def find(sources: Iterable[Root], wanted: set[int], deadline: float) -> tuple[di
     while queue and len(found) < len(wanted):
         value, path = queue.popleft()
         looked += 1
-        if looked > MOST_OBJECTS or (not looked % 64 and time.thread_time() > deadline):
-            return found, False
+        if looked > MOST_OBJECTS or (looked > LEAST_OBJECTS and not looked % 64 and time.thread_time() > deadline):
+            return False
         if path.depth >= DEEPEST:
             continue
         for label, child in children(value):
@@ -86,7 +97,7 @@ def find(sources: Iterable[Root], wanted: set[int], deadline: float) -> tuple[di
                 queue.append(
                     (child, Path(path, path.root, label, kind, length(child), is_bounded(child), path.depth + 1))
                 )
-    return found, True
+    return True
 
 
 def children(value: Any) -> Iterator[tuple[str, Any]]:

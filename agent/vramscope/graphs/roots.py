@@ -60,14 +60,14 @@ def is_own(file: str | None) -> bool:
     return file is not None and file.startswith(_OWN)
 
 
-def roots() -> list[Root]:
-    """Every root, the user's innermost function first, libraries' frames after the user's, globals and classes last."""
+def roots() -> list[list[Root]]:
+    """Every root: variables of the user's functions, the innermost first; then globals and classes; then libraries' frames."""
     mine: list[Root] = []
     theirs: list[Root] = []
     for frame in frames():
         found = list(_locals_of(frame))
         (theirs if is_library(frame.f_code.co_filename) else mine).extend(found)
-    return [*mine, *_globals(), *theirs]
+    return [mine, list(_globals()), theirs]
 
 
 def frames() -> Iterator[types.FrameType]:

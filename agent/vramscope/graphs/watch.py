@@ -103,7 +103,11 @@ class GraphWatch:
         self._outputs.walked()
         self._forwards.clear()
         self._batches_unwalked = 0
-        self._pass_ended = self._stepped = False
+        if self._stepped:
+            # No forward was heard since the step (the whole model is checkpointed, say).
+            self._stepped = False
+            self._look_if_due(fresh=False)
+        self._pass_ended = False
         self._last_walk = self._sequence()
         if not self._optimizers:
             # A loop that updates its weights by hand: each backward ends a round, as far as can be known.

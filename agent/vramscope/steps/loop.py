@@ -57,7 +57,6 @@ def connect(target: object, hooks: LoopHooks) -> Connection | None:
     else:
         return None
     hooks.on_first_step = hooks.find_roots_if_unheard
-    hooks.listen_once()
     return Connection("loop")
 
 
@@ -75,6 +74,8 @@ class LoopHooks:
         self.roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.graphs: GraphWatch | None = None
         self.heard_forward = False
+        self._found_once = False
+        self._batches = 0
         self.on_first_step: Callable[[], None] | None = None
         self._removals: list[Callable[[], None]] = []
         self._inside_backward: Callable[[], bool] = lambda: False
@@ -120,26 +121,11 @@ class LoopHooks:
         if not self.heard_forward:
             self.find_roots()
 
-    def listen_once(self) -> None:
-        """The next module that is called shows where roots are: for models made after attach that no optimizer trains.
-
-        A hook for all modules that goes with its first call, before anything could be compiled with it.
-        """
-        from torch.nn.modules.module import register_module_forward_pre_hook
-
-        handles: list[Any] = []
-
-        def heard(*args: Any) -> None:
-            if self.clock.is_training_thread():
-                while handles:
-                    handles.pop().remove()
-                if not self.heard_forward:
-                    self.find_roots()
-                    # Its hooks were gathered before this one was added: this first call is told by hand.
-                    self._before_forward(args[0], None)
-
-        handles.append(register_module_forward_pre_hook(ModuleHook(guarded("forward hook")(heard))))
-        self._removals.append(lambda: [handle.remove() for handle in handles].clear())
+    def _find_once(self) -> None:
+        """In the first backward, or at the second batch: a model that was made after attach stands by then."""
+        if not self._found_once:
+            self._found_once = True
+            self.find_roots_if_unheard()
 
     def lead(self, optimizer: torch.optim.Optimizer) -> None:
         """Steps are this optimizer's steps."""
@@ -226,6 +212,8 @@ class LoopHooks:
         self._replace(torch.autograd, "grad", grad)
 
     def _before_walk(self, roots: Any, retain_graph: bool | None) -> None:
+        if self.clock.step == 0 and self.on_first_step is not None:
+            self._find_once()
         if self.graphs is not None and self.clock.is_training_thread():
             self._tell(self.graphs.before_walk, roots, bool(retain_graph))
 
@@ -258,6 +246,9 @@ class LoopHooks:
         self._replace(iterator, "__next__", next_batch)
 
     def _batch_asked(self) -> None:
+        self._batches += 1
+        if self._batches == 2 and self.on_first_step is not None:
+            self._find_once()
         if self.graphs is not None and not self.clock.calm and self.clock.is_training_thread():
             self._tell(self.graphs.before_batch)
 

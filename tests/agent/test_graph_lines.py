@@ -1,0 +1,80 @@
+"""Which line keeps: found in the bytecode, with and without source."""
+
+import inspect
+import textwrap
+
+import pytest
+
+from vramscope.graphs import lines
+
+
+def code_of(body: str):
+    scope: dict = {}
+    exec(compile(textwrap.dedent(body), "<ipython-input-3-1>", "exec"), scope)
+    return scope["train"].__code__
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "container", "line"),
+    [
+        (
+            "def train(xs):\n history = []\n for x in xs:\n  y = x\n  history.append(y)\n return history\n",
+            "history",
+            True,
+            5,
+        ),
+        ("def train(xs):\n total = 0\n for x in xs:\n  total += x\n", "total", False, 4),
+        ("def train(xs):\n ema = 0.\n for x in xs:\n  loss = x\n  ema = 0.9 * ema + 0.1 * loss\n", "ema", False, 5),
+        ("def train(xs):\n cache = {}\n for i, x in enumerate(xs):\n  cache[i] = x\n", "cache", True, 4),
+        ("def train(xs, m):\n h = None\n for x in xs:\n  out, h = m(x, h)\n", "h", False, 4),
+        ("def train(xs, log):\n for x in xs:\n  log['loss'].append(x)\n", "log", True, 3),
+        ("def train(xs, keep):\n seen = []\n for x in xs:\n  keep(\n   seen, x)\n", "seen", True, 5),
+        ("def train(xs):\n kept = []\n def take(x):\n  kept.append(x)\n for x in xs:\n  take(x)\n", "kept", True, 4),
+        ("def train(xs):\n kept = []\n kept += [x for x in xs]\n", "kept", True, 3),
+    ],
+)
+def test_the_line_that_keeps(body, name, container, line):
+    found = lines.name_kept_at(code_of(body), name, container=container)
+    assert found == line
+
+
+def test_a_name_that_is_never_assigned_has_no_line():
+    assert lines.name_kept_at(code_of("def train(x):\n return x\n"), "y", container=False) is None
+
+
+class Model:
+    def __init__(self):
+        self.history = []
+        self.last = None
+
+    def forward(self, x):
+        self.history.append(x)
+        self.last = x
+        return x
+
+
+def test_the_line_of_an_attribute_is_not_its_initialisation():
+    source, first = inspect.getsourcelines(Model)
+    at = {text.strip(): first + number for number, text in enumerate(source)}
+    codes = list(lines.codes_of_class(Model))
+    assert lines.attribute_kept_at(codes, "history", container=True)[1] == at["self.history.append(x)"]
+    assert lines.attribute_kept_at(codes, "last", container=False)[1] == at["self.last = x"]
+    assert lines.attribute_kept_at(codes, "nothing", container=False) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "carried"),
+    [
+        ("def train(xs, m):\n h = None\n for x in xs:\n  out, h = m(x, h)\n  loss = out.mean()\n", "h", True),
+        ("def train(xs, m):\n h = None\n for x in xs:\n  out, h = m(x, h)\n  loss = out.mean()\n", "out", False),
+        ("def train(xs, m):\n h = None\n for x in xs:\n  out, h = m(x, h)\n  loss = out.mean()\n", "loss", False),
+        ("def train(xs):\n total = 0\n while xs:\n  total += xs.pop()\n", "total", True),
+    ],
+)
+def test_what_a_loop_carries_from_round_to_round(body, name, carried):
+    assert lines.carried_by_loop(code_of(body), name) is carried
+
+
+def test_generated_code_without_end_is_read_to_a_bound():
+    body = "def train(x):\n" + "".join(f" x{i} = x\n" for i in range(30_000))
+    assert len(lines.lines_of(code_of(body))) <= lines.MOST_INSTRUCTIONS
