@@ -1,0 +1,69 @@
+"""Holds what the detector said against a loop's truth, and says in words what does not fit."""
+
+from __future__ import annotations
+
+from corpus import Case
+
+from vramscope import wire
+
+SMALL_BYTES = 4096
+"""a difference that nobody would care about"""
+SHARE = 0.1
+
+
+def faults(case: Case, looks: list[tuple[int, wire.Look]]) -> list[str]:
+    """What is wrong with the findings; empty: all is right.
+
+    looks  (steps done when it was made, the look), in order
+    """
+    found = looks[-1][1].leaks if looks else []
+    if case.truth.innocent:
+        return [f"false alarm: {in_words(leak)}" for leak in found]
+    right = [leak for leak in found if leak.kind in case.truth.kinds and _names(case, leak)]
+    wrong = [leak for leak in found if leak not in right and leak.kind not in case.truth.also]
+    problems = [f"not in the truth: {in_words(leak)}" for leak in wrong]
+    if not right:
+        return [f"missed: no {' or '.join(case.truth.kinds)} that names {' or '.join(case.truth.holders)}", *problems]
+    if len(right) > 1:
+        problems.append(f"said {len(right)} times: " + "; ".join(in_words(leak) for leak in right))
+    leak = max(right, key=lambda leak: leak.held_bytes)
+    return [*problems, *_place(case, leak), *_bytes(case, leak, looks)]
+
+
+def in_words(leak: wire.Leak) -> str:
+    place = f"{(leak.file or '?').rsplit('/', 1)[-1]}:{leak.line}"
+    return (
+        f"[{leak.kind}] {leak.name!r} ({leak.holder}) {place} count {leak.count} held {leak.held_bytes} "
+        f"exclusive {leak.exclusive_bytes} nodes {leak.node_bytes} growth {leak.growth_bytes_per_step} "
+        f"at step {leak.first_step}..{leak.last_step}"
+    )
+
+
+def _names(case: Case, leak: wire.Leak) -> bool:
+    said = " ".join([leak.name, leak.holder])
+    return any(holder in said for holder in case.truth.holders)
+
+
+def _place(case: Case, leak: wire.Leak) -> list[str]:
+    place = ((leak.file or "").rsplit("/", 1)[-1], leak.line)
+    if place in case.faults:
+        return []
+    right = ", ".join(f"{file}:{line}" for file, line in sorted(case.faults))
+    return [f"the line is {right}, not {place[0]}:{place[1]}"]
+
+
+def _bytes(case: Case, leak: wire.Leak, looks: list[tuple[int, wire.Look]]) -> list[str]:
+    """Bytes as the look saw them that saw the leak last; an item more or less, for it may lie before or after the append."""
+    problems = []
+    if case.truth.nodes and not leak.node_bytes:
+        problems.append("nodes grow, but node_bytes is 0")
+    steps = [steps for steps, look in looks if look.step == leak.last_step and leak in look.leaks]
+    if not steps:
+        return [*problems, f"no look at step {leak.last_step} holds this leak"]
+    expected = case.truth.expected_bytes(steps[0])
+    if expected is None:
+        return problems
+    slack = max(SMALL_BYTES, SHARE * expected, case.truth.bytes_each or 0)
+    if abs(leak.held_bytes - expected) > slack:
+        problems.append(f"held {leak.held_bytes} bytes, but {expected} are right after {steps[0]} steps")
+    return problems

@@ -1,0 +1,315 @@
+"""Graphs of earlier steps are kept, more of them from step to step: the classics."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional as F
+from truth import leaks
+
+from .library import AverageMeter, ProgressLog
+from .models import FLOAT_BYTES, loader, mlp
+
+SCALAR = FLOAT_BYTES
+
+
+@leaks("growing", holder="total_loss", bytes_each=0, nodes=True)
+def running_total(device: str) -> float:
+    """The most asked question of the forum: the sum of the losses is a graph of all steps."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    total_loss = 0
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total_loss += loss  # <- leak; fix: total_loss += loss.item()
+    return float(total_loss)
+
+
+@leaks("growing", holder="losses", bytes_each=SCALAR, nodes=True)
+def list_of_losses(device: str) -> list[Any]:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    for x, y in loader(device):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss)  # <- leak; fix: losses.append(loss.item())
+    return losses
+
+
+@leaks("growing", holder="history", bytes_each=SCALAR, nodes=True)
+def defaultdict_of_lists(device: str) -> Any:
+    model = mlp(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    history = collections.defaultdict(list)
+    for _ in range(3):
+        for x, y in loader(device, steps=8):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            history["train/loss"].append(loss)  # <- leak; fix: history["train/loss"].append(loss.item())
+    return history
+
+
+@leaks("growing", holder="by_step", bytes_each=SCALAR, nodes=True)
+def dict_by_step(device: str) -> Any:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    by_step = {}
+    for step in range(24):
+        x, y = torch.randn(32, 128, device=device), torch.randint(0, 10, (32,), device=device)
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        by_step[step] = loss  # <- leak; fix: by_step[step] = loss.item()
+    return by_step
+
+
+@leaks("growing", holder="history", bytes_each=SCALAR, nodes=True)
+def nested_containers(device: str) -> Any:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    history: dict[str, Any] = {"train": [], "valid": []}
+    for _ in range(4):
+        history["train"].append({"loss": [], "rate": 0.01})
+        for x, y in loader(device, steps=6):
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            history["train"][-1]["loss"].append(loss)  # <- leak; fix: history["train"][-1]["loss"].append(loss.item())
+    return history
+
+
+class Fit:
+    """A trainer of the user's own."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.model = mlp(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.running_loss: Any = 0.0
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        loss = F.cross_entropy(self.model(x), y)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.running_loss += loss  # <- leak of attribute_of_a_trainer; fix: self.running_loss += loss.item()
+
+
+@leaks("growing", holder="running_loss", bytes_each=0, nodes=True)
+def attribute_of_a_trainer(device: str) -> None:
+    fit = Fit(device)
+    for x, y in loader(device):
+        fit.step(x, y)
+
+
+HISTORY: list[Any] = []
+
+
+@leaks("growing", holder="HISTORY", bytes_each=SCALAR, nodes=True)
+def global_list(device: str) -> None:
+    HISTORY.clear()
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        HISTORY.append(loss)  # <- leak; fix: HISTORY.append(loss.item())
+
+
+class Stats:
+    losses: list[Any] = []  # noqa: RUF012  (shared by all: that is the loop's fault)
+
+
+@leaks("growing", holder="losses", bytes_each=SCALAR, nodes=True)
+def class_attribute(device: str) -> None:
+    Stats.losses.clear()
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        Stats.losses.append(loss)  # <- leak; fix: Stats.losses.append(loss.item())
+
+
+@leaks("growing", holder="seen", bytes_each=SCALAR, nodes=True)
+def closure(device: str) -> int:
+    """The list is a variable of the outer function, and only the inner one uses it."""
+
+    def recorder() -> Any:
+        seen = []
+
+        def record(loss: torch.Tensor) -> int:
+            seen.append(loss)  # <- leak; fix: seen.append(loss.item())
+            return len(seen)
+
+        return record
+
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    record = recorder()
+    count = 0
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        count = record(loss)
+    return count
+
+
+@dataclasses.dataclass
+class Progress:
+    steps: int = 0
+    loss_sum: Any = 0.0
+
+
+@leaks("growing", holder="loss_sum", bytes_each=0, nodes=True)
+def dataclass_field(device: str) -> Progress:
+    progress = Progress()
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        progress.steps += 1
+        # fix here: loss = loss.item()
+        progress.loss_sum = progress.loss_sum + loss  # <- leak
+    return progress
+
+
+class Record(NamedTuple):
+    step: int
+    loss: Any
+
+
+@leaks("growing", holder="records", bytes_each=SCALAR, nodes=True)
+def list_of_namedtuples(device: str) -> list[Record]:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    records = []
+    for step, (x, y) in enumerate(loader(device)):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        records.append(Record(step, loss))  # <- leak; fix: records.append(Record(step, loss.item()))
+    return records
+
+
+@leaks("growing", holder="recent", bytes_each=SCALAR, nodes=True)
+def deque_without_a_bound(device: str) -> Any:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    recent = collections.deque()
+    for _ in range(24):
+        x, y = torch.randn(32, 128, device=device), torch.randint(0, 10, (32,), device=device)
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recent.append(loss)  # <- leak; fix: recent.append(loss.item())
+    return recent
+
+
+@leaks("growing", holder="ema_loss", bytes_each=0, nodes=True)
+def smoothed_loss(device: str) -> Any:
+    """An exponential average is a graph of all that it averages."""
+    model = mlp(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    ema_loss = 0.0
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        ema_loss = 0.9 * ema_loss + 0.1 * loss  # <- leak; fix: ema_loss = 0.9 * ema_loss + 0.1 * loss.item()
+    return ema_loss
+
+
+class Meter:
+    """The average meter that is copied from repository to repository."""
+
+    def __init__(self) -> None:
+        self.sum: Any = 0.0
+        self.count = 0
+
+    def update(self, value: Any, n: int = 1) -> None:
+        self.sum += value * n  # <- leak of own_average_meter; fix: self.sum += float(value) * n
+        self.count += n
+
+
+@leaks("growing", holder="sum", bytes_each=0, nodes=True)
+def own_average_meter(device: str) -> float:
+    meter = Meter()
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        meter.update(loss, x.shape[0])
+    return float(meter.sum / meter.count)
+
+
+@leaks("growing", holder="total", bytes_each=0, nodes=True)
+def meter_of_a_library(device: str) -> float:
+    """The fault is in another file; the training itself looks well."""
+    meter = AverageMeter("loss")
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        meter.update(loss, x.shape[0])
+    return meter.average()
+
+
+@leaks("growing", holder="pending", bytes_each=SCALAR, nodes=True)
+def log_that_flushes_late(device: str) -> None:
+    """A logger that writes once in a thousand values, and until then keeps them as they came."""
+    log = ProgressLog(flush_every=1000)
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step, (x, y) in enumerate(loader(device)):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        log.add_scalar("loss", loss, step)
+
+
+@leaks("growing", holder="curve", bytes_each=SCALAR, nodes=True)
+def concatenated_curve(device: str) -> torch.Tensor:
+    """One tensor, made anew each time, whose graph goes back to the first step."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    curve = torch.zeros(0, device=device)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        curve = torch.cat([curve, loss.view(1)])  # <- leak; fix: curve = torch.cat([curve, loss.detach().view(1)])
+    return curve

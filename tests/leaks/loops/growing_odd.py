@@ -1,0 +1,281 @@
+"""Graphs of earlier steps kept by holders that a search easily overlooks: code that waits, threads, hooks, tensors."""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from truth import leaks
+
+from .models import FLOAT_BYTES, cross_entropy_bytes, loader, mlp, mlp_graph_bytes
+
+SCALAR = FLOAT_BYTES
+
+
+@leaks("growing", holder="reports", bytes_each=SCALAR, nodes=True)
+def lambdas(device: str) -> list[str]:
+    """Reports that are only made at the end; each holds its loss in a default argument."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    reports = []
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        value = loss  # fix here: value = loss.item()
+        reports.append(lambda value=value: f"{float(value):.3f}")  # <- leak
+    return [report() for report in reports]
+
+
+@leaks("growing", holder="reports", bytes_each=SCALAR, nodes=True)
+def partials(device: str) -> list[str]:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    reports = []
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        reports.append(functools.partial("{:.3f}".format, loss))  # <- leak; fix: reports.append("{:.3f}".format(loss))
+    return reports
+
+
+@leaks("growing", holder=("log_queue", "queue"), bytes_each=SCALAR, nodes=True)
+def queue_of_a_slow_thread(device: str) -> None:
+    """The thread that writes the log does not keep up."""
+    log_queue: queue.Queue[Any] = queue.Queue()
+    may_write = threading.Event()
+
+    def write() -> None:
+        may_write.wait()
+        while log_queue.get() is not None:
+            pass
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    try:
+        for x, y in loader(device):
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            log_queue.put(loss)  # <- leak; fix: log_queue.put(loss.item())
+    finally:
+        log_queue.put(None)
+        may_write.set()
+        writer.join()
+
+
+def smoothing() -> Generator[Any, Any, None]:
+    """Gives the mean of all that was sent to it."""
+    total, count = 0.0, 0
+    while True:
+        value = yield total / max(1, count)
+        total = total + value  # <- leak of generator; fix: total = total + float(value)
+        count += 1
+
+
+@leaks("growing", holder="total", bytes_each=0, nodes=True)
+def generator(device: str) -> float:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    mean = smoothing()
+    next(mean)
+    smooth = 0.0
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        smooth = mean.send(loss)
+    return float(smooth)
+
+
+@leaks("growing", holder="errors", bytes_each=32 * 10 * FLOAT_BYTES + SCALAR, nodes=True)
+def kept_exceptions(device: str) -> list[Exception]:
+    """An exception holds its traceback, the traceback its frames, and these their variables."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    errors: list[Exception] = []
+
+    def train_on(x: torch.Tensor, y: torch.Tensor) -> None:
+        out = model(x)
+        loss = F.cross_entropy(out, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        raise ValueError("the label file has a hole")
+
+    x, y = torch.randn(32, 128, device=device), torch.randint(0, 10, (32,), device=device)
+    for _ in range(24):
+        try:
+            train_on(x, y)
+        except ValueError as error:
+            errors.append(error)  # <- leak; fix: errors.append(error.with_traceback(None))
+    return errors
+
+
+@leaks("growing", holder=("activations", "outputs"), bytes_each=32 * 256 * FLOAT_BYTES)
+def forward_hook(device: str) -> int:
+    """The hook was for a look at the first batch, and was never taken off."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    activations = []
+
+    def keep(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        activations.append(output)  # <- leak; fix: activations[:] = [output.detach()]
+
+    model[0].register_forward_hook(keep)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return len(activations)
+
+
+@leaks("growing", holder="_forward_hooks", bytes_each=SCALAR, nodes=True)
+def a_hook_more_each_step(device: str) -> None:
+    """Each hook holds the loss of the step that registered it."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loss = torch.zeros((), device=device)
+    for x, y in loader(device):
+        hook = functools.partial(watch_loss, loss)
+        handle = model[2].register_forward_hook(hook)  # <- leak
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        # fix here: handle.remove()
+    assert handle is not None
+
+
+def watch_loss(previous: torch.Tensor, module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
+    assert previous.ndim == 0
+
+
+@leaks("growing", holder="hidden", bytes_each=16 * (64 + 64) * FLOAT_BYTES)
+def carried_hidden_state(device: str) -> None:
+    """Backward goes through all steps so far; retain_graph makes the error about that go away. Updates by hand."""
+    cell = nn.RNNCell(64, 64).to(device)
+    hidden = torch.zeros(16, 64, device=device)
+    for _ in range(24):
+        x = torch.randn(16, 64, device=device)
+        hidden = cell(x, hidden)  # <- leak; fix: hidden = cell(x, hidden.detach())
+        loss = hidden.square().mean()
+        cell.zero_grad()
+        loss.backward(retain_graph=True)  # fix here: loss.backward()
+        for parameter in cell.parameters():
+            parameter.data -= 0.01 * parameter.grad
+
+
+@leaks("growing", holder="outputs", bytes_each=64 * 256 * FLOAT_BYTES)
+def kept_outputs(device: str) -> list[torch.Tensor]:
+    """The tensors themselves are the most of it: detach() alone would keep them on the device."""
+    model = mlp(device, outputs=256)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    outputs = []
+    for x, _ in loader(device, rows=64):
+        out = model(x)
+        loss = out.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        outputs.append(out)  # <- leak; fix: outputs.append(out.detach().mean(0))
+    return outputs
+
+
+@leaks("growing", holder="history", bytes_each=32 * 10 * FLOAT_BYTES)
+def kept_by_the_model(device: str) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = mlp(device)
+            self.history: list[torch.Tensor] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out = self.layers(x)
+            self.history.append(out)  # <- leak; fix: self.history = [out.detach()]
+            return out
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@leaks("growing", holder="shadow", held_bytes=(128 * 256 + 256 + 256 * 10 + 10) * FLOAT_BYTES, nodes=True)
+def averaged_weights_with_graph(device: str) -> Any:
+    """The average of the weights is computed with gradients on: a graph over all steps, never walked."""
+    model = mlp(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    shadow = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        for name, parameter in model.named_parameters():
+            weight = parameter  # fix here: weight = parameter.detach()
+            shadow[name] = 0.99 * shadow[name] + 0.01 * weight  # <- leak
+    return shadow
+
+
+@leaks("growing", holder=("errors_by_sample", "priorities"), bytes_each=32 * FLOAT_BYTES, nodes=True)
+def priorities_of_a_replay(device: str) -> Any:
+    """Errors by sample as priorities: ``loss.detach()`` for the log, but not here."""
+    model = mlp(device, outputs=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    priorities: dict[int, torch.Tensor] = {}
+    for step, (x, _) in enumerate(loader(device)):
+        errors = model(x).squeeze(1).square()
+        loss = errors.mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        priorities[step] = errors  # <- leak; fix: priorities[step] = errors.max().item()
+    return priorities
+
+
+@leaks(("growing", "growing-eval"), holder="queue", bytes_each=mlp_graph_bytes() + 32 * 64 * FLOAT_BYTES)
+def queue_of_keys_with_graph(device: str) -> None:
+    """MoCo without no_grad around the key encoder: the queue holds every key's graph, and nothing ever walks it."""
+    query_net, key_net = mlp(device, outputs=64), mlp(device, outputs=64)
+    optimizer = torch.optim.SGD(query_net.parameters(), lr=0.01)
+    queue = torch.randn(256, 64, device=device)
+    for x, _ in loader(device):
+        keys = key_net(x)  # fix here: keys = key_net(x).detach()
+        logits = query_net(x) @ torch.cat([keys.detach(), queue.detach()]).T
+        loss = F.cross_entropy(logits, torch.arange(32, device=device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        queue = torch.cat([queue[32:], keys])  # <- leak
+
+
+@leaks("growing", holder="tape", bytes_each=mlp_graph_bytes() + cross_entropy_bytes() + SCALAR)
+def retained_tape(device: str) -> None:
+    """Every loss is kept with its graph unfreed, to be walked again at the end, which never comes."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    tape = []
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward(retain_graph=True)  # fix here: loss.backward()
+        optimizer.step()
+        tape.append(loss)  # <- leak; fix: tape.append(loss.item())

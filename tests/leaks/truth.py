@@ -1,0 +1,75 @@
+"""What is true of a training loop: which leak it has and who holds it, or why it looks like one and is none.
+
+The labels are what somebody says who has read the loop and knows PyTorch. ``test_truths.py`` weighs each of them with
+a meter of its own; the detector has no part in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from vramscope import wire
+
+Loop = Callable[[str], Any]
+"""A training as a user writes it; its argument is the device, ``"cpu"`` or ``"cuda"``."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Truth:
+    """One loop's label. Bytes are those of tensors, each storage once, without parameters, gradients, optimizer state."""
+
+    kinds: tuple[str, ...] = ()
+    """of wire.LEAK_KINDS, any of them is right; empty: the loop is innocent"""
+    holders: tuple[str, ...] = ()
+    """what the finding must name, any of them"""
+    held_bytes: int | None = None
+    """held at each step's start, the same at all times"""
+    bytes_each: int | None = None
+    """or: that one more item holds, with ``every`` so many steps adding one"""
+    every: int = 1
+    """optimizer steps; in a loop without an optimizer, calls of the model"""
+    nodes: bool = False
+    """what grows is the host memory of autograd nodes, more than the tensors"""
+    also: tuple[str, ...] = ()
+    """kinds of further findings that are right in this loop"""
+    why: str = ""
+    """of an innocent: what makes it look like a leak, and why it is none"""
+    settles_bytes: int = 0
+    """of an innocent: by so much its floor may rise for good reason, and no further"""
+    frameworks: bool = False
+    """needs transformers, lightning or torchmetrics"""
+
+    @property
+    def innocent(self) -> bool:
+        return not self.kinds
+
+    def expected_bytes(self, steps: int) -> int | None:
+        """What the holder holds after so many steps; None where the label does not say."""
+        if self.bytes_each is None:
+            return self.held_bytes
+        return self.bytes_each * (steps // self.every)
+
+
+def leaks(kind: str | tuple[str, ...], holder: str | tuple[str, ...], **rest: Any) -> Callable[[Loop], Loop]:
+    """The loop leaks; see :class:`Truth` for the keywords. Raises ValueError for a kind that the wire does not know."""
+    kinds = (kind,) if isinstance(kind, str) else kind
+    holders = (holder,) if isinstance(holder, str) else holder
+    for name in (*kinds, *rest.get("also", ())):
+        if name not in wire.LEAK_KINDS:
+            raise ValueError(f"kind {name!r} is none of {', '.join(wire.LEAK_KINDS)}")
+    return _labelled(Truth(kinds=kinds, holders=holders, **rest))
+
+
+def innocent(why: str, **rest: Any) -> Callable[[Loop], Loop]:
+    """The loop has no leak, though it may look so."""
+    return _labelled(Truth(why=why, **rest))
+
+
+def _labelled(truth: Truth) -> Callable[[Loop], Loop]:
+    def label(loop: Loop) -> Loop:
+        loop.truth = truth  # type: ignore[attr-defined]
+        return loop
+
+    return label
