@@ -221,6 +221,14 @@ def test_a_floor_that_stands_still_is_not_drawn_as_growing() -> None:
     assert "too few to fit" in statements(RUN_FIGURES["floor"](rising(20, 0.0)))
 
 
+@pytest.mark.parametrize("name", RUN_FIGURES)
+def test_rows_that_cannot_be_read_are_told(name: str) -> None:
+    window = a_window()
+    damage = {"rows": 7, "first_step": 3, "last_step": 9, "first_seconds": 1.0, "last_seconds": 2.0}
+    streams = {stream: dataclasses.replace(part, damaged=[damage]) for stream, part in window.streams.items()}
+    assert "steps 3 to 9) are damaged" in statements(RUN_FIGURES[name](dataclasses.replace(window, streams=streams)))
+
+
 def test_names_of_runs_stay_text() -> None:
     """Plotly reads some HTML in names and labels."""
     hostile = '<b onclick="x()">run</b> %{y}'

@@ -237,7 +237,7 @@ def test_a_clock_that_is_off_is_shifted_when_shown_and_never_in_the_data(
 
     with server.house.database.reader() as connection:
         stored = load_columns(connection, find_run(connection, agent.run), Place(0, 0, 0), "samples", [])
-    assert stored["time_ns"][0] == agent.start_ns, "stored as it was sent"
+    assert stored.columns["time_ns"][0] == agent.start_ns, "stored as it was sent"
 
 
 @pytest.mark.parametrize(

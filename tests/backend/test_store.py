@@ -77,9 +77,11 @@ class Store:
     ) -> Any:
         with self.database.reader() as connection:
             found = find_run(connection, run)
-            return load_columns(
+            loaded = load_columns(
                 connection, found, Place(rank, device, 0), stream, ["time_ns", "step", *names], **window
             )
+            assert loaded.damaged == []
+            return loaded.columns
 
     def chunk_levels(self) -> list[tuple[int, int]]:
         with self.database.reader() as connection:

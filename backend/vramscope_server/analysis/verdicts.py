@@ -56,7 +56,7 @@ def leak_verdict(
     end = _end(steps_left, seconds_left)
     if leaks:
         said = [_who(leaks[0]), _how_much(leaks[0])]
-        if leaks[0]["growth_bytes_per_step"]:
+        if (leaks[0]["growth_bytes_per_step"] or 0) > 0:
             said.append(f"It grows by {amount(leaks[0]['growth_bytes_per_step'])} a step{end}.")
         elif floor is not None and floor.growing:
             said.append(f"The floor rises by {_slope(floor)}{end}.")

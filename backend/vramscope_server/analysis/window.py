@@ -46,6 +46,8 @@ class StreamWindow:
     columns    name -> :class:`Column`, for each column in ``NEEDS``; one that was never sent is all NaN
     at_peak    name -> values in the row of each bucket where the total was highest; the total and the parts of
                ``AT_PEAK``; empty where the module declares none, or for the other stream
+    damaged    rows of the window that cannot be read and are left out: ``rows``, ``first_step``, ``last_step``,
+               ``first_seconds``, ``last_seconds``
     """
 
     stream: Literal["samples", "steps"]
@@ -54,6 +56,7 @@ class StreamWindow:
     rows: int
     columns: dict[str, Column]
     at_peak: dict[str, FloatArray] = field(default_factory=dict)
+    damaged: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

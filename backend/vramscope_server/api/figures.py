@@ -106,4 +106,5 @@ def _told(shown: RunWindow, first: float | None, to: float | None) -> dict[str, 
         "to": to,
         "rows": {stream: part.rows for stream, part in shown.streams.items()},
         "envelope": {stream: part.envelope for stream, part in shown.streams.items()},
+        "damaged": {stream: part.damaged for stream, part in shown.streams.items()},
     }

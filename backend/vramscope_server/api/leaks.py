@@ -13,13 +13,13 @@ from vramscope import wire
 from vramscope_server.analysis.floor import Trend, trend, until_full
 from vramscope_server.analysis.verdicts import KIND_WORDS, leak_verdict
 from vramscope_server.store.leaks import merge_leaks
-from vramscope_server.store.places import Place, Run, load_columns
+from vramscope_server.store.places import Damage, Place, Run, load_columns
 from vramscope_server.store.queries import load_looks
 from vramscope_server.store.rows import seconds
 from vramscope_server.store.states import display_skew_ns
 
 from .answers import answer
-from .windows import DeviceIndex, From, Rank, To, floats, reader, the_place, the_run, the_window
+from .windows import DeviceIndex, From, Rank, To, floats, reader, the_place, the_run, the_window, told_damage
 
 router = APIRouter(tags=["leaks"])
 
@@ -37,11 +37,11 @@ def get_leaks(
         record = the_run(connection, run)
         place = the_place(connection, record, rank, device)
         looked = load_looks(connection, record)
-        fit, used_bytes = _fit(connection, record, place, *window.bounds(record, place))
+        fit, used_bytes, damaged = _fit(connection, record, place, *window.bounds(record, place))
     leaks = [
         leak | {"kind_words": KIND_WORDS[leak["kind"]]} for leak in merge_leaks({r: x.look for r, x in looked.items()})
     ]
-    floor = _floor(record, place, fit, used_bytes)
+    floor = _floor(record, place, fit, used_bytes) | {"damaged": told_damage(damaged, place)}
     verdict = leak_verdict(
         leaks,
         looked=bool(looked),
@@ -76,9 +76,9 @@ def get_leaks(
 
 def _fit(
     connection: Connection, run: Run, place: Place, first: int | None, last: int | None
-) -> tuple[Trend | None, float | None]:
-    """The fit, and the bytes that the steps of now need at their peak (where that is not known: at their floor)."""
-    columns = load_columns(
+) -> tuple[Trend | None, float | None, list[Damage]]:
+    """The fit; bytes that the steps of now need at their peak (where not known: at their floor); what cannot be read."""
+    found = load_columns(
         connection,
         run,
         place,
@@ -89,10 +89,12 @@ def _fit(
         last=last,
         since_ns=place.started_ns,
     )
+    columns = found.columns
     recent = -max(1, round(columns["step"].size * _RECENT))
     tops = [int(columns[name][recent:].max(initial=wire.UNKNOWN)) for name in ("peak_allocated_bytes", "floor_bytes")]
     used = next((float(top) for top in tops if top != wire.UNKNOWN), None)
-    return trend(columns["step"].astype(np.float64), floats(columns["floor_bytes"])), used
+    fit = trend(columns["step"].astype(np.float64), floats(columns["floor_bytes"]))
+    return fit, used, found.damaged
 
 
 def _floor(run: Run, place: Place, fit: Trend | None, used_bytes: float | None) -> dict[str, Any]:

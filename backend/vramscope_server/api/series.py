@@ -26,6 +26,7 @@ from .windows import (
     the_place,
     the_run,
     the_window,
+    told_damage,
 )
 
 router = APIRouter(tags=["runs"])
@@ -74,6 +75,7 @@ def get_series(
             "rows": thinned.rows,
             "envelope": thinned.buckets is not None,
             "window": {"from": first, "to": to},
+            "damaged": told_damage(thinned.damaged, place),
             "series": {name: _one(thinned, name) for name in wanted},
         }
     )

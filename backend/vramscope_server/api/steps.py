@@ -14,6 +14,9 @@ from .windows import DeviceIndex, Rank, reader, the_place, the_run, the_window
 
 router = APIRouter(tags=["runs"])
 
+DAMAGED = "Vramscope-Damaged-Steps"
+"""Header that names the steps that cannot be read."""
+
 
 @router.get("/runs/{run}/steps", summary="One object an optimizer step")
 def get_steps(
@@ -32,10 +35,15 @@ def get_steps(
     with reader(request.app.state.house) as connection:
         record = the_run(connection, run)
         place = the_place(connection, record, rank, device)
-        columns = load_columns(connection, record, place, "steps", names, x="step", first=first, last=to)
+        found = load_columns(connection, record, place, "steps", names, x="step", first=first, last=to)
+    columns = found.columns
     listed = {name: _known(values[-limit:].tolist()) for name, values in columns.items()}
     rows = (dict(zip(listed, row, strict=True)) for row in zip(*listed.values(), strict=True))
-    return answer([_step(row, place.skew_ns) for row in rows])
+    response = answer([_step(row, place.skew_ns) for row in rows])
+    if found.damaged:
+        # An array has no place beside its items; nobody who reads steps shall take a hole for the truth all the same.
+        response.headers[DAMAGED] = ", ".join(f"{part.first_step}-{part.last_step}" for part in found.damaged)
+    return response
 
 
 def _known(values: list[int]) -> list[int | None]:

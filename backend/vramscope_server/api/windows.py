@@ -18,7 +18,7 @@ from vramscope_server.analysis.downsample import Buckets, at_peak, divide, envel
 from vramscope_server.analysis.floor import trend
 from vramscope_server.analysis.window import Column, FloatArray, RunWindow, StreamWindow
 from vramscope_server.house import House
-from vramscope_server.store.places import Place, Run, UnknownPlace, find_place, load_columns
+from vramscope_server.store.places import Damage, Place, Run, UnknownPlace, find_place, load_columns
 from vramscope_server.store.queries import UnknownRun, find_run
 from vramscope_server.store.rows import run_row
 
@@ -102,6 +102,7 @@ class Thinned:
     columns: dict[str, IntArray]
     along: IntArray
     buckets: Buckets | None
+    damaged: list[Damage]
 
     @property
     def rows(self) -> int:
@@ -121,9 +122,24 @@ def load(
 ) -> Thinned:
     """Read columns and divide them if there are more rows than points. ``since_ns``: only rows read since then."""
     first, last = window.bounds(run, place)
-    columns = load_columns(connection, run, place, stream, names, x=window.x, first=first, last=last, since_ns=since_ns)
-    along = columns["time_ns" if window.x == "time" else "step"]
-    return Thinned(columns, along, divide(along, window.points) if along.size > window.points else None)
+    found = load_columns(connection, run, place, stream, names, x=window.x, first=first, last=last, since_ns=since_ns)
+    along = found.columns["time_ns" if window.x == "time" else "step"]
+    buckets = divide(along, window.points) if along.size > window.points else None
+    return Thinned(found.columns, along, buckets, found.damaged)
+
+
+def told_damage(damaged: Sequence[Damage], place: Place) -> list[dict[str, Any]]:
+    """Rows that cannot be read, as answers tell them; moments by our clock."""
+    return [
+        {
+            "rows": part.rows,
+            "first_seconds": (part.first_time_ns - place.skew_ns) / 1e9,
+            "last_seconds": (part.last_time_ns - place.skew_ns) / 1e9,
+            "first_step": None if part.first_step == wire.UNKNOWN else part.first_step,
+            "last_step": None if part.last_step == wire.UNKNOWN else part.last_step,
+        }
+        for part in damaged
+    ]
 
 
 def axis_seconds(along_ns: npt.NDArray[Any], place: Place, zero_ns: int) -> FloatArray:
@@ -192,6 +208,7 @@ def _stream_window(
         rows=thinned.rows,
         columns=columns,
         at_peak=peak,
+        damaged=told_damage(thinned.damaged, place),
     )
 
 

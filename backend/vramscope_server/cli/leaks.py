@@ -66,7 +66,7 @@ def _cells(leak: dict[str, Any], *, several: bool) -> list[str | Text]:
         leak["kind"],
         ABSENT if leak["file"] is None else plain(place(leak)),
         count(leak["count"]),
-        ABSENT if age is None else f"{count(age)} steps",
+        ABSENT if age is None else "1 step" if age == 1 else f"{count(age)} steps",
         amount(leak["held_bytes"]),
         amount(leak["exclusive_bytes"]),
         amount(leak["growth_bytes_per_step"], ABSENT),

@@ -108,6 +108,10 @@ class Drawing:
         """A figure over the time or the steps of one run."""
         drawing = cls(window.x, window.x0_seconds)
         drawing.where = "on this device" if window.device >= 0 else "on the CPU (no CUDA device was watched)"
+        for part in (part for stream in window.streams.values() for part in stream.damaged):
+            drawing.say(
+                f"{part['rows']} rows (steps {part['first_step']} to {part['last_step']}) are damaged and left out"
+            )
         return drawing
 
     def unknown(self, what: str) -> None:

@@ -90,17 +90,31 @@ class Compactor:
         )
         with self._database.reader() as connection:
             found = connection.execute(query.order_by(chunks.c.first_time_ns).limit(_MOST_CHUNKS)).all()
-        if len(found) < 2:
+        # A damaged chunk stays as it is: readers leave it out and say so, and the others are merged around it.
+        opened = [(row, chunk) for row in found if (chunk := _whole(row.data)) is not None]
+        if len(opened) < 2:
             return False
-        merged = _merged([codec.Chunk(row.data) for row in found], max(row.level for row in found) + 1)
-        if len(merged) >= len(found):
+        merged = _merged([chunk for _, chunk in opened], max(row.level for row, _ in opened) + 1)
+        if len(merged) >= len(opened):
             return False
         assert self._writer is not None
-        gone = [int(row.key) for row in found]
+        gone = [int(row.key) for row, _ in opened]
         done: Future[bool] = self._writer.do(
             lambda connection, book: book.replace_chunks(connection, stream, gone, merged)
         )
         return done.result(60) and len(found) == _MOST_CHUNKS
+
+
+def _whole(blob: bytes) -> codec.Chunk | None:
+    """A chunk of which every column can be read, or None."""
+    try:
+        chunk = codec.Chunk(blob)
+        for name in chunk.names:
+            chunk.column(name)
+    except codec.CorruptChunk as damage:
+        log.warning("a damaged chunk was left as it is: %s", damage)
+        return None
+    return chunk
 
 
 def _merged(opened: list[codec.Chunk], level: int) -> list[dict[str, Any]]:

@@ -57,6 +57,25 @@ def find_place(connection: Connection, run: Run, rank: int | None, device: int |
     return Place(rank, device, display_skew_ns(known[rank].skew_ns), capacities[device], known[rank].started_ns)
 
 
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Rows that cannot be read: a chunk whose bytes changed on the disk. Told, and left out; moments as stored."""
+
+    rows: int
+    first_time_ns: int
+    last_time_ns: int
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Columns of the rows in a window, of equal length, and what of it could not be read."""
+
+    columns: dict[str, IntArray]
+    damaged: list[Damage]
+
+
 def load_columns(
     connection: Connection,
     run: Run,
@@ -68,7 +87,7 @@ def load_columns(
     first: int | None = None,
     last: int | None = None,
     since_ns: int | None = None,
-) -> dict[str, IntArray]:
+) -> Loaded:
     """Columns of the rows in a window, ordered by x, which is among them (``time_ns`` or ``step``).
 
     first, last   the window, ends included: nanoseconds as stored, or steps; None: as far as it goes
@@ -78,7 +97,8 @@ def load_columns(
     low, high = (
         (chunks.c.first_time_ns, chunks.c.last_time_ns) if x == "time" else (chunks.c.first_step, chunks.c.last_step)
     )
-    query = sa.select(chunks.c.data).where(
+    bounds = (chunks.c.rows, chunks.c.first_time_ns, chunks.c.last_time_ns, chunks.c.first_step, chunks.c.last_step)
+    query = sa.select(chunks.c.data, *bounds).where(
         chunks.c.run_key == run["key"],
         chunks.c.rank == place.rank,
         chunks.c.device == place.device,
@@ -93,10 +113,16 @@ def load_columns(
     axis = "time_ns" if x == "time" else "step"
     wanted = list(dict.fromkeys([axis, *names, *(["time_ns"] if since_ns is not None else [])]))
     parts: dict[str, list[IntArray]] = {name: [] for name in wanted}
-    for blob in connection.execute(query.order_by(chunks.c.first_time_ns, chunks.c.key)).scalars():
-        chunk = codec.Chunk(blob)
-        for name in wanted:
-            parts[name].append(chunk.column(name))
+    damaged: list[Damage] = []
+    for blob, *told in connection.execute(query.order_by(chunks.c.first_time_ns, chunks.c.key)):
+        try:
+            chunk = codec.Chunk(blob)
+            values = [chunk.column(name) for name in wanted]
+        except codec.CorruptChunk:
+            damaged.append(Damage(*told))
+            continue
+        for name, column in zip(wanted, values, strict=True):
+            parts[name].append(column)
     columns = {name: np.concatenate(arrays) if arrays else np.empty(0, np.int64) for name, arrays in parts.items()}
     along = columns[axis]
     inside = np.ones(along.size, np.bool_) if x == "time" else along != wire.UNKNOWN
@@ -114,4 +140,4 @@ def load_columns(
         # the same step after a stable sort.
         order = np.argsort(along, kind="stable")
         columns = {name: values[order] for name, values in columns.items()}
-    return columns
+    return Loaded(columns, damaged)
