@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ import sqlalchemy as sa
 from running import RunningServer
 from wire_maker import GIB, Agent
 
+from vramscope_server.__main__ import main
 from vramscope_server.store import tables
 
 
@@ -64,7 +66,9 @@ def test_the_rest_of_a_series_is_answered_and_the_damage_named(
     assert before["damaged"] == [], "it lies outside this window"
 
 
-def test_figures_steps_and_the_floor_say_so_too(three_chunks: tuple[RunningServer, Agent]) -> None:
+def test_figures_steps_and_the_floor_say_so_too(
+    three_chunks: tuple[RunningServer, Agent], capsys: pytest.CaptureFixture[str]
+) -> None:
     server, agent = three_chunks
     damage(server, "steps", 2, "zeros")
     drawn = server.get(f"/runs/{agent.run}/figures/step_peaks")
@@ -75,6 +79,9 @@ def test_figures_steps_and_the_floor_say_so_too(three_chunks: tuple[RunningServe
     assert answer.headers["vramscope-damaged-steps"] == "201-300"
     floor = server.get(f"/runs/{agent.run}/leaks")["floor"]
     assert (floor["steps"], floor["damaged"][0]["first_step"]) == (200, 201)
+    assert main(["steps", agent.run, "--json", "--server", server.url]) == 0
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)) == 200 and "201-300 are damaged" in told.err
     whole = server.http.get(f"/runs/{agent.run}/steps?to=100")
     assert "vramscope-damaged-steps" not in whole.headers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import urllib.parse
 from typing import Any, Final
 
@@ -46,6 +47,10 @@ def ask(server: str, path: str, **parameters: Any) -> Any:
             f"no server answers at {base} ({_why(fault)}). Start one with: {how_to_start(base)}", NO_SERVER
         ) from None
     if response.is_success:
+        if steps := response.headers.get("Vramscope-Damaged-Steps"):
+            print(
+                f"vramscope: steps {plain(steps)} are damaged in the server's database and left out.", file=sys.stderr
+            )
         try:
             return response.json()
         except (json.JSONDecodeError, UnicodeDecodeError):
