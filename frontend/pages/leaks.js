@@ -9,9 +9,9 @@ import { anchored, subscribe } from "vramscope/live.js";
 import { leakDetail } from "vramscope/parts/leak_detail.js";
 import { figures, omissions, verdictBanner } from "vramscope/parts/leak_verdict.js";
 import { leaksTable } from "vramscope/parts/leaks_table.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner, staleBanner } from "vramscope/parts/pieces.js";
+import { drawAge, endBanner, headline } from "vramscope/parts/run_head.js";
 import { placeChoice, placesOf, readWindow } from "vramscope/parts/view_bar.js";
-import { endBanner, headline } from "vramscope/parts/run_head.js";
 import { setQuery, store } from "vramscope/store.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
 
@@ -49,12 +49,14 @@ class LeaksPage {
     this.build();
     this.stops.push(
       subscribe([this.id], (message) => this.hear(message)),
+      store.watch((state) => this.drawConnection(state)),
       onAction("escape", () => setQuery({ from: null, to: null })),
       onAction("follow", () => setQuery({ from: null, to: null })),
       onAction("back", () => this.choose(-1)),
       onAction("on", () => this.choose(1)),
       onAction("export", (event) => this.floor.export("csv", event ?? { target: this.floor.querySelector(".menu-item") })),
     );
+    this.clock = setInterval(() => drawAge(this.parts.head, this.run), 1000);
     this.timer = setInterval(() => this.run.state === "running" && !document.hidden && !store.get().paused && this.refresh(0), AGAIN_MS);
   }
 
@@ -62,6 +64,7 @@ class LeaksPage {
     this.closed = true;
     this.inner?.close();
     for (const stop of this.stops) stop();
+    clearInterval(this.clock);
     clearInterval(this.timer);
     clearTimeout(this.waiting);
     clearTimeout(this.zooming);
@@ -75,7 +78,7 @@ class LeaksPage {
   }
 
   build() {
-    this.parts = Object.fromEntries(["head", "ended", "verdict", "left", "figures", "bar", "table", "detail"].map((name) => [name, h("div")]));
+    this.parts = Object.fromEntries(["stale", "head", "ended", "verdict", "left", "figures", "bar", "table", "detail"].map((name) => [name, h("div")]));
     this.parts.verdict.setAttribute("aria-live", "polite");
     this.floor = chart({
       title: "The floor: in use when a step has ended",
@@ -87,9 +90,10 @@ class LeaksPage {
     });
     this.floor.dataset.figure = "floor";
     this.floor.classList.add("wide");
-    const { head, ended, verdict, left, figures: strip, bar, table, detail } = this.parts;
+    const { stale, head, ended, verdict, left, figures: strip, bar, table, detail } = this.parts;
     bar.className = "view-bar";
-    fill(this.root, head, ended, verdict, left, strip, bar, h("div", { class: "charts" }, this.floor), table, detail);
+    this.grid = h("div", { class: "charts" }, this.floor);
+    fill(this.root, stale, head, ended, verdict, left, strip, bar, this.grid, table, detail);
     this.draw();
   }
 
@@ -133,6 +137,15 @@ class LeaksPage {
     } else if (event === "rows" && !store.get().paused && this.view.from === null) this.floor.feed(data);
   }
 
+  /** What came while the drawing was paused, or the server away, is fetched afterwards. */
+  drawConnection({ live, paused }) {
+    const stale = live.state === "stale" && this.run.state === "running";
+    this.grid.classList.toggle("stale", stale);
+    this.put("stale", stale && live.staleSince, () => stale && staleBanner(live));
+    if (this.wasPaused && !paused) this.refresh(AT_ONCE_MS);
+    this.wasPaused = paused;
+  }
+
   get chosen() {
     return this.told.leaks.find((leak) => leak.id === this.view.leak) ?? this.told.leaks[0] ?? null;
   }
@@ -160,6 +173,7 @@ class LeaksPage {
     const { run } = this;
     document.title = `${run.name}: leaks · vramscope`;
     this.put("head", [run.name, run.state, run.steps, run.baseline, run.tags, run.leak_count, run.ranks_reporting], () => headline(run, { share: () => location.href, tab: "leaks" }));
+    drawAge(this.parts.head, run);
     this.put("ended", [run.state, run.error_type, run.error_line], () => endBanner(run));
   }
 

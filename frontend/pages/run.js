@@ -1,35 +1,24 @@
 /** One run, live: where its memory goes, when it was highest, who it is and how it ended. */
 
 import { api } from "vramscope/api.js";
-import { chart, loadPlotly } from "vramscope/chart.js";
+import { loadPlotly } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
-import { axisTime, clock } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
-import { headline, endBanner } from "vramscope/parts/run_head.js";
+import { drawAge, endBanner, headline } from "vramscope/parts/run_head.js";
 import { Kpis } from "vramscope/parts/kpis.js";
+import { RunCharts } from "vramscope/parts/run_charts.js";
 import { eventsPanel, whoPanel } from "vramscope/parts/run_facts.js";
 import { RanksPanel } from "vramscope/parts/ranks.js";
-import { problemBanner } from "vramscope/parts/pieces.js";
+import { problemBanner, staleBanner } from "vramscope/parts/pieces.js";
 import { placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
 import { setQuery, store } from "vramscope/store.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
 
-/** Figure, heading, and how it differs: `wide`, its own axis, or the window it always shows. */
-const CHARTS = [
-  { name: "categories", title: "Memory by category, at each step's peak", wide: true },
-  { name: "memory", title: "Allocated and reserved" },
-  { name: "fragmentation", title: "Fragmentation: reserved and not used" },
-  { name: "step_peaks", title: "Exact peak of the last 200 steps", ownSteps: 200 },
-  { name: "phases", title: "Phases of a step", summary: true },
-  { name: "utilization", title: "GPU: utilization, power, temperature" },
-  { name: "host", title: "Host memory" },
-];
 const SUMMARY_EVERY_MS = 10_000;
 const STEP_SAMPLES_EVERY_MS = 2_500;
 
 class RunPage {
-  charts = new Map();
   stops = [];
   timers = [];
   now = null; // the run in full
@@ -75,7 +64,7 @@ class RunPage {
     );
     this.timers.push(
       setInterval(() => this.running && this.charts.get("phases").reload(), SUMMARY_EVERY_MS),
-      setInterval(() => this.reloadStepSamples(), STEP_SAMPLES_EVERY_MS),
+      setInterval(() => this.charts.reloadStepSamples(), STEP_SAMPLES_EVERY_MS),
       setInterval(() => this.drawAge(), 1000),
     );
     this.drawConnection(store.get());
@@ -114,74 +103,17 @@ class RunPage {
     this.connection = h("div", { "aria-live": "polite" });
     this.viewBar = h("div", { class: "view-bar" });
     this.kpis = new Kpis(this.now);
-    this.chartGrid = h("div", { class: "charts" });
+    this.charts = new RunCharts(this);
     this.who = h("div");
     this.events = h("div");
     this.ranks = new RanksPanel((rank) => setQuery({ rank, device: null }));
-    for (const spec of CHARTS) {
-      const element = this.makeChart(spec);
-      if (spec.wide) element.classList.add("wide");
-      this.charts.set(spec.name, element);
-    }
-    this.chartGrid.append(...this.charts.values());
-    fill(this.root, this.connection, this.head, this.ended, this.kpis.element, this.viewBar, this.chartGrid, this.ranks.element, h("div", { class: "panels" }, this.who, this.events));
+    fill(this.root, this.connection, this.head, this.ended, this.kpis.element, this.viewBar, this.charts.element, this.ranks.element, h("div", { class: "panels" }, this.who, this.events));
     this.drawAll();
     this.fetchLast();
   }
 
-  makeChart(spec) {
-    const own = Boolean(spec.ownSteps);
-    const element = chart({
-      title: spec.title,
-      file: `${this.now.name.replace(/[^\w.-]+/g, "_")}-${spec.name}`,
-      load: (signal) => api.figure(this.id, spec.name, this.figureQuery(spec), signal),
-      live: spec.summary ? null : (message) => this.xOf(message, own ? "step" : this.view.x),
-      view: () => (own ? this.stepsView(spec) : { from: this.view.from, to: this.view.to, last: this.view.last }),
-      onZoom: spec.summary || own ? null : (range) => this.zoom(range),
-      peers: spec.summary || own ? null : () => CHARTS.filter((other) => !other.summary && !other.ownSteps).map((other) => this.charts.get(other.name)),
-    });
-    element.dataset.figure = spec.name;
-    return element;
-  }
-
-  stepsView(spec) {
-    if (this.view.x === "step" && this.view.from !== null) return { from: this.view.from, to: this.view.to };
-    return { last: spec.ownSteps };
-  }
-
-  figureQuery(spec) {
-    const { x, from, to, last, rank, device } = this.view;
-    const common = { rank, device, x };
-    if (spec.ownSteps) {
-      if (x === "step" && from !== null) return { ...common, x: "step", from, to };
-      const newest = this.newestStep ?? this.now.window?.last_step ?? 0;
-      return { ...common, x: "step", from: Math.max(0, newest - spec.ownSteps + 1) };
-    }
-    // a chart that is drawn twice a second pays for each point each time
-    const points = Math.max(240, Math.round(this.charts.get(spec.name).points * (this.running && from === null ? 0.7 : 1)));
-    if (from !== null) return { ...common, points, from, to };
-    if (last) {
-      const end = x === "time" ? (this.newestTime ?? this.now.window?.last_seconds ?? this.zero) - this.zero : (this.newestStep ?? this.now.window?.last_step ?? 0);
-      return { ...common, points, from: Math.max(0, end - last) };
-    }
-    return { ...common, points };
-  }
-
-  /** x values of live rows, for the rank and device in view. */
-  xOf(message, axis) {
-    if (message.rank !== this.view.rank || message.device !== this.view.device) return null;
-    if (axis === "time") return message.columns.time_seconds.map((time) => time - this.zero);
-    // many samples share a step: those charts are fetched again now and then instead
-    return message.stream === "steps" ? message.columns.step : null;
-  }
-
   get drawsLive() {
     return this.running && this.view.from === null && !store.get().paused;
-  }
-
-  reloadStepSamples() {
-    if (!this.drawsLive || this.view.x !== "step" || document.hidden) return;
-    for (const name of ["memory", "fragmentation", "utilization", "host"]) if (!this.charts.get(name).request) this.charts.get(name).reload();
   }
 
   update() {
@@ -199,14 +131,7 @@ class RunPage {
     const sameAxis = before.x === this.view.x && before.rank === this.view.rank && before.device === this.view.device;
     clearTimeout(this.zooming);
     // 150 ms after the last change; the request before is given up, the old picture stays until the new one is here
-    this.zooming = setTimeout(() => this.reloadCharts(sameAxis), sameAxis ? 150 : 0);
-  }
-
-  reloadCharts(zoomOnly = false) {
-    for (const spec of CHARTS) {
-      if (zoomOnly && spec.summary) continue;
-      this.charts.get(spec.name).reload();
-    }
+    this.zooming = setTimeout(() => this.charts.reload(sameAxis), sameAxis ? 150 : 0);
   }
 
   zoom(range) {
@@ -238,7 +163,7 @@ class RunPage {
       if (data.columns.step) this.newestStep = Math.max(this.newestStep ?? 0, data.columns.step.at(-1));
       if (store.get().paused) return;
       if (data.rank === this.view.rank && data.device === this.view.device) this.kpis.feed(data);
-      if (this.drawsLive) for (const element of this.charts.values()) element.feed(data);
+      if (this.drawsLive) this.charts.feed(data);
       this.root.dataset.lastRow = newestTime;
     }
   }
@@ -270,7 +195,7 @@ class RunPage {
         this.now = full;
         this.drawAll();
         if (withCharts) {
-          this.reloadCharts();
+          this.charts.reload();
           this.fetchLast();
         }
       } catch {
@@ -358,12 +283,7 @@ class RunPage {
   }
 
   drawAge() {
-    const { started_seconds: started, ended_seconds: ended, last_seen_seconds: seen, state } = this.now;
-    const place = this.head.querySelector("[data-age]");
-    if (!place) return;
-    const until = state === "running" ? Date.now() / 1000 : (ended ?? seen);
-    const text = `${state === "running" ? "running for" : "ran for"} ${axisTime(Math.max(0, until - started))}`;
-    if (place.textContent !== text) place.textContent = text;
+    drawAge(this.head, this.now);
   }
 
   drawViewBar() {
@@ -382,11 +302,11 @@ class RunPage {
   /** The banner of a lost connection; charts turn grey, and the window is fetched again when the server is back. */
   drawConnection({ live, paused }) {
     const stale = live.state === "stale" && this.running;
-    this.chartGrid.classList.toggle("stale", stale);
+    this.charts.element.classList.toggle("stale", stale);
     const key = stale ? `stale ${live.staleSince}` : "";
     if (key !== this.connectionKey) {
       this.connectionKey = key;
-      fill(this.connection, stale && h("div", { class: "banner warn", role: "status", "data-stale": true }, h("strong", {}, `Data stale since ${clock(live.staleSince)}.`), "The server does not answer. The training goes on; what it sends is caught up with when the server is back."));
+      fill(this.connection, stale && staleBanner(live));
     }
     if (this.pauseButton) this.pauseButton.textContent = paused ? "Go on" : "Pause";
     if (this.wasPaused && !paused) this.refresh(true);

@@ -1,7 +1,7 @@
 /** Pieces that pages share: a quantity that may be unknown, a meter, a sparkline, a snippet, a delta, a problem. */
 
 import { h, svg, copyButton } from "vramscope/dom.js";
-import { UNKNOWN, isKnown, percent, signedPercent } from "vramscope/format.js";
+import { UNKNOWN, clock, isKnown, percent, signedPercent } from "vramscope/format.js";
 import { shareOf, sparklinePaths } from "vramscope/series.js";
 
 /** Text of a quantity; unknown looks unlike a number. `short`: a dash with "unknown" as its title, for dense tables. */
@@ -51,4 +51,9 @@ function suggestion(run) {
   const id = typeof run === "string" ? run : (run.run_id ?? run.name);
   const name = typeof run === "string" ? run : (run.name ?? run.run_id);
   return h("a", { href: `/runs/${encodeURIComponent(id)}` }, name);
+}
+
+/** The server does not answer; `live` is the state of the stream. */
+export function staleBanner(live) {
+  return h("div", { class: "banner warn", role: "status", "data-stale": true }, h("strong", {}, `Data stale since ${clock(live.staleSince)}.`), "The server does not answer. The training goes on; what it sends is caught up with when the server is back.");
 }

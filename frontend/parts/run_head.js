@@ -1,7 +1,7 @@
 /** The head of a run: name, state, what it ran on, against which baseline; and how it ended. */
 
-import { copyButton, h } from "vramscope/dom.js";
-import { clock, count, isKnown, moment, ofMany } from "vramscope/format.js";
+import { copyButton, h, setText } from "vramscope/dom.js";
+import { axisTime, clock, count, isKnown, moment, ofMany } from "vramscope/format.js";
 import { delta } from "vramscope/parts/pieces.js";
 import { stateBadge } from "vramscope/parts/state.js";
 
@@ -39,6 +39,14 @@ function tabs(run, current) {
   return h("nav", { class: "tabs", "aria-label": "Views of this run" },
     link("memory", to, "Memory"),
     link("leaks", `${to}/leaks`, "Leaks", isKnown(found) && h("span", { class: `tab-count${found ? " bad" : ""}`, title: words }, found, h("span", { class: "offscreen" }, " found"))));
+}
+
+/** How long it has been running, or ran; called every second, writes only what is new. */
+export function drawAge(head, { started_seconds: started, ended_seconds: ended, last_seen_seconds: seen, state }) {
+  const place = head.querySelector("[data-age]");
+  if (!place) return;
+  const until = state === "running" ? Date.now() / 1000 : (ended ?? seen);
+  setText(place, `${state === "running" ? "running for" : "ran for"} ${axisTime(Math.max(0, until - started))}`);
 }
 
 /** How it ended, where that is worth a banner. */

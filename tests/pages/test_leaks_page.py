@@ -247,3 +247,22 @@ def test_every_kind_of_leak_has_words(page: Any, own_server: Any) -> None:
     page.locator(".leaks tbody tr").first.wait_for()
     words = page.locator(".kind-words").all_inner_texts()
     assert len(set(words)) == len(wire.LEAK_KINDS)
+
+
+def test_a_lost_server_is_told_and_a_look_that_came_meanwhile_is_shown(page: Any, own_server: Any) -> None:
+    own = own_server()
+    training = sender.Training(name="interrupted", run="10570000001ea400")
+    rank = sender.Rank(own.url, training, start=time.time() - 30)
+    rank.history(60)
+    page.goto(f"{own.url}/runs/{training.run}/leaks")
+    page.locator(".live[data-state=live]").wait_for()
+    page.context.watcher.expected += ["net::ERR_", "503"]
+    own.stop()
+    page.get_by_text("Data stale since").wait_for()
+    assert page.locator(".charts.stale").count() == 1
+    own.start()
+    rank.post(rank.look(sender.HISTORY))
+    page.locator(".leaks tbody tr").wait_for(timeout=60_000)
+    eventually(lambda: page.get_by_text("Data stale since").count() == 0)
+    rank.finish()
+    rank.client.close()

@@ -1,0 +1,100 @@
+/** The charts of a run: which figures, in which window, and what live rows mean to each. */
+
+import { api } from "vramscope/api.js";
+import { chart } from "vramscope/chart.js";
+import { h } from "vramscope/dom.js";
+
+/** Figure, heading, and how it differs: `wide`, its own axis, or the window it always shows. */
+const CHARTS = [
+  { name: "categories", title: "Memory by category, at each step's peak", wide: true },
+  { name: "memory", title: "Allocated and reserved" },
+  { name: "fragmentation", title: "Fragmentation: reserved and not used" },
+  { name: "step_peaks", title: "Exact peak of the last 200 steps", ownSteps: 200 },
+  { name: "phases", title: "Phases of a step", summary: true },
+  { name: "utilization", title: "GPU: utilization, power, temperature" },
+  { name: "host", title: "Host memory" },
+];
+
+export class RunCharts {
+  elements = new Map(); // name of the figure -> its chart
+
+  /** `page`: has `id`, `now` (the run), `view`, `zero`, `running`, `drawsLive`, `newestTime`, `newestStep`, `zoom(range)`. */
+  constructor(page) {
+    this.page = page;
+    for (const spec of CHARTS) {
+      const element = this.makeChart(spec);
+      if (spec.wide) element.classList.add("wide");
+      this.elements.set(spec.name, element);
+    }
+    this.element = h("div", { class: "charts" }, [...this.elements.values()]);
+  }
+
+  get(name) {
+    return this.elements.get(name);
+  }
+
+  /** A live message, for all charts. */
+  feed(message) {
+    for (const element of this.elements.values()) element.feed(message);
+  }
+
+  /** Fetch the windows again; `zoomOnly`: not what always shows the whole run. */
+  reload(zoomOnly = false) {
+    for (const spec of CHARTS) {
+      if (zoomOnly && spec.summary) continue;
+      this.elements.get(spec.name).reload();
+    }
+  }
+
+  /** On a step axis, charts of samples are fetched again now and then: many samples share a step. */
+  reloadStepSamples() {
+    if (!this.page.drawsLive || this.page.view.x !== "step" || document.hidden) return;
+    for (const name of ["memory", "fragmentation", "utilization", "host"]) if (!this.elements.get(name).request) this.elements.get(name).reload();
+  }
+
+  makeChart(spec) {
+    const own = Boolean(spec.ownSteps);
+    const element = chart({
+      title: spec.title,
+      file: `${this.page.now.name.replace(/[^\w.-]+/g, "_")}-${spec.name}`,
+      load: (signal) => api.figure(this.page.id, spec.name, this.figureQuery(spec), signal),
+      live: spec.summary ? null : (message) => this.xOf(message, own ? "step" : this.page.view.x),
+      view: () => (own ? this.stepsView(spec) : { from: this.page.view.from, to: this.page.view.to, last: this.page.view.last }),
+      onZoom: spec.summary || own ? null : (range) => this.page.zoom(range),
+      peers: spec.summary || own ? null : () => CHARTS.filter((other) => !other.summary && !other.ownSteps).map((other) => this.elements.get(other.name)),
+    });
+    element.dataset.figure = spec.name;
+    return element;
+  }
+
+  stepsView(spec) {
+    if (this.page.view.x === "step" && this.page.view.from !== null) return { from: this.page.view.from, to: this.page.view.to };
+    return { last: spec.ownSteps };
+  }
+
+  figureQuery(spec) {
+    const { x, from, to, last, rank, device } = this.page.view;
+    const common = { rank, device, x };
+    if (spec.ownSteps) {
+      if (x === "step" && from !== null) return { ...common, x: "step", from, to };
+      const newest = this.page.newestStep ?? this.page.now.window?.last_step ?? 0;
+      return { ...common, x: "step", from: Math.max(0, newest - spec.ownSteps + 1) };
+    }
+    // a chart that is drawn twice a second pays for each point each time
+    const points = Math.max(240, Math.round(this.elements.get(spec.name).points * (this.page.running && from === null ? 0.7 : 1)));
+    if (from !== null) return { ...common, points, from, to };
+    if (last) {
+      const end = x === "time" ? (this.page.newestTime ?? this.page.now.window?.last_seconds ?? this.page.zero) - this.page.zero : (this.page.newestStep ?? this.page.now.window?.last_step ?? 0);
+      return { ...common, points, from: Math.max(0, end - last) };
+    }
+    return { ...common, points };
+  }
+
+  /** x values of live rows, for the rank and device in view. */
+  xOf(message, axis) {
+    if (message.rank !== this.page.view.rank || message.device !== this.page.view.device) return null;
+    if (axis === "time") return message.columns.time_seconds.map((time) => time - this.page.zero);
+    // many samples share a step: those charts are fetched again now and then instead
+    return message.stream === "steps" ? message.columns.step : null;
+  }
+}
