@@ -26,7 +26,7 @@ export function figures({ leaks, looks, leaked_bytes: held, graphs_alive: graphs
   return h(
     "section",
     { class: "card kpis", "aria-label": "Key figures of the leaks" },
-    cell("held", "Held", looked ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? `by ${leaks.length === 1 ? "1 holder" : `${leaks.length} holders`}` : looked ? "that should be gone" : "nobody has looked yet"),
+    cell("held", "Held", looked ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : looked ? "that should be gone" : "nobody has looked yet"),
     cell("saved", "The peak would fall by", worst ? bytes(worst.peak_effect_bytes) : looked ? "nothing" : UNKNOWN, worst ? `by fixing ${worst.name}: held is not saved` : "", worst?.peak_effect),
     cell("graphs", "Graphs alive", count(graphs), isKnown(graphs) ? "of earlier steps, at the newest step" : "not told by this agent"),
     cell("slope", "The floor's slope", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),
@@ -38,6 +38,14 @@ export function figures({ leaks, looks, leaked_bytes: held, graphs_alive: graphs
 function cell(key, label, value, note, title = null) {
   const unknown = value === UNKNOWN || value === "none yet";
   return h("div", { class: "kpi", "data-kpi": key, title: title || null }, h("div", { class: "label" }, label), h("div", { class: `value${unknown ? " unknown" : ""}` }, value), h("div", { class: "note", title: note }, note));
+}
+
+/** How many hold it; and the host memory of autograd nodes, where that is more than the tensors are. */
+function heldBy(leaks) {
+  const nodes = leaks.reduce((sum, leak) => sum + leak.node_bytes, 0);
+  const tensors = leaks.reduce((sum, leak) => sum + leak.held_bytes, 0);
+  const who = `by ${leaks.length === 1 ? "1 holder" : `${leaks.length} holders`}`;
+  return nodes > tensors ? `${who}, and about ${bytes(nodes)} of autograd nodes` : who;
 }
 
 function slopeNote(floor) {

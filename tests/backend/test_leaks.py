@@ -265,6 +265,28 @@ def test_the_verdict_keeps_held_and_saved_apart(server: RunningServer) -> None:
     assert "the peak falls by 512.0 MiB" in sentence()
     assert "held is not saved" in sentence(peak_effect_bytes=0)
     assert "by how much the peak would fall is not known" in sentence(peak_effect_bytes=None)
+    small = sentence(held_bytes=960, exclusive_bytes=960, node_bytes=5 * MIB)
+    assert "It holds 960 B, and about 5.0 MiB of host memory in autograd nodes; " in small
+
+
+def test_a_floor_that_rises_faster_than_what_was_found_is_told_besides(server: RunningServer) -> None:
+    agent = growing_run(server, 64 * MIB)
+    server.send(agent, look(leak(growth_bytes_per_step=10.0 * MIB)))
+    sentence = leaks_of(server, agent)["verdict"]["sentence"]
+    assert "It grows by 10.0 MiB a step; the floor rises by 64.0 MiB a step (±" in sentence
+    server.send(agent, look(leak(growth_bytes_per_step=60.0 * MIB)))
+    sentence = leaks_of(server, agent)["verdict"]["sentence"]
+    assert "It grows by 60.0 MiB a step: out of memory after about" in sentence
+    server.send(agent, look(leak("cycle", growth_bytes_per_step=None)))
+    assert "The floor rises by 64.0 MiB a step" in leaks_of(server, agent)["verdict"]["sentence"]
+
+
+def test_floors_known_for_some_of_the_steps_are_told_by_the_steps_they_span(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, agent.steps(200, floor_bytes=[GIB if step % 4 == 0 else -1 for step in range(200)]), look())
+    told = leaks_of(server, agent)
+    assert told["floor"]["steps"] == 197
+    assert "over 197 steps" in told["verdict"]["sentence"]
 
 
 def test_leaks_stand_beside_each_other_in_the_comparison(server: RunningServer) -> None:
@@ -347,3 +369,47 @@ def test_a_bad_look_is_refused_by_its_field_and_nothing_is_stored(server: Runnin
     assert problem["field"].startswith(field), problem
     assert problem["expected"] and len(answer.content) < 3000
     assert server.http.get(f"/runs/{agent.run}").status_code == 404
+
+
+# ---- databases from before ----
+
+
+def test_a_database_from_before_leaks_is_brought_up_to_date_with_its_runs(empty_database_url: str) -> None:
+    """The tables of revision 0001 with a run in them; afterwards the run is there and nobody has looked."""
+    from alembic import command
+    from alembic.config import Config
+
+    from vramscope_server.store import database as module
+
+    config = Config()
+    config.set_main_option("script_location", str(module._MIGRATIONS))
+    engine = sa.create_engine(empty_database_url)
+    with engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        names = {column["name"] for column in sa.inspect(connection).get_columns("runs")}
+        row = {"key": 1, "id": "before01", "project": "p", "name": "before", "tags": [], "config": {}, "command": []}
+        row |= {
+            "state": "finished",
+            "attempt": 1,
+            "started_ns": 5,
+            "last_seen_ns": 6,
+            "pinned": False,
+            "baseline": False,
+        }
+        row |= {"ranks_reporting": 0, "dropped_samples": 0, "sparkline": []}
+        assert "leaks" not in names and row.keys() <= names
+        connection.execute(tables.runs.insert().values(row))
+        connection.commit()
+    engine.dispose()
+    if empty_database_url.startswith("sqlite"):
+        import sqlite3
+
+        with sqlite3.connect(empty_database_url.removeprefix("sqlite:///")) as file:
+            file.execute(f"PRAGMA application_id={module.APPLICATION_ID}")
+    upgraded = module.Database(empty_database_url)
+    with upgraded.reader() as connection:
+        (told,) = connection.execute(sa.select(tables.runs)).mappings()
+        assert (told["name"], told["leaks"], told["leaked_bytes"], told["graphs_alive"]) == ("before", None, None, None)
+        assert sa.inspect(connection).has_table("looks")
+    upgraded.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,9 +14,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.gpu, pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(240)]
 
@@ -34,6 +39,25 @@ for step in range(60):
 print(json.dumps([torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]))
 sys.stdout.flush()
 {ending}
+"""
+
+LEAKY = """
+import time, torch
+from torch import nn
+torch.manual_seed(0)
+def main():
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    outputs = []
+    for step in range(80):
+        out = model(torch.randn(1000, 256, device="cuda"))
+        out.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        outputs.append(out{fix})  # the line that is to be named
+        del out
+        time.sleep(0.02)
+main()
 """
 
 VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
@@ -72,33 +96,43 @@ def vramscope(*words: str) -> str:
     return done.stdout
 
 
-def train(server: str, folder: Path, name: str, ending: str = "") -> tuple[int, int]:
-    """Run the script under ``vramscope run``; what PyTorch itself says of its peaks."""
+def run(server: str, folder: Path, name: str, text: str) -> subprocess.CompletedProcess[str]:
+    """Run a script under ``vramscope run``."""
     script = folder / "train.py"
-    script.write_text(TRAINING.replace("{ending}", ending))
-    done = subprocess.run(
-        [
-            *VRAMSCOPE,
-            "run",
-            "--server",
-            server,
-            "--project",
-            "journey",
-            "--name",
-            name,
-            "--",
-            sys.executable,
-            str(script),
-        ],
-        env={**os.environ, "VRAMSCOPE_SPOOL_DIR": str(folder / "spool")},
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    script.write_text(text)
+    words = [*VRAMSCOPE, "run", "--server", server, "--project", "journey", "--name", name]
+    env = {**os.environ, "VRAMSCOPE_SPOOL_DIR": str(folder / "spool")}
+    command = [*words, "--", sys.executable, str(script)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=150, check=False)
+
+
+def train(server: str, folder: Path, name: str, ending: str = "") -> tuple[int, int]:
+    """Run the script; what PyTorch itself says of its peaks."""
+    done = run(server, folder, name, TRAINING.replace("{ending}", ending))
     assert (done.returncode == 0) == (not ending), done.stderr
     allocated, reserved = json.loads(done.stdout.strip().splitlines()[-1])
     return allocated, reserved
+
+
+@contextlib.contextmanager
+def a_page() -> Iterator[Page]:
+    """A page of a fresh browser, which may not throw."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or "/usr/bin/chromium"
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
+        browser = playwright.chromium.launch_persistent_context(
+            profile,
+            executable_path=chromium,
+            headless=True,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
+        )
+        page = browser.pages[0]
+        faults: list[str] = []
+        page.on("pageerror", lambda fault: faults.append(str(fault)))
+        yield page
+        browser.close()
+    assert not faults
 
 
 def test_a_peak_goes_from_the_allocator_to_the_page_to_the_byte(server: str, tmp_path: Path) -> None:
@@ -115,26 +149,35 @@ def test_a_peak_goes_from_the_allocator_to_the_page_to_the_byte(server: str, tmp
     assert max(row["peak_allocated_bytes"] for row in steps) == allocated
     assert all(not row["foreign_reset"] for row in steps)
 
-    from playwright.sync_api import expect, sync_playwright
+    from playwright.sync_api import expect
 
-    chromium = shutil.which("chromium") or "/usr/bin/chromium"
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
-        browser = playwright.chromium.launch_persistent_context(
-            profile,
-            executable_path=chromium,
-            headless=True,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
-        )
-        page = browser.pages[0]
-        faults: list[str] = []
-        page.on("pageerror", lambda fault: faults.append(str(fault)))
+    with a_page() as page:
         page.goto(f"{server}/runs/{shown['run_id']}")
         figures = page.get_by_role("region", name="Key figures")
         expect(figures).to_contain_text(f"{allocated / 2**30:.2f} GiB", timeout=20_000)
         expect(figures).to_contain_text("step 42 · backward")
         expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=20_000)
-        browser.close()
-    assert not faults
+
+
+def test_a_leak_goes_from_a_line_of_the_script_to_the_page_and_is_gone_once_fixed(server: str, tmp_path: Path) -> None:
+    line = 1 + LEAKY[: LEAKY.index("outputs.append")].count("\n")
+    for name, fix in (("leaky", ""), ("fixed", ".detach().mean().item()")):
+        done = run(server, tmp_path, name, LEAKY.replace("{fix}", fix))
+        assert done.returncode == 0, done.stderr
+    (leak,) = json.loads(vramscope("leaks", "leaky", "--json", "--server", server))
+    assert (leak["name"], Path(leak["file"]).name, leak["line"]) == ("outputs", "train.py", line)
+    assert leak["kind"] == "growing"
+    assert leak["held_bytes"] >= leak["count"] * 1000 * 256 * 4, "each output at least"
+    assert json.loads(vramscope("leaks", "fixed", "--json", "--server", server)) == []
+
+    from playwright.sync_api import expect
+
+    with a_page() as page:
+        page.goto(f"{server}/runs/leaky/leaks")
+        expect(page.locator(".verdict")).to_contain_text(f"outputs (train.py:{line}) keeps the graphs", timeout=20_000)
+        expect(page.locator("vs-chart[data-figure=floor] .js-plotly-plot, vs-chart[data-draws]").first).to_be_visible()
+        page.goto(f"{server}/compare?runs=leaky,fixed")
+        expect(page.locator(".compare-table tbody tr").nth(1)).to_contain_text("none", timeout=20_000)
 
 
 def test_a_run_that_dies_says_so_in_the_list_and_at_the_terminal(server: str, tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ _QUARTER_SHARE: Final = 0.25
 class Trend:
     """A line through the floor. Per step, or per unit of whatever x is.
 
-    points       known floors in the window, before warm-up was taken off
+    points       known floors in the window, those of the warm-up too
+    begin        x of the first of them
     first, last  x of what was fitted: after the warm-up
     level_bytes  the line's height at ``last``
     slope        bytes per step
@@ -48,6 +49,7 @@ class Trend:
     """
 
     points: int
+    begin: float
     first: float
     last: float
     level_bytes: float
@@ -66,6 +68,11 @@ class Trend:
         """Upper end."""
         return self.slope + self.margin
 
+    @property
+    def steps(self) -> int:
+        """Steps from the first known floor to the last: not every step tells its own."""
+        return round(self.last - self.begin) + 1
+
     def at(self, x: FloatArray) -> FloatArray:
         """The line at x."""
         height: FloatArray = self.level_bytes + self.slope * (x - self.last)
@@ -82,6 +89,7 @@ def trend(x: FloatArray, floor_bytes: FloatArray) -> Trend | None:
     known = np.isfinite(floor_bytes) & np.isfinite(x)
     x, floor_bytes = x[known], floor_bytes[known]
     points = int(x.size)
+    begin = float(x[0]) if points else 0.0
     if points < FEWEST_STEPS:
         return None
     warm_up = min(max(2, int(points * _WARM_UP)), _MOST_WARM_UP_STEPS)
@@ -97,6 +105,7 @@ def trend(x: FloatArray, floor_bytes: FloatArray) -> Trend | None:
     margin = max(half, spread / span, _GRAIN_BYTES / span)
     return Trend(
         points=points,
+        begin=begin,
         first=float(x[0]),
         last=float(x[-1]),
         level_bytes=offset + slope * float(x[-1]),

@@ -56,13 +56,10 @@ def leak_verdict(
     end = _end(steps_left, seconds_left)
     if leaks:
         said = [_who(leaks[0]), _how_much(leaks[0])]
-        if (leaks[0]["growth_bytes_per_step"] or 0) > 0:
-            said.append(f"It grows by {amount(leaks[0]['growth_bytes_per_step'])} a step{end}.")
-        elif floor is not None and floor.growing:
-            said.append(f"The floor rises by {_slope(floor)}{end}.")
+        said.append(_growth(leaks, floor, end))
         if len(leaks) > 1:
             said.append(f"{count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} listed.")
-        return Verdict("leak", " ".join(said))
+        return Verdict("leak", " ".join(filter(None, said)))
     looks = "The agent looked and found no holder." if looked else "The agent has not looked yet."
     if floor is not None and floor.growing:
         return Verdict("growth", f"The floor rises by {_slope(floor)}{end}. {looks}")
@@ -85,8 +82,21 @@ def _who(leak: Mapping[str, Any]) -> str:
     return f"{leak['name']}{where} {what}."
 
 
+def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -> str:
+    """The worst leak's growth; the floor's too, where it rises more than twice as fast as all that was found."""
+    rates = [leak["growth_bytes_per_step"] for leak in leaks if (leak["growth_bytes_per_step"] or 0) > 0]
+    own = leaks[0]["growth_bytes_per_step"] or 0
+    rises = floor is not None and floor.growing and floor.slope > 2 * sum(rates)
+    said = f"It grows by {amount(own)} a step" if own > 0 else ""
+    if rises and floor is not None:
+        return f"{said + '; the' if said else 'The'} floor rises by {_slope(floor)}{end}."
+    return f"{said}{end}." if said else ""
+
+
 def _how_much(leak: Mapping[str, Any]) -> str:
     held = f"It holds {amount(leak['held_bytes'])}"
+    if leak["node_bytes"] > leak["held_bytes"]:
+        held += f", and about {amount(leak['node_bytes'])} of host memory in autograd nodes"
     effect = leak["peak_effect_bytes"]
     if effect is None:
         return f"{held}; by how much the peak would fall is not known."
@@ -108,7 +118,7 @@ def _slope(floor: Trend) -> str:
 def _still(floor: Trend | None) -> str:
     if floor is None:
         return f"Fewer than {FEWEST_STEPS} steps with a known floor: too few to tell growth."
-    seen = f"No growth over {floor.points} steps"
+    seen = f"No growth over {floor.steps} steps"
     return f"{seen}; smallest detectable slope {amount(floor.margin)} a step."
 
 

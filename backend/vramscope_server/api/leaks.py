@@ -105,7 +105,7 @@ def _floor(run: Run, place: Place, fit: Trend | None, used_bytes: float | None) 
     return {
         "rank": place.rank,
         "device": place.device,
-        "steps": None if fit is None else fit.points,
+        "steps": None if fit is None else fit.steps,
         "first_step": None if fit is None else int(fit.first),
         "last_step": None if fit is None else int(fit.last),
         "slope_bytes_per_step": None if fit is None else fit.slope,

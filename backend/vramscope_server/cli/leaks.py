@@ -81,6 +81,9 @@ def _print_detail(out: Console, leak: dict[str, Any]) -> None:
     links = leak["chain"] or [leak["holder"]]
     for depth, link in enumerate(links):
         out.print(Text(f"{'  ' * depth}{'└ ' if depth else '  '}{plain(link)}"), soft_wrap=True)
+    if leak["node_bytes"]:
+        nodes = f"  and about {amount(leak['node_bytes'])} of host memory in autograd nodes"
+        out.print(Text(nodes, style="dim"))
     if leak["examples"]:
         out.print(Text(f"  such as {plain(', '.join(leak['examples']))}", style="dim"))
     if leak["peak_effect"]:
