@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from running import RunningServer
-from wire_maker import GIB, Agent
+from wire_maker import GIB, Agent, leak, look
 
 from vramscope_server.__main__ import main
 from vramscope_server.store import tables
@@ -102,3 +102,17 @@ def test_a_damaged_chunk_does_not_stop_the_merging_of_the_others(three_chunks: t
         time.sleep(0.05)
     told = server.get(f"/runs/{agent.run}/series", names="step")
     assert (told["rows"], len(told["damaged"])) == (200, 1)
+
+
+@pytest.mark.parametrize("how", [b"", b"\xc1", b"\x81\xa1a\xff", bytes(40)])
+def test_a_damaged_look_is_as_none_until_the_next(start_server: Callable[..., RunningServer], how: bytes) -> None:
+    first = start_server()
+    agent = Agent()
+    first.send(agent, agent.samples(2), look(leak()))
+    first.house.writer.do(lambda connection, _: connection.execute(tables.looks.update().values(data=how))).result(10)
+    assert first.get(f"/runs/{agent.run}/leaks")["looks"] == []
+    first.stop()
+    second = start_server(first.house.settings.data_dir)
+    second.send(agent, agent.samples(2, at=2))
+    second.send(agent, look(leak(name="again")))
+    assert [one["name"] for one in second.get(f"/runs/{agent.run}/leaks")["leaks"]] == ["again"]

@@ -7,12 +7,15 @@ that). The same leak, by kind, name, file and line, is one entry, however many r
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from vramscope import wire
+
+log = logging.getLogger("vramscope_server.leaks")
 
 GROWING: Final = frozenset({"growing", "growing-eval", "tensor-growth"})
 """Kinds that end in an out-of-memory error if the training is long enough."""
@@ -25,7 +28,16 @@ _LARGEST: Final = (
 )  # fmt: skip
 
 encode_look = msgspec.msgpack.Encoder().encode
-decode_look = msgspec.msgpack.Decoder(wire.Look).decode
+_decode_look = msgspec.msgpack.Decoder(wire.Look).decode
+
+
+def read_look(data: bytes) -> wire.Look | None:
+    """A look as it was stored; None if its bytes were damaged since: as if nobody had looked, until the next one."""
+    try:
+        return _decode_look(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as damage:
+        log.warning("a look cannot be read: %s", damage)
+        return None
 
 
 def merge_leaks(looks: Mapping[int, wire.Look]) -> list[dict[str, Any]]:

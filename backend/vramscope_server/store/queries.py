@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope import wire
 
-from .leaks import decode_look, merge_leaks
+from .leaks import merge_leaks, read_look
 from .places import Run
 from .rows import run_row, seconds
 from .states import display_skew_ns
@@ -208,7 +208,8 @@ def load_looks(connection: Connection, run: Run) -> dict[int, Looked]:
         .join(sessions, sessions.c.id == ranks.c.session_id)
         .where(ranks.c.run_key == run["key"])
     )
-    return {row.rank: Looked(decode_look(row.data), row.skew_ns) for row in connection.execute(joined)}
+    read = {row.rank: (read_look(row.data), row.skew_ns) for row in connection.execute(joined)}
+    return {rank: Looked(look, skew_ns) for rank, (look, skew_ns) in read.items() if look is not None}
 
 
 def counts_by_state(connection: Connection) -> dict[str, int]:

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope import wire
 
-from .leaks import decode_look, leak_columns
+from .leaks import leak_columns, read_look
 from .states import Skew, display_skew_ns, run_state
 from .summary import RankSummary, aggregate, decode_summary
 from .tables import looks, ranks, runs, sessions
@@ -123,7 +123,7 @@ class RunRecord:
             session = run.sessions[row["session_id"]]
             session.look_sequence = row["sequence"]
             if row["session_id"] in newest:
-                session.look = decode_look(row["data"])
+                session.look = read_look(row["data"])
         return run
 
     @property
