@@ -1,20 +1,20 @@
-"""All labelled loops, found in ``loops/``, and the same loops mended."""
+"""All labelled loops, found in ``loops/``, and any of them made ready to run."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import importlib
 import importlib.util
 import inspect
 import sys
 from pathlib import Path
 
-from marks import leak_marks, write_mended
+from marks import leak_marks
 from truth import Loop, Truth
 
-HERE = Path(__file__).parent
-MENDED = "mended_loops"
+LOOPS = Path(__file__).parent / "loops"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,6 @@ class Case:
 
     name: str
     """``file.function``"""
-    loop: Loop
     truth: Truth
     faults: frozenset[tuple[str, int]]
     """file's name and line, of each line that is marked as at fault"""
@@ -32,37 +31,42 @@ class Case:
 @functools.cache
 def cases() -> dict[str, Case]:
     """Every loop by its name. Raises ValueError where a label and the marks in the source do not fit together."""
-    if str(HERE) not in sys.path:
-        sys.path.insert(0, str(HERE))
-    paths = sorted((HERE / "loops").glob("*.py"))
+    paths = sorted(LOOPS.glob("*.py"))
     marks = [mark for path in paths for mark in leak_marks(path)]
+    _fresh_package(LOOPS)
     found: dict[str, Case] = {}
     for path in paths:
-        module = importlib.import_module(f"loops.{path.stem}" if path.stem != "__init__" else "loops")
-        for name, function in inspect.getmembers(module, inspect.isfunction):
-            if function.__module__ != module.__name__ or not hasattr(function, "truth"):
+        module = importlib.import_module(f"loops.{path.stem}")
+        for function, loop in inspect.getmembers(module, inspect.isfunction):
+            if loop.__module__ != module.__name__ or not hasattr(loop, "truth"):
                 continue
-            faults = frozenset((mark.file, mark.line) for mark in marks if name in mark.loops)
-            if bool(faults) == function.truth.innocent:
-                raise ValueError(f"{path.stem}.{name}: {'innocent, but' if faults else 'a leak, but no line'} marked")
-            found[f"{path.stem}.{name}"] = Case(f"{path.stem}.{name}", function, function.truth, faults)
-    unknown = {loop for mark in marks for loop in mark.loops} - {name.split(".")[1] for name in found}
-    if unknown:
-        raise ValueError(f"marks name loops that are not there: {', '.join(sorted(unknown))}")
+            name = f"{path.stem}.{function}"
+            faults = frozenset((mark.file, mark.line) for mark in marks if function in mark.loops)
+            if bool(faults) == loop.truth.innocent:
+                raise ValueError(f"{name} is labelled {'innocent, but has' if faults else 'a leak, but has no'} marks")
+            found[name] = Case(name, loop.truth, faults)
+    strangers = {loop for mark in marks for loop in mark.loops} - {name.split(".")[1] for name in found}
+    if strangers:
+        raise ValueError(f"marks name loops that are not there: {', '.join(sorted(strangers))}")
     return found
 
 
-def mended_loop(name: str, folder: Path) -> Loop:
-    """The loop with its fix applied; the mended sources are written to ``folder`` if it is not there."""
-    if not folder.exists():
-        write_mended(HERE / "loops", folder)
-    if MENDED not in sys.modules:
-        # A package of its own beside ``loops``; within it all imports are relative, so that the library is mended too.
-        spec = importlib.util.spec_from_file_location(
-            MENDED, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        assert spec is not None and spec.loader is not None
-        sys.modules[MENDED] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[MENDED])
+def load(name: str, folder: Path = LOOPS) -> Loop:
+    """The loop, its module imported anew: what a loop before it left in a global or a class is gone."""
     file, function = name.split(".")
-    return getattr(importlib.import_module(f"{MENDED}.{file}"), function)
+    _fresh_package(folder)
+    loop: Loop = getattr(importlib.import_module(f"loops.{file}"), function)
+    return loop
+
+
+def _fresh_package(folder: Path) -> None:
+    """An empty package ``loops`` whose modules come from the folder. In it all imports are relative."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "loops"]:
+        del sys.modules[name]
+    gc.collect()
+    spec = importlib.util.spec_from_file_location(
+        "loops", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None and spec.loader is not None
+    package = sys.modules["loops"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)

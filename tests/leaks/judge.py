@@ -9,9 +9,11 @@ from vramscope import wire
 SMALL_BYTES = 4096
 """a difference that nobody would care about"""
 SHARE = 0.1
+ROUNDING_BYTES = {"cpu": 1, "cuda": 512}
+"""a tensor takes a multiple of that"""
 
 
-def faults(case: Case, looks: list[tuple[int, wire.Look]]) -> list[str]:
+def faults(case: Case, looks: list[tuple[int, wire.Look]], device: str) -> list[str]:
     """What is wrong with the findings; empty: all is right.
 
     looks  (steps done when it was made, the look), in order
@@ -24,10 +26,10 @@ def faults(case: Case, looks: list[tuple[int, wire.Look]]) -> list[str]:
     problems = [f"not in the truth: {in_words(leak)}" for leak in wrong]
     if not right:
         return [f"missed: no {' or '.join(case.truth.kinds)} that names {' or '.join(case.truth.holders)}", *problems]
-    if len(right) > 1:
+    if len(right) > len({leak.kind for leak in right}):
         problems.append(f"said {len(right)} times: " + "; ".join(in_words(leak) for leak in right))
     leak = max(right, key=lambda leak: leak.held_bytes)
-    return [*problems, *_place(case, leak), *_bytes(case, leak, looks)]
+    return [*problems, *_place(case, leak), *_bytes(case, leak, looks, ROUNDING_BYTES[device])]
 
 
 def in_words(leak: wire.Leak) -> str:
@@ -52,18 +54,30 @@ def _place(case: Case, leak: wire.Leak) -> list[str]:
     return [f"the line is {right}, not {place[0]}:{place[1]}"]
 
 
-def _bytes(case: Case, leak: wire.Leak, looks: list[tuple[int, wire.Look]]) -> list[str]:
+def _bytes(case: Case, leak: wire.Leak, looks: list[tuple[int, wire.Look]], rounding_bytes: int) -> list[str]:
     """Bytes as the look saw them that saw the leak last; an item more or less, for it may lie before or after the append."""
     problems = []
     if case.truth.nodes and not leak.node_bytes:
         problems.append("nodes grow, but node_bytes is 0")
+    # Without an optimizer all looks are at step 0; what a later look did not see again is in it as it was.
     steps = [steps for steps, look in looks if look.step == leak.last_step and leak in look.leaks]
     if not steps:
         return [*problems, f"no look at step {leak.last_step} holds this leak"]
-    expected = case.truth.expected_bytes(steps[0])
+    if leak.kind == "cycle":
+        return [*problems, *_whole_cycles(case, leak, steps[0])]
+    expected = case.truth.expected_bytes(steps[0], rounding_bytes)
     if expected is None:
         return problems
-    slack = max(SMALL_BYTES, SHARE * expected, case.truth.bytes_each or 0)
+    slack = max(SMALL_BYTES, SHARE * expected, case.truth.item_bytes(rounding_bytes))
     if abs(leak.held_bytes - expected) > slack:
         problems.append(f"held {leak.held_bytes} bytes, but {expected} are right after {steps[0]} steps")
     return problems
+
+
+def _whole_cycles(case: Case, leak: wire.Leak, steps: int) -> list[str]:
+    """How many are there depends on when Python last collected: a whole number of them it must be, at most one a time."""
+    each = case.truth.item_bytes() or 1
+    number = min(max(1, round(leak.held_bytes / each)), max(1, steps // case.truth.every))
+    if abs(leak.held_bytes - number * each) > max(SMALL_BYTES, SHARE * leak.held_bytes):
+        return [f"held {leak.held_bytes} bytes are no whole number of cycles of {each} after {steps} steps"]
+    return []

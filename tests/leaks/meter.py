@@ -62,7 +62,7 @@ class Steps:
 
     @property
     def count(self) -> int:
-        """Steps done: of the optimizer, or calls where there is none."""
+        """Steps done: of the optimizer, or calls that returned where there is none."""
         return self.optimizer_steps or self.outermost_calls
 
     @contextlib.contextmanager
@@ -77,11 +77,13 @@ class Steps:
                 if on_start is not None and (self._stepped or not self.optimizer_steps):
                     on_start()
                 self._stepped = False
-                self.outermost_calls += 1
 
         def leave(module: Any, args: Any, output: Any) -> None:
-            if not torch.compiler.is_compiling():
-                self._depth -= 1
+            if torch.compiler.is_compiling():
+                return
+            self._depth -= 1
+            if self._depth == 0:
+                self.outermost_calls += 1
 
         def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
             self.optimizer_steps += 1
@@ -132,7 +134,6 @@ def weigh(loop: Any, device: str, *, collect: bool) -> list[Reading]:
 
     gc.collect()
     gc.disable()
-    gc.freeze()  # what was there before is not looked at any more: a collection then takes 1 ms, not 200
     before_bytes = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     torch.autograd.backward = marking_backward

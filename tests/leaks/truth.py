@@ -26,8 +26,8 @@ class Truth:
     """what the finding must name, any of them"""
     held_bytes: int | None = None
     """held at each step's start, the same at all times"""
-    bytes_each: int | None = None
-    """or: that one more item holds, with ``every`` so many steps adding one"""
+    bytes_each: int | tuple[int, ...] | None = None
+    """or: that one more item holds, with ``every`` so many steps adding one; a tuple has one entry a tensor"""
     every: int = 1
     """optimizer steps; in a loop without an optimizer, calls of the model"""
     nodes: bool = False
@@ -45,11 +45,19 @@ class Truth:
     def innocent(self) -> bool:
         return not self.kinds
 
-    def expected_bytes(self, steps: int) -> int | None:
-        """What the holder holds after so many steps; None where the label does not say."""
+    def expected_bytes(self, steps: int, rounding_bytes: int = 1) -> int | None:
+        """What the holder holds after so many steps; None where the label does not say.
+
+        rounding_bytes   a tensor takes a multiple of that: 512 on a CUDA device
+        """
         if self.bytes_each is None:
             return self.held_bytes
-        return self.bytes_each * (steps // self.every)
+        return self.item_bytes(rounding_bytes) * (steps // self.every)
+
+    def item_bytes(self, rounding_bytes: int = 1) -> int:
+        """Of one item; 0 where nothing grows."""
+        tensors = self.bytes_each if isinstance(self.bytes_each, tuple) else (self.bytes_each or 0,)
+        return sum(-(-tensor // rounding_bytes) * rounding_bytes for tensor in tensors)
 
 
 def leaks(kind: str | tuple[str, ...], holder: str | tuple[str, ...], **rest: Any) -> Callable[[Loop], Loop]:

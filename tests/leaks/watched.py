@@ -7,6 +7,7 @@ import gc
 import io
 from typing import Any
 
+import torch
 from meter import Steps
 
 from vramscope import wire
@@ -16,6 +17,7 @@ def watch(loop: Any, device: str) -> list[dict[str, Any]]:
     """Each look in order: ``{"steps": done by then, "look": wire.Look}``. Raises what the detector raises."""
     from vramscope.graphs.watch import GraphWatch
     from vramscope.guard import guard
+    from vramscope.memory.allocator import share_peak_counters
     from vramscope.steps import loop as loops
     from vramscope.steps.clock import StepClock
 
@@ -27,6 +29,9 @@ def watch(loop: Any, device: str) -> list[dict[str, Any]]:
     def report(look: wire.Look) -> None:
         looks.append({"steps": steps.count, "look": look})
 
+    if device == "cuda":
+        torch.zeros(1, device=device)
+        clock.watch(share_peak_counters().watch(0))
     hooks = loops.LoopHooks(clock)
     hooks.graphs = GraphWatch(clock, report=report)
     hooks.install()

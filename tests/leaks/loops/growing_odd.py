@@ -101,7 +101,7 @@ def generator(device: str) -> float:
     return float(smooth)
 
 
-@leaks("growing", holder="errors", bytes_each=32 * 10 * FLOAT_BYTES + SCALAR, nodes=True)
+@leaks("growing", holder="errors", bytes_each=(32 * 10 * FLOAT_BYTES, SCALAR), nodes=True)
 def kept_exceptions(device: str) -> list[Exception]:
     """An exception holds its traceback, the traceback its frames, and these their variables."""
     model = mlp(device)
@@ -180,13 +180,13 @@ def carried_hidden_state(device: str) -> None:
             parameter.data -= 0.01 * parameter.grad
 
 
-@leaks("growing", holder="outputs", bytes_each=64 * 256 * FLOAT_BYTES)
+@leaks("growing", holder="outputs", bytes_each=48 * 256 * FLOAT_BYTES)
 def kept_outputs(device: str) -> list[torch.Tensor]:
     """The tensors themselves are the most of it: detach() alone would keep them on the device."""
     model = mlp(device, outputs=256)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     outputs = []
-    for x, _ in loader(device, rows=64):
+    for x, _ in loader(device, rows=48):
         out = model(x)
         loss = out.square().mean()
         optimizer.zero_grad()

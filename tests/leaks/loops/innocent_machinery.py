@@ -24,7 +24,7 @@ def deep(device: str) -> nn.Sequential:
 def recomputed(device: str, use_reentrant: bool) -> None:
     model = deep(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for x, y in loader(device, rows=128):
+    for x, y in loader(device):
         x.requires_grad_()
         hidden = x
         for layer in model[:-1]:

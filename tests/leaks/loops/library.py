@@ -31,12 +31,12 @@ class ProgressLog:
 
     def add_scalar(self, tag: str, value: Any, step: int) -> None:
         entry = (tag, value, step)  # fix here: entry = (tag, float(value), step)
-        self.pending.append(entry)  # <- leak of log_that_flushes_late
+        self.pending.append(entry)  # <- leak of log_that_flushes_late, log_of_histograms
         self.flush_if_full()
 
     def add_histogram(self, tag: str, values: Any, step: int) -> None:
         entry = (tag, values, step)  # fix here: entry = (tag, values.mean(), step)
-        self.pending.append(entry)  # <- leak of log_of_histograms
+        self.pending.append(entry)  # <- leak of log_that_flushes_late, log_of_histograms
         self.flush_if_full()
 
     def flush_if_full(self) -> None:

@@ -133,7 +133,7 @@ def lightning_keeps_losses(device: str) -> None:
 @leaks(
     "growing",
     holder="training_step_outputs",
-    bytes_each=32 * 10 * FLOAT_BYTES + FLOAT_BYTES,
+    bytes_each=(32 * 10 * FLOAT_BYTES, FLOAT_BYTES),
     nodes=True,
     frameworks=True,
 )

@@ -27,13 +27,13 @@ def train_on(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor
     optimizer.step()
 
 
-@leaks("tensor-growth", holder="features", bytes_each=64 * 256 * FLOAT_BYTES)
+@leaks("tensor-growth", holder="features", bytes_each=48 * 256 * FLOAT_BYTES)
 def detached_features(device: str) -> list[torch.Tensor]:
     """detach() was remembered; the tensors stay on the device all the same."""
     body, head = nn.Linear(128, 256).to(device), nn.Linear(256, 10).to(device)
     optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.01)
     features = []
-    for x, y in loader(device, rows=64):
+    for x, y in loader(device, rows=48):
         feature = body(x)
         loss = F.cross_entropy(head(feature), y)
         optimizer.zero_grad()
@@ -273,3 +273,19 @@ def outputs_of_all_validations(device: str) -> int:
         assert score is not None
         # fix here: validation_outputs.clear()
     return len(validation_outputs)
+
+
+@leaks("tensor-growth", holder="losses", bytes_each=64 * 256 * FLOAT_BYTES)
+def scalars_with_large_storage(device: str) -> list[torch.Tensor]:
+    """detach() is there, and each is one number; but mse_loss leaves its result in the storage of all the squares."""
+    model = mlp(device, outputs=256)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    for x, _ in loader(device, rows=64):
+        loss = F.mse_loss(model(x), torch.zeros(64, 256, device=device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())  # <- leak; fix: losses.append(loss.item())
+        del loss
+    return losses
