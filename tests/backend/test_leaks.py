@@ -210,6 +210,7 @@ def test_the_floors_slope_and_the_steps_until_memory_ends(server: RunningServer)
     assert floor["room_bytes"] == 80 * GIB - (20 * GIB + 199 * 64 * MIB), "up to the peak, not up to the floor"
     assert floor["steps_to_out_of_memory"] == pytest.approx(floor["room_bytes"] / (64 * MIB), rel=1e-6)
     assert floor["seconds_to_out_of_memory"] == pytest.approx(floor["steps_to_out_of_memory"] / 10, rel=0.01)
+    assert leaks_of(server, agent, to=100)["floor"]["room_bytes"] == floor["room_bytes"], "of now, whatever is shown"
     assert (told["graphs_alive"], told["verdict"]["level"]) == (199, "growth")
     assert "64.0 MiB a step" in told["verdict"]["sentence"]
     assert "out of memory after about 761 more steps (76 s)" in told["verdict"]["sentence"]

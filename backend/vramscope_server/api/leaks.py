@@ -37,7 +37,8 @@ def get_leaks(
         record = the_run(connection, run)
         place = the_place(connection, record, rank, device)
         looked = load_looks(connection, record)
-        fit, used_bytes, damaged = _fit(connection, record, place, *window.bounds(record, place))
+        fit, damaged = _fit(connection, record, place, *window.bounds(record, place))
+        used_bytes = _used_bytes(connection, record, place)
     leaks = [
         leak | {"kind_words": KIND_WORDS[leak["kind"]]} for leak in merge_leaks({r: x.look for r, x in looked.items()})
     ]
@@ -76,28 +77,32 @@ def get_leaks(
 
 def _fit(
     connection: Connection, run: Run, place: Place, first: int | None, last: int | None
-) -> tuple[Trend | None, float | None, list[Damage]]:
-    """The fit; bytes that the steps of now need at their peak (where not known: at their floor); what cannot be read."""
-    found = load_columns(
+) -> tuple[Trend | None, list[Damage]]:
+    """The fit of the floor in a window of steps, and what of it cannot be read."""
+    told = load_columns(
+        connection, run, place, "steps", ["floor_bytes"], x="step", first=first, last=last, since_ns=place.started_ns
+    )
+    return trend(told.columns["step"].astype(np.float64), floats(told.columns["floor_bytes"])), told.damaged
+
+
+def _used_bytes(connection: Connection, run: Run, place: Place) -> int | None:
+    """What the newest steps need at their peak, whatever window is shown; where that is not known, at their floor."""
+    newest = run["last_step"] or 0
+    told = load_columns(
         connection,
         run,
         place,
         "steps",
-        ["floor_bytes", "peak_allocated_bytes"],
+        ["peak_allocated_bytes", "floor_bytes"],
         x="step",
-        first=first,
-        last=last,
+        first=round(newest * (1 - _RECENT)),
         since_ns=place.started_ns,
     )
-    columns = found.columns
-    recent = -max(1, round(columns["step"].size * _RECENT))
-    tops = [int(columns[name][recent:].max(initial=wire.UNKNOWN)) for name in ("peak_allocated_bytes", "floor_bytes")]
-    used = next((float(top) for top in tops if top != wire.UNKNOWN), None)
-    fit = trend(columns["step"].astype(np.float64), floats(columns["floor_bytes"]))
-    return fit, used, found.damaged
+    tops = (int(told.columns[name].max(initial=wire.UNKNOWN)) for name in ("peak_allocated_bytes", "floor_bytes"))
+    return next((top for top in tops if top != wire.UNKNOWN), None)
 
 
-def _floor(run: Run, place: Place, fit: Trend | None, used_bytes: float | None) -> dict[str, Any]:
+def _floor(run: Run, place: Place, fit: Trend | None, used_bytes: int | None) -> dict[str, Any]:
     room = None if place.capacity_bytes is None or used_bytes is None else place.capacity_bytes - used_bytes
     steps_left, soonest = until_full(fit, room)
     step_seconds = seconds(run["step_median_ns"])
