@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from vramscope.graphs.explain import Group
 
+NO_GRAD = "nothing is walked backward here: put the evaluation under torch.no_grad() or torch.inference_mode()"
+
 
 def of(kind: str, group: Group, retained: tuple[str, int] | None) -> tuple[str, int]:
     """(advice, bytes that are let go when it is followed)
@@ -15,7 +17,7 @@ def of(kind: str, group: Group, retained: tuple[str, int] | None) -> tuple[str, 
     if kind in ("growing", "growing-eval"):
         text, freed = _growing(kind, group)
     elif kind == "no_grad-missing":
-        text = "nothing is walked backward here: put the evaluation under torch.no_grad() or torch.inference_mode()"
+        text = NO_GRAD
         freed = group.saved_bytes
     elif kind == "overlap-unfreed":
         text, freed = _unfreed(group, retained)

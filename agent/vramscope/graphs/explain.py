@@ -7,10 +7,12 @@ tensors stand still; nothing of the user's runs, and nothing of theirs is kept w
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from vramscope.graphs import referrers, roots, storages
@@ -20,6 +22,7 @@ from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.sweep import held_by_python, sweep
 from vramscope.graphs.walk import Budget, Graph, walk
 
+LEAST_PLAIN_BYTES: Final = 16 * 1024
 MOST_GRAPHS_WALKED: Final = 24
 """of one holder; the bytes of the others follow from these"""
 PART_FOR_SWEEP: Final = 0.5
@@ -55,6 +58,8 @@ class Group:
     """to the tensors, at most MOST_GRAPHS_WALKED: to see when they die"""
     cyclic: bool = False
     """nothing but a reference cycle holds it"""
+    factor: float = 1.0
+    """tensors there are for each that was traced"""
 
     @property
     def own_bytes(self) -> int:
@@ -67,7 +72,13 @@ class Group:
 
     @property
     def held_bytes(self) -> int:
-        return self.own_bytes + self.saved_bytes
+        return int((self.own_bytes + self.saved_bytes) * self.factor)
+
+    def bytes_beside(self, others: set[int]) -> int:
+        """What is held, without the storages of ``others``."""
+        return int(
+            sum(size for key, size in {**self.saved, **self.own}.items() if key not in others) * self.saved_factor
+        )
 
 
 @dataclasses.dataclass
@@ -113,7 +124,7 @@ def explain(kinds: TensorKinds, seconds: float, ignored: Callable[[Any], bool] =
             elif id(tensor) in wanted:
                 nameless.append(weakref.ref(tensor))
         budget = Budget()
-        pairs = [(holder_of(paths, codes), tensors) for tensors, paths in named.values()]
+        pairs = [(holder_of(paths, codes), tensors) for tensors, paths in named.values() if _matters(tensors)]
         # Containers first: the budget is for those that hold many.
         pairs.sort(key=lambda pair: (not pair[0].container, -len(pair[1])))
         groups = [group_of(holder, tensors, seen.known, budget, deadline) for holder, tensors in pairs]
@@ -123,11 +134,43 @@ def explain(kinds: TensorKinds, seconds: float, ignored: Callable[[Any], bool] =
     return Sight(groups, nameless, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, taken)
 
 
+def _alive(references: list[weakref.ref[Any]]) -> list[Any]:
+    """In a function of its own: who is held is found by counting references, and a variable more would spoil it."""
+    return [tensor for reference in references if (tensor := reference()) is not None]
+
+
+def _matters(tensors: list[Any]) -> bool:
+    """Graphs always; plain tensors from LEAST_PLAIN_BYTES on (a look at a model's statistics would take its time)."""
+    total = 0
+    for tensor in tensors:
+        if not tensor.is_leaf:
+            return True
+        total += tensor.numel() * tensor.element_size()
+        if total >= LEAST_PLAIN_BYTES:
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """No garbage collection in between: a look makes objects, and would set off the collection of what it looks for."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def trace(nameless: list[weakref.ref[Any]], known: Storages, seconds: float) -> tuple[list[Group], bool, float]:
-    """Who holds tensors that no variable leads to: reference cycles, libraries, C. Groups, whether all was looked at, seconds."""
+    """Who holds tensors that no variable leads to: reference cycles, libraries, C. Groups, whether all was looked at, seconds.
+
+    Within one :func:`collector_paused` with the look that found them.
+    """
     start = time.thread_time()
     deadline = start + seconds
-    tensors = [tensor for reference in nameless if (tensor := reference()) is not None]
+    tensors = _alive(nameless)
     if not tensors:
         return [], True, 0.0
     budget = Budget()
@@ -136,6 +179,8 @@ def trace(nameless: list[weakref.ref[Any]], known: Storages, seconds: float) -> 
     for answer in answers:
         group = group_of(answer.holder, answer.tensors, known, budget, deadline)
         group.cyclic = answer.cyclic
+        group.tensors = round(group.tensors * answer.factor)
+        group.factor = answer.factor
         groups.append(group)
         answer.tensors.clear()
     return groups, complete, time.thread_time() - start

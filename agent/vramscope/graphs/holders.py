@@ -95,12 +95,19 @@ def holder_of(paths: Sequence[Path], codes: Codes) -> Holder:
 def group_key(path: Path) -> tuple[str, ...]:
     links = held_links(path)
     root = links[0].root
+    for link in reversed(links[1:]):
+        if link.label.startswith(".") and link.parent is not None:
+            # One object has many names ("self" in each method): its class and attribute are the key.
+            return ("attribute", link.parent.kind.__qualname__, *(inner.label for inner in links[links.index(link) :]))
     return (root.kind, root.owner, root.file or "", root.name, *(link.label for link in links[1:]))
 
 
 def held_links(path: Path) -> list[Path]:
     """The links up to the first container that takes more and more, or else to the object that has the tensor."""
     links = path.links()
+    root = links[0].root
+    if root.kind == "local" and root.code is not None and lines.made_anew(root.code, root.name):
+        return links[:1]  # the loop binds it anew each round: to let go of it is to let go of all that is in it
     for position, link in enumerate(links[1:], start=1):
         if link.label.startswith(("[", "{")):
             return links[:position]
@@ -136,9 +143,10 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
         label = link.label
         if label.startswith("."):
             name, owner = label[1:], (link.parent.kind if link.parent else None)
-        elif "'" in label:  # a closure's or a generator's variable
+        elif "'" in label and not label.startswith("["):  # a closure's or a generator's variable
             name, owner = label.split("'")[1], None
-            found = _variable(name, codes, container=container)
+            function = label.strip().partition("()")[0] if "() local" in label else None
+            found = _variable(name, codes, container=container, function=function)
             if found is not None:
                 return found
     if owner is not None or root.kind == "class":
@@ -159,11 +167,15 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
 
 
 def _variable(
-    name: str, codes: Codes, *, container: bool, file: str | None = None
+    name: str, codes: Codes, *, container: bool, file: str | None = None, function: str | None = None
 ) -> tuple[types.CodeType, int] | None:
-    for code in codes.all:
-        if file is None or code.co_filename == file:
-            line = lines.name_kept_at(code, name, container=container)
+    for outer in codes.all:
+        if file is not None and outer.co_filename != file:
+            continue
+        for code in [outer] if function is None else lines.with_inner(outer):
+            line = None
+            if function in (None, code.co_name):
+                line = lines.name_kept_at(code, name, container=container)
             if line is not None:
                 return code, line
     return None

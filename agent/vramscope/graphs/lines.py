@@ -103,6 +103,12 @@ def carried_by_loop(code: types.CodeType, name: str) -> bool:
     return bool(touched) and name in touched[0].loads and any(name in line.stores for line in touched)
 
 
+def made_anew(code: types.CodeType, name: str) -> bool:
+    """Whether a loop assigns the variable before it reads it: each round makes its own."""
+    inside = [line for line in lines_of(code) if line.in_loop and (name in line.loads or name in line.stores)]
+    return bool(inside) and name in inside[0].stores and name not in inside[0].loads
+
+
 def codes_of_class(kind: type) -> Iterator[types.CodeType]:
     """The functions of a class and of its bases, the class's own first."""
     for base in kind.__mro__:

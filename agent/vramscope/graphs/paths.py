@@ -90,7 +90,7 @@ def _find(sources: Iterable[Root], wanted: set[int], deadline: float, found: dic
             if kind in _SKIPPED:
                 continue
             key = id(child)
-            if key in wanted and key not in found:
+            if key in wanted and (key not in found or _keeps_more(path, found[key])):
                 found[key] = Path(path, path.root, label, kind, length(child), is_bounded(child), path.depth + 1)
             if key not in seen and gc.is_tracked(child):
                 seen.add(key)
@@ -98,6 +98,11 @@ def _find(sources: Iterable[Root], wanted: set[int], deadline: float, found: dic
                     (child, Path(path, path.root, label, kind, length(child), is_bounded(child), path.depth + 1))
                 )
     return True
+
+
+def _keeps_more(path: Path, known: Path) -> bool:
+    """A container that takes more and more is the holder to name, not the variable that has its newest element."""
+    return known.parent is None and path.size is not None and not path.bounded
 
 
 def children(value: Any) -> Iterator[tuple[str, Any]]:
@@ -145,16 +150,18 @@ def children(value: Any) -> Iterator[tuple[str, Any]]:
     elif kind in (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
         frame = getattr(value, "gi_frame", None) or getattr(value, "cr_frame", None) or getattr(value, "ag_frame", None)
         if frame is not None:
-            yield from ((f" local '{name}'", child) for name, child in locals_of(frame).items())
+            owner = frame.f_code.co_name
+            yield from ((f" {owner}() local '{name}'", child) for name, child in locals_of(frame).items())
         return
     elif kind is types.TracebackType:
         frame = value.tb_frame
         name = frame.f_code.co_name
-        yield from ((f" frame of {name}() local '{local}'", child) for local, child in locals_of(frame).items())
+        yield from ((f" {name}() local '{local}'", child) for local, child in locals_of(frame).items())
         yield ".tb_next", value.tb_next
         return
     elif kind is types.FrameType:
-        yield from ((f" local '{name}'", child) for name, child in locals_of(value).items())
+        owner = value.f_code.co_name
+        yield from ((f" {owner}() local '{name}'", child) for name, child in locals_of(value).items())
         return
     elif issubclass(kind, BaseException):
         yield ".__traceback__", BaseException.__getattribute__(value, "__traceback__")
@@ -183,7 +190,7 @@ def _of_object(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
                 except (AttributeError, TypeError):
                     continue
                 yield f".{name}", child
-    if not known:
+    if not known or kind is functools._lru_cache_wrapper:
         # A type of C (lru_cache, itertools, a library's): what the garbage collector sees in it.
         for child in itertools.islice(gc.get_referents(value), MOST_OF_A_CONTAINER):
             if not isinstance(child, type):

@@ -53,7 +53,11 @@ class Root(NamedTuple):
 @functools.lru_cache(maxsize=8192)
 def is_library(file: str | None) -> bool:
     """Whether a file belongs to Python or to an installed package: the user did not write it."""
-    return file is None or file.startswith(("<frozen", *_LIBRARIES)) or f"{os.sep}site-packages{os.sep}" in file
+    return (
+        file is None
+        or file.startswith(("<frozen", "<string>", *_LIBRARIES))
+        or f"{os.sep}site-packages{os.sep}" in file
+    )
 
 
 def is_own(file: str | None) -> bool:

@@ -15,11 +15,14 @@ MOST_TENSORS: Final = 20_000
 """looked at one by one, newest first; some 3 µs each"""
 
 
+LARGE_BUFFER_BYTES: Final = 64 * 1024
+
+
 class Seen(NamedTuple):
     """What the sweep found. It refers to the user's tensors: keep it for the time of one look only."""
 
     kept: list[Any]
-    """tensors that are neither parameters, buffers, gradients nor optimizer state"""
+    """tensors that are neither parameters, small buffers, gradients nor optimizer state"""
     known: Storages
     """storages of those"""
     live_bytes: int
@@ -70,10 +73,13 @@ def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
     """Storages of parameters, buffers, gradients and optimizer state."""
     known: Storages = {}
     for module in modules:
-        for group in ("_parameters", "_buffers"):
-            for tensor in list((module.__dict__.get(group) or {}).values()):
-                if tensor is not None:
-                    _with_gradient(known, tensor)
+        for tensor in list((module.__dict__.get("_parameters") or {}).values()):
+            if tensor is not None:
+                _with_gradient(known, tensor)
+        for tensor in list((module.__dict__.get("_buffers") or {}).values()):
+            # A large buffer may be one that the user makes longer and longer.
+            if tensor is not None and tensor.numel() * tensor.element_size() < LARGE_BUFFER_BYTES:
+                storages.add(known, tensor)
     for optimizer in optimizers:
         for parameters in optimizer.__dict__.get("param_groups", ()):
             for tensor in list(parameters.get("params", ())):

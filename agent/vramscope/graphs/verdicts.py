@@ -10,8 +10,7 @@ from __future__ import annotations
 import bisect
 import collections
 import dataclasses
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 
 from vramscope.graphs import advice
 from vramscope.graphs.explain import Group
@@ -21,8 +20,12 @@ MATERIAL_FRACTION = 0.01
 """of all live tensors: what is less is not worth a word unless it grows"""
 CHAIN_ROUNDS = 4
 """that one variable's graph must reach back before it may be called growing"""
-SURE_ROUNDS = 8
+SURE_ROUNDS = 12
 """in which nothing was let go: growing is then certain at the first look"""
+LEAST_GROWTH_ROUNDS = 8
+"""that graphs must have grown over, in three looks; shorter is a buffer that is emptied now and then"""
+LEAST_TENSOR_GROWTH_ROUNDS = 12
+"""the same for plain tensors, in four looks: caches and replay buffers fill up, and stop"""
 
 
 @dataclasses.dataclass
@@ -81,7 +84,7 @@ class Judge:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, ...], list[Remembered]] = {}
-        self._round = 0
+        self._plain: set[int] = set()
 
     def judge(self, groups: Sequence[Group], live_bytes: int, moment: Moment, rounds: int) -> list[Verdict]:
         """The leaks of this look, the largest first.
@@ -89,8 +92,10 @@ class Judge:
         live_bytes   of all tensors
         rounds       rounds so far in all, to measure growth
         """
-        material = max(MATERIAL_BYTES, int(MATERIAL_FRACTION * live_bytes))
+        material = material_bytes(live_bytes)
         verdicts: list[Verdict] = []
+        # The batch that a checkpoint saved is there anyway: what plain variables hold is nobody's overlap.
+        self._plain = {storage for group in groups if not group.graphs for storage in group.own}
         for group in groups:
             verdict = self._of(group, moment, rounds, material)
             if verdict is not None:
@@ -106,7 +111,8 @@ class Judge:
         holder = group.holder
         before = self._seen.setdefault(holder.key, [])
         reach = _rounds_since(group.oldest, moment.boundaries) if group.graphs else 0
-        overlaps = moment.fresh and group.graphs > 0 and group.held_bytes >= material
+        newest = _rounds_since(group.births[-1], moment.boundaries) if group.births else len(moment.boundaries)
+        overlaps = moment.fresh and group.graphs > 0 and newest <= 1 and group.bytes_beside(self._plain) >= material
         now = Remembered(moment.step, rounds, group.tensors, group.held_bytes, reach, overlaps, moment.after)
         growth = _growth(before, now)
         verdict: tuple[str, int] | None = None
@@ -143,7 +149,8 @@ class Judge:
         others = {seen.after for seen in before} | {now.after}
         everywhere = all(any(seen.overlaps for seen in [*before, now] if seen.after == after) for after in others)
         if now.overlaps and again and everywhere:
-            return ("overlap-unfreed" if group.saved_bytes >= material else "overlap"), group.graphs
+            unfreed = sum(size for key, size in group.saved.items() if key not in group.own and key not in self._plain)
+            return ("overlap-unfreed" if unfreed >= material else "overlap"), group.graphs
         return None
 
     def _is_growing(
@@ -158,24 +165,48 @@ class Judge:
         if many:
             if len(set(ages)) >= 6 and moment.kept_rounds >= SURE_ROUNDS:
                 return True
-            return any(seen.round <= now.round - 3 and seen.tensors < now.tensors for seen in before)
+            least = 3 if moment.evaluating else LEAST_GROWTH_ROUNDS
+            return _rises([*before, now], lambda seen: seen.tensors, least, 2 if moment.evaluating else 3)
         if now.reach >= SURE_ROUNDS:
             return True
         return any(
-            seen.reach >= 2 and seen.round <= now.round - 3 and now.reach >= seen.reach + (now.round - seen.round) - 1
+            seen.reach >= 2
+            and seen.round <= now.round - LEAST_GROWTH_ROUNDS // 2
+            and now.reach >= max(LEAST_GROWTH_ROUNDS, seen.reach + (now.round - seen.round) - 1)
             for seen in before
         )
 
     def _grows_plainly(self, group: Group, before: list[Remembered], now: Remembered, material: int) -> bool:
-        """More tensors in each of three looks (or twice, by as much as there were rounds), and enough of them to matter."""
-        if group.holder.bounded or not group.holder.container or now.held_bytes < material or now.tensors < 3:
+        """A container that takes more and more, or one tensor that a loop makes longer and longer."""
+        holder = group.holder
+        if holder.bounded or now.held_bytes < material:
             return False
-        earlier = [seen for seen in before if seen.round <= now.round - 2]
-        if not earlier:
-            return False
-        rising = all(a.held_bytes < b.held_bytes and a.tensors < b.tensors for a, b in pairwise([*earlier, now]))
-        gained = now.tensors - earlier[0].tensors
-        return rising and gained >= 3 and (len(earlier) >= 2 or gained >= 0.9 * (now.round - earlier[0].round))
+        looks = [*before, now]
+        if holder.container and now.tensors >= 3:
+            return _rises(looks, lambda seen: seen.tensors, LEAST_TENSOR_GROWTH_ROUNDS, 4)
+        return holder.carried and _rises(looks, lambda seen: seen.held_bytes, LEAST_TENSOR_GROWTH_ROUNDS, 4)
+
+
+def _rises(looks: list[Remembered], value: Callable[[Remembered], int], rounds: int, least_looks: int) -> bool:
+    """Whether a value rose without a fall over so many rounds and looks, and has not slowed down at the end."""
+    rising = [looks[-1]]
+    for seen in reversed(looks[:-1]):
+        if value(seen) > value(rising[-1]):
+            break
+        if seen.round < rising[-1].round:
+            rising.append(seen)
+    newest, second, oldest = rising[0], rising[min(1, len(rising) - 1)], rising[-1]
+    span = newest.round - oldest.round
+    gained = value(newest) - value(oldest)
+    if len(rising) < least_looks or span < rounds or gained < 3:
+        return False
+    lately = (value(newest) - value(second)) / (newest.round - second.round)
+    return lately >= gained / span / 2
+
+
+def material_bytes(live_bytes: int) -> int:
+    """What is less than this is not worth a word, unless it grows."""
+    return max(MATERIAL_BYTES, int(MATERIAL_FRACTION * live_bytes))
 
 
 def _growth(before: list[Remembered], now: Remembered) -> float | None:

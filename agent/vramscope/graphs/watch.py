@@ -16,20 +16,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from vramscope import wire
-from vramscope.graphs import floor, roots
+from vramscope.graphs import advice, floor, roots
 from vramscope.graphs.effect import NOT_ON_CPU, Effect, Follower
-from vramscope.graphs.explain import Group, explain, trace
-from vramscope.graphs.sentinel import Outputs, Sentinels
+from vramscope.graphs.explain import Group, collector_paused, explain, trace
+from vramscope.graphs.sentinel import Outputs, Sentinels, newest_node
 from vramscope.graphs.storages import Storages, TensorKinds
-from vramscope.graphs.verdicts import Judge, Moment, Verdict
-from vramscope.graphs.walk import NODE_BYTES
+from vramscope.graphs.verdicts import Judge, Moment, Verdict, material_bytes
+from vramscope.graphs.walk import NODE_BYTES, Budget, walk
 from vramscope.steps.clock import Held
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
 
 LOOK_SECONDS: Final = 0.25
-LOOKS_AT: Final = frozenset((4, 8, 14, 50, 200, 1_000, 10_000))
+LEAST_TRACE_SECONDS: Final = 0.05
+LOOKS_AT: Final = frozenset((4, 8, 12, 16, 30, 60, 200, 1_000, 10_000, 100_000))
 """steps after which there is a look whatever happens"""
 MOST_SECONDS: Final = 3.0
 """that looks may take in all, and a hundredth of the run's time beside"""
@@ -38,6 +39,7 @@ OLD_GRAPHS: Final = 6
 UNWALKED: Final = 3
 """graphs built in a row with no backward: suspicious"""
 MOST_LEAKS: Final = 64
+NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
 
 
 class GraphWatch:
@@ -70,9 +72,10 @@ class GraphWatch:
         self._boundaries: deque[int] = deque(maxlen=512)
         self._forwards: deque[int] = deque(maxlen=512)
         self._batch_sequence = 0
+        self._look_when_built = UNWALKED
         self._batches_unwalked = 0
         self._rounds_are_batches = False
-        self._last_walk = 0
+        self._last_walk = -1
         self._stepped = False
         self._after = 0
         self._optimizers: list[int] = []
@@ -88,9 +91,9 @@ class GraphWatch:
         self._looks = 0
         self._spent = 0.0
         self._began = time.monotonic()
+        self._last_sent = "", 0.0, ""
+        self._measured: Storages | None = None
         self._last_tensors = self._live_bytes = 0
-        self._nameless: list[weakref.ref[Any]] = []
-        self._known: Storages = {}
         self._boring: dict[int, weakref.ref[Any]] = {}
         self._leaks: dict[tuple[str, ...], wire.Leak] = {}
         self._followers: list[tuple[tuple[str, ...], Follower, bool]] = []
@@ -102,6 +105,7 @@ class GraphWatch:
         """A backward (or ``torch.autograd.grad``) begins from these tensors. Some 10 µs: the descent to the oldest node."""
         self._outputs.walked()
         self._forwards.clear()
+        self._look_when_built = UNWALKED
         self._batches_unwalked = 0
         if self._stepped:
             # No forward was heard since the step (the whole model is checkpointed, say).
@@ -114,7 +118,8 @@ class GraphWatch:
             self._end_round()
         root = roots_ if not isinstance(roots_, (list, tuple)) else roots_[0] if roots_ else None
         if retain_graph:
-            self._retained = _user_line()
+            place = _user_line()
+            self._retained = place[:2] if place else None
         if root is not None and self._kinds.owns_memory(type(root)):
             self._sentinels.place(root, self._rounds)
 
@@ -137,13 +142,13 @@ class GraphWatch:
             self._suspect("what is in use at the end of a step rises")
         return Held(self._sentinels.older_than(self._rounds), floor_bytes)
 
-    def _end_round(self) -> None:
+    def _end_round(self, *, stepped: bool = True) -> None:
         self._rounds += 1
         self._boundaries.append(self._sequence())
         old = self._sentinels.older_than(self._rounds - 1)
         self._kept_rounds = self._kept_rounds + 1 if old > self._old or self._sentinels.reach_steps > 1 else 0
         self._old = old
-        self._stepped = True
+        self._stepped = stepped
         if self._rounds in LOOKS_AT:
             self._due = set(range(max(1, len(self._optimizers))))
         if self._kept_rounds >= OLD_GRAPHS:
@@ -160,16 +165,21 @@ class GraphWatch:
             self._forwards.append(self._sequence())
             self._judge_evaluation()
 
-    def after_forward(self, output: Any) -> None:
+    def after_forward(self, module: Any, output: Any) -> None:
         """A root module has answered. Some 2 µs."""
         self._outputs.add(output, self._rounds)
+        if self._measured is not None:
+            known, self._measured = self._measured, None
+            self._measure(module, output, known)
 
     def before_batch(self) -> None:
         """The loader is asked for a batch."""
         if not self._optimizers and not self._outputs.walks:
             # Nothing trains here: each batch is a round, as far as can be known.
-            self._end_round()
+            self._end_round(stepped=False)
             self._rounds_are_batches = True
+            if not self._outputs.alive:
+                self._look_if_due(fresh=False)
         now = self._sequence()
         if now - self._batch_sequence > 2 and self._batch_sequence and not self._stepped:
             self._batches_unwalked += 1
@@ -197,18 +207,16 @@ class GraphWatch:
     def _judge_evaluation(self) -> None:
         """Graphs were built and not walked. Dropped ones prove it; kept ones may still be summed up and walked together."""
         built = len(self._forwards)
-        if built < UNWALKED or (built - UNWALKED) % 6:
+        if built < self._look_when_built:
             return
         dropped = self._outputs.dropped >= UNWALKED
         if dropped or not self._training_mode or self._pass_ended or not self._optimizers:
-            if built > UNWALKED and built > 64 and built & (built - 1):
-                return
+            # Again after six, twelve, twenty-four ...: growth shows from look to look.
+            self._look_when_built = built + max(6, built // 2)
             self._look("graphs are built and nothing walks them backward", fresh=False, evaluating=True)
 
     def _look_if_due(self, *, fresh: bool) -> None:
-        if self._nameless and self._may_look():
-            self._trace()
-        elif self._suspicion:
+        if self._suspicion:
             why, self._suspicion = self._suspicion, ""
             self._look(why, fresh=fresh, evaluating=False)
             self._next_look_round = self._rounds + max(4, self._rounds // 4)
@@ -226,31 +234,62 @@ class GraphWatch:
     def _look(self, reason: str, *, fresh: bool, evaluating: bool) -> None:
         if not self._may_look():
             return
-        sight = explain(self._kinds, self._seconds, self._is_boring)
-        self._spent += sight.seconds
+        with collector_paused():
+            sight = explain(self._kinds, self._seconds, self._is_boring)
+            rest = max(LEAST_TRACE_SECONDS, self._seconds - sight.seconds)
+            traced, complete, seconds = trace(sight.nameless, sight.known, rest)
+        self._spent += sight.seconds + seconds
         if evaluating and self._may_be_summed_up(sight.optimizers):
             return
-        self._nameless, self._known, self._live_bytes = sight.nameless, sight.known, sight.live_bytes
-        self._last_tensors = sight.tensors
-        self._conclude(sight.groups, fresh=fresh, evaluating=evaluating)
-        self._send(reason, sight.seconds, "; ".join(sight.left_out))
+        if not complete:
+            sight.left_out.append(f"who holds some of {len(sight.nameless):,} tensors that no variable leads to")
+        self._bore(sight.nameless, traced)
+        self._live_bytes, self._last_tensors = sight.live_bytes, sight.tensors
+        self._conclude([*sight.groups, *traced], fresh=fresh, evaluating=evaluating)
+        dropped = evaluating and self._outputs.dropped >= UNWALKED
+        if dropped and not any(leak.kind in ("growing-eval", "no_grad-missing") for leak in self._leaks.values()):
+            self._measured = sight.known
+        self._send(reason, sight.seconds + seconds, "; ".join(sight.left_out))
+
+    def _measure(self, module: Any, output: Any, known: Storages) -> None:
+        """A graph that is dropped at once, again and again, and that no variable holds: what it saves for nobody."""
+        node = newest_node(output)
+        if node is None:
+            return
+        graph = walk(node, Budget())
+        saved = sum(size for storage, size in graph.saved.items() if storage not in known)
+        if saved < material_bytes(self._live_bytes):
+            return
+        name, place, step = type(module).__name__, _user_line(), self._clock.step
+        leak = wire.Leak(
+            kind="no_grad-missing",
+            name=name,
+            holder=f"nobody: the graph of what {name} gives is built and dropped with each batch",
+            file=place[0] if place else None,
+            line=place[1] if place else None,
+            function=place[2] if place else None,
+            count=1,
+            first_step=step,
+            last_step=step,
+            held_bytes=saved,
+            exclusive_bytes=saved,
+            node_bytes=graph.nodes * NODE_BYTES,
+            peak_effect=NO_STEPS,
+            advice=advice.NO_GRAD,
+        )
+        self._add(("no_grad-missing", name), leak)
+        self._send("a graph that nobody walks was measured", *self._last_sent[1:])
 
     def _may_be_summed_up(self, optimizers: int) -> bool:
         """Graphs that wait for the first step of an optimizer: gradient accumulation may sum up their losses."""
         summed = self._outputs.dropped < UNWALKED and self._training_mode and not self._pass_ended
         return summed and optimizers > 0 and not self._optimizers
 
-    def _trace(self) -> None:
-        """The second half of a look, a boundary later: who holds what no variable leads to."""
-        nameless, self._nameless = self._nameless, []
-        groups, complete, seconds = trace(nameless, self._known, self._seconds)
-        self._spent += seconds
-        self._known = {}
-        self._conclude(groups, fresh=False, evaluating=False)
-        self._boring.update((id(thing), reference) for reference in nameless if (thing := reference()) is not None)
+    def _bore(self, nameless: list[weakref.ref[Any]], traced: list[Group]) -> None:
+        """What was traced and is no cycle need not be traced again: a dataset that only its loader knows, say."""
+        if not any(group.cyclic for group in traced):
+            self._boring.update((id(thing), reference) for reference in nameless if (thing := reference()) is not None)
         self._boring = {key: reference for key, reference in self._boring.items() if reference() is not None}
-        left_out = "" if complete else f"who holds some of {len(nameless):,} tensors that no variable leads to"
-        self._send("tensors that no variable leads to", seconds, left_out)
 
     def _is_boring(self, tensor: Any) -> bool:
         reference = self._boring.get(id(tensor))
@@ -272,6 +311,7 @@ class GraphWatch:
             self._note(verdict)
 
     def _send(self, reason: str, seconds: float, left_out: str) -> None:
+        self._last_sent = reason, seconds, left_out
         self._report(
             wire.Look(
                 time_ns=time.time_ns(),
@@ -288,6 +328,9 @@ class GraphWatch:
         """Add what was found, or bring up to date what is known."""
         group, holder = verdict.group, verdict.group.holder
         key = (verdict.kind, *holder.key)
+        if verdict.kind == "growing-eval":
+            # The same evaluation: what keeps its graphs says more than that they are built.
+            self._leaks = {key: leak for key, leak in self._leaks.items() if leak.kind != "no_grad-missing"}
         if verdict.kind in ("growing", "growing-eval"):
             for kind in ("overlap", "overlap-unfreed", "no_grad-missing"):
                 self._leaks.pop((kind, *holder.key), None)
@@ -318,6 +361,10 @@ class GraphWatch:
             advice=verdict.advice[:4096],
             examples=group.examples,
         )
+        self._add(key, leak)
+
+    def _add(self, key: tuple[str, ...], leak: wire.Leak) -> None:
+        known = self._leaks.get(key)
         self._leaks[key] = leak
         if known is None and self._tell is not None:
             self._tell(leak)
@@ -350,15 +397,15 @@ class GraphWatch:
                 self._leaks[key] = msgspec.structs.replace(
                     leak, peak_effect_bytes=effect.peak_bytes, peak_effect=effect.words
                 )
-        self._send("the effect on the peak was measured", 0.0, "")
+        self._send(*self._last_sent)
 
 
-def _user_line() -> tuple[str, int] | None:
-    """File and line of the user's code that is running now."""
+def _user_line() -> tuple[str, int, str] | None:
+    """File, line and function of the user's code that is running now."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if not roots.is_own(file) and not roots.is_library(file):
-            return file, frame.f_lineno
+            return file, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back  # type: ignore[assignment]
     return None

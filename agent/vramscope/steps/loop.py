@@ -93,6 +93,7 @@ class LoopHooks:
         self._removals += [pre.remove, post.remove]
         self._grad_enabled = torch.is_grad_enabled
         self._wrap_backward()
+        self._wrap_train()
         self._wrap_data_loader()
         for root in roots:
             self.add_root(root)
@@ -155,7 +156,7 @@ class LoopHooks:
     @guarded("forward hook")
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if self.graphs is not None and self._grad_enabled() and not self.clock.calm and not self._inside_backward():
-            self._tell(self.graphs.after_forward, output)
+            self._tell(self.graphs.after_forward, module, output)
 
     @guarded("optimizer hook")
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -222,6 +223,26 @@ class LoopHooks:
         began = time.perf_counter_ns()
         listener(*args)
         self.clock.spent(time.perf_counter_ns() - began)
+
+    def _wrap_train(self) -> None:
+        """``model.train()`` and ``.eval()`` (which calls it) show a model that was made after attach, before its first call."""
+        import torch
+
+        original = torch.nn.Module.train
+        shown = guarded("model hook")(self._shown)
+
+        def train(module: torch.nn.Module, mode: bool = True) -> torch.nn.Module:
+            shown(module)
+            return original(module, mode)
+
+        self._replace(torch.nn.Module, "train", train)
+
+    def _shown(self, module: torch.nn.Module) -> None:
+        # Called for each child too, from within; the outermost comes first.
+        if not self.heard_forward and len(self.roots) < MOST_ROOTS and self.clock.is_training_thread():
+            inner = {id(child) for root in list(self.roots) for child in root.modules()}
+            if id(module) not in inner and next(module.parameters(), None) is not None:
+                self.add_root(module)
 
     def _wrap_data_loader(self) -> None:
         from torch.utils.data import dataloader
