@@ -39,6 +39,8 @@ class _HeapInfo(ctypes.Structure):
 class Reading:
     """At the start of one step, all other memory of earlier steps being gone."""
 
+    steps: int
+    """done by then"""
     allocated_bytes: int
     peak_bytes: int
     """since the reading before"""
@@ -124,6 +126,7 @@ def weigh(loop: Any, device: str, *, collect: bool) -> list[Reading]:
         heap = heap_info()
         readings.append(
             Reading(
+                steps.count,
                 torch.cuda.memory_allocated() - before_bytes,
                 torch.cuda.max_memory_allocated() - before_bytes,
                 sum(graph() is not None for graph in graphs),
@@ -132,7 +135,11 @@ def weigh(loop: Any, device: str, *, collect: bool) -> list[Reading]:
         )
         torch.cuda.reset_peak_memory_stats()
 
+    warm = torch.nn.Linear(8, 8, device=device)
+    warm(torch.zeros(8, 8, device=device)).sum().backward()  # cuBLAS takes its workspaces now, and not in the loop
+    del warm
     gc.collect()
+    gc.freeze()  # what was there before is not looked at any more: a collection then takes 1 ms, not 200
     gc.disable()
     before_bytes = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()

@@ -56,8 +56,8 @@ def features_by_chunks(device: str) -> torch.Tensor:
     features = []
     for chunk in images.split(64):
         rows = chunk.clone()
-        features.append(backbone(rows))  # <- leak; fix: features.append(backbone(rows).detach())
-    return torch.cat(features)
+        features.append(backbone(rows))  # <- leak; fix: features.append(backbone(rows).detach().mean(0))
+    return torch.stack(features) if features[0].ndim == 1 else torch.cat(features)
 
 
 @leaks("no_grad-missing", holder="out", held_bytes=mlp_graph_bytes(rows=256) + 256 * OUT)

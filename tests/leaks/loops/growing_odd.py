@@ -251,12 +251,12 @@ def priorities_of_a_replay(device: str) -> Any:
     return priorities
 
 
-@leaks(("growing", "growing-eval"), holder="queue", bytes_each=mlp_graph_bytes() + 32 * 64 * FLOAT_BYTES)
+@leaks(("growing", "growing-eval"), holder="queue", bytes_each=mlp_graph_bytes())
 def queue_of_keys_with_graph(device: str) -> None:
     """MoCo without no_grad around the key encoder: the queue holds every key's graph, and nothing ever walks it."""
     query_net, key_net = mlp(device, outputs=64), mlp(device, outputs=64)
     optimizer = torch.optim.SGD(query_net.parameters(), lr=0.01)
-    queue = torch.randn(256, 64, device=device)
+    queue = torch.randn(64, 64, device=device)
     for x, _ in loader(device):
         keys = key_net(x)  # fix here: keys = key_net(x).detach()
         logits = query_net(x) @ torch.cat([keys.detach(), queue.detach()]).T

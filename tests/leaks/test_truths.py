@@ -1,0 +1,57 @@
+"""The labels are true: each leak is there and as large as it says, its fix takes it away, and innocents do not grow.
+
+Measured by the allocator's own counters on the (emulated) GPU, with and without the fix; the detector has no part in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from corpus import cases
+from evidence import against_innocence, against_leak, readings_of
+
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("leaks-truths")]
+
+LEAKS = sorted(name for name, case in cases().items() if not case.truth.innocent)
+INNOCENT = sorted(name for name, case in cases().items() if case.truth.innocent)
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_the_leak_is_there_and_its_fix_takes_it_away(scales, name: str) -> None:
+    truth = cases()[name].truth
+    broken = readings_of(scales, name, truth)
+    mended = readings_of(scales, name, truth, mended=True)
+    assert against_leak(truth, broken, mended) == []
+
+
+@pytest.mark.parametrize("name", INNOCENT)
+def test_an_innocent_loop_does_not_grow(scales, name: str) -> None:
+    truth = cases()[name].truth
+    assert against_innocence(truth, readings_of(scales, name, truth)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("growing.running_total", {"bytes_each": 20_000}, "the fix frees"),
+        ("tensors.detached_features", {"bytes_each": 24 * 256 * 4}, "the fix frees"),
+        ("tensors.detached_features", {"nodes": True}, "graphs more"),
+        ("overlap.logits_of_a_language_model", {"held_bytes": 1 << 20}, "at a step's start"),
+        ("overlap.retained_graph", {"kinds": ("no_grad-missing",), "held_bytes": 1 << 20}, "the peak falls by"),
+    ],
+)
+def test_a_wrong_label_is_found_out(scales, name: str, wrong: dict[str, object], said: str) -> None:
+    """Or the tests above would prove nothing."""
+    truth = cases()[name].truth
+    broken = readings_of(scales, name, truth)
+    mended = readings_of(scales, name, truth, mended=True)
+    assert said in " ".join(against_leak(dataclasses.replace(truth, **wrong), broken, mended))
+
+
+@pytest.mark.parametrize("name", ["growing.list_of_losses", "tensors.global_cache", "evaluation.generation"])
+def test_a_leak_is_no_innocent_and_one_without_a_fix_is_found_out(scales, name: str) -> None:
+    truth = cases()[name].truth
+    broken = readings_of(scales, name, truth)
+    assert against_innocence(truth, broken)
+    assert against_leak(truth, broken, broken)
