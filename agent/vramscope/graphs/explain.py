@@ -145,7 +145,8 @@ def _matters(tensors: list[Any]) -> bool:
     for tensor in tensors:
         if not tensor.is_leaf:
             return True
-        total += tensor.numel() * tensor.element_size()
+        found = storages.storage_of(tensor)
+        total += found[1] if found else 0
         if total >= LEAST_PLAIN_BYTES:
             return True
     return False

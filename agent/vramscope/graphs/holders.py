@@ -141,6 +141,10 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
     name, owner = root.name, None
     for link in links[1:]:
         label = link.label
+        if label.startswith("._") and label.endswith("hooks"):
+            found = lines.call_at(codes.all, "register_", "hook")
+            if found is not None:
+                return found
         if label.startswith("."):
             name, owner = label[1:], (link.parent.kind if link.parent else None)
         elif "'" in label and not label.startswith("["):  # a closure's or a generator's variable

@@ -55,6 +55,7 @@ def name_kept_at(code: types.CodeType, name: str, *, container: bool) -> int | N
     for part in with_inner(code):
         for line in lines_of(part):
             score = _score(line, name in line.loads, name in line.stores, container=container)
+            score = score * 8 + min(len(line.loads), 7) if score else 0  # of two, the one that has more to keep
             if score and (best is None or score > best[0]):
                 best = score, line.number
     return best[1] if best else None
@@ -77,6 +78,16 @@ def attribute_kept_at(
                 if score and (best is None or score > best[0]):
                     best = score, part, line.number
     return best[1:] if best else None
+
+
+def call_at(codes: Iterable[types.CodeType], prefix: str, suffix: str) -> tuple[types.CodeType, int] | None:
+    """The first line, one in a loop before others, that calls a method of such a name (``register_forward_hook``)."""
+    found: list[tuple[bool, types.CodeType, int]] = []
+    for code in codes:
+        for line in lines_of(code):
+            if any(name.startswith(prefix) and name.endswith(suffix) for name in line.attributes_loaded):
+                found.append((not line.in_loop, code, line.number))
+    return min(found, key=lambda entry: entry[0])[1:] if found else None
 
 
 def _score(line: Line, loaded: bool, stored: bool, *, container: bool) -> int:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from vramscope.graphs.roots import ATOMS, Root, is_library, locals_of
 
 MOST_OBJECTS: Final = 50_000
-LEAST_OBJECTS: Final = 2_000
+LEAST_OBJECTS: Final = 5_000
 """of each tier, whatever time is left"""
 MOST_OF_A_CONTAINER: Final = 2_000
 """of a long container its first and last elements are looked at"""

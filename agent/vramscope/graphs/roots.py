@@ -65,13 +65,13 @@ def is_own(file: str | None) -> bool:
 
 
 def roots() -> list[list[Root]]:
-    """Every root: variables of the user's functions, the innermost first; then globals and classes; then libraries' frames."""
+    """Every root: variables of the user's functions, the innermost first; then libraries' frames; then globals and classes."""
     mine: list[Root] = []
     theirs: list[Root] = []
     for frame in frames():
         found = list(_locals_of(frame))
         (theirs if is_library(frame.f_code.co_filename) else mine).extend(found)
-    return [mine, list(_globals()), theirs]
+    return [mine, theirs, list(_globals())]
 
 
 def frames() -> Iterator[types.FrameType]:

@@ -95,7 +95,9 @@ class Judge:
         material = material_bytes(live_bytes)
         verdicts: list[Verdict] = []
         # The batch that a checkpoint saved is there anyway: what plain variables hold is nobody's overlap.
-        self._plain = {storage for group in groups if not group.graphs for storage in group.own}
+        self._plain = {
+            storage for group in groups if not group.graphs and group.holder.variable for storage in group.own
+        }
         for group in groups:
             verdict = self._of(group, moment, rounds, material)
             if verdict is not None:
@@ -166,7 +168,10 @@ class Judge:
             if len(set(ages)) >= 6 and moment.kept_rounds >= SURE_ROUNDS:
                 return True
             least = 3 if moment.evaluating else LEAST_GROWTH_ROUNDS
-            return _rises([*before, now], lambda seen: seen.tensors, least, 2 if moment.evaluating else 3)
+            looks = [
+                seen for seen in before if seen.round >= now.round - now.reach
+            ]  # as old as what is held, or younger
+            return _rises([*looks, now], lambda seen: seen.tensors, least, 2 if moment.evaluating else 3)
         if now.reach >= SURE_ROUNDS:
             return True
         return any(
@@ -198,10 +203,10 @@ def _rises(looks: list[Remembered], value: Callable[[Remembered], int], rounds: 
     newest, second, oldest = rising[0], rising[min(1, len(rising) - 1)], rising[-1]
     span = newest.round - oldest.round
     gained = value(newest) - value(oldest)
-    if len(rising) < least_looks or span < rounds or gained < 3:
+    if len(rising) < least_looks or span < rounds or gained < 2:
         return False
     lately = (value(newest) - value(second)) / (newest.round - second.round)
-    return lately >= gained / span / 2
+    return lately >= 0.75 * gained / span
 
 
 def material_bytes(live_bytes: int) -> int:

@@ -35,7 +35,7 @@ class Graph(NamedTuple):
     attributes: tuple[tuple[type, str, int], ...]
     """(Function, attribute, bytes) of tensors that a custom Function keeps beside save_for_backward"""
     parameters: Storages
-    """leaves that gradients flow to"""
+    """leaves that gradients flow to, and their gradients"""
     oldest: int
     """sequence number of the operation that was made first; of those visited"""
     nodes: int
@@ -68,6 +68,8 @@ def walk(root: Any, budget: Budget) -> Graph:
             variable = getattr(node, "variable", None)
             if variable is not None:
                 storages.add(parameters, variable)
+                if variable.is_leaf and variable.grad is not None:
+                    storages.add(parameters, variable.grad)
             continue
         oldest = min(oldest, number)
         for tensor in _saved_by(node):

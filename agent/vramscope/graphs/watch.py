@@ -93,6 +93,7 @@ class GraphWatch:
         self._began = time.monotonic()
         self._last_sent = "", 0.0, ""
         self._measured: Storages | None = None
+        self._unwalked_kept = False
         self._last_tensors = self._live_bytes = 0
         self._boring: dict[int, weakref.ref[Any]] = {}
         self._leaks: dict[tuple[str, ...], wire.Leak] = {}
@@ -328,9 +329,17 @@ class GraphWatch:
         """Add what was found, or bring up to date what is known."""
         group, holder = verdict.group, verdict.group.holder
         key = (verdict.kind, *holder.key)
-        if verdict.kind == "growing-eval":
-            # The same evaluation: what keeps its graphs says more than that they are built.
-            self._leaks = {key: leak for key, leak in self._leaks.items() if leak.kind != "no_grad-missing"}
+        unwalked = verdict.kind == "growing-eval" or (verdict.kind == "growing" and group.saved_bytes > group.own_bytes)
+        if unwalked or verdict.kind == "no_grad-missing":
+            # The same evaluation: what keeps its graphs says more than that they are built, and a name more than none.
+            self._leaks = {
+                known_key: leak
+                for known_key, leak in self._leaks.items()
+                if leak.kind != "no_grad-missing" or (not unwalked and leak.chain)
+            }
+        self._unwalked_kept |= unwalked
+        if verdict.kind == "no_grad-missing" and self._unwalked_kept:
+            return
         if verdict.kind in ("growing", "growing-eval"):
             for kind in ("overlap", "overlap-unfreed", "no_grad-missing"):
                 self._leaks.pop((kind, *holder.key), None)
