@@ -22,7 +22,7 @@ def faults(case: Case, looks: list[tuple[int, wire.Look]], device: str) -> list[
     if case.truth.innocent:
         return [f"false alarm: {in_words(leak)}" for leak in found]
     right = [leak for leak in found if leak.kind in case.truth.kinds and _names(case, leak)]
-    wrong = [leak for leak in found if leak not in right and leak.kind not in case.truth.also]
+    wrong = [leak for leak in found if leak not in right and f"{leak.kind} {leak.name}" not in case.truth.also]
     problems = [f"not in the truth: {in_words(leak)}" for leak in wrong]
     if not right:
         return [f"missed: no {' or '.join(case.truth.kinds)} that names {' or '.join(case.truth.holders)}", *problems]

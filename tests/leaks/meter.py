@@ -103,10 +103,10 @@ class Steps:
                 hook.remove()
 
 
-def weigh(loop: Any, device: str, *, collect: bool) -> list[Reading]:
+def weigh(loop: Any, device: str, *, collect: bool | None) -> list[Reading]:
     """Run the loop on a CUDA device and read at each step's start.
 
-    collect  run the garbage collector before each reading; else never, so that cycles stay
+    collect  True: the garbage collector runs before each reading; False: never, so that cycles stay; None: as Python does
     """
     steps, readings = Steps(), []
     heap_info = ctypes.CDLL(None).mallinfo2
@@ -140,7 +140,8 @@ def weigh(loop: Any, device: str, *, collect: bool) -> list[Reading]:
     del warm
     gc.collect()
     gc.freeze()  # what was there before is not looked at any more: a collection then takes 1 ms, not 200
-    gc.disable()
+    if collect is not None:
+        gc.disable()
     before_bytes = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     torch.autograd.backward = marking_backward

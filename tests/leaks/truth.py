@@ -33,7 +33,7 @@ class Truth:
     nodes: bool = False
     """what grows is the host memory of autograd nodes, more than the tensors"""
     also: tuple[str, ...] = ()
-    """kinds of further findings that are right in this loop"""
+    """further findings that are right in this loop, each ``"kind name"``"""
     why: str = ""
     """of an innocent: what makes it look like a leak, and why it is none"""
     settles_bytes: int = 0
@@ -64,7 +64,7 @@ def leaks(kind: str | tuple[str, ...], holder: str | tuple[str, ...], **rest: An
     """The loop leaks; see :class:`Truth` for the keywords. Raises ValueError for a kind that the wire does not know."""
     kinds = (kind,) if isinstance(kind, str) else kind
     holders = (holder,) if isinstance(holder, str) else holder
-    for name in (*kinds, *rest.get("also", ())):
+    for name in (*kinds, *(finding.split()[0] for finding in rest.get("also", ()))):
         if name not in wire.LEAK_KINDS:
             raise ValueError(f"kind {name!r} is none of {', '.join(wire.LEAK_KINDS)}")
     return _labelled(Truth(kinds=kinds, holders=holders, **rest))

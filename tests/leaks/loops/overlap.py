@@ -73,10 +73,11 @@ def output_object_with_cache(device: str) -> None:
     for _ in range(20):
         ids = torch.randint(0, 2048, (8, 32), device=device)
         output = model(ids)  # <- leak
-        optimizer.zero_grad()
-        output.loss.backward()
-        optimizer.step()
+        loss = output.loss
         # fix here: del output
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 @leaks(

@@ -1,0 +1,157 @@
+"""What the detector promises of a fix, against what the fix brings: each leaking loop, broken and mended, on the GPU.
+
+    python tests/leaks/promises.py [part of a loop's name ...]      # prints the table of docs/leaks.md
+
+A finding promises three things. **Held**: bytes that go. **Peak**: by how much the step's highest goes down (often less
+than held). **Growth**: bytes a step that come no more. What came is the allocator's own account of the two runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from child import Child, looks_of
+from corpus import Case, cases
+from evidence import pairs_of
+
+from vramscope import wire
+
+SHARE = 0.1
+SMALL_BYTES = 8192
+"""sixteen roundings of the allocator: a few scalars that a mended loop keeps otherwise"""
+
+
+@dataclasses.dataclass
+class Promise:
+    """One number that was promised, and what came; None where the detector said that it does not know."""
+
+    promised: float | None
+    came: float
+    slack: float
+
+    @property
+    def verdict(self) -> str:
+        """ "kept"; "less" or "more" came; "unknown": nothing was promised."""
+        if self.promised is None:
+            return "unknown"
+        if abs(self.promised - self.came) <= self.slack:
+            return "kept"
+        return "less" if self.came < self.promised else "more"
+
+    def __str__(self) -> str:
+        promised = "unknown" if self.promised is None else in_bytes(self.promised)
+        note = {"less": " **less**", "more": " *more*"}.get(self.verdict, "")
+        return f"{promised} / {in_bytes(self.came)}{note}"
+
+
+@dataclasses.dataclass
+class Row:
+    """One loop of the table."""
+
+    case: Case
+    leak: wire.Leak | None
+    held: Promise | None = None
+    peak: Promise | None = None
+    growth: Promise | None = None
+
+    @property
+    def numbers(self) -> list[Promise]:
+        return [promise for promise in (self.held, self.peak, self.growth) if promise is not None]
+
+    def __str__(self) -> str:
+        cells = [self.case.name, ", ".join(self.case.truth.kinds)]
+        if self.leak is None:
+            return f"| {' | '.join([*cells, 'not found', '', '', ''])} |"
+        cells += [f"`{self.leak.name}`", *(str(promise or "") for promise in (self.held, self.peak, self.growth))]
+        return f"| {' | '.join(cells)} |"
+
+
+def row(child: Child, scales: Child, case: Case) -> Row:
+    """Watch the broken loop; weigh it and its mended twin as Python runs them."""
+    looks = looks_of(child.ask("watch", case.name, "cuda"))
+    found = looks[-1][1].leaks if looks else []
+    right = [leak for leak in found if leak.kind in case.truth.kinds and _names(case, leak)]
+    if not right:
+        return Row(case, None)
+    leak = max(right, key=lambda leak: leak.held_bytes)
+    steps = next(steps for steps, look in looks if leak in look.leaks)
+    broken = scales.ask("weigh", case.name, "cuda", collect=None)
+    mended = scales.ask("weigh", case.name, "cuda", mended=True, collect=None)
+    return promises(case, leak, steps, pairs_of(broken, mended))
+
+
+def promises(case: Case, leak: wire.Leak, steps: int, pairs: Any) -> Row:
+    """The three numbers at the step of the look that saw the leak; the growth from then to the end.
+
+    An item more or less is no miss: the look may lie before or after the line that adds one.
+    """
+    grows = leak.kind in ("growing", "growing-eval", "tensor-growth", "cycle")
+    item = case.truth.item_bytes(512)
+    then = min(range(len(pairs)), key=lambda i: abs(pairs[i][0]["steps"] - steps))
+    more = [broken["allocated_bytes"] - kept["allocated_bytes"] for broken, kept in pairs]
+    peaks = [broken["peak_bytes"] - kept["peak_bytes"] for broken, kept in pairs]
+    around = slice(max(0, then - 1), then + 2)  # with several optimizers a step has several readings
+
+    def promise(promised: float | None, came: list[int], scale: float = 1.0) -> Promise:
+        slack = max(SMALL_BYTES, SHARE * abs(promised or 0), item) * scale
+        nearest = min(came, key=lambda value: abs(value - (promised or 0))) if promised is not None else max(came)
+        return Promise(promised, nearest, slack)
+
+    result = Row(case, leak)
+    if leak.kind != "no_grad-missing":
+        result.held = promise(leak.held_bytes, more[around])
+    result.peak = promise(leak.peak_effect_bytes, peaks[around])
+    if grows and leak.kind != "cycle":  # a cycle's garbage goes whenever Python collects: it has no slope
+        first = len(pairs) // 3
+        span = max(1, pairs[-1][0]["steps"] - pairs[first][0]["steps"])
+        came = (more[-1] - more[first]) / span
+        result.growth = Promise(leak.growth_bytes_per_step, came, max(1024, SHARE * abs(came), item / span))
+    return result
+
+
+def _names(case: Case, leak: wire.Leak) -> bool:
+    return any(holder in f"{leak.name} {leak.holder}" for holder in case.truth.holders)
+
+
+def in_bytes(count: float) -> str:
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(count) >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def table(rows: list[Row]) -> str:
+    head = "| loop | kind | holder | held, promised / came | peak, promised / came | growth a step, promised / came |"
+    return "\n".join([head, "|---|---|---|---|---|---|", *map(str, rows)])
+
+
+def main(parts: list[str]) -> None:
+    child, scales = Child(), Child()
+    rows = []
+    for name, case in sorted(cases().items(), key=lambda item: (item[1].truth.frameworks, item[0])):
+        if not case.truth.innocent and (not parts or any(part in name for part in parts)):
+            rows.append(row(child, scales, case))
+            print(rows[-1], file=sys.stderr, flush=True)
+    child.close()
+    scales.close()
+    print(table(rows))
+    print()
+    print(summary(rows))
+
+
+def summary(rows: list[Row]) -> str:
+    verdicts = [promise.verdict for row in rows for promise in row.numbers]
+    counts = {verdict: verdicts.count(verdict) for verdict in ("kept", "less", "more", "unknown")}
+    return (
+        f"{len(rows)} loops, {sum(row.leak is None for row in rows)} of them not found. Of {len(verdicts)} numbers {counts['kept']} "
+        f"came as promised, {counts['less']} were less, {counts['more']} more, and {counts['unknown']} were not promised."
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
