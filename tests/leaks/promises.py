@@ -148,8 +148,9 @@ def summary(rows: list[Row]) -> str:
     verdicts = [promise.verdict for row in rows for promise in row.numbers]
     counts = {verdict: verdicts.count(verdict) for verdict in ("kept", "less", "more", "unknown")}
     return (
-        f"{len(rows)} loops, {sum(row.leak is None for row in rows)} of them not found. Of {len(verdicts)} numbers {counts['kept']} "
-        f"came as promised, {counts['less']} were less, {counts['more']} more, and {counts['unknown']} were not promised."
+        f"{len(rows)} loops, {sum(row.leak is None for row in rows)} of them not found. "
+        f"Of {len(verdicts)} numbers {counts['kept']} came as promised, {counts['less']} were less, {counts['more']} more, "
+        f"and {counts['unknown']} were not promised."
     )
 
 
