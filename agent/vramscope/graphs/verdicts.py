@@ -45,6 +45,9 @@ class Moment:
     """sequence number at the last backward"""
     kept_rounds: int
     """rounds in a row of which each one's graph is still alive"""
+    ages_are_sure: bool
+    """no backward was differentiable on a GPU: sequence numbers are a thread's own, and the nodes of such a backward, which
+    autograd's threads make, look old; that old graphs are alive must then be known from the sentinels as well"""
     retained: tuple[str, int] | None
     """file and line of the last backward(retain_graph=True)"""
 
@@ -138,7 +141,8 @@ class Judge:
     ) -> tuple[str, int] | None:
         ages = [_rounds_since(birth, moment.boundaries) for birth in group.births]
         many = group.graphs >= 3 and len(set(ages)) >= 3
-        chain = not many and bool(ages) and min(ages) <= 1 and now.reach >= CHAIN_ROUNDS
+        kept = moment.ages_are_sure or moment.kept_rounds >= CHAIN_ROUNDS
+        chain = not many and kept and bool(ages) and min(ages) <= 1 and now.reach >= CHAIN_ROUNDS
         if (many or chain) and not group.holder.bounded and self._is_growing(group, many, before, now, moment, ages):
             unwalked = moment.evaluating or group.oldest > moment.last_walk
             return ("growing-eval" if unwalked else "growing"), (group.graphs if many else now.reach)

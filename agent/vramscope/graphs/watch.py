@@ -93,6 +93,7 @@ class GraphWatch:
         self._began = time.monotonic()
         self._last_sent = "", 0.0, ""
         self._measured: Storages | None = None
+        self._ages_are_sure = True
         self._unwalked_kept = False
         self._last_tensors = self._live_bytes = 0
         self._boring: dict[int, weakref.ref[Any]] = {}
@@ -102,7 +103,7 @@ class GraphWatch:
 
     # -- what the hooks tell ---------------------------------------------------------------------------------------------
 
-    def before_walk(self, roots_: Any, retain_graph: bool = False) -> None:
+    def before_walk(self, roots_: Any, retain_graph: bool = False, create_graph: bool = False) -> None:
         """A backward (or ``torch.autograd.grad``) begins from these tensors. Some 10 µs: the descent to the oldest node."""
         self._outputs.walked()
         self._forwards.clear()
@@ -121,6 +122,8 @@ class GraphWatch:
         if retain_graph:
             place = _user_line()
             self._retained = place[:2] if place else None
+        if create_graph and root is not None and root.device.type != "cpu":
+            self._ages_are_sure = False
         if root is not None and self._kinds.owns_memory(type(root)):
             self._sentinels.place(root, self._rounds)
 
@@ -198,6 +201,11 @@ class GraphWatch:
         if len(self._forwards) + 1 >= UNWALKED and self._outputs.pending >= UNWALKED:
             self._pass_ended = True
             self._judge_evaluation()
+
+    @property
+    def is_due(self) -> bool:
+        """A look waits for the next forward."""
+        return bool(self._suspicion or self._due)
 
     # -- when to look ----------------------------------------------------------------------------------------------------
 
@@ -305,6 +313,7 @@ class GraphWatch:
             evaluating=evaluating,
             last_walk=self._last_walk,
             kept_rounds=self._kept_rounds,
+            ages_are_sure=self._ages_are_sure,
             retained=self._retained,
         )
         rounds = self._rounds + (len(self._forwards) if evaluating and not self._rounds_are_batches else 0)

@@ -137,13 +137,15 @@ class LoopHooks:
 
     @guarded("forward hook")
     def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
-        clock = self.clock
-        if clock.calm or self._inside_backward() or not clock.is_training_thread():
+        clock, graphs = self.clock, self.graphs
+        if (clock.calm and (graphs is None or not graphs.is_due)) or self._inside_backward():
             return  # (a root inside backward is being recomputed: activation checkpointing)
+        if not clock.is_training_thread():
+            return
         if self._grad_enabled():
             self.heard_forward = True
-            if self.graphs is not None:
-                self._tell(self.graphs.before_forward, module.training)
+            if graphs is not None:
+                self._tell(graphs.before_forward, module.training)
             clock.enter(FORWARD)
         elif clock.phase not in (FORWARD, BACKWARD, OPTIMIZER):
             clock.enter(EVAL)  # but a teacher or critic without gradients in the midst of a step is part of the step
@@ -197,26 +199,27 @@ class LoopHooks:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if not inside():  # reentrant checkpointing calls backward within backward
                 enter(BACKWARD)
-                walk(
-                    args[0] if args else kwargs.get("tensors"), args[2] if len(args) > 2 else kwargs.get("retain_graph")
-                )
+                walk(args, kwargs, "tensors", 2)
             return original(*args, **kwargs)
 
         def grad(*args: Any, **kwargs: Any) -> Any:
             if not inside():
-                walk(
-                    args[0] if args else kwargs.get("outputs"), args[3] if len(args) > 3 else kwargs.get("retain_graph")
-                )
+                walk(args, kwargs, "outputs", 3)
             return original_grad(*args, **kwargs)
 
         self._replace(torch.autograd, "backward", backward)
         self._replace(torch.autograd, "grad", grad)
 
-    def _before_walk(self, roots: Any, retain_graph: bool | None) -> None:
+    def _before_walk(self, args: tuple[Any, ...], kwargs: dict[str, Any], roots: str, retain_graph_at: int) -> None:
+        """``roots``: what the first argument is called; retain_graph and create_graph stand at a place and the next."""
         if self.clock.step == 0 and self.on_first_step is not None:
             self._find_once()
         if self.graphs is not None and self.clock.is_training_thread():
-            self._tell(self.graphs.before_walk, roots, bool(retain_graph))
+            retain, create = (
+                args[place] if len(args) > place else kwargs.get(name)
+                for place, name in ((retain_graph_at, "retain_graph"), (retain_graph_at + 1, "create_graph"))
+            )
+            self._tell(self.graphs.before_walk, args[0] if args else kwargs.get(roots), bool(retain), bool(create))
 
     def _tell(self, listener: Callable[..., None], *args: Any) -> None:
         """Tell the graph watch something; what it takes is the agent's time."""
