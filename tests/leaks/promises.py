@@ -9,6 +9,7 @@ than held). **Growth**: bytes a step that come no more. What came is the allocat
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,8 @@ class Promise:
         return "less" if self.came < self.promised else "more"
 
     def __str__(self) -> str:
-        promised = "unknown" if self.promised is None else in_bytes(self.promised)
         note = {"less": " **less**", "more": " *more*"}.get(self.verdict, "")
-        return f"{promised} / {in_bytes(self.came)}{note}"
+        return side_by_side(self.promised, self.came) + note
 
 
 @dataclasses.dataclass
@@ -64,7 +64,7 @@ class Row:
         return [promise for promise in (self.held, self.peak, self.growth) if promise is not None]
 
     def __str__(self) -> str:
-        cells = [self.case.name, ", ".join(self.case.truth.kinds)]
+        cells = [self.case.name, self.leak.kind if self.leak else self.case.truth.kinds[0]]
         if self.leak is None:
             return f"| {' | '.join([*cells, 'not found', '', '', ''])} |"
         cells += [f"`{self.leak.name}`", *(str(promise or "") for promise in (self.held, self.peak, self.growth))]
@@ -90,7 +90,7 @@ def promises(case: Case, leak: wire.Leak, steps: int, pairs: Any) -> Row:
 
     An item more or less is no miss: the look may lie before or after the line that adds one.
     """
-    grows = leak.kind in ("growing", "growing-eval", "tensor-growth", "cycle")
+    grows = leak.kind in ("growing", "growing-eval", "tensor-growth")
     item = case.truth.item_bytes(512)
     then = min(range(len(pairs)), key=lambda i: abs(pairs[i][0]["steps"] - steps))
     more = [broken["allocated_bytes"] - kept["allocated_bytes"] for broken, kept in pairs]
@@ -103,14 +103,20 @@ def promises(case: Case, leak: wire.Leak, steps: int, pairs: Any) -> Row:
         return Promise(promised, nearest, slack)
 
     result = Row(case, leak)
+    if leak.kind == "cycle":
+        # How much lies in cycles depends on when Python last collected: of each run the highest counts, and there is no slope.
+        highest = [max(pair[side]["peak_bytes"] for pair in pairs) for side in (0, 1)]
+        result.peak = promise(leak.peak_effect_bytes, [highest[0] - highest[1]])
+        return result
     if leak.kind != "no_grad-missing":
         result.held = promise(leak.held_bytes, more[around])
     result.peak = promise(leak.peak_effect_bytes, peaks[around])
-    if grows and leak.kind != "cycle":  # a cycle's garbage goes whenever Python collects: it has no slope
-        first = len(pairs) // 3
-        span = max(1, pairs[-1][0]["steps"] - pairs[first][0]["steps"])
-        came = (more[-1] - more[first]) / span
-        result.growth = Promise(leak.growth_bytes_per_step, came, max(1024, SHARE * abs(came), item / span))
+    if grows:
+        late = slice(len(pairs) // 3, None)
+        at = [broken["steps"] for broken, _ in pairs[late]]
+        came = statistics.linear_regression(at, more[late]).slope
+        slack = max(1024, SHARE * abs(came), item / (at[-1] - at[0]))
+        result.growth = Promise(leak.growth_bytes_per_step, came, slack)
     return result
 
 
@@ -118,15 +124,17 @@ def _names(case: Case, leak: wire.Leak) -> bool:
     return any(holder in f"{leak.name} {leak.holder}" for holder in case.truth.holders)
 
 
-def in_bytes(count: float) -> str:
-    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(count) >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:.0f} B"
+def side_by_side(promised: float | None, came: float) -> str:
+    """Both in the unit of the larger one."""
+    largest = max(abs(promised or 0), abs(came))
+    unit, size = next(((u, s) for u, s in (("MiB", 1 << 20), ("KiB", 1 << 10)) if largest >= s), ("B", 1))
+    digits = 0 if largest >= 100 * size or unit == "B" else 1
+    said = "unknown" if promised is None else f"{promised / size:.{digits}f}"
+    return f"{said} / {came / size:.{digits}f} {unit}"
 
 
 def table(rows: list[Row]) -> str:
-    head = "| loop | kind | holder | held, promised / came | peak, promised / came | growth a step, promised / came |"
+    head = "| loop | kind | holder | held | peak | growth a step |"
     return "\n".join([head, "|---|---|---|---|---|---|", *map(str, rows)])
 
 
