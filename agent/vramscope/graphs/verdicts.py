@@ -39,6 +39,8 @@ class Moment:
     """an optimizer has stepped and nothing was built since: what is held now is held when the next graph is built"""
     after: int
     """which of the optimizers stepped last"""
+    optimizers: frozenset[int]
+    """those that step, in turn"""
     evaluating: bool
     """graphs are built and nothing walks them"""
     last_walk: int
@@ -152,7 +154,7 @@ class Judge:
             return None
         # Seen at each boundary of the cycle of optimizers: what one of them still needs is no overlap.
         again = [seen for seen in before if seen.overlaps and seen.step < now.step and seen.after == now.after]
-        others = {seen.after for seen in before} | {now.after}
+        others = moment.optimizers | {now.after}
         everywhere = all(any(seen.overlaps for seen in [*before, now] if seen.after == after) for after in others)
         if now.overlaps and again and everywhere:
             unfreed = sum(size for key, size in group.saved.items() if key not in group.own and key not in self._plain)

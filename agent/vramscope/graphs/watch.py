@@ -36,6 +36,8 @@ MOST_SECONDS: Final = 3.0
 """that looks may take in all, and a hundredth of the run's time beside"""
 OLD_GRAPHS: Final = 6
 """of earlier steps alive: suspicious"""
+RECENT_STEPS: Final = 16
+"""steps of all optimizers, within which one that trains takes its turn"""
 UNWALKED: Final = 3
 """graphs built in a row with no backward: suspicious"""
 MOST_LEAKS: Final = 64
@@ -78,7 +80,8 @@ class GraphWatch:
         self._last_walk = -1
         self._stepped = False
         self._after = 0
-        self._optimizers: list[int] = []
+        self._optimizers: dict[int, int] = {}
+        self._stepping = 0
         self._training_mode = True
         self._pass_ended = False
         self._kept_rounds = 0
@@ -130,9 +133,12 @@ class GraphWatch:
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; of several, each in turn."""
         key = id(optimizer)
-        if key not in self._optimizers:
-            self._optimizers = [*self._optimizers, key][-8:]
-        self._after = self._optimizers.index(key)
+        self._stepping += 1
+        self._optimizers[key] = self._stepping
+        if len(self._optimizers) > 1:  # those of an earlier fold or phase no longer step
+            recent = self._stepping - RECENT_STEPS
+            self._optimizers = {known: last for known, last in self._optimizers.items() if last > recent}
+        self._after = key
         self._stepped = True
 
     def end_step(self, stretches: Sequence[Stretch]) -> Held:
@@ -154,7 +160,7 @@ class GraphWatch:
         self._old = old
         self._stepped = stepped
         if self._rounds in LOOKS_AT:
-            self._due = set(range(max(1, len(self._optimizers))))
+            self._due = set(self._optimizers) or {self._after}
         if self._kept_rounds >= OLD_GRAPHS:
             self._suspect("graphs of earlier steps are alive, more from step to step")
 
@@ -310,6 +316,7 @@ class GraphWatch:
             boundaries=list(self._forwards if evaluating else self._boundaries),
             fresh=fresh,
             after=self._after,
+            optimizers=frozenset(self._optimizers),
             evaluating=evaluating,
             last_walk=self._last_walk,
             kept_rounds=self._kept_rounds,
@@ -388,7 +395,11 @@ class GraphWatch:
             self._tell(leak)
 
     def _effect(self, verdict: Verdict, key: tuple[str, ...], known: wire.Leak | None) -> Effect:
-        if verdict.kind in ("growing", "growing-eval", "tensor-growth", "cycle"):
+        if verdict.kind == "cycle":
+            return Effect(
+                verdict.freed_bytes, "at most: how much lies there at the peak depends on when the collector comes by"
+            )
+        if verdict.kind in ("growing", "growing-eval", "tensor-growth"):
             return Effect(verdict.freed_bytes, "it outlives its step, so it is alive at every later peak")
         if verdict.kind == "no_grad-missing":
             return Effect(
