@@ -13,7 +13,6 @@ from truth import Truth
 
 from vramscope import wire
 
-
 NOT_FOUND_YET = {
     "cycles.models_of_a_search": "whole models in a cycle: their parameters are taken for those of a model in use",
 }
