@@ -157,7 +157,21 @@ def look(seconds=0.25):
     return explain(TensorKinds(), seconds)
 
 
-def test_a_look_keeps_no_tensor_alive():
+@pytest.fixture
+def no_collection():
+    """What is freed is freed by its last reference, not by a collection that happens to come by."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def some(*shape):
+    """A tensor large enough to be looked at."""
+    return torch.zeros(*shape, 64, 64)
+
+
+def test_a_look_keeps_no_tensor_alive(no_collection):
     def work():
         kept = [torch.randn(8, requires_grad=True) * 2 for _ in range(5)]
         loss = kept[0].sum()
@@ -172,7 +186,7 @@ def test_a_look_keeps_no_tensor_alive():
     assert sight.groups  # and it is still there itself
 
 
-def test_a_variable_deleted_after_the_look_is_freed_at_once():
+def test_a_variable_deleted_after_the_look_is_freed_at_once(no_collection):
     x = torch.randn(100)
     reference = weakref.ref(x)
     look()
@@ -380,19 +394,17 @@ def test_lists_and_dicts_with_methods_of_the_users_are_read_through_the_built_in
         def items(self):
             raise RuntimeError("items")
 
-    liar = Liar([torch.randn(4)])
-    cache = Cache(a=torch.randn(5))
+    liar = Liar([some(4)])
+    cache = Cache(a=some(5))
     names = {group.holder.name for group in look().groups}
     assert {"liar", "cache['a']"} <= names
     assert list.__len__(liar) == dict.__len__(cache) == 1
 
 
 def test_a_function_without_source_a_lambda_and_a_partial_are_named():
-    scope = {"torch": torch, "look": look}
+    scope = {"some": some, "look": look}
     exec(
-        compile(
-            "def cell():\n    history = [torch.randn(4)]\n    return look(), history\n", "<ipython-input-1-ab>", "exec"
-        ),
+        compile("def cell():\n    history = [some(4)]\n    return look(), history\n", "<ipython-input-1-ab>", "exec"),
         scope,
     )
     sight, _ = scope["cell"]()
@@ -401,8 +413,8 @@ def test_a_function_without_source_a_lambda_and_a_partial_are_named():
 
     import functools
 
-    keep = functools.partial(lambda x, y: y, torch.randn(6))
-    closure = (lambda tensor: lambda: tensor)(torch.randn(7))
+    keep = functools.partial(lambda x, y: y, some(6))
+    closure = (lambda tensor: lambda: tensor)(some(7))
     words = [group.holder.words for group in look().groups]
     assert any("'keep'" in text and ".args" in text for text in words), words
     assert any("'closure'" in text and "closure 'tensor'" in text for text in words), words

@@ -74,19 +74,24 @@ def roots() -> list[list[Root]]:
     return [mine, theirs, list(_globals())]
 
 
-def frames() -> Iterator[types.FrameType]:
+def frames() -> list[types.FrameType]:
     """Frames of all threads, this thread's first, each from the innermost out; without the agent's and PyTorch's own."""
+    found: list[types.FrameType] = []
     current = sys._current_frames()
     here = threading.get_ident()
-    count = 0
+    frame: types.FrameType | None
     for ident in sorted(current, key=lambda ident: ident != here):
-        frame: types.FrameType | None = current[ident]
-        while frame is not None and count < MOST_FRAMES:
+        frame = current[ident]
+        while frame is not None and len(found) < MOST_FRAMES:
             file = frame.f_code.co_filename
             if not is_own(file) and not is_torch(file):
-                count += 1
-                yield frame
+                found.append(frame)
             frame = frame.f_back
+    # This function's own frame is one of them: held by its own variable it would outlive the call, with all that our
+    # callers' variables hold, until a garbage collection.
+    current.clear()
+    frame = None
+    return found
 
 
 def is_torch(file: str) -> bool:
