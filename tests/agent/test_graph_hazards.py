@@ -296,14 +296,14 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
             w = torch.ones(1, requires_grad=True)
             optimizer = torch.optim.SGD([w], 1e-9)
             h, total = torch.zeros(1), 0
-            for step in range(20_000):
+            for step in range(60_000):
                 h = h * 0.5 + w
                 loss = h.sum()
                 total = total + loss
+                hooks.graphs.before_walk(loss)
                 if step % 20 == 0:
                     torch.autograd.backward(w.sum())
                     optimizer.step()
-                    hooks.graphs.before_walk(loss)
             del h, loss, total
 
         train()

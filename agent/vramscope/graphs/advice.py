@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from vramscope.graphs.explain import Group
 
+LARGE_SCALAR_BYTES = 4096
+"""mse_loss, say, leaves its scalar in a storage as large as the prediction"""
 NO_GRAD = "nothing is walked backward here: put the evaluation under torch.no_grad() or torch.inference_mode()"
 
 
-def of(kind: str, group: Group, retained: tuple[str, int] | None) -> tuple[str, int]:
+def of(kind: str, group: Group, retained: tuple[str, int] | None, *, chain: bool = False) -> tuple[str, int]:
     """(advice, bytes that are let go when it is followed)
 
     retained   file and line of a backward(retain_graph=True), where one was seen
+    chain      each step's value is computed from the one before: as many tensors, a longer graph
     """
     holder = group.holder
     name = holder.name
     if kind in ("growing", "growing-eval"):
-        text, freed = _growing(kind, group)
+        text, freed = _growing(kind, group, chain)
     elif kind == "no_grad-missing":
         text = NO_GRAD
         freed = group.saved_bytes
@@ -30,18 +33,38 @@ def of(kind: str, group: Group, retained: tuple[str, int] | None) -> tuple[str, 
         text, freed = _cycle(group), group.held_bytes
     else:
         text = (
-            f"{name} takes one more each step: keep a number (.item()), move it off the device (.cpu()), bound it "
+            f"{name} takes more each step: keep a number (.item()), move it off the device (.cpu()), bound it "
             "(deque(maxlen=...)), or clear it at the end of each epoch"
         )
         freed = group.held_bytes
     return text, freed
 
 
-def _growing(kind: str, group: Group) -> tuple[str, int]:
+def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
     name = group.holder.name
     under = "compute it under torch.no_grad() and " if kind == "growing-eval" else ""
-    if group.graphs < 3 and not group.scalars:
-        return f"detach what is carried over: `{name} = {name}.detach()` at each step", group.held_bytes
+    if any("__traceback__" in link for link in group.holder.chain):
+        return (
+            f"{name} keeps exceptions, and they their frames: keep the text, or error.with_traceback(None)",
+            group.held_bytes,
+        )
+    if chain and not group.scalars:
+        if kind == "growing-eval":
+            return (
+                "nothing is walked backward here: put it under torch.no_grad(), so that no graph is carried over",
+                group.saved_bytes,
+            )
+        each = "each of its tensors" if group.graphs > 1 else f"`{name} = {name}.detach()`"
+        return (
+            f"detach what is carried over from step to step: {each}, or compute it under torch.no_grad()",
+            group.saved_bytes,
+        )
+    if group.scalars and not chain and group.own_bytes > LARGE_SCALAR_BYTES * group.tensors:
+        return (
+            f"keep the number: .item() before it goes into {name}; .detach() would keep the storage that each of these scalars "
+            f"stands on, {_bytes(group.own_bytes // group.tensors)}",
+            group.held_bytes,
+        )
     if group.scalars:
         what = ".item()" if kind == "growing" else ".item(), under torch.no_grad()"
         return f"keep the number, not its graph: {what} (or .detach()) before it goes into {name}", group.held_bytes

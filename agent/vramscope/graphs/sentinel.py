@@ -6,7 +6,7 @@ all of it. Sentinels of outputs tell of graphs that were built and dropped with 
 
 Making the Python wrapper of a node has a price in PyTorch since 2.12: a chain of some 50,000 nodes that were all wrapped
 overflows the stack when it is freed. Leaks are such chains, so the descent is bounded, and latched off while old
-sentinels accumulate: by then it is known that graphs are kept.
+sentinels accumulate: by then it is known that graphs are kept, and a sentinel in the newest node alone goes on counting them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ OUTPUT_KEY: Final = "vramscope output"
 MOST_HOPS: Final = 64
 """of the descent, at about 0.7 µs each"""
 MOST_OLD: Final = 64
-"""graphs of earlier steps alive: from then on no new sentinel is placed"""
+"""graphs of earlier steps alive: from then on no descent is made"""
+MOST_ALIVE: Final = 100_000
+"""graphs that are counted"""
 MOST_REACHING: Final = 32
 """backwards in a row whose graph reaches into an earlier step's: a chain that grows; the descent rests"""
 REST: Final = 1024
@@ -109,10 +111,11 @@ class Sentinels:
         Cost: about 1 µs and 0.7 µs a hop.
         """
         node = root.grad_fn
-        if node is None or len(self._alive) >= MOST_OLD:
+        if node is None or len(self._alive) >= MOST_ALIVE:
             return
-        if self._rest:
-            self._rest -= 1
+        if self._rest or len(self._alive) >= MOST_OLD:
+            self._rest = max(0, self._rest - 1)
+            node.metadata.setdefault(KEY, Sentinel(self._alive, step, 0))
             return
         metadata = oldest_node(node).metadata
         earlier = metadata.get(KEY)
@@ -125,16 +128,17 @@ class Sentinels:
             self._reaching, self._rest = 0, REST
 
     def older_than(self, step: int) -> int:
-        """Graphs of steps before ``step`` that are alive; at least MOST_OLD once the latch has closed. About 1 µs."""
+        """Graphs of steps before ``step`` that are alive. About 1 µs."""
         alive = self._alive
-        if not alive:
-            return 0
         fresh = 0
-        for born, _ in reversed(alive.copy().values()):
-            if born < step:
-                break
-            fresh += 1
-        return len(alive) - fresh
+        try:
+            for born, _ in reversed(alive.values()):
+                if born < step:
+                    break
+                fresh += 1
+        except RuntimeError:
+            pass  # a graph was freed by autograd's thread meanwhile
+        return max(0, len(alive) - fresh)
 
 
 def oldest_node(node: Any) -> Any:

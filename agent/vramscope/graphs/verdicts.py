@@ -122,35 +122,36 @@ class Judge:
         overlaps = moment.fresh and group.graphs > 0 and newest <= 1 and group.bytes_beside(self._plain) >= material
         now = Remembered(moment.step, rounds, group.tensors, group.held_bytes, reach, overlaps, moment.after)
         growth = _growth(before, now)
-        verdict: tuple[str, int] | None = None
+        verdict: tuple[str, int, bool] | None = None
         if group.cyclic:
             if group.held_bytes >= material:
-                verdict = "cycle", group.tensors
+                verdict = "cycle", group.tensors, False
         elif group.graphs:
             verdict = self._of_graphs(group, moment, before, now, material)
         elif self._grows_plainly(group, before, now, material):
-            verdict = "tensor-growth", group.tensors
+            verdict = "tensor-growth", group.tensors, False
         before.append(now)
         del before[:-8]
         if verdict is None:
             return None
-        kind, count = verdict
-        words, freed = advice.of(kind, group, moment.retained)
+        kind, count, chain = verdict
+        words, freed = advice.of(kind, group, moment.retained, chain=chain)
         return Verdict(kind, group, count, max(reach, 1) if group.graphs else None, growth, words, freed)
 
     def _of_graphs(
         self, group: Group, moment: Moment, before: list[Remembered], now: Remembered, material: int
-    ) -> tuple[str, int] | None:
+    ) -> tuple[str, int, bool] | None:
+        """(kind, count, whether one value grows a graph from step to step)"""
         ages = [_rounds_since(birth, moment.boundaries) for birth in group.births]
         many = group.graphs >= 3 and len(set(ages)) >= 3
         kept = moment.ages_are_sure or moment.kept_rounds >= CHAIN_ROUNDS
         chain = not many and kept and bool(ages) and min(ages) <= 1 and now.reach >= CHAIN_ROUNDS
         if (many or chain) and not group.holder.bounded and self._is_growing(group, many, before, now, moment, ages):
             unwalked = moment.evaluating or group.oldest > moment.last_walk
-            return ("growing-eval" if unwalked else "growing"), (group.graphs if many else now.reach)
+            return ("growing-eval" if unwalked else "growing"), (group.graphs if many else now.reach), chain
         if moment.evaluating:
             if group.saved_bytes >= material:
-                return "no_grad-missing", group.graphs
+                return "no_grad-missing", group.graphs, False
             return None
         # Seen at each boundary of the cycle of optimizers: what one of them still needs is no overlap.
         again = [seen for seen in before if seen.overlaps and seen.step < now.step and seen.after == now.after]
@@ -158,7 +159,7 @@ class Judge:
         everywhere = all(any(seen.overlaps for seen in [*before, now] if seen.after == after) for after in others)
         if now.overlaps and again and everywhere:
             unfreed = sum(size for key, size in group.saved.items() if key not in group.own and key not in self._plain)
-            return ("overlap-unfreed" if unfreed >= material else "overlap"), group.graphs
+            return ("overlap-unfreed" if unfreed >= material else "overlap"), group.graphs, False
         return None
 
     def _is_growing(
