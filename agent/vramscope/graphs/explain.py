@@ -25,6 +25,7 @@ from vramscope.graphs.walk import Budget, Graph, walk
 LEAST_PLAIN_BYTES: Final = 16 * 1024
 MOST_GRAPHS_WALKED: Final = 24
 """of one holder; the bytes of the others follow from these"""
+LEAST_WALK_SECONDS: Final = 0.05
 PART_FOR_SWEEP: Final = 0.5
 PART_FOR_PATHS: Final = 0.8
 """of the time, up to the end of the sweep, and of the search for paths"""
@@ -124,6 +125,8 @@ def explain(kinds: TensorKinds, seconds: float, ignored: Callable[[Any], bool] =
             elif id(tensor) in wanted:
                 nameless.append(weakref.ref(tensor))
         budget = Budget()
+        # However long the passes over all objects took: with nothing walked nothing could be judged.
+        deadline = max(deadline, time.thread_time() + LEAST_WALK_SECONDS)
         pairs = [(holder_of(paths, codes), tensors) for tensors, paths in named.values() if _matters(tensors)]
         # Containers first: the budget is for those that hold many.
         pairs.sort(key=lambda pair: (not pair[0].container, -len(pair[1])))

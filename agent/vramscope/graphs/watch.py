@@ -32,6 +32,8 @@ LOOK_SECONDS: Final = 0.25
 LEAST_TRACE_SECONDS: Final = 0.05
 LOOKS_AT: Final = frozenset((4, 8, 12, 16, 30, 60, 200, 1_000, 10_000, 100_000))
 """steps after which there is a look whatever happens"""
+LAST_EARLY_LOOK: Final = 16
+"""up to there the looks that are made anyway are enough"""
 MOST_SECONDS: Final = 3.0
 """that looks may take in all, and a hundredth of the run's time beside"""
 OLD_GRAPHS: Final = 6
@@ -90,7 +92,7 @@ class GraphWatch:
         self._retained: tuple[str, int] | None = None
         self._due: set[int] = set()
         self._suspicion = ""
-        self._next_look_round = 0
+        self._next_look_round = LAST_EARLY_LOOK + 1
         self._looks = 0
         self._spent = 0.0
         self._began = time.monotonic()
