@@ -246,9 +246,9 @@ def test_the_users_gc_settings_and_garbage_are_left_alone():
     gc.disable()
     gc.set_debug(0)
     garbage = list(gc.garbage)
-    collections = [generation["collections"] for generation in gc.get_stats()]
     try:
         with watched() as looks:
+            collections = [generation["collections"] for generation in gc.get_stats()]
             net = model()
             optimizer = torch.optim.SGD(net.parameters(), 0.1)
             for _ in range(20):
