@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from truth import Truth
@@ -68,11 +69,23 @@ def against_innocence(truth: Truth, readings: Readings) -> list[str]:
 def _nodes(truth: Truth, pairs: Pairs) -> list[str]:
     """Graphs that a backward was called for are counted; of others the host's heap tells."""
     steps = pairs[-1][0]["steps"]
-    graphs, heap = (pairs[-1][0][name] - pairs[-1][1][name] for name in ("graphs", "heap_bytes"))
-    heap -= pairs[3][0]["heap_bytes"] - pairs[3][1]["heap_bytes"]
-    if graphs < 0.8 * (steps // truth.every) - 1 and heap < NODE_HEAP_BYTES * steps:
-        return [f"only {graphs} graphs more after {steps} steps, and {heap} bytes more of the heap"]
+    graphs = pairs[-1][0]["graphs"] - pairs[-1][1]["graphs"]
+    heap = _heap_bytes_per_step(pairs, truth.every)
+    if graphs < 0.8 * (steps // truth.every) - 1 and heap < NODE_HEAP_BYTES:
+        return [f"only {graphs} graphs more after {steps} steps, and {heap:.0f} bytes more of the heap a step"]
     return []
+
+
+def _heap_bytes_per_step(pairs: Pairs, every: int) -> float:
+    """The median of all slopes between readings at least ``every`` steps apart: what a cache or a thread takes once is no slope."""
+    at = [(broken["steps"], broken["heap_bytes"] - mended["heap_bytes"]) for broken, mended in pairs[3:]]
+    slopes = [
+        (bytes_b - bytes_a) / (b - a)
+        for index, (a, bytes_a) in enumerate(at)
+        for b, bytes_b in at[index + 1 :]
+        if b - a >= every
+    ]
+    return statistics.median(slopes) if slopes else 0.0
 
 
 def _highest(readings: Readings, name: str) -> int:
