@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from vramscope import wire
+from vramscope.guard import guarded
 from vramscope.steps.clock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Stretch
 
 
@@ -21,6 +22,7 @@ class Effect(NamedTuple):
     words: str
 
 
+NOT_MEASURED = Effect(None, "it went at a moment at which the peaks were not read, so the effect is not known")
 NOT_ON_CPU = Effect(None, "PyTorch counts no peaks on the CPU, so the effect on the peak is not known")
 
 
@@ -32,7 +34,7 @@ class Follower:
         self.held_bytes = held_bytes
         self.died_after: int | None = None
         """position of the last stretch in which it was alive"""
-        self._cut = cut
+        self._cut = guarded("the effect on the peak")(cut)
         self._left = len(things)
         self._references = [weakref.ref(thing, self._died) for thing in things]
 
@@ -51,7 +53,9 @@ class Follower:
         if not peaks or len(peaks) != len(stretches):
             return NOT_ON_CPU
         last = self.died_after
-        if last is None or last >= len(stretches):
+        if not self._left and (last is None or last >= len(stretches)):
+            return NOT_MEASURED
+        if last is None:
             freed = min(self.held_bytes, max(peaks))
             return Effect(freed, "it was alive through the whole step, at the peak too")
         avoidable = {BACKWARD, OPTIMIZER, DATA, OTHER} if through_backward else {OPTIMIZER, DATA, OTHER}

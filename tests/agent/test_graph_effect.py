@@ -1,0 +1,41 @@
+"""The effect on the peak: from where in the step a thing died, and never a claim where that is not known."""
+
+from vramscope.graphs.effect import NOT_MEASURED, NOT_ON_CPU, Follower
+from vramscope.memory.allocator import Interval
+from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, Stretch
+
+
+class Thing:
+    pass
+
+
+def step(*peaks):
+    """A step in as many stretches, each with its phase and its peak."""
+    return [Stretch(phase, 0, 1, [Interval(peak, peak, 0, peak, 0)]) for phase, peak in peaks]
+
+
+def test_what_lives_through_the_whole_step_counts_in_full():
+    thing = Thing()
+    follower = Follower([thing], 30, cut=lambda: 0)
+    assert follower.effect(step((FORWARD, 100), (BACKWARD, 90)), 0, through_backward=True).peak_bytes == 30
+
+
+def test_what_dies_before_the_peak_saves_nothing_there():
+    thing = Thing()
+    follower = Follower([thing], 30, cut=lambda: 0)
+    del thing
+    assert (
+        follower.effect(step((FORWARD, 60), (FORWARD, 100), (OPTIMIZER, 50)), 0, through_backward=False).peak_bytes == 0
+    )
+
+
+def test_a_death_at_which_nothing_could_be_cut_is_not_known():
+    """In another thread, or while a CUDA graph is captured: the thing is gone, but from when on nobody can say."""
+    thing = Thing()
+    follower = Follower([thing], 30, cut=lambda: None)
+    del thing
+    assert follower.effect(step((FORWARD, 100), (BACKWARD, 90)), 0, through_backward=True) == NOT_MEASURED
+
+
+def test_without_peaks_the_effect_is_not_known():
+    assert Follower([Thing()], 30, cut=lambda: 0).effect([], 0, through_backward=True) == NOT_ON_CPU
