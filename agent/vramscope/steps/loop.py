@@ -74,6 +74,7 @@ class LoopHooks:
         self.roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.graphs: GraphWatch | None = None
         self.heard_forward = False
+        self._roots_are_given = False
         self._found_once = False
         self._batches = 0
         self.on_first_step: Callable[[], None] | None = None
@@ -103,7 +104,11 @@ class LoopHooks:
             self._removals.pop()()
 
     def add_root(self, module: torch.nn.Module) -> None:
-        """A module whose call is the forward of the training (or its evaluation, without gradients)."""
+        """A module whose call is the forward of the training (or its evaluation, without gradients), as the user told us."""
+        self._roots_are_given = True
+        self._hook_root(module)
+
+    def _hook_root(self, module: torch.nn.Module) -> None:
         if module in self.roots:
             return
         if getattr(module, "_compiled_call_impl", None) is not None:
@@ -115,7 +120,7 @@ class LoopHooks:
     def find_roots(self) -> None:
         """Hook the outermost modules that have parameters. A sweep over all objects: some 30 ms, once or twice a run."""
         for module in outermost_modules():
-            self.add_root(module)
+            self._hook_root(module)
 
     def find_roots_if_unheard(self) -> None:
         """After the first step: a model that was made, wrapped or compiled after attach is found now."""
@@ -241,11 +246,14 @@ class LoopHooks:
         self._replace(torch.nn.Module, "train", train)
 
     def _shown(self, module: torch.nn.Module) -> None:
-        # Called for each child too, from within; the outermost comes first.
-        if not self.heard_forward and len(self.roots) < MOST_ROOTS and self.clock.is_training_thread():
+        # Called for each child too, from within; the outermost comes first. A teacher's eval() makes no root of it where the
+        # model that trains is known.
+        if self._roots_are_given or self.heard_forward:
+            return
+        if len(self.roots) < MOST_ROOTS and self.clock.is_training_thread():
             inner = {id(child) for root in list(self.roots) for child in root.modules()}
             if id(module) not in inner and next(module.parameters(), None) is not None:
-                self.add_root(module)
+                self._hook_root(module)
 
     def _wrap_data_loader(self) -> None:
         from torch.utils.data import dataloader
