@@ -383,6 +383,53 @@ def test_nothing_of_a_hostile_objects_own_code_runs():
     assert keyed
 
 
+def test_nor_where_it_is_a_global_of_the_users_module():
+    """Globals are looked at for tensors, for classes and for functions; each of them asks what the object is."""
+    globals()["STRANGE"] = Hostile()
+    Hostile.touched.clear()
+    try:
+        sight = look()
+        assert Hostile.touched == []
+    finally:
+        del globals()["STRANGE"]
+    assert any(group.holder.name == "STRANGE.held" for group in sight.groups), [g.holder.name for g in sight.groups]
+
+
+class Traced(torch.Tensor):
+    """A tensor class that sees each operation on its tensors, as wrappers of quantised weights do."""
+
+    seen: ClassVar[list] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(getattr(func, "__name__", str(func)))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_a_tensor_class_of_the_users_sees_the_same_operations_as_without():
+    """Looks, sentinels and the judgement of outputs ask tensors; its ``__torch_function__`` hears none of it."""
+
+    def run():
+        torch.manual_seed(0)
+        net = nn.Linear(8, 8)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        kept = []
+        Traced.seen.clear()
+        for _ in range(20):
+            loss = net(torch.randn(64, 8).as_subclass(Traced)).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            kept.append(loss)
+        return list(Traced.seen), kept
+
+    bare, _ = run()
+    with watched() as looks:
+        seen, _ = run()
+    assert [(leak.kind, leak.name) for leak in looks[-1].leaks] == [("growing", "kept")]
+    assert seen == bare
+
+
 def test_lists_and_dicts_with_methods_of_the_users_are_read_through_the_built_in_ones():
     class Liar(list):
         def __iter__(self):
@@ -482,3 +529,34 @@ def test_paths_are_found_through_what_people_write():
     words = {"".join(link.label for link in path.links()) for path in found.values()}
     assert complete
     assert words == {"record.value", "slotted.value", "point.x", "nested['a'][*]['b'][*]", "queue[*]"}
+
+
+# -- what wraps, evaluates, or is no module ------------------------------------------------------------------------------
+
+
+def test_a_teachers_eval_is_no_forward_of_the_model_that_was_named():
+    net, teacher = model(), model()
+    hooks = LoopHooks(StepClock())
+    hooks.install()
+    loop.connect(net, hooks)
+    try:
+        teacher.eval()
+        assert list(hooks.roots) == [net]
+    finally:
+        hooks.remove()
+
+
+def test_an_evaluation_of_a_function_of_tensors_is_seen_without_any_module():
+    """JAX's way: a function and a list of weights. No module's hook hears it; the loader's batches do."""
+    torch.manual_seed(0)
+    weights = [torch.randn(64, 256, requires_grad=True), torch.randn(256, 10, requires_grad=True)]
+
+    def classify(x):
+        return (x @ weights[0]).relu() @ weights[1]
+
+    dataset = torch.utils.data.TensorDataset(torch.randn(64 * 40, 64))
+    with watched() as looks:
+        outputs = []
+        for (x,) in torch.utils.data.DataLoader(dataset, batch_size=64):
+            outputs.append(classify(x))
+    assert ("outputs", True) in [(leak.name, leak.kind.startswith("growing")) for leak in looks[-1].leaks]

@@ -9,10 +9,10 @@ LARGE_SCALAR_BYTES = 4096
 NO_GRAD = "nothing is walked backward here: put the evaluation under torch.no_grad() or torch.inference_mode()"
 
 
-def of(kind: str, group: Group, retained: tuple[str, int] | None, *, chain: bool = False) -> tuple[str, int]:
+def of(kind: str, group: Group, retained: tuple[str, int, str] | None, *, chain: bool = False) -> tuple[str, int]:
     """(advice, bytes that are let go when it is followed)
 
-    retained   file and line of a backward(retain_graph=True), where one was seen
+    retained   file, line and function of a backward(retain_graph=True), where one was seen
     chain      each step's value is computed from the one before: as many tensors, a longer graph
     """
     holder = group.holder
@@ -82,7 +82,7 @@ def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
     )
 
 
-def _unfreed(group: Group, retained: tuple[str, int] | None) -> tuple[str, int]:
+def _unfreed(group: Group, retained: tuple[str, int, str] | None) -> tuple[str, int]:
     name = group.holder.name
     if group.attributes:
         file, line, attribute, size = max(group.attributes, key=lambda entry: entry[3])

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from vramscope.graphs import referrers, roots, storages
+from vramscope.graphs import lines, referrers, roots, storages
 from vramscope.graphs.holders import Codes, Holder, group_key, holder_of
 from vramscope.graphs.paths import Path, find
 from vramscope.graphs.storages import Storages, TensorKinds
@@ -156,12 +156,19 @@ def _matters(tensors: list[Any]) -> bool:
 
 
 @contextlib.contextmanager
-def collector_paused() -> Iterator[None]:
-    """No garbage collection in between: a look makes objects, and would set off the collection of what it looks for."""
+def undisturbed() -> Iterator[None]:
+    """For the time of a look: no garbage collection, and no ``__torch_function__`` of a tensor class of the user's.
+
+    A look makes objects, and would set off the collection of what it looks for; and asking a tensor for its storage would run
+    the code of its class. Both are as they were afterwards.
+    """
+    import torch
+
     enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with torch._C.DisableTorchFunctionSubclass():
+            yield
     finally:
         if enabled:
             gc.enable()
@@ -170,7 +177,7 @@ def collector_paused() -> Iterator[None]:
 def trace(nameless: list[weakref.ref[Any]], known: Storages, seconds: float) -> tuple[list[Group], bool, float]:
     """Who holds tensors that no variable leads to: reference cycles, libraries, C. Groups, whether all was looked at, seconds.
 
-    Within one :func:`collector_paused` with the look that found them.
+    Within one :func:`undisturbed` with the look that found them.
     """
     start = time.thread_time()
     deadline = start + seconds
@@ -232,7 +239,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
         births=sorted(births),
         oldest=oldest,
         attributes=[
-            (*_where(function, name), f"{_plain_name(function)}.{name}", size)
+            (*_where(function, name), f"{lines.forward_class(function).__name__}.{name}", size)
             for (function, name), size in attributes.items()
         ],
         examples=storages.describe(tensors),
@@ -243,17 +250,8 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
 
 def _where(function: type, name: str) -> tuple[str, int | None]:
     """File and line in a custom Function's forward that set ``ctx.name``."""
-    from vramscope.graphs import lines
-
-    source = getattr(function, "_forward_cls", function)
-    at = lines.attribute_kept_at(lines.codes_of_class(source), name, container=False)
+    at = lines.context_kept_at(function, name)
     return ("", None) if at is None else (at[0].co_filename, at[1])
-
-
-def _plain_name(function: type) -> str:
-    """``MaskRelu`` for the class MaskReluBackward that PyTorch makes of it."""
-    source = getattr(function, "_forward_cls", None)
-    return (source or function).__name__
 
 
 def _spread(things: list[Any], most: int) -> list[Any]:

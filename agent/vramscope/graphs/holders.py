@@ -32,7 +32,8 @@ class Holder(NamedTuple):
     size: int | None
     """elements of the container"""
     carried: bool
-    """a loop reads it before it assigns it, or it lies in an object that outlives the loop's round"""
+    """a loop reads it before it assigns it, or it lies in an object that outlives the loop's round; of a reference cycle: the
+    attribute itself refers back, not a list in it"""
     variable: bool
     """a plain local or global variable"""
 
@@ -48,7 +49,7 @@ class Codes:
                 found[frame.f_code] = None
         for module in roots.user_modules():
             for value in list(module.__dict__.values()):
-                if isinstance(value, type):
+                if issubclass(type(value), type):
                     if value.__module__ == module.__dict__.get("__name__"):
                         found.update(dict.fromkeys(lines.codes_of_class(value)))
                 else:

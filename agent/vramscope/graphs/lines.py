@@ -10,7 +10,7 @@ import dis
 import functools
 import types
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 ADDERS: Final = frozenset(
     (
@@ -130,20 +130,34 @@ def codes_of_class(kind: type) -> Iterator[types.CodeType]:
 
 
 def code_of(member: object) -> types.CodeType | None:
-    """The code of a function, method or property; None for anything else."""
+    """The code of a function, method or property; None for anything else. By type: asking for ``__class__`` can run code."""
+    found: Any = member
     for _ in range(4):
-        if isinstance(member, types.FunctionType):
-            inner = member.__dict__.get("__wrapped__")
-            if inner is None or not isinstance(inner, types.FunctionType):
-                return member.__code__
-            member = inner
-        elif isinstance(member, (staticmethod, classmethod, types.MethodType)):
-            member = member.__func__
-        elif isinstance(member, property):
-            member = member.fget
+        kind = type(found)
+        if kind is types.FunctionType:
+            inner = found.__dict__.get("__wrapped__")
+            if type(inner) is not types.FunctionType:
+                code: types.CodeType = found.__code__
+                return code
+            found = inner
+        elif kind in (staticmethod, classmethod, types.MethodType):
+            found = found.__func__
+        elif kind is property:
+            found = found.fget
         else:
             break
     return None
+
+
+def forward_class(function: type) -> type:
+    """The autograd Function that a user wrote, for the class of nodes that PyTorch makes of it (``MaskReluBackward``)."""
+    source: type = getattr(function, "_forward_cls", function)
+    return source
+
+
+def context_kept_at(function: type, attribute: str) -> tuple[types.CodeType, int] | None:
+    """The function and line of an autograd Function that set ``ctx.attribute``."""
+    return attribute_kept_at(codes_of_class(forward_class(function)), attribute, container=False)
 
 
 def with_inner(code: types.CodeType, depth: int = 3) -> Iterator[types.CodeType]:

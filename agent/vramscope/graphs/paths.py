@@ -193,7 +193,7 @@ def _of_object(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
     if not known or kind is functools._lru_cache_wrapper:
         # A type of C (lru_cache, itertools, a library's): what the garbage collector sees in it.
         for child in itertools.islice(gc.get_referents(value), MOST_OF_A_CONTAINER):
-            if not isinstance(child, type):
+            if not issubclass(type(child), type):
                 yield f" in {kind.__name__}", child
 
 

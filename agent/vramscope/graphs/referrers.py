@@ -142,10 +142,10 @@ def _end_of_search(thing: Any) -> tuple[str, str | None] | None:
         return f"global of {thing['__name__']}", thing.get("__file__")
     if kind is dict and "__module__" in thing and "__qualname__" in thing:
         return f"class {thing['__module__']}.{thing['__qualname__']}", None
-    if isinstance(thing, type):
+    if issubclass(kind, type):
         return f"class {thing.__module__}.{thing.__qualname__}", None
     if kind is types.ModuleType:
-        return f"module {thing.__name__}", getattr(thing, "__file__", None)
+        return f"module {thing.__dict__.get('__name__')}", thing.__dict__.get("__file__")
     return None
 
 
@@ -234,7 +234,9 @@ def _telling(
     kind = type(thing)
     if kind is types.FrameType:
         code = thing.f_code
-        name = next((name for name, value in roots.locals_of(thing).items() if isinstance(value, BaseException)), "")
+        name = next(
+            (name for name, value in roots.locals_of(thing).items() if issubclass(type(value), BaseException)), ""
+        )
         line = lines.name_kept_at(code, name, container=False) if name else None
         words = f"frame of {code.co_name}()" + (f", kept by its exception '{name}'" if name else "")
         return _make(
@@ -299,10 +301,10 @@ def _ways_back(thing: Any, closure: dict[int, Any]) -> list[tuple[str, bool]]:
 
 def _of_function(node: Any, child: Any, chain: list[str]) -> Holder:
     """A custom autograd Function that keeps its own output, say: graph and attribute refer to each other."""
-    source = getattr(type(node), "_forward_cls", type(node))
+    source = lines.forward_class(type(node))
     values = child if type(child) is dict else node.__dict__
     attribute = next((name for name, value in list(values.items()) if value is child or type(child) is dict), "")
-    at = lines.attribute_kept_at(lines.codes_of_class(source), attribute, container=False)
+    at = lines.context_kept_at(type(node), attribute)
     words = f"ctx.{attribute} of the autograd function {source.__qualname__}"
     return _make(
         ("ctx", source.__module__, source.__qualname__, attribute),

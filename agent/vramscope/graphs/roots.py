@@ -119,6 +119,17 @@ def locals_of(frame: types.FrameType) -> dict[str, Any]:
     return names
 
 
+def user_line() -> tuple[str, int, str] | None:
+    """File, line and function of the user's code that is running now."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_own(file) and not is_library(file):
+            return file, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
 def _count_references() -> int:
     values = sys._getframe().f_locals
     return sys.getrefcount(values)
@@ -130,12 +141,12 @@ _REFERENCES: Final = _count_references()
 
 def _globals() -> Iterator[Root]:
     for module in user_modules():
-        file = getattr(module, "__file__", None) or module.__dict__.get("__name__")
+        file = module.__dict__.get("__file__") or module.__dict__.get("__name__")
         for name, value in list(module.__dict__.items()):
             kind = type(value)
             if kind in ATOMS or kind is types.ModuleType or name.startswith("__"):
                 continue
-            if isinstance(value, type):
+            if issubclass(kind, type):
                 if value.__module__ == module.__dict__.get("__name__"):
                     yield from _class_attributes(value, file)
                 continue
@@ -156,7 +167,7 @@ def user_modules() -> list[types.ModuleType]:
             continue  # (by type: a lazy module's ``__class__`` can import things)
         file = module.__dict__.get("__file__")
         if module.__dict__.get("__name__") == "__main__" or (
-            isinstance(file, str) and not is_library(file) and not is_own(file)
+            type(file) is str and not is_library(file) and not is_own(file)
         ):
             found.append(module)
     return found

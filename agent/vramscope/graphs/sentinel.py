@@ -80,12 +80,16 @@ class Outputs:
         self.dropped = 0
         """graphs in a row that were freed though nothing had walked backward since they were built"""
 
+        self.heard = False
+        """a root module has given an output with a graph"""
+
     def walked(self) -> None:
         self.walks += 1
         self.dropped = 0
 
     def add(self, output: Any, step: int) -> None:
         node = newest_node(output)
+        self.heard |= node is not None
         if node is not None and len(self.alive) < MOST_OLD:
             node.metadata[OUTPUT_KEY] = Output(self, step)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from vramscope.memory.allocator import block_bytes
+
 if TYPE_CHECKING:
     import torch
 
 Storages = dict[int, int]
 """storage -> bytes"""
-
-CUDA_ROUNDING_BYTES: Final = 512
-"""the smallest block of the CUDA caching allocator"""
 
 _PRETENDERS: Final = frozenset(("FakeTensor", "FunctionalTensor", "GradTrackingTensor"))
 """tensors of a compiler or of torch.func, which own no memory"""
@@ -28,7 +27,7 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
         if not size or storage.device.type == "meta":
             return None
         if storage.device.type == "cuda":
-            size = -(-size // CUDA_ROUNDING_BYTES) * CUDA_ROUNDING_BYTES
+            size = block_bytes(size)
         return storage._cdata, size
     except (RuntimeError, NotImplementedError, TypeError):
         return None  # sparse, nested, of a wrapper class: what it wraps is counted by itself
@@ -47,7 +46,6 @@ class TensorKinds:
         import torch
 
         self._base = torch.Tensor
-        self._plain_dispatch = torch.Tensor.__dict__.get("__torch_dispatch__")
         self._known: dict[type, bool] = {}
 
     def owns_memory(self, kind: type) -> bool:

@@ -50,8 +50,8 @@ class Moment:
     ages_are_sure: bool
     """no backward was differentiable on a GPU: sequence numbers are a thread's own, and the nodes of such a backward, which
     autograd's threads make, look old; that old graphs are alive must then be known from the sentinels as well"""
-    retained: tuple[str, int] | None
-    """file and line of the last backward(retain_graph=True)"""
+    retained: tuple[str, int, str] | None
+    """file, line and function of the last backward(retain_graph=True)"""
 
 
 @dataclasses.dataclass

@@ -6,23 +6,20 @@ a quarter of a second, so there are few: three early ones (what overlaps shows i
 
 from __future__ import annotations
 
-import sys
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from vramscope import wire
-from vramscope.graphs import advice, floor, roots
-from vramscope.graphs.effect import NOT_ON_CPU, Effect, Follower
-from vramscope.graphs.explain import Group, collector_paused, explain, trace
+from vramscope.graphs import floor, roots
+from vramscope.graphs.explain import Group, explain, trace, undisturbed
+from vramscope.graphs.findings import Findings
 from vramscope.graphs.sentinel import Outputs, Sentinels, newest_node
 from vramscope.graphs.storages import Storages, TensorKinds
-from vramscope.graphs.verdicts import Judge, Moment, Verdict, material_bytes
-from vramscope.graphs.walk import NODE_BYTES, Budget, walk
+from vramscope.graphs.verdicts import Judge, Moment, material_bytes
+from vramscope.graphs.walk import Budget, walk
 from vramscope.steps.clock import Held
 
 if TYPE_CHECKING:
@@ -42,8 +39,6 @@ RECENT_STEPS: Final = 16
 """steps of all optimizers, within which one that trains takes its turn"""
 UNWALKED: Final = 3
 """graphs built in a row with no backward: suspicious"""
-MOST_LEAKS: Final = 64
-NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
 
 
 class GraphWatch:
@@ -63,12 +58,12 @@ class GraphWatch:
         import torch
 
         self._clock = clock
-        self._report = report
-        self._tell = tell
+        self._findings = Findings(clock, report, tell)
         self._seconds = seconds
         self._kinds = TensorKinds()
         self._sequence: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
         self._cuda = torch.cuda
+        self._plainly = torch._C.DisableTorchFunctionSubclass
         self._sentinels = Sentinels()
         self._outputs = Outputs()
         self._floor = floor.Floor()
@@ -77,7 +72,6 @@ class GraphWatch:
         self._forwards: deque[int] = deque(maxlen=512)
         self._batch_sequence = 0
         self._look_when_built = UNWALKED
-        self._batches_unwalked = 0
         self._rounds_are_batches = False
         self._last_walk = -1
         self._stepped = False
@@ -89,21 +83,15 @@ class GraphWatch:
         self._kept_rounds = 0
         self._old = 0
         self._rounds = 0
-        self._retained: tuple[str, int] | None = None
         self._due: set[int] = set()
         self._suspicion = ""
         self._next_look_round = LAST_EARLY_LOOK + 1
-        self._looks = 0
         self._spent = 0.0
         self._began = time.monotonic()
-        self._last_sent = "", 0.0, ""
         self._measured: Storages | None = None
         self._ages_are_sure = True
-        self._unwalked_kept = False
-        self._last_tensors = self._live_bytes = 0
+        self._live_bytes = 0
         self._boring: dict[int, weakref.ref[Any]] = {}
-        self._leaks: dict[tuple[str, ...], wire.Leak] = {}
-        self._followers: list[tuple[tuple[str, ...], Follower, bool]] = []
         clock.graphs = self
 
     # -- what the hooks tell ---------------------------------------------------------------------------------------------
@@ -113,7 +101,6 @@ class GraphWatch:
         self._outputs.walked()
         self._forwards.clear()
         self._look_when_built = UNWALKED
-        self._batches_unwalked = 0
         if self._stepped:
             # No forward was heard since the step (the whole model is checkpointed, say).
             self._stepped = False
@@ -125,12 +112,12 @@ class GraphWatch:
             self._end_round()
         root = roots_ if not isinstance(roots_, (list, tuple)) else roots_[0] if roots_ else None
         if retain_graph:
-            place = _user_line()
-            self._retained = place[:2] if place else None
-        if create_graph and root is not None and root.device.type != "cpu":
-            self._ages_are_sure = False
+            self._findings.retained = roots.user_line()
         if root is not None and self._kinds.owns_memory(type(root)):
-            self._sentinels.place(root, self._rounds)
+            with self._plainly():
+                if create_graph and root.device.type != "cpu":
+                    self._ages_are_sure = False
+                self._sentinels.place(root, self._rounds)
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; of several, each in turn."""
@@ -145,8 +132,7 @@ class GraphWatch:
 
     def end_step(self, stretches: Sequence[Stretch]) -> Held:
         """A step is over, and these were its stretches. Some 5 µs; on the CPU the C allocator is asked, now and then."""
-        if self._followers:
-            self._settle(stretches)
+        self._findings.settle(stretches)
         cuts = stretches[-1].cuts
         self._end_round()
         floor_bytes = self._floor.add(sum(cut.allocated_bytes for cut in cuts) if cuts else None)
@@ -179,10 +165,11 @@ class GraphWatch:
 
     def after_forward(self, module: Any, output: Any) -> None:
         """A root module has answered. Some 2 µs."""
-        self._outputs.add(output, self._rounds)
-        if self._measured is not None:
-            known, self._measured = self._measured, None
-            self._measure(module, output, known)
+        with self._plainly():
+            self._outputs.add(output, self._rounds)
+            if self._measured is not None:
+                known, self._measured = self._measured, None
+                self._measure(module, output, known)
 
     def before_batch(self) -> None:
         """The loader is asked for a batch."""
@@ -193,10 +180,11 @@ class GraphWatch:
             if not self._outputs.alive:
                 self._look_if_due(fresh=False)
         now = self._sequence()
-        if now - self._batch_sequence > 2 and self._batch_sequence and not self._stepped:
-            self._batches_unwalked += 1
-            if not self._forwards:
-                self._forwards.append(now)
+        built = now - self._batch_sequence > 2 and self._batch_sequence
+        if built and not self._stepped and not self._outputs.heard:
+            # A model that is no module: graphs were built since the last batch, and what became of them is not known.
+            self._forwards.append(now)
+            self._judge_evaluation()
         self._batch_sequence = now
         if self._stepped and not self._outputs.alive:
             # No root module was ever heard: this is the boundary then.
@@ -251,7 +239,7 @@ class GraphWatch:
     def _look(self, reason: str, *, fresh: bool, evaluating: bool) -> None:
         if not self._may_look():
             return
-        with collector_paused():
+        with undisturbed():
             sight = explain(self._kinds, self._seconds, self._is_boring)
             rest = max(LEAST_TRACE_SECONDS, self._seconds - sight.seconds)
             traced, complete, seconds = trace(sight.nameless, sight.known, rest)
@@ -261,12 +249,13 @@ class GraphWatch:
         if not complete:
             sight.left_out.append(f"who holds some of {len(sight.nameless):,} tensors that no variable leads to")
         self._bore(sight.nameless, traced)
-        self._live_bytes, self._last_tensors = sight.live_bytes, sight.tensors
+        self._live_bytes = sight.live_bytes
         self._conclude([*sight.groups, *traced], fresh=fresh, evaluating=evaluating)
         dropped = evaluating and self._outputs.dropped >= UNWALKED
-        if dropped and not any(leak.kind in ("growing-eval", "no_grad-missing") for leak in self._leaks.values()):
+        if dropped and not self._findings.tell_of_an_evaluation:
             self._measured = sight.known
-        self._send(reason, sight.seconds + seconds, "; ".join(sight.left_out))
+        self._findings.looked(sight.seconds + seconds, sight.tensors, "; ".join(sight.left_out))
+        self._findings.send(reason)
 
     def _measure(self, module: Any, output: Any, known: Storages) -> None:
         """A graph that is dropped at once, again and again, and that no variable holds: what it saves for nobody."""
@@ -275,27 +264,9 @@ class GraphWatch:
             return
         graph = walk(node, Budget())
         saved = sum(size for storage, size in graph.saved.items() if storage not in known)
-        if saved < material_bytes(self._live_bytes):
-            return
-        name, place, step = type(module).__name__, _user_line(), self._clock.step
-        leak = wire.Leak(
-            kind="no_grad-missing",
-            name=name,
-            holder=f"nobody: the graph of what {name} gives is built and dropped with each batch",
-            file=place[0] if place else None,
-            line=place[1] if place else None,
-            function=place[2] if place else None,
-            count=1,
-            first_step=step,
-            last_step=step,
-            held_bytes=saved,
-            exclusive_bytes=saved,
-            node_bytes=graph.nodes * NODE_BYTES,
-            peak_effect=NO_STEPS,
-            advice=advice.NO_GRAD,
-        )
-        self._add(("no_grad-missing", name), leak)
-        self._send("a graph that nobody walks was measured", *self._last_sent[1:])
+        if saved >= material_bytes(self._live_bytes):
+            self._findings.add_nobodys(type(module).__name__, saved, graph.nodes)
+            self._findings.send("a graph that nobody walks was measured")
 
     def _may_be_summed_up(self, optimizers: int) -> bool:
         """Graphs that wait for the first step of an optimizer: gradient accumulation may sum up their losses."""
@@ -323,120 +294,8 @@ class GraphWatch:
             last_walk=self._last_walk,
             kept_rounds=self._kept_rounds,
             ages_are_sure=self._ages_are_sure,
-            retained=self._retained,
+            retained=self._findings.retained,
         )
         rounds = self._rounds + (len(self._forwards) if evaluating and not self._rounds_are_batches else 0)
         for verdict in self._judge.judge(groups, self._live_bytes, moment, rounds):
-            self._note(verdict)
-
-    def _send(self, reason: str, seconds: float, left_out: str) -> None:
-        self._last_sent = reason, seconds, left_out
-        self._report(
-            wire.Look(
-                time_ns=time.time_ns(),
-                step=self._clock.step,
-                reason=reason,
-                seconds=seconds,
-                tensors=self._last_tensors,
-                not_looked_at=left_out[:4096],
-                leaks=sorted(self._leaks.values(), key=lambda leak: -leak.held_bytes)[:MOST_LEAKS],
-            )
-        )
-
-    def _note(self, verdict: Verdict) -> None:
-        """Add what was found, or bring up to date what is known."""
-        group, holder = verdict.group, verdict.group.holder
-        key = (verdict.kind, *holder.key)
-        unwalked = verdict.kind == "growing-eval" or (verdict.kind == "growing" and group.saved_bytes > group.own_bytes)
-        if unwalked or verdict.kind == "no_grad-missing":
-            # The same evaluation: what keeps its graphs says more than that they are built, and a name more than none.
-            self._leaks = {
-                known_key: leak
-                for known_key, leak in self._leaks.items()
-                if leak.kind != "no_grad-missing" or (not unwalked and leak.chain)
-            }
-        self._unwalked_kept |= unwalked
-        if verdict.kind == "no_grad-missing" and self._unwalked_kept:
-            return
-        if verdict.kind in ("growing", "growing-eval"):
-            for kind in ("overlap", "overlap-unfreed", "no_grad-missing"):
-                self._leaks.pop((kind, *holder.key), None)
-        known = self._leaks.get(key)
-        effect = self._effect(verdict, key, known)
-        growth = verdict.growth
-        if growth is None and verdict.kind in ("growing", "growing-eval"):
-            growth = group.held_bytes / (verdict.age or 1)
-        step = self._clock.step
-        leak = wire.Leak(
-            kind=verdict.kind,
-            name=holder.name or "?",
-            holder=holder.words[:4096],
-            chain=[link[:4096] for link in holder.chain],
-            file=holder.file,
-            line=holder.line or None,
-            function=holder.function,
-            count=verdict.count,
-            first_step=known.first_step if known else step,
-            last_step=step,
-            age_steps=verdict.age,
-            held_bytes=group.held_bytes,
-            exclusive_bytes=min(verdict.exclusive_bytes, group.held_bytes),
-            node_bytes=group.nodes * NODE_BYTES,
-            growth_bytes_per_step=growth,
-            peak_effect_bytes=effect.peak_bytes,
-            peak_effect=effect.words,
-            advice=verdict.advice[:4096],
-            examples=group.examples,
-        )
-        self._add(key, leak)
-
-    def _add(self, key: tuple[str, ...], leak: wire.Leak) -> None:
-        known = self._leaks.get(key)
-        self._leaks[key] = leak
-        if known is None and self._tell is not None:
-            self._tell(leak)
-
-    def _effect(self, verdict: Verdict, key: tuple[str, ...], known: wire.Leak | None) -> Effect:
-        if verdict.kind == "cycle":
-            return Effect(
-                verdict.freed_bytes, "at most: how much lies there at the peak depends on when the collector comes by"
-            )
-        if verdict.kind in ("growing", "growing-eval", "tensor-growth"):
-            return Effect(verdict.freed_bytes, "it outlives its step, so it is alive at every later peak")
-        if verdict.kind == "no_grad-missing":
-            return Effect(
-                None,
-                "an evaluation makes no steps, so no peak was measured; the graph's activations would not be there",
-            )
-        if not self._clock.counters:
-            return NOT_ON_CPU
-        if len(self._clock.counters) == 1:
-            things = [thing for reference in verdict.group.references if (thing := reference()) is not None]
-            if things:
-                follower = Follower(things, verdict.group.held_bytes, self._clock.mark)
-                self._followers.append((key, follower, verdict.kind == "overlap"))
-        if known is not None:
-            return Effect(known.peak_effect_bytes, known.peak_effect)
-        return Effect(None, "measured in the next step")
-
-    def _settle(self, stretches: Sequence[Stretch]) -> None:
-        followers, self._followers = self._followers, []
-        for key, follower, through_backward in followers:
-            leak = self._leaks.get(key)
-            if leak is not None:
-                effect = follower.effect(stretches, 0, through_backward=through_backward)
-                self._leaks[key] = msgspec.structs.replace(
-                    leak, peak_effect_bytes=effect.peak_bytes, peak_effect=effect.words
-                )
-        self._send(*self._last_sent)
-
-
-def _user_line() -> tuple[str, int, str] | None:
-    """File, line and function of the user's code that is running now."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not roots.is_own(file) and not roots.is_library(file):
-            return file, frame.f_lineno, frame.f_code.co_name
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+            self._findings.add(verdict)

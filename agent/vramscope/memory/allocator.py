@@ -43,6 +43,14 @@ _peak_of = itemgetter("peak")
 
 _KNOWN_MOST = 256
 
+BLOCK_BYTES = 512
+"""the smallest block of the CUDA caching allocator"""
+
+
+def block_bytes(size: int) -> int:
+    """What the allocator counts for a storage of that size: whole blocks."""
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
 
 def peaks_of(stats: Stats) -> tuple[int, ...]:
     """Every peak in one reading, in a fixed order (9 arrays x 3 pools, then the two oversize counters)."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vramscope.memory.allocator import Interval
+from vramscope.memory.allocator import Interval, block_bytes
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, Split, Stretch
 from vramscope.wire import CPU, UNKNOWN
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 FIRST_STEPS = frozenset((1, 2, 3, 5, 10, 20, 50, 100))
 """counted whatever it costs: in the first steps a training takes on its shape"""
-
-ROUNDING_BYTES = 512
-"""the smallest block of the CUDA caching allocator"""
 
 
 class Held(NamedTuple):
@@ -287,8 +284,7 @@ def storages(tensor: Any, device: int) -> Iterator[tuple[int, int]]:
     storage = tensor.untyped_storage()
     size = storage.nbytes()
     if size:
-        rounded = size if device == CPU else -(-size // ROUNDING_BYTES) * ROUNDING_BYTES
-        yield storage._cdata, rounded
+        yield storage._cdata, size if device == CPU else block_bytes(size)
 
 
 def at_end_split(held: Held, allocated: int) -> Split:

@@ -1,0 +1,184 @@
+"""What a session has found so far: one leak a holder, kept up to date from look to look, and sent whole each time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from vramscope import wire
+from vramscope.graphs import advice, roots
+from vramscope.graphs.effect import NOT_ON_CPU, Effect, Follower
+from vramscope.graphs.verdicts import Verdict
+from vramscope.graphs.walk import NODE_BYTES
+
+if TYPE_CHECKING:
+    from vramscope.steps.clock import StepClock, Stretch
+
+MOST_LEAKS: Final = 64
+NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
+OUTLIVES: Final = "it outlives its step, so it is alive at every later peak"
+AT_MOST: Final = "at most: how much lies there at the peak depends on when the collector comes by"
+
+Key = tuple[str, ...]
+
+
+class Findings:
+    """All leaks of a session, by kind and holder.
+
+    report   called with a Look that holds all of them, each time something changed
+    tell     called with each leak that is new
+    """
+
+    def __init__(
+        self,
+        clock: StepClock,
+        report: Callable[[wire.Look], None],
+        tell: Callable[[wire.Leak], None] | None = None,
+    ) -> None:
+        self.retained: tuple[str, int, str] | None = None
+        """file, line and function of the last backward(retain_graph=True)"""
+        self._clock = clock
+        self._report = report
+        self._tell = tell
+        self._leaks: dict[Key, wire.Leak] = {}
+        self._followers: list[tuple[Key, Follower, bool]] = []
+        self._unwalked_are_kept = False
+        self._seconds, self._tensors, self._left_out = 0.0, 0, ""
+
+    @property
+    def tell_of_an_evaluation(self) -> bool:
+        """Somebody is named already for graphs that nothing walks."""
+        return any(leak.kind in ("growing-eval", "no_grad-missing") for leak in self._leaks.values())
+
+    def looked(self, seconds: float, tensors: int, left_out: str) -> None:
+        """What the newest look took, saw, and left out; told with all that is sent until the next."""
+        self._seconds, self._tensors, self._left_out = seconds, tensors, left_out[:4096]
+
+    def send(self, reason: str) -> None:
+        self._report(
+            wire.Look(
+                time_ns=time.time_ns(),
+                step=self._clock.step,
+                reason=reason,
+                seconds=self._seconds,
+                tensors=self._tensors,
+                not_looked_at=self._left_out,
+                leaks=sorted(self._leaks.values(), key=lambda leak: -leak.held_bytes)[:MOST_LEAKS],
+            )
+        )
+
+    def add(self, verdict: Verdict) -> None:
+        """Add what was found, or bring up to date what is known."""
+        group, holder, kind = verdict.group, verdict.group.holder, verdict.kind
+        key = (kind, *holder.key)
+        if not self._says_more(verdict):
+            return
+        known = self._leaks.get(key)
+        effect = self._effect(verdict, key, known)
+        growth = verdict.growth
+        if growth is None and kind in ("growing", "growing-eval"):
+            growth = group.held_bytes / (verdict.age or 1)
+        step = self._clock.step
+        leak = wire.Leak(
+            kind=kind,
+            name=holder.name or "?",
+            holder=holder.words[:4096],
+            chain=[link[:4096] for link in holder.chain],
+            file=holder.file,
+            line=holder.line or None,
+            function=holder.function,
+            count=verdict.count,
+            first_step=known.first_step if known else step,
+            last_step=step,
+            age_steps=verdict.age,
+            held_bytes=group.held_bytes,
+            exclusive_bytes=min(verdict.exclusive_bytes, group.held_bytes),
+            node_bytes=group.nodes * NODE_BYTES,
+            growth_bytes_per_step=growth,
+            peak_effect_bytes=effect.peak_bytes,
+            peak_effect=effect.words,
+            advice=verdict.advice[:4096],
+            examples=group.examples,
+        )
+        self._put(key, leak)
+
+    def add_nobodys(self, module: str, saved_bytes: int, nodes: int) -> None:
+        """A graph that no variable holds: what ``module`` gives is built and dropped with each batch."""
+        place, step = roots.user_line(), self._clock.step
+        leak = wire.Leak(
+            kind="no_grad-missing",
+            name=module,
+            holder=f"nobody: the graph of what {module} gives is built and dropped with each batch",
+            file=place[0] if place else None,
+            line=place[1] if place else None,
+            function=place[2] if place else None,
+            count=1,
+            first_step=step,
+            last_step=step,
+            held_bytes=saved_bytes,
+            exclusive_bytes=saved_bytes,
+            node_bytes=nodes * NODE_BYTES,
+            peak_effect=NO_STEPS,
+            advice=advice.NO_GRAD,
+        )
+        self._put(("no_grad-missing", module), leak)
+
+    def settle(self, stretches: Sequence[Stretch]) -> None:
+        """A step is over: what was followed through it has its effect on the peak."""
+        if not self._followers:
+            return
+        followers, self._followers = self._followers, []
+        for key, follower, through_backward in followers:
+            leak = self._leaks.get(key)
+            if leak is not None:
+                effect = follower.effect(stretches, 0, through_backward=through_backward)
+                self._leaks[key] = msgspec.structs.replace(
+                    leak, peak_effect_bytes=effect.peak_bytes, peak_effect=effect.words
+                )
+        self.send("the effect on the peak was measured")
+
+    def _says_more(self, verdict: Verdict) -> bool:
+        """False where a leak that is known speaks for this one too; those that it speaks for are forgotten."""
+        group, holder, kind = verdict.group, verdict.group.holder, verdict.kind
+        unwalked = kind == "growing-eval" or (kind == "growing" and group.saved_bytes > group.own_bytes)
+        self._unwalked_are_kept |= unwalked
+        if kind == "no_grad-missing" and self._unwalked_are_kept:
+            return False
+        if unwalked or kind == "no_grad-missing":
+            # The same evaluation: what keeps its graphs says more than that they are built, and a name more than none.
+            self._leaks = {
+                key: leak
+                for key, leak in self._leaks.items()
+                if leak.kind != "no_grad-missing" or (not unwalked and leak.chain)
+            }
+        if kind in ("growing", "growing-eval"):
+            for lesser in ("overlap", "overlap-unfreed", "no_grad-missing"):
+                self._leaks.pop((lesser, *holder.key), None)
+        return True
+
+    def _put(self, key: Key, leak: wire.Leak) -> None:
+        known = key in self._leaks
+        self._leaks[key] = leak
+        if not known and self._tell is not None:
+            self._tell(leak)
+
+    def _effect(self, verdict: Verdict, key: Key, known: wire.Leak | None) -> Effect:
+        if verdict.kind == "cycle":
+            return Effect(verdict.freed_bytes, AT_MOST)
+        if verdict.kind in ("growing", "growing-eval", "tensor-growth"):
+            return Effect(verdict.freed_bytes, OUTLIVES)
+        if verdict.kind == "no_grad-missing":
+            return Effect(None, NO_STEPS)
+        if not self._clock.counters:
+            return NOT_ON_CPU
+        if len(self._clock.counters) == 1:
+            things = [thing for reference in verdict.group.references if (thing := reference()) is not None]
+            if things:
+                follower = Follower(things, verdict.group.held_bytes, self._clock.mark)
+                self._followers.append((key, follower, verdict.kind == "overlap"))
+        if known is not None:
+            return Effect(known.peak_effect_bytes, known.peak_effect)
+        return Effect(None, "measured in the next step")
