@@ -21,6 +21,9 @@ UNKNOWN: Final = -1
 
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 MAX_ROWS_PER_BLOCK: Final = 65_536
+MAX_PIECE_BYTES: Final = 256 * 1024
+MAX_PIECES: Final = 1024
+"""An artifact has at most 256 MiB."""
 MAX_VALUE: Final = 1 << 62
 """No quantity of ours is larger; a larger one is a mistake of the sender."""
 
@@ -252,7 +255,21 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     dropped_samples: Whole = 0
 
 
-Message = Attached | Block | Event | Look | Overhead | Ended
+class Piece(msgspec.Struct, frozen=True, kw_only=True, tag="piece"):
+    """Part of an artifact: something recorded that is too large for one message. Whole when all its pieces are there."""
+
+    artifact: Ident
+    kind: Literal["window"]
+    """window: see window.py"""
+    number: Annotated[int, msgspec.Meta(ge=0, lt=MAX_PIECES)]
+    pieces: Annotated[int, msgspec.Meta(ge=1, le=MAX_PIECES)]
+    """how many there are; the same in each"""
+    about: Annotated[dict[Name, Scalar], msgspec.Meta(max_length=64)]
+    """what a list shows of the artifact; the same in each"""
+    data: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_PIECE_BYTES)]
+
+
+Message = Attached | Block | Event | Look | Piece | Overhead | Ended
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,6 +287,10 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     messages: Annotated[list[Message], msgspec.Meta(max_length=4096)]
 
 
+RECORD_WINDOW: Final = "record_window"
+"""in Ack.requests: somebody at the page would like a window of allocator history, of the next steps"""
+
+
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to a batch, after its commit."""
 
@@ -279,7 +300,7 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_ms: int = 0
     """wait that long before the next POST; 0: as you like"""
     requests: list[str] = []
-    """what the server would like of the agent, e.g. "trace_window"; unknown words are ignored"""
+    """what the server would like of the agent (RECORD_WINDOW); unknown words are ignored"""
 
 
 CONTENT_TYPE: Final = "application/msgpack"

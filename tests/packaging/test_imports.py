@@ -19,7 +19,7 @@ AGENT_PACKAGES = {"vramscope", "msgspec", "httpx", "pynvml"}
 FRAMEWORKS = {"torch", "transformers", "lightning", "pytorch_lightning", "lightning_fabric", "accelerate"}
 
 # What the server may take of the agent besides the contract, and where: two of its commands run the agent.
-SERVER_TAKES = {"vramscope.wire", "vramscope.__version__"}
+SERVER_TAKES = {"vramscope.wire", "vramscope.window", "vramscope.__version__"}
 COMMANDS_TAKE = SERVER_TAKES | {f"vramscope.{m}" for m in ("launch", "spool", "sender", "settings", "sync")}
 
 # Each room of the server: which other rooms it stands on, and which packages (None: any of the extra `server`).
@@ -31,7 +31,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "settings.py": (set(), None),
     "store": ({"settings", "analysis", "migrations"}, None),
     "figures": ({"analysis"}, {"plotly", "numpy"}),
-    "analysis": (set(), {"numpy", "numba", "tsdownsample"}),
+    "analysis": (set(), {"numpy", "numba", "msgspec"}),
     "migrations": ({"store"}, None),
 }
 
@@ -104,10 +104,12 @@ def test_the_agent_stays_light_inside_the_training(path):
 
 
 def test_the_contract_imports_msgspec_alone():
-    """wire.py is what both sides share: it brings nothing else with it."""
-    path = ROOT / "agent" / "vramscope" / "wire.py"
-    wrong = [i for i in imports(path) if i.package not in {"msgspec"} | sys.stdlib_module_names]
-    assert not listed(path, wrong)
+    """wire.py and window.py are what both sides share: they bring nothing else with them."""
+    for name in ("wire.py", "window.py"):
+        path = ROOT / "agent" / "vramscope" / name
+        found = [i for i in imports(path) if i.name != "vramscope.wire"]
+        wrong = [i for i in found if i.package not in {"msgspec"} | sys.stdlib_module_names]
+        assert not listed(path, wrong)
 
 
 @pytest.mark.parametrize("path", SERVER, ids=lambda p: str(p.relative_to(ROOT)))
