@@ -23,6 +23,7 @@ from .api import (
     live,
     metrics,
     problems,
+    recordings,
     runs,
     series,
     server,
@@ -75,7 +76,7 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
     app.state.house = opened
     app.state.pages = pages.Pages()
     api = APIRouter(prefix="/api/v1")
-    for part in (ingest, runs, series, steps, leaks, figures, compare, live, tokens, session, server, docs):
+    for part in (ingest, runs, series, steps, leaks, recordings, figures, compare, live, tokens, session, server, docs):
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(metrics.router)

@@ -115,6 +115,7 @@ class Broadcaster:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending: dict[tuple[str, int, int, str, int], list[ReadyBlock]] = {}
         self._pending_looks: dict[tuple[str, int], wire.Look] = {}
+        self._pending_recordings: dict[str, dict[str, Any]] = {}
         self._pending_rows: dict[str, dict[str, Any]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -204,6 +205,8 @@ class Broadcaster:
                 self._pending.setdefault(key, []).append(block)
             if batch.look is not None:
                 self._pending_looks[batch.run_id, batch.rank] = batch.look
+            for ident in batch.recordings:
+                self._pending_recordings[ident] = {"run": batch.run_id, "rank": batch.rank, "recording": ident}
         for row in rows:
             self._pending_rows[row["run_id"]] = row
         self._wake.set()
@@ -214,6 +217,7 @@ class Broadcaster:
             self._wake.clear()
             pending, self._pending = self._pending, {}
             looks, self._pending_looks = self._pending_looks, {}
+            recordings, self._pending_recordings = self._pending_recordings, {}
             rows, self._pending_rows = self._pending_rows, {}
             for row in rows.values():
                 self._send("run", None, row)
@@ -225,6 +229,8 @@ class Broadcaster:
             for (run, rank), look in looks.items():
                 told = {"run": run, "rank": rank, "step": look.step, "leaks": len(look.leaks)}
                 self._send("look", run, told)
+            for whole in recordings.values():
+                self._send("recording", whole["run"], whole)
             await asyncio.sleep(EVERY_SECONDS)
 
     def _send(self, kind: str, run: str | None, data: dict[str, Any]) -> None:

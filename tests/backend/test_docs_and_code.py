@@ -66,6 +66,7 @@ def test_every_field_of_every_message_stands_in_the_wire_document() -> None:
         wire.Event,
         wire.Look,
         wire.Leak,
+        wire.Piece,
         wire.Overhead,
         wire.Ended,
         wire.Ack,
@@ -84,7 +85,12 @@ def test_every_problem_stands_in_the_wire_document() -> None:
 
 def test_every_call_stands_in_the_http_document(server: RunningServer) -> None:
     text = (
-        (DOCS / "http.md").read_text().replace("RUN", "{run}").replace("NAME", "{name}").replace("/ID", "/{token_id}")
+        (DOCS / "http.md")
+        .read_text()
+        .replace("RUN", "{run}")
+        .replace("NAME", "{name}")
+        .replace("/ID", "/{token_id}")
+        .replace("RECORDING", "{recording}")
     )
     paths = server.get("/openapi.json")["paths"]
     assert paths
@@ -96,7 +102,7 @@ def test_every_call_stands_in_the_http_document(server: RunningServer) -> None:
 
 def test_the_live_events_of_the_document_are_those_that_are_sent() -> None:
     text = (DOCS / "http.md").read_text()
-    for kind in ("rows", "run", "look", "gap", "alive"):
+    for kind in ("rows", "run", "look", "recording", "gap", "alive"):
         assert f"`{kind}`" in text
     assert all(name in wire.STREAMS[stream] for stream, names in COLUMNS.items() for name in names)
 

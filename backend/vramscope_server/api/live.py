@@ -29,7 +29,7 @@ async def live(
     runs: Runs = "",
     after: Annotated[int | None, Query(description="as Last-Event-ID, for those who cannot set headers")] = None,
 ) -> Response:
-    """Events ``rows`` and ``look`` (of the runs asked for), ``run`` (of all), ``gap`` and ``alive``; see docs/http.md."""
+    """Events ``rows``, ``look``, ``recording`` (of the runs asked for), ``run`` (of all), ``gap``, ``alive``: docs/http.md."""
     house: House = request.app.state.house
     resumed = request.headers.get("last-event-id", "")
     if resumed.isdigit():

@@ -118,6 +118,12 @@ class InvalidParameter(Problem):
     status, slug, title = 422, "invalid-parameter", "A parameter cannot be"
 
 
+class BadRecording(Problem):
+    """A recording whose bytes are not what they should be: damaged, or made by no agent of ours."""
+
+    status, slug, title = 422, "bad-recording", "The recording cannot be read"
+
+
 class Conflict(Problem):
     """It cannot be done now, for example a live run deleted."""
 

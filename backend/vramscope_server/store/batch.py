@@ -122,6 +122,7 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
         raise BadBatch("sent_ns", batch.sent_ns, "nanoseconds since 1970, in this century or the next")
     blocks: list[ReadyBlock] = []
     chunks: list[ReadyChunk] = []
+    pieces: dict[str, wire.Piece] = {}
     values = 0
     # A moment may lie at most a day ahead of the sender's own clock: one that is off is off for both alike.
     latest_ns = max(batch.sent_ns, received_ns) + DAY_NS
@@ -138,6 +139,8 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
                 raise BadBatch(f"{at}.rank", message.rank, f"the batch's own rank, {batch.rank}")
             if len({device.index for device in message.devices}) < len(message.devices):
                 raise BadBatch(f"{at}.devices", "an index twice", "one entry for each device")
+        elif isinstance(message, wire.Piece):
+            _check_piece(message, at, pieces.setdefault(message.artifact, message))
         elif isinstance(message, wire.Event | wire.Ended | wire.Look):
             _check_moment(f"{at}.time_ns", message.time_ns, latest_ns)
             if isinstance(message, wire.Look):
@@ -159,6 +162,16 @@ def _check_look(look: wire.Look, at: str) -> None:
     for field, value in told.items():
         if value is not None and not math.isfinite(value):
             raise BadBatch(field, str(value), "a number, or nothing where it is not known")
+
+
+def _check_piece(piece: wire.Piece, at: str, first: wire.Piece) -> None:
+    """``first``: of the same artifact in this batch. Against what is stored, ``artifacts.py`` checks."""
+    if piece.number >= piece.pieces:
+        raise BadBatch(f"{at}.number", piece.number, f"a number below pieces, {piece.pieces}")
+    for name in ("kind", "pieces", "about"):
+        if getattr(piece, name) != getattr(first, name):
+            seen = "something else" if name == "about" else getattr(piece, name)
+            raise BadBatch(f"{at}.{name}", seen, f"the same as in the other pieces of {piece.artifact}")
 
 
 def _check_block(block: wire.Block, at: str, latest_ns: int) -> tuple[list[str], IntArray]:

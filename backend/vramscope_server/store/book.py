@@ -5,7 +5,7 @@ All of it can be read back from the database; it is forgotten whenever a transac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,14 +15,15 @@ from sqlalchemy.engine import Connection
 
 from vramscope import wire
 
+from .artifacts import ArtifactRecord, delete_artifacts, superfluous
 from .batch import BadBatch, ReadyBatch, ReadyBlock, UnknownSession
 from .record import RankRecord, RunRecord, SessionRecord
 from .rows import run_row
 from .small_chunks import SmallChunks, Stream
-from .statements import put_rows, put_runs
+from .statements import put_artifacts, put_rows, put_runs
 from .states import add_sequence, display_skew_ns
 from .summary import RankSummary
-from .tables import chunks, events, looks, ranks, runs, sessions
+from .tables import artifacts, chunks, events, looks, ranks, runs, sessions
 
 MAX_GAPS: Final = 1000
 ANNOUNCE_NS: Final = 2_000_000_000
@@ -39,6 +40,8 @@ class Stored:
     skew_ns: int
     blocks: list[ReadyBlock]
     look: wire.Look | None = None
+    recordings: Sequence[str] = ()
+    """ids of those that are whole now"""
 
 
 class Book:
@@ -53,6 +56,7 @@ class Book:
         self._small = SmallChunks()
         self._next_run = self._next_chunk = 1
         self._live: set[str] = set()
+        self._asked: dict[str, set[str]] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -62,6 +66,9 @@ class Book:
         self._new_sessions: list[SessionRecord] = []
         self._chunks: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
+        self._pieces: list[dict[str, Any]] = []
+        self._superfluous: list[str] = []
+        self._answered: list[str] = []
         self._news: list[Stored] = []
         self._stale = True
 
@@ -90,6 +97,7 @@ class Book:
             raise BadBatch("rank", batch.rank, f"{session.values['rank']}, as in this session's other batches")
         if session is not None and len(session.values["early"]) >= MAX_GAPS:
             raise BadBatch("sequence", batch.sequence, f"the batches missing since {session.values['last_sequence']}")
+        self._check_pieces(connection, run, batch)
         if session is None:
             attached = next((m for m in batch.messages if isinstance(m, wire.Attached)), None)
             if attached is None:
@@ -111,20 +119,25 @@ class Book:
             session.values["state"] = "running"
         if new:
             self._enter_new(run, session, ready)
-        return wire.Ack(accepted=last)
+        return wire.Ack(accepted=last, requests=self._requests(run, batch.session))
 
     def _enter_new(self, run: RunRecord, session: SessionRecord, ready: ReadyBatch) -> None:
-        number = ready.batch.rank
+        batch = ready.batch
+        number = batch.rank
         rank = run.ranks[number]
         look = None
-        for message in ready.batch.messages:
+        recordings: list[str] = []
+        for message in batch.messages:
             if isinstance(message, wire.Attached):
                 run.attach(session, message)
             elif isinstance(message, wire.Event):
                 self._event(run, number, message.time_ns, message.kind, message.step, message.data)
             elif isinstance(message, wire.Look):
-                if session.take_look(message, ready.batch.sequence) and rank.session_id == ready.batch.session:
+                if session.take_look(message, batch.sequence) and rank.session_id == batch.session:
                     look = message
+            elif isinstance(message, wire.Piece):
+                if self._piece(run, batch, message, ready.received_ns):
+                    recordings.append(message.artifact)
             elif isinstance(message, wire.Overhead):
                 session.values["overhead"] = msgspec.to_builtins(message)
             elif isinstance(message, wire.Ended):
@@ -137,9 +150,43 @@ class Book:
         for chunk in ready.chunks:
             values = {name: getattr(chunk, name) for name in chunk.__slots__}
             self._add_chunk((run.values["key"], number, chunk.device, chunk.stream), values)
-        if ready.blocks or look is not None:
+        if recordings:
+            run.announce = True
+        if ready.blocks or look is not None or recordings:
             skew = display_skew_ns(session.skew.skew_ns)
-            self._news.append(Stored(run.values["id"], number, skew, ready.blocks, look))
+            self._news.append(Stored(run.values["id"], number, skew, ready.blocks, look, recordings))
+
+    def _check_pieces(self, connection: Connection, run: RunRecord | None, batch: wire.Batch) -> None:
+        for piece in {p.artifact: p for p in batch.messages if isinstance(p, wire.Piece)}.values():
+            record = run.artifacts.get(piece.artifact) if run is not None else None
+            if record is not None:
+                record.check(piece)
+                continue
+            elsewhere = any(piece.artifact in other.artifacts for other in self._runs.values())
+            known = sa.select(artifacts.c.id).where(artifacts.c.id == piece.artifact)
+            if elsewhere or connection.execute(known).first() is not None:
+                raise BadBatch("piece.artifact", piece.artifact, "an id that no other run has given to an artifact")
+
+    def _piece(self, run: RunRecord, batch: wire.Batch, piece: wire.Piece, now_ns: int) -> bool:
+        """Take in one piece; True if its artifact is whole with it."""
+        record = run.artifacts.get(piece.artifact)
+        if record is None:
+            record = ArtifactRecord.begin(piece, run.values["key"], batch.session, batch.rank, now_ns)
+            run.artifacts[piece.artifact] = record
+        if not record.take(piece, now_ns):
+            return False
+        self._pieces.append({"artifact": piece.artifact, "number": piece.number, "data": piece.data})
+        for ident in superfluous(run.artifacts.values()):
+            del run.artifacts[ident]
+            self._superfluous.append(ident)
+        return record.whole
+
+    def _requests(self, run: RunRecord, session_id: str) -> list[str]:
+        """What the page would like of this session; told once, in the answer to a batch that was stored."""
+        if session_id not in self._asked.get(run.values["id"], ()):
+            return []
+        self._answered.append(session_id)
+        return [wire.RECORD_WINDOW]
 
     def _session_of(self, connection: Connection, batch: wire.Batch) -> RunRecord | None:
         run_id = self._run_of_session.get(batch.session)
@@ -221,6 +268,8 @@ class Book:
         put_runs(connection, dirty, self._new_sessions)
         put_rows(connection, chunks.insert(), self._chunks)
         put_rows(connection, events.insert(), self._events)
+        if self._pieces:
+            put_artifacts(connection, dirty, self._pieces, self._superfluous)
 
     def take_news(self) -> tuple[list[Stored], list[dict[str, Any]], list[tuple[Stream, int]]]:
         """After the commit: what was stored, the rows of runs to announce, and the streams that want merging."""
@@ -243,6 +292,11 @@ class Book:
             run.clean()
         stored, self._news = self._news, []
         self._chunks, self._events, self._new_sessions = [], [], []
+        self._pieces, self._superfluous = [], []
+        for session_id in self._answered:
+            waiting = self._asked.get(self._run_of_session.get(session_id, ""), set())
+            waiting.discard(session_id)
+        self._answered = []
         return stored, rows, full
 
     # -- other changes
@@ -302,10 +356,36 @@ class Book:
         if run.values["state"] == "running":
             raise ValueError("the run is live")
         key = run.values["key"]
+        delete_artifacts(connection, artifacts.c.run_key == key)
         for table in (chunks, events, looks, ranks, sessions):
             connection.execute(table.delete().where(table.c.run_key == key))
         connection.execute(runs.delete().where(runs.c.key == key))
         del self._runs[run_id]
+        self._asked.pop(run_id, None)
         for session in run.sessions:
             self._run_of_session.pop(session, None)
         self._small.forget(key)
+
+    def delete_artifact(self, connection: Connection, run_id: str, ident: str) -> None:
+        """Delete one artifact of a run. Raises LookupError for an unknown run or artifact."""
+        run = self._find(connection, run_id)
+        if run is None or run.artifacts.pop(ident, None) is None:
+            raise LookupError(ident)
+        delete_artifacts(connection, artifacts.c.id == ident)
+        run.dirty = run.announce = True
+
+    def ask_for_recording(self, connection: Connection, run_id: str, rank: int | None) -> list[int]:
+        """Have the next Ack of each live session (of one rank, or of all) ask for a recording. Returns their ranks.
+
+        Kept in memory alone: a server that starts anew has forgotten it. Raises LookupError for an unknown run.
+        """
+        run = self._find(connection, run_id)
+        if run is None:
+            raise LookupError(run_id)
+        live = {
+            session.values["id"]: int(session.values["rank"])
+            for session in run.current
+            if session.values["state"] == "running" and rank in (None, session.values["rank"])
+        }
+        self._asked.setdefault(run_id, set()).update(live)
+        return sorted(live.values())

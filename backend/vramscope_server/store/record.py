@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope import wire
 
+from .artifacts import ArtifactRecord, load_artifacts
 from .leaks import leak_columns, read_look
 from .states import Skew, display_skew_ns, run_state
 from .summary import RankSummary, aggregate, decode_summary
@@ -88,6 +89,7 @@ class RunRecord:
     values: dict[str, Any]
     sessions: dict[str, SessionRecord] = field(default_factory=dict)
     ranks: dict[int, RankRecord] = field(default_factory=dict)
+    artifacts: dict[str, ArtifactRecord] = field(default_factory=dict)
     new: bool = False
     dirty: bool = False
     looks_changed: bool = False
@@ -124,6 +126,7 @@ class RunRecord:
             session.look_sequence = row["sequence"]
             if row["session_id"] in newest:
                 session.look = read_look(row["data"])
+        run.artifacts = load_artifacts(connection, key)
         return run
 
     @property
@@ -170,6 +173,10 @@ class RunRecord:
         current = self.current
         state = run_state(session.values["state"] for session in current)
         values["ranks_reporting"] = sum(session.values["state"] != "lost" for session in current)
+        if self.artifacts:
+            values["recordings"] = sum(artifact.whole for artifact in self.artifacts.values())
+        elif values["recordings"]:  # all of them were deleted
+            values["recordings"] = 0
         values["dropped_samples"] = sum(s.values["dropped_samples"] for s in self.sessions.values())
         lead = self.sessions[self.ranks[min(self.ranks)].session_id].values
         values["overhead"] = lead["overhead"]
@@ -189,3 +196,5 @@ class RunRecord:
             session.dirty = session.look_dirty = False
         for rank in self.ranks.values():
             rank.new = rank.dirty = False
+        for artifact in self.artifacts.values():
+            artifact.new = artifact.dirty = False

@@ -40,6 +40,7 @@ def run_row(run: Mapping[str, Any]) -> dict[str, Any]:
         "leaked_bytes": run["leaked_bytes"],
         "worst_leak": run["worst_leak"],
         "graphs_alive": run["graphs_alive"],
+        "recordings": run["recordings"],
         "out_of_memory": run["out_of_memory"],
         "sparkline": run["sparkline"],
     }

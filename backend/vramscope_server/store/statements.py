@@ -9,10 +9,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.sql.base import Executable
 
+from .artifacts import delete_artifacts
 from .leaks import encode_look
 from .record import RunRecord, SessionRecord
 from .summary import encode_summary
-from .tables import looks, ranks, runs, sessions
+from .tables import artifact_pieces, artifacts, looks, ranks, runs, sessions
 
 
 def put_rows(connection: Connection, statement: Executable, rows: Sequence[dict[str, Any]]) -> None:
@@ -65,6 +66,20 @@ def _put_looks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
     put_rows(connection, looks.insert(), rows)
 
 
+def put_artifacts(
+    connection: Connection, dirty: Sequence[RunRecord], pieces: Sequence[dict[str, Any]], gone: Sequence[str]
+) -> None:
+    """New artifacts, new pieces, what was counted, and last of all what had to make room: it may be new, too."""
+    records = [artifact for run in dirty for artifact in run.artifacts.values()]
+    put_rows(connection, artifacts.insert(), [record.values for record in records if record.new])
+    changed = [record.values for record in records if record.dirty and not record.new]
+    put_rows(connection, _UPDATE_ARTIFACT, [{**values, "b_id": values["id"]} for values in changed])
+    kept = {record.values["id"] for record in records}
+    put_rows(connection, artifact_pieces.insert(), [piece for piece in pieces if piece["artifact"] in kept])
+    if gone:
+        delete_artifacts(connection, artifacts.c.id.in_(gone))
+
+
 _UPDATE_RUN: Final = runs.update().where(runs.c.key == sa.bindparam("b_key")).values(
     {column.name: sa.bindparam(column.name) for column in runs.columns if column.name not in ("key", "id")}
 )  # fmt: skip
@@ -78,4 +93,7 @@ _UPDATE_SESSION: Final = sessions.update().where(sessions.c.id == sa.bindparam("
 _UPDATE_RANK: Final = ranks.update().where(
     ranks.c.run_key == sa.bindparam("b_run"), ranks.c.rank == sa.bindparam("b_rank")
 ).values(session_id=sa.bindparam("session_id"), summary=sa.bindparam("summary"))  # fmt: skip
+_UPDATE_ARTIFACT: Final = artifacts.update().where(artifacts.c.id == sa.bindparam("b_id")).values(
+    {name: sa.bindparam(name) for name in ("received", "bytes", "received_ns")}
+)  # fmt: skip
 _DELETE_LOOK: Final = looks.delete().where(looks.c.session_id == sa.bindparam("b_id"))

@@ -72,6 +72,7 @@ runs = Table(
     Column("leaked_bytes", BigInteger),
     Column("worst_leak", String(20)),
     Column("graphs_alive", BigInteger),
+    Column("recordings", Integer),  # windows of allocator history that are whole; NULL: none was ever begun
     Column("sparkline", JSON, nullable=False),
     Column("first_time_ns", BigInteger),
     Column("last_time_ns", BigInteger),
@@ -148,6 +149,29 @@ events = Table(
     Column("kind", String(40), nullable=False),
     Column("step", BigInteger),
     Column("data", JSON, nullable=False),
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("run_key", Key, ForeignKey("runs.key", ondelete="CASCADE"), nullable=False, index=True),
+    Column("session_id", String(40), nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("about", LargeBinary, nullable=False),  # as the wire has it: MessagePack
+    Column("pieces", Integer, nullable=False),
+    Column("received", Integer, nullable=False),  # how many of them are there
+    Column("bytes", BigInteger, nullable=False),  # that are there
+    Column("received_ns", BigInteger, nullable=False),  # when the newest piece came, by the server's clock
+)
+
+artifact_pieces = Table(
+    "artifact_pieces",
+    metadata,
+    Column("artifact", String(40), ForeignKey("artifacts.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("data", LargeBinary, nullable=False),
 )
 
 tokens = Table(

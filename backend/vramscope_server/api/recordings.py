@@ -1,0 +1,114 @@
+"""Recordings: the windows of allocator history that a run's processes recorded; list, facts, bytes, asking for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from sqlalchemy.engine import Connection
+
+from vramscope_server.house import House
+from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
+from vramscope_server.store.rows import seconds
+
+from .answers import answer
+from .changes import change
+from .problems import Conflict, NotFound
+from .windows import Rank, reader, the_run
+
+router = APIRouter(tags=["recordings"])
+
+
+@router.get("/runs/{run}/recordings", summary="Recorded windows of allocator history")
+def get_recordings(request: Request, run: str) -> Response:
+    """``{run_id, state, recordings}``, the newest first; one that is not whole yet says how many pieces are there."""
+    with reader(request.app.state.house) as connection:
+        record = the_run(connection, run)
+        found = list_artifacts(connection, record)
+    told = [recording_row(stored) for stored in found if stored.kind == "window"]
+    return answer({"run_id": record["id"], "state": record["state"], "recordings": told})
+
+
+@router.post("/runs/{run}/recordings", summary="Ask the run for a recording", status_code=202)
+def ask_for_recording(request: Request, run: str, rank: Rank = None) -> Response:
+    """202 ``{asked: [rank]}``: each of these processes is told in its next Ack. 409 where none is live."""
+    house: House = request.app.state.house
+    with reader(house) as connection:
+        record = the_run(connection, run)
+    run_id = str(record["id"])
+    asked = change(house, lambda connection, book: book.ask_for_recording(connection, run_id, rank))
+    if not asked:
+        who = record["name"] if rank is None else f"rank {rank} of {record['name']}"
+        raise Conflict(f"{who} is not live: only a running training can record what its allocator does.")
+    return answer({"asked": asked}, 202)
+
+
+@router.get("/recordings/{recording}", summary="One recording")
+def get_recording(request: Request, recording: str) -> Response:
+    """What the list tells of it."""
+    with reader(request.app.state.house) as connection:
+        return answer(recording_row(the_recording(connection, recording)))
+
+
+@router.get(
+    "/recordings/{recording}/data",
+    summary="The bytes of a recording",
+    response_class=Response,
+    responses={
+        200: {"content": {"application/octet-stream": {}}, "description": "as `agent/vramscope/window.py` says"}
+    },
+)
+def get_data(request: Request, recording: str) -> Response:
+    """For the command line. 409 while pieces are missing."""
+    with reader(request.app.state.house) as connection:
+        stored = the_recording(connection, recording)
+        whole(stored)
+        data = read_artifact(connection, stored.id)
+    return Response(data, headers={"Cache-Control": "no-store"}, media_type="application/octet-stream")
+
+
+@router.delete("/recordings/{recording}", summary="Delete a recording", status_code=204, response_class=Response)
+def delete_recording(request: Request, recording: str) -> Response:
+    """204."""
+    house: House = request.app.state.house
+    with reader(house) as connection:
+        stored = the_recording(connection, recording)
+    change(house, lambda connection, book: book.delete_artifact(connection, stored.run_id, stored.id))
+    return Response(status_code=204)
+
+
+def recording_row(stored: Stored) -> dict[str, Any]:
+    """A recording as the API shows it (docs/http.md)."""
+    return {
+        "recording": stored.id,
+        "run_id": stored.run_id,
+        "rank": stored.rank,
+        "whole": stored.whole,
+        "pieces": stored.pieces,
+        "pieces_received": stored.received,
+        "bytes": stored.bytes,
+        "received_seconds": seconds(stored.received_ns),
+        "about": dict(stored.about),
+    }
+
+
+def the_recording(connection: Connection, text: str) -> Stored:
+    """The recording meant. Raises NotFound."""
+    stored = find_artifact(connection, text)
+    if stored is None or stored.kind != "window":
+        raise NotFound(
+            f"There is no recording {text[:60]!r} (any more).",
+            field="recording",
+            seen=text[:60],
+            expected="an id from /runs/RUN/recordings",
+            suggestions=[],
+        )
+    return stored
+
+
+def whole(stored: Stored) -> None:
+    """Raises Conflict for a recording of which pieces are missing."""
+    if not stored.whole:
+        raise Conflict(
+            f"{stored.received} of the {stored.pieces} pieces of this recording have come: it can be read when it is whole."
+        )
