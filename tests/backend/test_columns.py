@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramscope import wire
-from vramscope_server.store.columns import Chunk, CorruptChunk, concatenate, encode, encode_columns
+from vramscope_server.store.columns import Chunk, CorruptChunk, columns_of, concatenate, encode, encode_columns
 
 any_int = st.integers(-(1 << 63), (1 << 63) - 1)
 
@@ -71,7 +71,7 @@ def test_a_series_that_is_unknown_throughout_costs_nothing() -> None:
 def test_chunks_of_different_columns_are_joined() -> None:
     one = Chunk(encode_columns({"step": np.array([1, 2]), "a": np.array([5, 6])}))
     two = Chunk(encode_columns({"step": np.array([3]), "b": np.array([7])}))
-    joined = {name: values.tolist() for name, values in concatenate([one, two]).items()}
+    joined = {name: values.tolist() for name, values in concatenate([columns_of(one), columns_of(two)]).items()}
     assert joined == {"step": [1, 2, 3], "a": [5, 6, -1], "b": [-1, -1, 7]}
 
 

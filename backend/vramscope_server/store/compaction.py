@@ -91,10 +91,10 @@ class Compactor:
         with self._database.reader() as connection:
             found = connection.execute(query.order_by(chunks.c.first_time_ns).limit(_MOST_CHUNKS)).all()
         # A damaged chunk stays as it is: readers leave it out and say so, and the others are merged around it.
-        opened = [(row, chunk) for row in found if (chunk := _whole(row.data)) is not None]
+        opened = [(row, columns) for row in found if (columns := _columns(row.data)) is not None]
         if len(opened) < 2:
             return False
-        merged = _merged([chunk for _, chunk in opened], max(row.level for row, _ in opened) + 1)
+        merged = _merged([columns for _, columns in opened], max(row.level for row, _ in opened) + 1)
         if len(merged) >= len(opened):
             return False
         assert self._writer is not None
@@ -105,19 +105,16 @@ class Compactor:
         return done.result(60) and len(found) == _MOST_CHUNKS
 
 
-def _whole(blob: bytes) -> codec.Chunk | None:
-    """A chunk of which every column can be read, or None."""
+def _columns(blob: bytes) -> codec.Columns | None:
+    """All columns of a chunk; None if one of them cannot be read."""
     try:
-        chunk = codec.Chunk(blob)
-        for name in chunk.names:
-            chunk.column(name)
+        return codec.columns_of(codec.Chunk(blob))
     except codec.CorruptChunk as damage:
         log.warning("a damaged chunk was left as it is: %s", damage)
         return None
-    return chunk
 
 
-def _merged(opened: list[codec.Chunk], level: int) -> list[dict[str, Any]]:
+def _merged(opened: list[codec.Columns], level: int) -> list[dict[str, Any]]:
     columns = codec.concatenate(opened)
     time_ns = columns["time_ns"]
     if (np.diff(time_ns) < 0).any():
