@@ -9,15 +9,16 @@ import argparse
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from vramscope import batches
+from vramscope import batches, wire
 from vramscope.delivery import Answer, Delivery
-from vramscope.session_folder import ATTACHED, Kept, SessionFolder, session_folders
+from vramscope.session_folder import ATTACHED, Kept, SessionFolder, on_disk, session_folders
 from vramscope.settings import MIB, Settings
 
 DONE: Final = 0
@@ -27,6 +28,9 @@ NO_SERVER: Final = 4
 
 PATIENCE_S: Final = 60.0
 """How long a server that asks for patience gets, before it counts as away."""
+
+CUT_OFF: Final = 1 << 40
+"""Far above the numbers of any session: what was cut off a batch gets one of these, and the rest keeps its own."""
 
 PROGRESS_AFTER_S: Final = 2.0
 BAR_CHARACTERS: Final = 30
@@ -115,10 +119,12 @@ class Sync:
         delivery = self._delivery_for(folder)
         attached = _attached(folder.path)
         introduce = attached is not None  # this server may never have heard of the session
-        for position, kept in enumerate(waiting):
-            progress.show(position)
+        left = deque(waiting)
+        while left:
+            kept = left.popleft()
+            progress.show(max(0, len(waiting) - len(left)))
             if delivery.server in self._lost:
-                self._tally.left_batches += len(waiting) - position
+                self._tally.left_batches += 1 + len(left)
                 break
             body = folder.read_batch(kept)
             if body is None:
@@ -127,7 +133,11 @@ class Sync:
             if answer.verdict == "unknown_session" and attached:
                 answer = self._patiently(delivery, batches.introduced(body, attached))
             introduce = introduce and answer.verdict != "stored"
-            self._settle(folder, kept, body, answer, delivery.server)
+            halves = self._cut(folder, kept, body) if answer.verdict == "too_large" else None
+            if halves is None:
+                self._settle(folder, kept, body, answer, delivery.server)
+            else:
+                left.extendleft(reversed(halves))
         self._tally.broken_files += folder.broken_files
         progress.done += len(waiting)
 
@@ -149,6 +159,16 @@ class Sync:
             if answer.text not in self._tally.problems:
                 self._tally.problems.append(answer.text)
             self._state = self._state or NOT_ACCEPTED
+
+    def _cut(self, folder: SessionFolder, kept: Kept, body: bytes) -> Sequence[Kept] | None:
+        """What takes the batch's place; None where it cannot be cut, nothing where the disk takes no halves now."""
+        try:
+            return _cut_on_disk(folder, kept, body)
+        except OSError as fault:
+            self._tally.left_batches += 1
+            self._tally.problems.append(f"a batch that is too large could not be cut in two: {fault}")
+            self._state = self._state or NOT_ACCEPTED
+            return ()
 
     def _patiently(self, delivery: Delivery, body: bytes) -> Answer:
         until_s = time.monotonic() + PATIENCE_S
@@ -203,6 +223,28 @@ class Progress:
         """Leave the bar's line."""
         if self._shown_s:
             print(file=sys.stderr)
+
+
+def _cut_on_disk(folder: SessionFolder, kept: Kept, body: bytes) -> tuple[Kept, Kept] | None:
+    """A waiting batch as two smaller ones, in its place; None where it cannot be cut. Raises OSError with the whole in place.
+
+    The second half is numbered by where it stood in the batch. So a sync that is killed in here and begins anew cuts the
+    same halves under the same numbers, and the server knows its twins.
+    """
+    messages = batches.split(body)
+    if messages is None:
+        return None
+    batch = wire.decode_batch(body)
+    before = sum(message.rows if isinstance(message, wire.Block) else 1 for message in messages[0])
+    halves = []
+    for number, half in zip((kept.sequence, kept.sequence + before * CUT_OFF), messages, strict=True):
+        content = batches.encode(msgspec.structs.replace(batch, sequence=number, messages=half))
+        halves.append((Kept(number, batches.rows_in(half), on_disk(len(content))), content))
+    for half_kept, content in reversed(halves):  # the second first: until it lies there, the whole must stay
+        folder.write_batch(half_kept, content)
+    if halves[0][0].rows != kept.rows:  # else the first half has taken the place of the whole
+        folder.remove_batch(kept)
+    return halves[0][0], halves[1][0]
 
 
 def _attached(path: Path) -> bytes | None:

@@ -163,6 +163,62 @@ def test_a_bad_batch_is_set_aside_and_the_rest_arrives(spool_dir, collector, cap
     assert sync_main([]) == 0
 
 
+def leave_large(spool_dir: Path, server: str, rows: int = 1000) -> None:
+    """One batch of so many rows and an event, and a small one after it."""
+    leave(spool_dir, server, first=2, count=1)
+    spool = Spool(spool_dir, 64 * 1024**2)
+    spool.begin(session="abcdef0123", server=server)
+    steps, event = [sample(*range(10, 10 + rows)), sample(10 + rows, device=1)], wire.Event(time_ns=1, kind="notice")
+    messages = [attached(name="abcdef0123"), *steps, event]
+    batch = wire.Batch(wire=1, session="abcdef0123", run="r" * 8, rank=0, sequence=1, sent_ns=1, messages=messages)
+    spool.append(1, rows + 1, batches.encode(batch))
+    spool.close()
+
+
+def test_a_batch_that_is_too_large_is_cut_until_it_passes(spool_dir, collector, capsys):
+    leave_large(spool_dir, collector.url)
+    collector.mode, collector.limit_bytes = "small", 4000
+    assert sync_main([]) == 0
+    assert collector.steps == [*range(10, 1011), 2], "all rows, each once, in order"
+    assert [message.kind for message in collector.messages if isinstance(message, wire.Event)] == ["notice"]
+    assert list(spool_dir.iterdir()) == []
+    assert "set aside" not in capsys.readouterr().out
+
+
+def test_a_sync_killed_among_the_pieces_of_a_batch_sends_each_row_once(spool_dir, collector, monkeypatch):
+    leave_large(spool_dir, collector.url)
+    collector.mode, collector.limit_bytes = "small", 4000
+    with monkeypatch.context() as patch:  # nothing that was stored, and nothing that was cut, is taken off the disk
+        patch.setattr("vramscope.session_folder.SessionFolder.remove_batch", lambda *_: None)
+        sync_main([])
+    assert sync_main([]) == 0
+    assert collector.twins > 5
+    assert sorted(collector.steps) == [2, *range(10, 1011)]
+
+
+def test_what_cannot_be_cut_smaller_is_set_aside(spool_dir, collector, capsys):
+    leave(spool_dir, collector.url, count=2)
+    collector.mode, collector.limit_bytes = "small", 10
+    assert sync_main([]) == 1
+    assert "set aside" in capsys.readouterr().out
+    assert collector.batches == []
+
+
+def test_a_full_disk_keeps_a_batch_whole_that_would_have_to_be_cut(spool_dir, collector, monkeypatch, capsys):
+    leave_large(spool_dir, collector.url)
+    collector.mode, collector.limit_bytes = "small", 4000
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vramscope.session_folder.SessionFolder.write_batch", full)
+        assert sync_main([]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert sync_main([]) == 0
+    assert sorted(collector.steps) == [2, *range(10, 1011)]
+
+
 def test_a_file_cut_short_is_counted_and_the_rest_arrives(spool_dir, collector, capsys):
     leave(spool_dir, collector.url)
     [victim] = spool_dir.glob("*/*2-1.batch")
