@@ -18,6 +18,8 @@ FREE_COMPLETED: Final = 3
 EMPTY_CACHE: Final = 4
 POOL_FREEABLE: Final = 5
 """nobody uses the private pool any more: its memory may be returned by the next release of cached blocks"""
+EMPTY_POOL: Final = 6
+"""the cached blocks of a freeable private pool alone are given back: what the end of a torch.cuda.MemPool does"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Program:
     stream: npt.NDArray[np.int32]
     """ALLOC: counted from 0 in the order of the streams' handles as unsigned numbers; else 0"""
     pool: npt.NDArray[np.int32]
-    """ALLOC, POOL_FREEABLE: 0 is the default pool; private pools count from 1; else 0"""
+    """ALLOC, POOL_FREEABLE, EMPTY_POOL: 0 is the default pool; private pools count from 1; else 0"""
     event: npt.NDArray[np.int64]
     """the event of the trace that it comes from; -1: what was there already when the trace begins"""
 

@@ -1,0 +1,174 @@
+"""Blocks of one segment are neighbours: taken apart, put together, and kept in the list where they belong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from vramscope_server.analysis.simulator.free_lists import insert, remove
+from vramscope_server.analysis.simulator.heap import (
+    ADDRESS,
+    BORN,
+    FREE,
+    INACTIVE_SPLIT,
+    INACTIVE_SPLIT_BYTES,
+    LIST,
+    NEXT,
+    ORIGIN,
+    PAGE,
+    PREVIOUS,
+    RANK,
+    SEARCHES_SMALL,
+    SIZE,
+    STATE,
+    STREAMS,
+    UNMAPPED,
+    Heap,
+    free_list,
+    give_back,
+    new_record,
+    unmapped_list,
+)
+
+
+@njit
+def pool_of(heap: Heap, block: int) -> Any:
+    return heap.blocks[block, LIST] // heap.settings[STREAMS] // 2
+
+
+@njit
+def is_large(heap: Heap, block_list: int) -> Any:
+    return (block_list // heap.settings[STREAMS]) & 1
+
+
+@njit
+def is_split(heap: Heap, block: int) -> Any:
+    """Whether it is only a part of its segment."""
+    return heap.blocks[block, PREVIOUS] != 0 or heap.blocks[block, NEXT] != 0
+
+
+@njit
+def list_free(heap: Heap, block: int) -> None:
+    """Into its list of free blocks, as one that has just become free."""
+    blocks, block_list = heap.blocks, heap.blocks[block, LIST]
+    blocks[block, STATE] = FREE
+    blocks[block, BORN] = heap.pools[pool_of(heap, block), SEARCHES_SMALL + is_large(heap, block_list)]
+    insert(heap, free_list(block_list), block)
+
+
+@njit
+def unlist_free(heap: Heap, block: int) -> None:
+    remove(heap, free_list(heap.blocks[block, LIST]), block)
+
+
+@njit
+def list_unmapped(heap: Heap, block: int) -> None:
+    heap.blocks[block, STATE] = UNMAPPED
+    insert(heap, unmapped_list(heap.blocks[block, LIST]), block)
+
+
+@njit
+def unlist_unmapped(heap: Heap, block: int) -> None:
+    remove(heap, unmapped_list(heap.blocks[block, LIST]), block)
+
+
+@njit
+def piece_of(heap: Heap, block: int, address: int, size: int) -> Any:
+    """A new record for a part of a block's segment; neither linked nor listed yet."""
+    blocks = heap.blocks
+    piece = new_record(heap)
+    blocks[piece, ADDRESS] = address
+    blocks[piece, SIZE] = size
+    for column in (LIST, RANK, PAGE, ORIGIN):
+        blocks[piece, column] = blocks[block, column]
+    return piece
+
+
+@njit
+def link_before(heap: Heap, piece: int, block: int) -> None:
+    blocks = heap.blocks
+    before = blocks[block, PREVIOUS]
+    blocks[piece, PREVIOUS] = before
+    blocks[piece, NEXT] = block
+    blocks[block, PREVIOUS] = piece
+    if before:
+        blocks[before, NEXT] = piece
+
+
+@njit
+def link_after(heap: Heap, piece: int, block: int) -> None:
+    blocks = heap.blocks
+    behind = blocks[block, NEXT]
+    blocks[piece, NEXT] = behind
+    blocks[piece, PREVIOUS] = block
+    blocks[block, NEXT] = piece
+    if behind:
+        blocks[behind, PREVIOUS] = piece
+
+
+@njit
+def swallow_neighbours(heap: Heap, block: int, state: int) -> Any:
+    """Make one block of it and its neighbours in ``state`` (FREE or UNMAPPED), which leave their list.
+
+    ``block`` is in no list. Gives how many cudaMalloc'd pieces it swallowed, and their bytes.
+    """
+    blocks = heap.blocks
+    count, size = 0, 0
+    for side in (PREVIOUS, NEXT):
+        other = blocks[block, side]
+        if not other or blocks[other, STATE] != state:
+            continue
+        if state == FREE:
+            unlist_free(heap, other)
+        else:
+            unlist_unmapped(heap, other)
+        if side == PREVIOUS:
+            blocks[block, ADDRESS] = blocks[other, ADDRESS]
+        beyond = blocks[other, side]
+        blocks[block, side] = beyond
+        if beyond:
+            blocks[beyond, PREVIOUS + NEXT - side] = block
+        blocks[block, SIZE] += blocks[other, SIZE]
+        count += 1
+        size += blocks[other, SIZE]
+        give_back(heap, other)
+    return count, size
+
+
+@njit
+def set_free(heap: Heap, block: int) -> None:
+    """Merge a block that nobody uses with its free neighbours, and list what comes of it."""
+    blocks, counts = heap.blocks, heap.counts
+    count, size = swallow_neighbours(heap, block, FREE)
+    list_free(heap, block)
+    if blocks[block, PAGE] == 0:
+        counts[INACTIVE_SPLIT] -= count
+        counts[INACTIVE_SPLIT_BYTES] -= size
+        if is_split(heap, block):
+            counts[INACTIVE_SPLIT] += 1
+            counts[INACTIVE_SPLIT_BYTES] += blocks[block, SIZE]
+
+
+@njit
+def take(heap: Heap, block: int, size: int, split: bool) -> Any:
+    """The block that a client gets of one that has left its list: the low part of ``size`` bytes, or the whole."""
+    blocks, counts = heap.blocks, heap.counts
+    was_split = is_split(heap, block)
+    if not split:
+        if was_split and blocks[block, PAGE] == 0:
+            counts[INACTIVE_SPLIT] -= 1
+            counts[INACTIVE_SPLIT_BYTES] -= blocks[block, SIZE]
+        return block
+    taken = piece_of(heap, block, blocks[block, ADDRESS], size)
+    link_before(heap, taken, block)
+    blocks[block, ADDRESS] += size
+    blocks[block, SIZE] -= size
+    list_free(heap, block)
+    if blocks[block, PAGE] == 0:
+        if was_split:
+            counts[INACTIVE_SPLIT_BYTES] -= size
+        else:
+            counts[INACTIVE_SPLIT] += 1
+            counts[INACTIVE_SPLIT_BYTES] += blocks[block, SIZE]
+    return taken

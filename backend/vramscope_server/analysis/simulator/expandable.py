@@ -1,0 +1,170 @@
+"""Expandable segments: a stretch of addresses for each pool and stream, under which memory is put page by page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from vramscope_server.analysis.simulator.blocks import (
+    is_large,
+    is_split,
+    link_after,
+    link_before,
+    list_free,
+    list_unmapped,
+    piece_of,
+    pool_of,
+    swallow_neighbours,
+    unlist_free,
+    unlist_unmapped,
+)
+from vramscope_server.analysis.simulator.free_lists import first, following
+from vramscope_server.analysis.simulator.heap import (
+    ADDRESS,
+    FREE,
+    HAZARDS,
+    LARGE_SEGMENT,
+    LIST,
+    NEXT,
+    ODD_PAGE,
+    ORIGIN,
+    PAGE,
+    PREVIOUS,
+    RANK,
+    RANKED,
+    RESERVATION_BYTES,
+    SEGMENTS_MADE,
+    SIZE,
+    STATE,
+    STOPPED,
+    UNMAPPED,
+    Heap,
+    give_back,
+    new_record,
+    unmapped_list,
+)
+from vramscope_server.analysis.simulator.segments import GRANULE, charge, next_address, note_reserved
+
+
+@njit
+def is_spare(heap: Heap, block: int) -> Any:
+    """Whether nobody uses it, with memory behind it or without."""
+    return block != 0 and (heap.blocks[block, STATE] == FREE or heap.blocks[block, STATE] == UNMAPPED)
+
+
+@njit
+def new_expandable(heap: Heap, block_list: int, size: int) -> Any:
+    """A free block of at least ``size`` bytes in no list, with memory under the whole of it; 0: the device is full.
+
+    The first stretch of spare blocks that is long enough is used, by address, else a new stretch is reserved. Memory
+    that was put under a part of it stays there if the device is full before the end.
+    """
+    blocks = heap.blocks
+    block = spare_stretch(heap, block_list, size)
+    if not block:
+        block = new_reservation(heap, block_list)
+    if blocks[block, STATE] == UNMAPPED and not map_pages(heap, block, min(blocks[block, SIZE], size)):
+        return 0
+    while blocks[block, SIZE] < size:
+        behind = blocks[block, NEXT]  # unmapped: free neighbours are one block
+        if not map_pages(heap, behind, min(size - blocks[block, SIZE], blocks[behind, SIZE])):
+            return 0
+        block = behind  # it has swallowed the block before it
+    unlist_free(heap, block)
+    return block
+
+
+@njit
+def spare_stretch(heap: Heap, block_list: int, size: int) -> Any:
+    """Where the first stretch of spare blocks of ``size`` bytes in all begins; 0: there is none."""
+    blocks, head = heap.blocks, unmapped_list(block_list)
+    unmapped = first(heap, head)
+    while unmapped:
+        start = unmapped
+        if is_spare(heap, blocks[unmapped, PREVIOUS]):
+            start = blocks[unmapped, PREVIOUS]
+        total, block = 0, start
+        while total < size and is_spare(heap, block):
+            total += blocks[block, SIZE]
+            block = blocks[block, NEXT]
+        if total >= size:
+            return start
+        unmapped = following(heap, head, unmapped)
+    return 0
+
+
+@njit
+def new_reservation(heap: Heap, block_list: int) -> Any:
+    """A stretch of addresses of one and an eighth times the device, without memory, as one listed block."""
+    blocks, settings = heap.blocks, heap.settings
+    page = settings[LARGE_SEGMENT] if is_large(heap, block_list) else GRANULE
+    block = new_record(heap)
+    blocks[block, ADDRESS] = next_address(heap)
+    blocks[block, SIZE] = (settings[RESERVATION_BYTES] + page - 1) // page * page
+    blocks[block, LIST] = block_list
+    blocks[block, RANK] = heap.counts[SEGMENTS_MADE] if settings[RANKED] else 0
+    blocks[block, PAGE] = page
+    blocks[block, ORIGIN] = blocks[block, ADDRESS]
+    list_unmapped(heap, block)
+    return block
+
+
+@njit
+def map_pages(heap: Heap, block: int, size: int) -> Any:
+    """Put memory under the first ``size`` bytes of an unmapped block, in whole pages, all or none; and list it as free.
+
+    It swallows its free neighbours. Whether the device had so much.
+    """
+    blocks = heap.blocks
+    page, offset = blocks[block, PAGE], blocks[block, ADDRESS] - blocks[block, ORIGIN]
+    if page % GRANULE:  # the driver refuses such a page, and PyTorch raises what it said
+        heap.counts[HAZARDS] |= ODD_PAGE
+        heap.counts[STOPPED] = 1
+        return False
+    mapped = (offset + size + page - 1) // page * page - offset
+    if not charge(heap, mapped):
+        return False
+    unlist_unmapped(heap, block)
+    rest = blocks[block, SIZE] - mapped
+    if rest > 0:
+        tail = piece_of(heap, block, blocks[block, ADDRESS] + mapped, rest)
+        link_after(heap, tail, block)
+        list_unmapped(heap, tail)
+        blocks[block, SIZE] = mapped
+    swallow_neighbours(heap, block, FREE)
+    list_free(heap, block)
+    note_reserved(heap, pool_of(heap, block), mapped)
+    return True
+
+
+@njit
+def unmap_pages(heap: Heap, block: int) -> None:
+    """Take the memory from under a free block: the whole pages in it. What remains before and behind stays free.
+
+    A stretch that has no memory left is given back.
+    """
+    blocks = heap.blocks
+    page, origin = blocks[block, PAGE], blocks[block, ORIGIN]
+    start, end = blocks[block, ADDRESS], blocks[block, ADDRESS] + blocks[block, SIZE]
+    low = origin + (start - origin + page - 1) // page * page
+    high = origin + (end - origin) // page * page
+    if low >= high:
+        return
+    unlist_free(heap, block)
+    blocks[block, ADDRESS] = low
+    blocks[block, SIZE] = high - low
+    if low > start:
+        piece = piece_of(heap, block, start, low - start)
+        link_before(heap, piece, block)
+        list_free(heap, piece)
+    if end > high:
+        piece = piece_of(heap, block, high, end - high)
+        link_after(heap, piece, block)
+        list_free(heap, piece)
+    swallow_neighbours(heap, block, UNMAPPED)
+    list_unmapped(heap, block)
+    note_reserved(heap, pool_of(heap, block), low - high)
+    if not is_split(heap, block):
+        unlist_unmapped(heap, block)
+        give_back(heap, block)

@@ -1,0 +1,231 @@
+"""The allocator's books as flat arrays of int64: records of blocks, counters, pools, settings. What numba works on.
+
+A record is a row of ``blocks``. Row 0 is nobody: a link of 0 leads nowhere. The next rows are the heads of the free
+lists; all further rows are blocks, taken from a list of unused rows and given back to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+MIB: Final = 1 << 20
+INFINITE: Final = 1 << 62
+"""More than any number of bytes: no limit."""
+
+# ---- columns of a block's record ----
+ADDRESS: Final = 0
+SIZE: Final = 1
+REQUESTED: Final = 2
+PREVIOUS: Final = 3
+"""the block that ends where this one begins, in the same segment; of an unused record: the next unused one"""
+NEXT: Final = 4
+LEFT: Final = 5
+RIGHT: Final = 6
+"""children in the tree of a free list; of a pending block: its neighbours in the ring of pending ones"""
+STATE: Final = 7
+LIST: Final = 8
+"""(pool * 2 + large) * streams + stream"""
+RANK: Final = 9
+"""how many segments were there before this block's; 0 where the profile does not look at it"""
+PAGE: Final = 10
+"""bytes of a page of an expandable segment; 0: the segment is cudaMalloc's"""
+ORIGIN: Final = 11
+"""where the expandable segment begins"""
+BORN: Final = 12
+"""its pool's count of searches when it became free"""
+ITEM: Final = 13
+"""which allocation of the program lives here"""
+COLUMNS: Final = 14
+
+FREE: Final = 0
+ALLOCATED: Final = 1
+PENDING: Final = 2
+"""let go, but another stream may still use it"""
+UNMAPPED: Final = 3
+"""addresses of an expandable segment without memory behind them"""
+
+# ---- counters; the first STATISTICS of them are PyTorch's statistics, read after every operation if asked for ----
+STATISTICS: Final = (
+    "allocation",
+    "allocated_bytes",
+    "active",
+    "active_bytes",
+    "requested_bytes",
+    "segment",
+    "reserved_bytes",
+    "inactive_split",
+    "inactive_split_bytes",
+    "oversize_allocations",
+    "oversize_segments",
+    "num_alloc_retries",
+    "num_ooms",
+    "num_oom_rejections",
+    "num_sync_all_streams",
+    "num_device_alloc",
+    "num_device_free",
+)
+"""PyTorch's names: current values, over small and large pools."""
+(
+    ALLOCATION,
+    ALLOCATED_BYTES,
+    ACTIVE,
+    ACTIVE_BYTES,
+    REQUESTED_BYTES,
+    SEGMENT,
+    RESERVED_BYTES,
+    INACTIVE_SPLIT,
+    INACTIVE_SPLIT_BYTES,
+    OVERSIZE_ALLOCATIONS,
+    OVERSIZE_SEGMENTS,
+    RETRIES,
+    OOMS,
+    REJECTIONS,
+    SYNCS,
+    DEVICE_ALLOCS,
+    DEVICE_FREES,
+) = range(len(STATISTICS))
+PEAK_ALLOCATED: Final = 17
+PEAK_ACTIVE: Final = 18
+PEAK_RESERVED: Final = 19
+PEAK_REQUESTED: Final = 20
+DEVICE_USED: Final = 21
+"""bytes that this process has taken of the device"""
+SEGMENTS_MADE: Final = 22
+UNUSED: Final = 23
+"""the first unused record"""
+FRESH: Final = 24
+"""the first record that was never used"""
+FREE_BLOCKS: Final = 25
+"""in all free lists: a release may cut each of them in three"""
+HAZARDS: Final = 26
+STOPPED: Final = 27
+"""1: the real allocator would have raised an error that is no out-of-memory"""
+PASSED_OVER: Final = 28
+COUNTS: Final = 29
+
+# ---- columns of a pool ----
+SEARCHES_SMALL: Final = 0
+SEARCHES_LARGE: Final = 1
+DEVICE_ALLOCATIONS: Final = 2
+"""of a private pool, as PyTorch counts them"""
+FREEABLE: Final = 3
+POOL_COLUMNS: Final = 4
+
+# ---- settings ----
+MAX_SPLIT: Final = 0
+NON_SPLIT_ROUNDING: Final = 1
+LARGE_SEGMENT: Final = 2
+EXPANDABLE: Final = 3
+LIMIT: Final = 4
+COLLECT_ABOVE: Final = 5
+"""-1: no garbage collection"""
+REJECT_ABOVE: Final = 6
+DEVICE_BYTES: Final = 7
+RESERVATION_BYTES: Final = 8
+"""addresses that an expandable segment takes, before they are rounded up to pages"""
+RANKED: Final = 9
+POOL_IS_CAPTURE: Final = 10
+STREAMS: Final = 11
+POOLS: Final = 12
+ADDRESS_ORDER: Final = 13
+DIVISIONS: Final = 14
+"""16 of them from here on"""
+SETTINGS: Final = 30
+
+# ---- hazards ----
+INTERIOR_FREE: Final = 1
+ODD_PAGE: Final = 2
+POOL_MISCOUNT: Final = 4
+UNBOUNDED_GROWTH: Final = 8
+
+Int64 = npt.NDArray[np.int64]
+
+
+class Heap(NamedTuple):
+    """All that the compiled code reads and writes."""
+
+    blocks: Int64
+    """one row a record; grown by :func:`with_room`"""
+    counts: Int64
+    pools: Int64
+    settings: Int64
+    addresses: Int64
+    """of the segments that are yet to be made, in order; shorter than that: made up"""
+    block_of: npt.NDArray[np.int32]
+    """item -> its block; 0: not allocated, or completed"""
+
+
+def empty_heap(settings: Int64, *, items: int, room: int, addresses: Int64) -> Heap:
+    """A heap of nothing, with ``room`` for so many blocks, for a program of so many allocations."""
+    lists = 2 * int(settings[POOLS]) * int(settings[STREAMS])
+    pending = 1 + 2 * lists  # a head of the free and one of the unmapped blocks for each list
+    counts = np.zeros(COUNTS, np.int64)
+    counts[FRESH] = pending + 1
+    blocks = np.zeros((pending + 1 + room, COLUMNS), np.int64)
+    blocks[pending, LEFT] = blocks[pending, RIGHT] = pending
+    return Heap(
+        blocks=blocks,
+        counts=counts,
+        pools=np.zeros((int(settings[POOLS]), POOL_COLUMNS), np.int64),
+        settings=settings,
+        addresses=addresses,
+        block_of=np.zeros(items, np.int32),
+    )
+
+
+def with_room(heap: Heap) -> Heap:
+    """The same heap, with records for half as many blocks again, and for a release that cuts every free one."""
+    rows = len(heap.blocks)
+    more = max(rows // 2, 3 * int(heap.counts[FREE_BLOCKS]), 1024)
+    blocks = np.zeros((rows + more, COLUMNS), np.int64)
+    blocks[:rows] = heap.blocks
+    return heap._replace(blocks=blocks)
+
+
+@njit
+def has_room(heap: Heap) -> Any:
+    """Whether any one operation can be done with the records that there are."""
+    return heap.counts[FRESH] + 2 * heap.counts[FREE_BLOCKS] + 8 < heap.blocks.shape[0]
+
+
+@njit
+def pending_ring(heap: Heap) -> Any:
+    """The record at which the ring of pending blocks begins and ends."""
+    return 1 + 4 * heap.settings[POOLS] * heap.settings[STREAMS]
+
+
+@njit
+def free_list(block_list: int) -> Any:
+    """The head of a list's free blocks."""
+    return 1 + 2 * block_list
+
+
+@njit
+def unmapped_list(block_list: int) -> Any:
+    """The head of a list's unmapped ranges."""
+    return 2 + 2 * block_list
+
+
+@njit
+def new_record(heap: Heap) -> Any:
+    """A record of zeros."""
+    blocks, counts = heap.blocks, heap.counts
+    record = counts[UNUSED]
+    if record:
+        counts[UNUSED] = blocks[record, PREVIOUS]
+        for column in range(COLUMNS):
+            blocks[record, column] = 0
+    else:
+        record = counts[FRESH]
+        counts[FRESH] += 1
+    return record
+
+
+@njit
+def give_back(heap: Heap, record: int) -> None:
+    heap.blocks[record, PREVIOUS] = heap.counts[UNUSED]
+    heap.counts[UNUSED] = record

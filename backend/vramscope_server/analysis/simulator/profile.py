@@ -1,0 +1,55 @@
+"""In what the allocators of PyTorch's versions differ: a profile a version that was checked against the real one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The rules of one version of PyTorch."""
+
+    name: str
+    """major.minor"""
+    ties_by_age: bool
+    """of free blocks of one size, the one in the oldest segment is taken; before: the one at the lowest address"""
+    pool_is_capture: bool
+    """in the scope of a private pool all is done as in a graph's capture: nothing cached is given back for it"""
+    newer_keys: tuple[str, ...]
+    """settings that 2.11 does not know"""
+
+
+_SINCE_2_12: Final = ("throw_on_cudamalloc_oom", "pinned_free_catch_all")
+_SINCE_2_13: Final = ("pinned_max_round_threshold_mb", "pinned_max_cached_size_mb")
+
+PROFILES: Final = (
+    Profile("2.11", ties_by_age=False, pool_is_capture=True, newer_keys=()),
+    Profile("2.13", ties_by_age=True, pool_is_capture=False, newer_keys=(*_SINCE_2_12, *_SINCE_2_13)),
+)
+NEWEST: Final = PROFILES[-1]
+
+
+def profile_of(version: str) -> tuple[Profile, str]:
+    """The profile for a version of PyTorch (``"2.6.0+cu124"``), and a note where that is only the nearest: else ""."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if not found:
+        return NEWEST, f"PyTorch's version is not known ({version!r}): replayed by the rules of {NEWEST.name}"
+    asked = int(found[1]), int(found[2])
+    for profile in PROFILES:
+        if asked == _number(profile):
+            return profile, ""
+    # Of two that are equally near the older one: what changed in the newer may not have come yet.
+    near = min(PROFILES, key=lambda profile: abs(_minors(_number(profile)) - _minors(asked)))
+    return near, f"the allocator of PyTorch {asked[0]}.{asked[1]} was not checked: replayed by the rules of {near.name}"
+
+
+def _number(profile: Profile) -> tuple[int, int]:
+    major, minor = profile.name.split(".")
+    return int(major), int(minor)
+
+
+def _minors(number: tuple[int, int]) -> int:
+    """Versions on one line: a major is further than any minor."""
+    return number[0] * 1000 + number[1]

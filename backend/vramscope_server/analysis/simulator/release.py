@@ -1,0 +1,168 @@
+"""Giving cached memory back: one large block, all of it, or what has lain unused for long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from vramscope_server.analysis.simulator.blocks import is_split, set_free
+from vramscope_server.analysis.simulator.expandable import unmap_pages
+from vramscope_server.analysis.simulator.free_lists import (
+    first,
+    first_of_size,
+    following,
+    last_below_size,
+    preceding,
+)
+from vramscope_server.analysis.simulator.heap import (
+    ACTIVE,
+    ACTIVE_BYTES,
+    BORN,
+    COLLECT_ABOVE,
+    FREEABLE,
+    INFINITE,
+    ITEM,
+    LEFT,
+    MAX_SPLIT,
+    PAGE,
+    POOLS,
+    REQUESTED,
+    REQUESTED_BYTES,
+    RESERVED_BYTES,
+    RIGHT,
+    SEARCHES_LARGE,
+    SIZE,
+    STOPPED,
+    STREAMS,
+    SYNCS,
+    Heap,
+    free_list,
+    pending_ring,
+)
+from vramscope_server.analysis.simulator.segments import free_segment
+
+
+@njit
+def complete(heap: Heap, block: int) -> None:
+    """Nobody uses the block any more."""
+    blocks, counts = heap.blocks, heap.counts
+    heap.block_of[blocks[block, ITEM]] = 0
+    counts[ACTIVE] -= 1
+    counts[ACTIVE_BYTES] -= blocks[block, SIZE]
+    counts[REQUESTED_BYTES] -= blocks[block, REQUESTED]
+    set_free(heap, block)
+
+
+@njit
+def complete_pending(heap: Heap, block: int) -> None:
+    """The other streams are done with a pending block."""
+    blocks = heap.blocks
+    before, behind = blocks[block, LEFT], blocks[block, RIGHT]
+    blocks[before, RIGHT] = behind
+    blocks[behind, LEFT] = before
+    blocks[block, LEFT] = 0
+    blocks[block, RIGHT] = 0
+    complete(heap, block)
+
+
+@njit
+def release_oversize(heap: Heap, block_list: int, size: int) -> Any:
+    """Before all of it: give back one free block of at least max_split_size that is large enough, or several.
+
+    Whether it was enough. What is given back stays so even where not.
+    """
+    blocks, max_split, head = heap.blocks, heap.settings[MAX_SPLIT], free_list(block_list)
+    if max_split == INFINITE:
+        return False
+    enough = max(size, max_split)
+    block = first_of_size(heap, head, enough)
+    if block and blocks[block, PAGE] == 0:
+        free_segment(heap, block)
+        return True
+    block = preceding(heap, head, block) if block else last_below_size(heap, head, enough)
+    released = 0
+    while block and released < enough and blocks[block, SIZE] >= max_split and not heap.counts[STOPPED]:
+        before = preceding(heap, head, block)
+        if blocks[block, PAGE] == 0:
+            released += blocks[block, SIZE]
+            free_segment(heap, block)
+        block = before
+    return released >= enough
+
+
+@njit
+def release_list(heap: Heap, block_list: int) -> None:
+    """Give back every free block that is a whole segment, and the pages under the free parts of expandable ones."""
+    blocks, head = heap.blocks, free_list(block_list)
+    block = first(heap, head)
+    while block and not heap.counts[STOPPED]:
+        behind = following(heap, head, block)
+        if blocks[block, PAGE] == 0 and not is_split(heap, block):
+            free_segment(heap, block)
+        block = behind
+    # Pieces that unmapping leaves are less than a page: met again, they change nothing.
+    block = first(heap, head)
+    while block and not heap.counts[STOPPED]:
+        behind = following(heap, head, block)
+        if blocks[block, PAGE]:
+            unmap_pages(heap, block)
+        block = behind
+
+
+@njit
+def release_pool(heap: Heap, pool: int) -> None:
+    for block_list in range(2 * pool * heap.settings[STREAMS], 2 * (pool + 1) * heap.settings[STREAMS]):
+        release_list(heap, block_list)
+
+
+@njit
+def release_cached(heap: Heap) -> None:
+    """Wait for all streams, then give back all that can be, of the default pool and of pools that nobody uses."""
+    heap.counts[SYNCS] += 1
+    ring = pending_ring(heap)
+    while heap.blocks[ring, RIGHT] != ring:
+        complete_pending(heap, heap.blocks[ring, RIGHT])
+    release_pool(heap, 0)
+    for pool in range(1, heap.settings[POOLS]):
+        if heap.pools[pool, FREEABLE]:
+            release_pool(heap, pool)
+
+
+@njit
+def collect_garbage(heap: Heap) -> None:
+    """Over the threshold, give back whole segments of the default large pool that lay free longer than the mean.
+
+    A pass is always finished, also when enough has come back within it.
+    """
+    blocks, counts, settings = heap.blocks, heap.counts, heap.settings
+    wanted = counts[RESERVED_BYTES] - settings[COLLECT_ABOVE]
+    if wanted <= 0:
+        return
+    searches = heap.pools[0, SEARCHES_LARGE]
+    ages, count = 0, 0
+    lists = range(settings[STREAMS], 2 * settings[STREAMS])
+    for block_list in lists:
+        block = first(heap, free_list(block_list))
+        while block:
+            if not is_split(heap, block):
+                ages += searches - blocks[block, BORN]
+                count += 1
+            block = following(heap, free_list(block_list), block)
+    released = 0
+    freed = True
+    while released < wanted and freed and count > 0:
+        mean = ages / count
+        freed = False
+        for block_list in lists:
+            block = first(heap, free_list(block_list))
+            while block:
+                behind = following(heap, free_list(block_list), block)
+                age = searches - blocks[block, BORN]
+                if not is_split(heap, block) and blocks[block, PAGE] == 0 and age >= mean:
+                    freed = True
+                    released += blocks[block, SIZE]
+                    ages -= age
+                    count -= 1
+                    free_segment(heap, block)
+                block = behind

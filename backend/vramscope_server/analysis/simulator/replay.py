@@ -1,0 +1,307 @@
+"""What PyTorch's caching allocator does with a program, under settings, on a device: in a second a million operations."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from vramscope_server.analysis.simulator import heap as h
+from vramscope_server.analysis.simulator.heap import (
+    FREEABLE,
+    STATISTICS,
+    STOPPED,
+    Heap,
+    Int64,
+    empty_heap,
+    has_room,
+    with_room,
+)
+from vramscope_server.analysis.simulator.initial import Initial, lay
+from vramscope_server.analysis.simulator.malloc import allocate, free_at_once, free_later, free_now
+from vramscope_server.analysis.simulator.profile import Profile
+from vramscope_server.analysis.simulator.program import (
+    ALLOC,
+    EMPTY_CACHE,
+    EMPTY_POOL,
+    FREE,
+    FREE_COMPLETED,
+    FREE_REQUESTED,
+    POOL_FREEABLE,
+    Program,
+)
+from vramscope_server.analysis.simulator.release import release_cached, release_pool
+from vramscope_server.analysis.simulator.settings import UNLIMITED, AllocatorSettings
+
+MOST_RESERVATION: Final = 1 << 42
+"""Beyond a device of so many bytes, the addresses of an expandable segment are no more."""
+
+AddressOrder = Literal["rising", "falling", "shuffled"]
+_ORDERS: Final[tuple[AddressOrder, ...]] = ("rising", "falling", "shuffled")
+
+
+class Hazard(IntFlag):
+    """What makes a replay's figures need a word."""
+
+    INTERIOR_FREE = h.INTERIOR_FREE
+    """PyTorch would pass cudaFree an address inside a segment, and raise CUDA's error: the replay ends there"""
+    ODD_PAGE = h.ODD_PAGE
+    """large_segment_size_mb is odd: the driver refuses such a page of an expandable segment; the replay ends there"""
+    POOL_MISCOUNT = h.POOL_MISCOUNT
+    """PyTorch's own assertion on a private pool of expandable segments would fail: the replay ends there"""
+    UNBOUNDED_GROWTH = h.UNBOUNDED_GROWTH
+    """free expandable memory was passed over because of max_split_size_mb, and new memory mapped in its place:
+    this goes on without end (PyTorch issue 123548)"""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """PyTorch's statistics after each operation: int64, one row an operation."""
+
+    address: Int64
+    """ALLOC: of the block; -1: out of memory. Else -1"""
+    statistics: Int64
+    """shape (operations, len(STATISTICS)); rows after the end of the replay are 0"""
+
+    def __getitem__(self, name: str) -> Int64:
+        """One of STATISTICS."""
+        column: Int64 = self.statistics[:, STATISTICS.index(name)]
+        return column
+
+    @property
+    def reserved_bytes(self) -> Int64:
+        return self["reserved_bytes"]
+
+    @property
+    def allocated_bytes(self) -> Int64:
+        return self["allocated_bytes"]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What came of it."""
+
+    peak_reserved_bytes: int
+    peak_allocated_bytes: int
+    peak_active_bytes: int
+    peak_requested_bytes: int
+    end: dict[str, int]
+    """STATISTICS after the last operation that was done"""
+    operations: int
+    """how many were done: all, or up to the one that ended it"""
+    out_of_memory_at: int
+    """position of the first ALLOC that failed; -1: none did"""
+    hazards: Hazard
+    passed_over: int
+    """how often UNBOUNDED_GROWTH happened"""
+    readings: Readings | None
+
+    @property
+    def retries(self) -> int:
+        return self.end["num_alloc_retries"]
+
+    @property
+    def ooms(self) -> int:
+        """Failed ALLOCs, those that throw_on_cudamalloc_oom rejected included."""
+        return self.end["num_ooms"] + self.end["num_oom_rejections"]
+
+    @property
+    def device_allocs(self) -> int:
+        return self.end["num_device_alloc"]
+
+    @property
+    def device_frees(self) -> int:
+        return self.end["num_device_free"]
+
+
+def replay(
+    program: Program,
+    settings: AllocatorSettings,
+    *,
+    profile: Profile,
+    device_bytes: int,
+    device_total_bytes: int | None = None,
+    limit_bytes: int | None = None,
+    initial: Initial | None = None,
+    segment_addresses: Sequence[int] | Int64 | None = None,
+    address_order: AddressOrder = "rising",
+    readings: bool = False,
+    stop_at_oom: bool = True,
+) -> Replay:
+    """Do a program's operations as that version of PyTorch would, with these settings.
+
+    device_bytes        what cudaMalloc can take in all for this process: the card, less what others and the context
+                        take; UNLIMITED for no end
+    device_total_bytes  the whole card, of which fractions and address reservations are counted; None: device_bytes
+    limit_bytes         what set_per_process_memory_fraction allows; None: what the settings say of it
+    initial             what is there already; operations with event -1, which would make it, are then left out
+    segment_addresses   of the segments that are made, in order, cudaMalloc's and reservations alike; where they end,
+                        or where there are none, addresses are made up in ``address_order``
+    stop_at_oom         False: an ALLOC that fails is left out, its FREE too, and the program goes on
+
+    Costs some 0.3 µs an operation; with readings 150 bytes an operation. The first call in a process loads the compiled
+    code from disk, the first call ever compiles it for some ten seconds.
+    Raises ValueError where the settings choose cudaMallocAsync, which has no segments of PyTorch's.
+    """
+    if settings.backend != "native":
+        raise ValueError(f"backend:{settings.backend} is the driver's allocator: only the native one can be replayed")
+    total = device_bytes if device_total_bytes is None else device_total_bytes
+    addresses = np.array([] if segment_addresses is None else segment_addresses, np.int64)
+    row = _settings_row(program, settings, profile, initial, device_bytes, total, limit_bytes)
+    row[h.ADDRESS_ORDER] = _ORDERS.index(address_order)
+    room = 1024 + (0 if initial is None else 2 * len(initial.block_address) + 2 * len(initial.segment_address))
+    heap = empty_heap(row, items=_items(program, initial), room=room, addresses=addresses)
+    columns = tuple(_plain(column, dtype) for column, dtype in zip(_columns(program), _DTYPES, strict=True))
+    if initial is not None:
+        _lay(heap, Initial(*(_plain(column, np.int64) for column in initial)))
+    count = len(program)
+    read = np.zeros((count if readings else 0, 1 + len(STATISTICS)), np.int64)
+    progress = np.array([0, -1], np.int64)  # the next operation; the first that ran out of memory
+    while True:
+        _run(heap, *columns, progress, initial is not None, stop_at_oom, read)
+        if progress[0] == count or heap.counts[STOPPED] or (stop_at_oom and progress[1] >= 0):
+            break
+        heap = with_room(heap)
+    counts = heap.counts
+    return Replay(
+        peak_reserved_bytes=int(counts[h.PEAK_RESERVED]),
+        peak_allocated_bytes=int(counts[h.PEAK_ALLOCATED]),
+        peak_active_bytes=int(counts[h.PEAK_ACTIVE]),
+        peak_requested_bytes=int(counts[h.PEAK_REQUESTED]),
+        end={name: int(counts[i]) for i, name in enumerate(STATISTICS)},
+        operations=int(progress[0]),
+        out_of_memory_at=int(progress[1]),
+        hazards=Hazard(int(counts[h.HAZARDS])),
+        passed_over=int(counts[h.PASSED_OVER]),
+        readings=Readings(read[:, 0], read[:, 1:]) if readings else None,
+    )
+
+
+_DTYPES: Final = (np.uint8, np.int32, np.int64, np.int32, np.int32, np.int64)
+
+
+def _columns(program: Program) -> tuple[npt.NDArray[Any], ...]:
+    return program.op, program.item, program.size_bytes, program.stream, program.pool, program.event
+
+
+def _plain(column: npt.NDArray[Any], dtype: type) -> npt.NDArray[Any]:
+    """As the compiled code takes it: it would be compiled anew for arrays that are read-only or have gaps."""
+    return np.require(column, dtype, ["C", "W", "A"])
+
+
+def _items(program: Program, initial: Initial | None) -> int:
+    most = int(program.item.max(initial=-1))
+    return 1 + (most if initial is None else max(most, int(initial.block_item.max(initial=-1))))
+
+
+def _settings_row(
+    program: Program,
+    settings: AllocatorSettings,
+    profile: Profile,
+    initial: Initial | None,
+    device_bytes: int,
+    total: int,
+    limit_bytes: int | None,
+) -> Int64:
+    """All that the compiled code must know, as one row of numbers."""
+    fraction = settings.per_process_memory_fraction
+    if limit_bytes is None:
+        limit_bytes = int(fraction * total) if fraction < 1 else UNLIMITED
+    threshold = settings.garbage_collection_threshold
+    row = np.zeros(h.SETTINGS, np.int64)
+    row[h.MAX_SPLIT] = settings.max_split_bytes
+    row[h.NON_SPLIT_ROUNDING] = settings.max_non_split_rounding_bytes
+    row[h.LARGE_SEGMENT] = settings.large_segment_bytes
+    row[h.EXPANDABLE] = settings.expandable_segments
+    row[h.LIMIT] = limit_bytes
+    row[h.COLLECT_ABOVE] = int(threshold * limit_bytes) if threshold > 0 and limit_bytes < UNLIMITED else -1
+    row[h.REJECT_ABOVE] = int(fraction * total) if settings.throw_on_cudamalloc_oom else UNLIMITED
+    row[h.DEVICE_BYTES] = device_bytes
+    row[h.RESERVATION_BYTES] = min(total, MOST_RESERVATION) + min(total, MOST_RESERVATION) // 8
+    row[h.RANKED] = profile.ties_by_age
+    row[h.POOL_IS_CAPTURE] = profile.pool_is_capture
+    row[h.STREAMS] = 1 + program.stream.max(initial=0)
+    row[h.POOLS] = 1 + program.pool.max(initial=0)
+    if initial is not None:
+        row[h.STREAMS] = max(row[h.STREAMS], 1 + initial.segment_stream.max(initial=0))
+        row[h.POOLS] = max(row[h.POOLS], 1 + initial.segment_pool.max(initial=0))
+    row[h.DIVISIONS : h.DIVISIONS + 16] = settings.divisions
+    return row
+
+
+def _sources() -> int:
+    """A number that changes with any file of this room."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return int.from_bytes(hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()[:4], "big")
+
+
+def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The loop, and what fills a heap before it.
+
+    numba's cache on disk looks at the file of the cached function alone, and would keep what has changed in the other
+    files; it does look at the values that a function closes over.
+    """
+
+    @njit(cache=True)
+    def fill(heap: Heap, initial: Initial) -> Any:
+        lay(heap, initial)
+        return sources
+
+    @njit(cache=True, nogil=True)
+    def run(
+        heap: Heap,
+        op: npt.NDArray[np.uint8],
+        item: npt.NDArray[np.int32],
+        size_bytes: Int64,
+        stream: npt.NDArray[np.int32],
+        pool: npt.NDArray[np.int32],
+        event: Int64,
+        progress: Int64,
+        leave_out_prologue: bool,
+        stop_at_oom: bool,
+        read: Int64,
+    ) -> Any:
+        """From ``progress[0]`` on, to the end, an error, or until there may be too few records."""
+        counts = heap.counts
+        while progress[0] < op.shape[0] and counts[STOPPED] == 0 and has_room(heap):
+            i = progress[0]
+            what, address = op[i], -1
+            if leave_out_prologue and event[i] < 0:
+                pass
+            elif what == ALLOC:
+                if allocate(heap, item[i], size_bytes[i], stream[i], pool[i]):
+                    address = heap.blocks[heap.block_of[item[i]], 0]
+                elif progress[1] < 0 and counts[STOPPED] == 0:
+                    progress[1] = i
+            elif what == FREE:
+                free_at_once(heap, item[i])
+            elif what == FREE_REQUESTED:
+                free_later(heap, item[i])
+            elif what == FREE_COMPLETED:
+                free_now(heap, item[i])
+            elif what == EMPTY_CACHE:
+                release_cached(heap)
+            elif what == POOL_FREEABLE:
+                heap.pools[pool[i], FREEABLE] = 1
+            elif what == EMPTY_POOL and heap.pools[pool[i], FREEABLE]:
+                release_pool(heap, pool[i])
+            progress[0] += 1
+            if read.shape[0]:
+                read[i, 0] = address
+                for statistic in range(len(STATISTICS)):
+                    read[i, 1 + statistic] = counts[statistic]
+            if stop_at_oom and progress[1] >= 0:
+                break
+        return sources
+
+    return fill, run
+
+
+_lay, _run = _compiled(_sources())

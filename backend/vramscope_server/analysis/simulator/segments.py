@@ -1,0 +1,155 @@
+"""Memory from the device and back: what cudaMalloc gives, and the addresses that it gives it at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from vramscope_server.analysis.simulator.blocks import is_split, pool_of, unlist_free
+from vramscope_server.analysis.simulator.heap import (
+    ADDRESS,
+    ADDRESS_ORDER,
+    DEVICE_ALLOCATIONS,
+    DEVICE_ALLOCS,
+    DEVICE_BYTES,
+    DEVICE_FREES,
+    DEVICE_USED,
+    DIVISIONS,
+    HAZARDS,
+    INTERIOR_FREE,
+    LARGE_SEGMENT,
+    LIST,
+    MAX_SPLIT,
+    MIB,
+    OVERSIZE_SEGMENTS,
+    PAGE,
+    PEAK_RESERVED,
+    POOL_MISCOUNT,
+    RANK,
+    RANKED,
+    RESERVED_BYTES,
+    SEGMENT,
+    SEGMENTS_MADE,
+    SIZE,
+    STOPPED,
+    Heap,
+    Int64,
+    give_back,
+    new_record,
+)
+
+SMALL_MOST = MIB
+"""rounded sizes up to here go to the small pool"""
+GRANULE = 2 * MIB
+"""segments of the small pool; what large ones are rounded up to; in what the driver hands out memory"""
+OWN_SEGMENT = 10 * MIB
+"""rounded sizes from here on get a segment of their own"""
+SLOT_BITS = 43
+"""made-up addresses: a segment has 8 TiB to itself, so that only their order matters"""
+SLOTS = 1 << 19
+
+
+@njit
+def rounded(settings: Int64, size: int) -> Any:
+    """Bytes of the block for a request: whole 512 B, or a step between two powers of two where that is set."""
+    if size < 512:
+        return 512
+    power = 0
+    while size >> (power + 1):
+        power += 1
+    divisions = settings[DIVISIONS + min(max(power - 20, 0), 15)]
+    if divisions > 1 and size > 512 * divisions:
+        step = (1 << power) // divisions
+        return (size + step - 1) // step * step
+    return (size + 511) // 512 * 512
+
+
+@njit
+def segment_size(settings: Int64, size: int) -> Any:
+    """Bytes of the segment that is made for a block of ``size`` (rounded) bytes."""
+    if size <= SMALL_MOST:
+        return GRANULE
+    if size < OWN_SEGMENT:
+        return settings[LARGE_SEGMENT]
+    return (size + GRANULE - 1) // GRANULE * GRANULE
+
+
+@njit
+def next_address(heap: Heap) -> Any:
+    """Where the next segment lies: as recorded, or made up in the order that is asked for."""
+    made = heap.counts[SEGMENTS_MADE]
+    heap.counts[SEGMENTS_MADE] += 1
+    if made < heap.addresses.shape[0]:
+        return heap.addresses[made]
+    slot = made & (SLOTS - 1)
+    if heap.settings[ADDRESS_ORDER] == 1:
+        slot = SLOTS - 1 - slot
+    elif heap.settings[ADDRESS_ORDER] == 2:
+        slot = (slot * 0x2545F + 0x1B873) & (SLOTS - 1)  # odd factor: each slot comes once
+        slot ^= slot >> 9
+    return (slot + 1) << SLOT_BITS
+
+
+@njit
+def charge(heap: Heap, size: int) -> Any:
+    """Take bytes of the device; whether there are so many."""
+    whole = (size + GRANULE - 1) // GRANULE * GRANULE
+    if heap.counts[DEVICE_USED] + whole > heap.settings[DEVICE_BYTES]:
+        return False
+    heap.counts[DEVICE_USED] += whole
+    return True
+
+
+@njit
+def note_reserved(heap: Heap, pool: int, size: int) -> None:
+    """Book bytes that came from the device in one call, or (less than 0) that went back in one."""
+    counts = heap.counts
+    counts[RESERVED_BYTES] += size
+    counts[PEAK_RESERVED] = max(counts[PEAK_RESERVED], counts[RESERVED_BYTES])
+    if size > 0:
+        counts[DEVICE_ALLOCS] += 1
+    else:
+        counts[DEVICE_USED] -= (GRANULE - 1 - size) // GRANULE * GRANULE
+        counts[DEVICE_FREES] += 1
+        if pool:
+            # Mapped memory is counted once a request and taken off once a piece: PyTorch's own assertion fails then.
+            if heap.pools[pool, DEVICE_ALLOCATIONS] <= 0:
+                counts[HAZARDS] |= POOL_MISCOUNT
+                counts[STOPPED] = 1
+            heap.pools[pool, DEVICE_ALLOCATIONS] -= 1
+
+
+@njit
+def new_segment(heap: Heap, block_list: int, size: int) -> Any:
+    """A whole segment as one block in no list; 0: the device is full."""
+    blocks, counts = heap.blocks, heap.counts
+    if not charge(heap, size):
+        return 0
+    block = new_record(heap)
+    blocks[block, ADDRESS] = next_address(heap)
+    blocks[block, SIZE] = size
+    blocks[block, LIST] = block_list
+    blocks[block, RANK] = counts[SEGMENTS_MADE] if heap.settings[RANKED] else 0
+    note_reserved(heap, pool_of(heap, block), size)
+    counts[SEGMENT] += 1
+    if size >= heap.settings[MAX_SPLIT]:
+        counts[OVERSIZE_SEGMENTS] += 1
+    return block
+
+
+@njit
+def free_segment(heap: Heap, block: int) -> None:
+    """Give a free block back with cudaFree. Of a part of a segment CUDA knows nothing: the replay ends there."""
+    counts = heap.counts
+    if is_split(heap, block) or heap.blocks[block, PAGE]:
+        counts[HAZARDS] |= INTERIOR_FREE
+        counts[STOPPED] = 1
+        return
+    size = heap.blocks[block, SIZE]
+    unlist_free(heap, block)
+    note_reserved(heap, pool_of(heap, block), -size)
+    counts[SEGMENT] -= 1
+    if size >= heap.settings[MAX_SPLIT]:
+        counts[OVERSIZE_SEGMENTS] -= 1
+    give_back(heap, block)

@@ -1,0 +1,278 @@
+"""PYTORCH_CUDA_ALLOC_CONF as PyTorch reads it: what it accepts, what it refuses and with which words, what it then does."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from vramscope_server.analysis.simulator.profile import NEWEST, Profile
+
+MIB: Final = 1 << 20
+SLOTS: Final = 16
+"""of roundup_power2_divisions: slot 0 for requests under 2 MiB, slot i from 2**i MiB on, the last without end"""
+UNLIMITED: Final = 1 << 62
+"""more than any number of bytes"""
+_UNSIGNED: Final = 1 << 64
+
+_SEPARATORS: Final = re.compile(r"([,:\[\]])")
+_WHOLE: Final = re.compile(r"[+-]?\d+")
+_REAL: Final = re.compile(
+    r"[+-]?(?:0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?\d+)?|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|nan|inf(?:inity)?)",
+    re.IGNORECASE,
+)
+
+
+class BadSetting(ValueError):
+    """PyTorch would refuse these settings.
+
+    key     the setting that it stumbled over; "" where the text ends too early
+    reason  PyTorch's own words
+    """
+
+    def __init__(self, key: str, reason: str, words: str = "") -> None:
+        super().__init__(f"{key}: {words or reason}" if key else words or reason)
+        self.key = key
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class AllocatorSettings:
+    """The settings in force in a process that was started with ``text``."""
+
+    text: str = ""
+    backend: str = "native"
+    large_segment_bytes: int = 20 * MIB
+    max_split_bytes: int = UNLIMITED
+    """blocks from this size on are not split; UNLIMITED: all are"""
+    max_non_split_rounding_bytes: int = 20 * MIB
+    garbage_collection_threshold: float = 0.0
+    """a fraction of the limit; 0: none is collected"""
+    divisions: tuple[int, ...] = (0,) * SLOTS
+    """of roundup_power2_divisions, a slot each; 0 and 1: rounded to whole 512 B"""
+    expandable_segments: bool = False
+    per_process_memory_fraction: float = 1.0
+    throw_on_cudamalloc_oom: bool = False
+
+    @classmethod
+    def parse(cls, text: str, profile: Profile = NEWEST) -> AllocatorSettings:
+        """What a process that starts with ``text`` in PYTORCH_CUDA_ALLOC_CONF would have.
+
+        Raises BadSetting where that version of PyTorch would raise an error of any kind. As there, a number ends where
+        its digits end (``20abc`` is 20), blanks are no characters, of two values of one key the last holds, and which
+        character stands between key, value and next key is not looked at.
+        """
+        tokens = _Tokens([token for token in _SEPARATORS.split("".join(text.split())) if token])
+        # The size of segments is read first, wherever it stands: other settings are measured by it.
+        settings = cls._read(tokens, cls(text=text), {"large_segment_size_mb": _large_segment}, profile)
+        settings = replace(settings, max_non_split_rounding_bytes=settings.large_segment_bytes)
+        settings = cls._read(tokens, settings, _COMMON, profile)
+        return cls._read(tokens, settings, _CUDA, profile)
+
+    @classmethod
+    def _read(
+        cls, tokens: _Tokens, settings: AllocatorSettings, readers: dict[str, _Reader], profile: Profile
+    ) -> AllocatorSettings:
+        """One pass over the text, which applies the keys in ``readers`` and steps over the other known ones."""
+        tokens.at = 0
+        while tokens.at < len(tokens.words):
+            key = tokens.words[tokens.at]
+            tokens.key = key
+            if key in readers:
+                settings = readers[key](tokens, settings)
+            elif key in _KEYS or key in profile.newer_keys:
+                tokens.skip_value()
+            else:
+                raise BadSetting(key, f"Unrecognized key '{key}' in Accelerator allocator config.")
+            tokens.at += 2  # past the value, and whatever stands behind it
+        return settings
+
+
+@dataclass
+class _Tokens:
+    """The text in pieces: words, and the characters that part them."""
+
+    words: list[str]
+    at: int = 0
+    key: str = field(default="")
+
+    def word(self, at: int) -> str:
+        if at >= len(self.words):
+            raise BadSetting(
+                self.key, "Index out of bounds in ConfigTokenizer", "the text ends where a value should be"
+            )
+        return self.words[at]
+
+    def value(self) -> str:
+        """Step to the value of the key at which we are."""
+        self.at += 2
+        return self.word(self.at)
+
+    def skip_value(self) -> None:
+        if self.value() == "[":
+            while self.word(self.at) != "]":
+                self.at += 1
+
+    def whole(self, word: str) -> int:
+        """As C++'s stoull: the digits at the beginning, modulo 2**64."""
+        found = _WHOLE.match(word)
+        if not found:
+            raise BadSetting(self.key, "stoull", f"{word!r} is no whole number")
+        number = int(found[0])
+        if abs(number) >= _UNSIGNED:
+            raise BadSetting(self.key, "stoull", f"{word} is too large")
+        return number % _UNSIGNED
+
+    def real(self, word: str) -> float:
+        found = _REAL.match(word)
+        if not found:
+            raise BadSetting(self.key, "stod", f"{word!r} is no number")
+        return float.fromhex(found[0]) if "x" in found[0].lower() else float(found[0])
+
+    def truth(self) -> bool:
+        word = self.value()
+        if word not in ("True", "False"):
+            raise BadSetting(
+                self.key, f"Expected 'True' or 'False' at index {self.at} in ConfigTokenizer but got '{word}'"
+            )
+        return word == "True"
+
+
+_Reader = Callable[[_Tokens, AllocatorSettings], AllocatorSettings]
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and not number & (number - 1)
+
+
+def _large_segment(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+    mib = tokens.whole(tokens.value())
+    if mib <= 10:
+        raise BadSetting(tokens.key, "CachingAllocator option large_segment_size_mb must be > 10 MB")
+    return replace(settings, large_segment_bytes=min(mib * MIB, UNLIMITED))
+
+
+def _at_least_a_segment(tokens: _Tokens, settings: AllocatorSettings) -> int:
+    mib, least = tokens.whole(tokens.value()), settings.large_segment_bytes // MIB
+    if mib < least:
+        raise BadSetting(tokens.key, f"CachingAllocator option {tokens.key} too small, must be >= {least}")
+    return min(mib * MIB, UNLIMITED)
+
+
+def _max_split(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+    return replace(settings, max_split_bytes=_at_least_a_segment(tokens, settings))
+
+
+def _max_non_split_rounding(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+    return replace(settings, max_non_split_rounding_bytes=min(_at_least_a_segment(tokens, settings), UNLIMITED // 2))
+
+
+def _garbage_collection(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+    threshold = tokens.real(tokens.value())
+    if not 0 < threshold < 1:
+        raise BadSetting(tokens.key, "garbage_collect_threshold is invalid, set it in (0.0, 1.0)")
+    return replace(settings, garbage_collection_threshold=threshold)
+
+
+def _fraction(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+    fraction = tokens.real(tokens.value())
+    if not 0 <= fraction <= 1:
+        raise BadSetting(tokens.key, "per_process_memory_fraction is invalid, set it in [0.0, 1.0]")
+    return replace(settings, per_process_memory_fraction=fraction)
+
+
+def _divisions(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+    """One number for all sizes, or a list ``[256:1,512:2,>:4]``: from 256 MiB on, from 512 MiB on, above."""
+    word = tokens.value()
+    if word != "[":
+        number = tokens.whole(word)
+        if not _is_power_of_two(number):
+            raise BadSetting(tokens.key, "For roundups, the divisions has to be power of 2 ")
+        return replace(settings, divisions=(number,) * SLOTS)
+    slots, last, is_first = [0] * SLOTS, 0, True
+    tokens.at += 1
+    while tokens.word(tokens.at) != "]":
+        size = tokens.words[tokens.at]
+        number = tokens.whole(tokens.value())
+        if number and not _is_power_of_two(number):
+            reason = "For roundups, the divisions has to be power of 2 or 0 to disable roundup "
+            raise BadSetting(tokens.key, reason)
+        if size == ">":
+            slots[last + 1 :] = [number] * (SLOTS - last - 1)
+        else:
+            mib = tokens.whole(size)
+            if not _is_power_of_two(mib):
+                raise BadSetting(tokens.key, "For roundups, the intervals have to be power of 2 ")
+            last = min(int(math.log2(mib)), SLOTS - 1)
+            if is_first:
+                slots[:last] = [number] * last
+                is_first = False
+            slots[last] = number
+        tokens.at += 1
+        if tokens.word(tokens.at) != "]":
+            tokens.at += 1  # a comma, or whatever stands there
+    return replace(settings, divisions=tuple(slots))
+
+
+def _truth(name: str) -> _Reader:
+    """Reads True or False into a field; "": into none."""
+
+    def read(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+        truth = tokens.truth()
+        return replace(settings, **{name: truth}) if name else settings  # type: ignore[arg-type]
+
+    return read
+
+
+def _whole(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+    tokens.whole(tokens.value())
+    return settings
+
+
+def _register_threads(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+    number = tokens.whole(tokens.value())
+    if not _is_power_of_two(number):
+        raise BadSetting(tokens.key, f"Number of register threads has to be power of 2, got {number}")
+    if number > 128:
+        raise BadSetting(tokens.key, f"Number of register threads should be less than or equal to 128, got {number}")
+    return settings
+
+
+def _backend(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSettings:
+    name = tokens.value()
+    if name not in ("native", "cudaMallocAsync"):
+        raise BadSetting(tokens.key, "Unknown allocator backend, options are native and cudaMallocAsync")
+    return replace(settings, backend=name)
+
+
+# PyTorch's parser of all accelerators, then that of CUDA, over the same text. Each knows the other's keys.
+_COMMON: Final[dict[str, _Reader]] = {
+    "large_segment_size_mb": _large_segment,
+    "max_split_size_mb": _max_split,
+    "max_non_split_rounding_mb": _max_non_split_rounding,
+    "garbage_collection_threshold": _garbage_collection,
+    "roundup_power2_divisions": _divisions,
+    "expandable_segments": _truth("expandable_segments"),
+    "per_process_memory_fraction": _fraction,
+    "pinned_use_background_threads": _truth(""),
+    "pinned_reserve_segment_size_mb": _whole,
+}
+_CUDA: Final[dict[str, _Reader]] = {
+    "backend": _backend,
+    "release_lock_on_cudamalloc": _truth(""),
+    "graph_capture_record_stream_reuse": _truth(""),
+    "pinned_use_cuda_host_register": _truth(""),
+    "pinned_num_register_threads": _register_threads,
+    "throw_on_cudamalloc_oom": _truth("throw_on_cudamalloc_oom"),
+    "pinned_free_catch_all": _truth(""),
+    "pinned_max_round_threshold_mb": _whole,
+    "pinned_max_cached_size_mb": _whole,
+}
+_KEYS: Final = {*_COMMON, "backend", "release_lock_on_cudamalloc", "release_lock_on_hipmalloc"} | {
+    "graph_capture_record_stream_reuse",
+    "pinned_use_cuda_host_register",
+    "pinned_use_hip_host_register",
+    "pinned_num_register_threads",
+}
