@@ -1,0 +1,148 @@
+"""Sizes of blocks, which a history does not tell: it tells what was asked for, and where.
+
+A large block of a cudaMalloc'd segment is handed out whole where too little would remain, so its size depends on the free
+piece that it came from. The pieces are followed through the history: the address of each allocation says which one it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Bytes = npt.NDArray[np.int64]
+
+TAKE, GIVE_BACK, SEGMENT, NO_SEGMENT = range(4)
+"""What a row of the history does: an allocation, its end, a segment made and returned."""
+SMALL_BYTES = 1 << 20
+MIN_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """The settings that decide on a block's size."""
+
+    divisions: Bytes
+    """16 of them, for requests of up to 2 MiB, of 2 to 4 MiB ... of 32 GiB and more; 0 or 1: none (roundup_power2_divisions)"""
+    max_split_bytes: int
+    expandable: bool
+
+
+@njit(cache=True)
+def rounded(requested_bytes: int, divisions: Any) -> Any:
+    """A request as the allocator rounds it. ``divisions`` has 16 entries, of 1 MiB to 32 GiB (roundup_power2_divisions)."""
+    if requested_bytes < MIN_BYTES:
+        return MIN_BYTES
+    power = 0
+    while requested_bytes >> (power + 1):
+        power += 1
+    parts = divisions[min(max(power - 20, 0), 15)]
+    step = np.int64(MIN_BYTES)
+    if parts > 1 and requested_bytes > MIN_BYTES * parts:
+        step = (np.int64(1) << power) // parts
+    return (requested_bytes + step - 1) // step * step
+
+
+@njit(cache=True)
+def _carve(
+    start: Any, size: Any, before: Any, after: Any, used: Any, count: int, piece: int, address: int, bytes_: int
+) -> int:
+    """Makes ``piece`` the block at an address inside it; what remains on its sides becomes pieces. Returns their count."""
+    if address > start[piece]:
+        start[count], size[count] = start[piece], address - start[piece]
+        before[count], after[count] = before[piece], piece
+        if before[piece] >= 0:
+            after[before[piece]] = count
+        before[piece] = count
+        size[piece] -= size[count]
+        start[piece] = address
+        count += 1
+    if size[piece] > bytes_:
+        start[count], size[count] = address + bytes_, size[piece] - bytes_
+        before[count], after[count] = piece, after[piece]
+        if after[piece] >= 0:
+            before[after[piece]] = count
+        after[piece] = count
+        size[piece] = bytes_
+        count += 1
+    used[piece] = True
+    return count
+
+
+@njit(cache=True)
+def followed(
+    kind: Any, row: Any, places: Any, address: Any, requested: Any, size_bytes: Any,
+    segment_address: Any, segment_size: Any, divisions: Any, max_split_bytes: int, already: int,
+) -> None:  # fmt: skip
+    """Fills ``size_bytes`` where it is -1. Rows of the history come in its order; ``places`` are all addresses, sorted.
+
+    The first ``already`` rows say what was there at the beginning, by address. A block whose piece is not known (the
+    history begins late) gets the size of its request, rounded.
+    """
+    room = 2 * len(kind) + 2
+    start, size = np.zeros(room, np.int64), np.zeros(room, np.int64)
+    before, after = np.full(room, -1), np.full(room, -1)
+    used = np.zeros(room, np.bool_)
+    at_place = np.full(len(places), -1)
+    count = 0
+    tail = -1  # while the beginning is laid out: what is left of the segment behind its last block
+    for event in range(len(kind)):
+        one = row[event]
+        if kind[event] == SEGMENT or kind[event] == NO_SEGMENT:
+            place = np.searchsorted(places, segment_address[one])
+            at_place[place] = -1
+            if kind[event] == SEGMENT:
+                start[count], size[count] = segment_address[one], segment_size[one]
+                at_place[place] = tail = count
+                count += 1
+            continue
+        place = np.searchsorted(places, address[one])
+        piece = tail if event < already else at_place[place]
+        if kind[event] == TAKE:
+            need = size_bytes[one]
+            if need < 0:
+                need = rounded(requested[one], divisions)
+            if (
+                piece < 0
+                or used[piece]
+                or start[piece] > address[one]
+                or start[piece] + size[piece] < address[one] + need
+            ):
+                at_place[place] = -1
+                size_bytes[one] = need
+                continue
+            if size_bytes[one] < 0:
+                rest = size[piece] - need
+                if need > SMALL_BYTES and not (need < max_split_bytes and rest > SMALL_BYTES):
+                    need = size[piece]
+                size_bytes[one] = need
+            count = _carve(start, size, before, after, used, count, piece, address[one], need)
+            for side in (before[piece], after[piece]):
+                if side >= 0:
+                    there = np.searchsorted(places, start[side])
+                    if there < len(places) and places[there] == start[side]:
+                        at_place[there] = side
+            at_place[place] = piece
+            tail = after[piece]
+        elif piece >= 0 and used[piece] and start[piece] == address[one]:
+            used[piece] = False
+            low = before[piece]
+            if low >= 0 and not used[low]:
+                size[low] += size[piece]
+                after[low] = after[piece]
+                if after[piece] >= 0:
+                    before[after[piece]] = low
+                at_place[place] = -1
+                piece = low
+            high = after[piece]
+            if high >= 0 and not used[high]:
+                size[piece] += size[high]
+                after[piece] = after[high]
+                if after[high] >= 0:
+                    before[after[high]] = piece
+                there = np.searchsorted(places, start[high])
+                if there < len(places) and places[there] == start[high]:
+                    at_place[there] = -1

@@ -1,0 +1,233 @@
+"""Trainings whose allocations the what-if tests replay: run one with ``python trainings.py NAME``, settings in the environment.
+
+    python trainings.py gpt --steps 4 --snapshot gpt.pickle.gz     # with history from the first allocation on
+    python trainings.py gpt --steps 4 --from-step 2 --snapshot ..  # from the end of the second step on
+
+Prints one JSON object: what the allocator itself counted. On the emulated GPU nothing is computed, so models of real
+sizes run in seconds; what is asked of the allocator is what they would ask on a card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import pickle
+import random
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Block(nn.Module):
+    """A transformer block as GPT-2 has it."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        scores = (q @ k.transpose(-1, -2)).softmax(-1)  # written out: its activations are what makes attention large
+        x = x + self.out((scores @ v).transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+
+class Gpt(nn.Module):
+    """Logits of the next token, [batch, length, words]."""
+
+    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12, words: int = 50257) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(words, width), nn.Embedding(2048, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        return self.head(self.norm(self.blocks(x)))
+
+
+class Residual(nn.Module):
+    """Two convolutions around a shortcut."""
+
+    def __init__(self, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inside, outside, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(outside, outside, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(outside), nn.BatchNorm2d(outside)
+        self.shortcut = nn.Conv2d(inside, outside, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm2(self.conv2(functional.relu(self.norm1(self.conv1(x)))))
+        return functional.relu(y + self.shortcut(x))
+
+
+def cnn() -> nn.Module:
+    """A ResNet of 18 layers or so."""
+    widths = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2)]
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.MaxPool2d(3, 2, 1),
+        *(Residual(*shape) for shape in widths),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(512, 1000),
+    )
+
+
+def on_gpu(make: Callable[[], nn.Module]) -> nn.Module:
+    """Made there at once: weights drawn on the host would take longer than the training."""
+    with torch.device("cuda"):
+        return make()
+
+
+def _loss(model: nn.Module, batch: int, length: int) -> Tensor:
+    tokens = torch.zeros(batch, length, dtype=torch.long, device="cuda")
+    logits = model(tokens)
+    return functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+
+
+def train_gpt(steps: int) -> Iterator[None]:
+    """GPT-2 small, all steps alike."""
+    model = on_gpu(Gpt)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        _loss(model, 4, 512).backward()
+        optimizer.step()
+        yield
+
+
+def train_cnn(steps: int) -> Iterator[None]:
+    """A CNN; the last batch of an epoch of four is smaller."""
+    model = on_gpu(cnn)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for step in range(steps):
+        images = torch.zeros(37 if step % 4 == 3 else 96, 3, 224, 224, device="cuda")
+        optimizer.zero_grad()
+        functional.cross_entropy(model(images), torch.zeros(len(images), dtype=torch.long, device="cuda")).backward()
+        optimizer.step()
+        yield
+
+
+def train_lengths(steps: int) -> Iterator[None]:
+    """Sequences of a length that varies from step to step: what fragments most."""
+    draw = random.Random(7)
+    model = on_gpu(lambda: Gpt(layers=6))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        _loss(model, 4, draw.randrange(64, 1024)).backward()
+        optimizer.step()
+        yield
+
+
+def train_evaluation(steps: int) -> Iterator[None]:
+    """An evaluation with larger batches after every third step, and the cache emptied after each."""
+    model = on_gpu(lambda: Gpt(layers=6))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(steps):
+        optimizer.zero_grad()
+        _loss(model, 6, 512).backward()
+        optimizer.step()
+        if step % 3 == 2:
+            with torch.no_grad():
+                losses = [_loss(model, 16, length) for length in (384, 640, 200)]
+                torch.stack(losses).mean()
+            torch.cuda.empty_cache()
+        yield
+
+
+def train_accumulation(steps: int) -> Iterator[None]:
+    """Four micro-batches a step, of other lengths each."""
+    draw = random.Random(11)
+    model = on_gpu(lambda: Gpt(layers=6))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for _ in range(4):
+            (_loss(model, 3, draw.choice([256, 384, 512, 768])) / 4).backward()
+        optimizer.step()
+        yield
+
+
+def train_prefetch(steps: int) -> Iterator[None]:
+    """Batches are copied on a stream of their own, and marked by record_stream."""
+    side = torch.cuda.Stream()
+    draw = random.Random(3)
+    model = on_gpu(cnn)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for _ in range(steps):
+        with torch.cuda.stream(side):
+            images = torch.zeros(draw.randrange(16, 128), 3, 224, 224, device="cuda")
+        images.record_stream(torch.cuda.current_stream())
+        labels = torch.zeros(len(images), dtype=torch.long, device="cuda")
+        optimizer.zero_grad()
+        functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        yield
+
+
+TRAININGS: dict[str, Callable[[int], Iterator[None]]] = {
+    "gpt": train_gpt,
+    "cnn": train_cnn,
+    "lengths": train_lengths,
+    "evaluation": train_evaluation,
+    "accumulation": train_accumulation,
+    "prefetch": train_prefetch,
+}
+
+
+def main() -> None:
+    words = argparse.ArgumentParser()
+    words.add_argument("name", choices=TRAININGS)
+    words.add_argument("--steps", type=int, default=6)
+    words.add_argument("--from-step", type=int, default=0, help="history begins after so many steps")
+    words.add_argument("--max-entries", type=int, default=0, help="of the history; 0: unbounded")
+    words.add_argument("--fraction", type=float, default=1.0, help="set_per_process_memory_fraction")
+    words.add_argument("--snapshot", default="")
+    given = words.parse_args()
+    torch.cuda.init()
+    if given.fraction < 1:
+        torch.cuda.set_per_process_memory_fraction(given.fraction)
+    bounds = {"max_entries": given.max_entries} if given.max_entries else {}
+
+    def record() -> None:
+        if given.snapshot:
+            torch.cuda.memory._record_memory_history(stacks="python", **bounds)  # type: ignore[arg-type]
+
+    if not given.from_step:
+        record()
+    out_of_memory = False
+    try:
+        for step, _ in enumerate(TRAININGS[given.name](given.steps), 1):
+            if step == given.from_step:
+                torch.cuda.reset_peak_memory_stats()
+                record()
+    except torch.OutOfMemoryError:
+        out_of_memory = True
+    counted = torch.cuda.memory_stats()
+    free, total = torch.cuda.mem_get_info()
+    told = {
+        "out_of_memory": out_of_memory,
+        "peak_reserved_bytes": counted["reserved_bytes.all.peak"],
+        "peak_allocated_bytes": counted["allocated_bytes.all.peak"],
+        "end_reserved_bytes": counted["reserved_bytes.all.current"],
+        "retries": counted["num_alloc_retries"],
+        "device_allocs": counted["num_device_alloc"],
+        "outside_bytes": total - free - counted["reserved_bytes.all.current"],
+    }
+    if given.snapshot:
+        with gzip.open(given.snapshot, "wb", compresslevel=1) as file:
+            pickle.dump(torch.cuda.memory._snapshot(), file)
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
