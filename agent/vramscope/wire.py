@@ -62,6 +62,9 @@ SAMPLES: Final[dict[str, Series]] = {
     "active_bytes": Series("bytes", "allocated, and blocks that wait for a stream"),
     "requested_bytes": Series("bytes", "what the program asked for, before rounding"),
     "inactive_split_bytes": Series("bytes", "free pieces of segments that are partly in use"),
+    "stranded_bytes": Series(
+        "bytes", "free bytes that this run's requests cannot use; read now and then, once a window was recorded"
+    ),
     "segments": Series("count", "cudaMalloc segments held (expandable segments are not counted by PyTorch)"),
     "alloc_retries": Series("count", "allocations that succeeded only after the cache was emptied, since start"),
     "ooms": Series("count", "out-of-memory errors raised, since start"),

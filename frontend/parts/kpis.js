@@ -5,7 +5,9 @@ import { bytes, count, isKnown, overhead, percent, seconds, UNKNOWN } from "vram
 import { meter } from "vramscope/parts/pieces.js";
 
 export class Kpis {
-  static FIELDS = ["allocated_bytes", "reserved_bytes", "inactive_split_bytes", "device_used_bytes"];
+  static FIELDS = ["allocated_bytes", "reserved_bytes", "stranded_bytes", "device_used_bytes"];
+  /** Read now and then: the last reading stands until the next. */
+  static SPARSE = new Set(["stranded_bytes"]);
 
   constructor(run) {
     this.run = run;
@@ -25,7 +27,7 @@ export class Kpis {
       cell("reserved", "Reserved now", "bytes that PyTorch took from the device"),
       cell("peak", "Peak allocated", "the allocator's own peak counter, to the byte"),
       cell("headroom", "Headroom", "capacity less the highest reserved"),
-      cell("fragmentation", "Fragmentation now", "inactive split pieces as a share of reserved"),
+      cell("fragmentation", "Fragmentation", "free bytes that this run's requests cannot use, as a share of reserved; read now and then, once a window was recorded"),
       cell("step", "Step time", "median over the run"),
       cell("cost", "Cost of watching", "measured inside this run: watched against unwatched steps"),
     );
@@ -55,7 +57,7 @@ export class Kpis {
   feed({ stream, columns }) {
     if (stream !== "samples") return;
     for (const name of Kpis.FIELDS) {
-      const value = columns[name]?.at(-1);
+      const value = Kpis.SPARSE.has(name) ? columns[name]?.findLast((one) => isKnown(one) && one >= 0) : columns[name]?.at(-1);
       if (value !== undefined) this.now[name] = isKnown(value) && value >= 0 ? value : null;
     }
     if (this.waiting) return;
@@ -69,14 +71,14 @@ export class Kpis {
     const { run } = this;
     const capacity = this.place?.total ?? run.capacity_bytes;
     const ended = run.state !== "running";
-    const { allocated_bytes: allocated, reserved_bytes: reserved, inactive_split_bytes: split } = this.now;
+    const { allocated_bytes: allocated, reserved_bytes: reserved, stranded_bytes: stranded } = this.now;
     this.put("allocated", bytes(allocated), [ended ? "at the end" : null, isKnown(allocated) && isKnown(capacity) ? `${percent(allocated / capacity, 0)} of the device` : null].filter(Boolean).join(" · "), allocated, capacity);
     this.put("reserved", bytes(reserved), isKnown(capacity) ? `of ${bytes(capacity)}` : "capacity unknown", reserved, capacity);
     this.put("peak", bytes(run.peak_allocated_bytes), peakNote(run), run.peak_allocated_bytes, capacity);
     const room = isKnown(capacity) && isKnown(run.peak_reserved_bytes) ? capacity - run.peak_reserved_bytes : null;
     this.put("headroom", bytes(room), isKnown(run.peak_reserved_bytes) ? `above ${bytes(run.peak_reserved_bytes)} peak reserved` : "peak reserved unknown", run.peak_reserved_bytes, capacity);
-    const share = isKnown(split) && isKnown(reserved) && reserved > 0 ? split / reserved : null;
-    this.put("fragmentation", percent(share), isKnown(split) ? `${bytes(split)} in pieces` : "");
+    const share = isKnown(stranded) && isKnown(reserved) && reserved > 0 ? stranded / reserved : null;
+    this.put("fragmentation", percent(share), isKnown(stranded) ? `${bytes(stranded)} free, of no use` : "needs a recorded window");
     this.put("step", seconds(run.step_seconds_median), `median of ${count(run.steps)} steps`);
     const cost = run.agent_overhead;
     const words = overhead(cost);

@@ -17,7 +17,8 @@ ROW = [
     "run_id", "project", "name", "tags", "state", "device", "capacity_bytes", "world_size", "ranks_reporting",
     "steps", "started_seconds", "last_seen_seconds", "ended_seconds", "peak_allocated_bytes",
     "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "pinned", "baseline",
-    "error_type", "error_line", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "out_of_memory", "sparkline",
+    "error_type", "error_line", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "recordings",
+    "out_of_memory", "sparkline",
 ]  # fmt: skip
 FULL = [
     "peak_phase", "peak_categories", "fragmentation", "techniques", "allocator_settings", "agent_overhead",

@@ -63,7 +63,11 @@ def test_show_json_has_the_keys_that_scripts_lean_on(server, cli):
     assert told["peak_allocated_bytes"] == 3 * GIB
     assert (told["peak_step"], told["peak_phase"]) == (30, "backward")
     assert {"parameters", "gradients", "optimizer", "activations", "other"} <= told["peak_categories"].keys()
-    assert told["fragmentation"] == {"inactive_split_bytes": GIB // 4, "reserved_minus_allocated_bytes": GIB}
+    assert told["fragmentation"] == {
+        "inactive_split_bytes": GIB // 4,
+        "reserved_minus_allocated_bytes": GIB,
+        "stranded_bytes": None,
+    }
 
 
 def test_steps_json_is_one_object_a_step_and_takes_a_window(server, cli):

@@ -327,8 +327,22 @@ def test_fragmentation_is_that_of_the_moment_when_reserved_was_highest(store: St
         ),
     )
     run = store.run(agent.run)
-    assert run["fragmentation"] == {"inactive_split_bytes": 3 * GIB, "reserved_minus_allocated_bytes": 18 * GIB}
-    assert run["fragmentation_fraction"] == pytest.approx(0.1)
+    assert run["fragmentation"] == {
+        "inactive_split_bytes": 3 * GIB,
+        "reserved_minus_allocated_bytes": 18 * GIB,
+        "stranded_bytes": None,
+    }
+    assert run["fragmentation_fraction"] is None, "no window was recorded: what is of no use is not known"
+
+
+def test_stranded_bytes_are_read_now_and_then_and_the_reading_with_most_reserved_counts(store: Store) -> None:
+    agent = store.agent()
+    reserved = [10 * GIB, 40 * GIB, 20 * GIB, 15 * GIB]
+    store.send(agent, agent.samples(4, reserved_bytes=reserved, stranded_bytes=[GIB, -1, 5 * GIB, -1]))
+    store.send(agent, agent.samples(1, reserved_bytes=50 * GIB))
+    run = store.run(agent.run)
+    assert run["fragmentation"]["stranded_bytes"] == 5 * GIB
+    assert run["fragmentation_fraction"] == pytest.approx(0.25)
 
 
 def test_what_is_unknown_stays_unknown_and_is_not_zero(store: Store) -> None:

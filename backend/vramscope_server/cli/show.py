@@ -121,8 +121,8 @@ def _fragmentation(told: dict[str, Any]) -> str:
         return UNKNOWN
     pieces, idle = amount(held["inactive_split_bytes"]), amount(held["reserved_minus_allocated_bytes"])
     fraction = told["fragmentation_fraction"]
-    share = "" if fraction is None else f"{percent(fraction)}: "
-    return f"{share}{pieces} in free pieces of segments; {idle} reserved but not allocated"
+    stranded = "" if fraction is None else f"{percent(fraction)}: {amount(held['stranded_bytes'])} free but of no use to this run; "
+    return f"{stranded}{pieces} in free pieces of segments; {idle} reserved but not allocated"
 
 
 def _leaks(told: dict[str, Any]) -> str:

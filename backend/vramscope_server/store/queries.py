@@ -119,7 +119,7 @@ def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
         "peak_categories": run["peak_categories"],
         "fragmentation": None
         if run["reserved_minus_allocated_bytes"] is None
-        else {name: run[name] for name in ("inactive_split_bytes", "reserved_minus_allocated_bytes")},
+        else {name: run[name] for name in ("inactive_split_bytes", "reserved_minus_allocated_bytes", "stranded_bytes")},
         "leaks": None
         if run["leaks"] is None
         else merge_leaks({r: x.look for r, x in load_looks(connection, run).items()}),

@@ -87,6 +87,9 @@ class RankSummary(msgspec.Struct):
     """highest reserved of a sample: when the two below were read"""
     inactive_split_bytes: int | None = None
     reserved_minus_allocated_bytes: int | None = None
+    stranded_bytes: int | None = None
+    """of the readings of it, the one with the highest reserved, which is the next field"""
+    stranded_reserved_bytes: int | None = None
     ooms: int | None = None
     graphs_alive: int | None = None
     """of the newest step that tells it"""
@@ -171,6 +174,14 @@ class RankSummary(msgspec.Struct):
             self.inactive_split_bytes = _known(columns.get("inactive_split_bytes"), at)
             held = _known(allocated, at)
             self.reserved_minus_allocated_bytes = None if held is None else highest - held
+        self._add_stranded(columns.get("stranded_bytes"), reserved)
+
+    def _add_stranded(self, stranded: IntArray | None, reserved: IntArray) -> None:
+        if stranded is None or not (known := (stranded != wire.UNKNOWN).nonzero()[0]).size:
+            return
+        at = int(known[reserved[known].argmax()])
+        if reserved[at] >= (self.stranded_reserved_bytes or 0):
+            self.stranded_bytes, self.stranded_reserved_bytes = int(stranded[at]), int(reserved[at])
 
 
 def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
@@ -181,9 +192,10 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
     median = _best(ranks, "steps")
     spark = [r.by_step.values for r in ranks if len(r.by_step.values) > 1] or [r.by_time.values for r in ranks]
     longest = max((len(values) for values in spark), default=0)
+    stranded = _best(ranks, "stranded_reserved_bytes")
     fraction = None
-    if held and held.reserved_bytes and held.inactive_split_bytes is not None:
-        fraction = held.inactive_split_bytes / held.reserved_bytes
+    if stranded and stranded.stranded_bytes is not None and stranded.stranded_reserved_bytes:
+        fraction = stranded.stranded_bytes / stranded.stranded_reserved_bytes
     return {
         "steps": _over(ranks, "steps", max),
         "peak_allocated_bytes": _over(ranks, "peak_allocated_bytes", max),
@@ -193,6 +205,7 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
         "peak_categories": peak.peak_categories if peak else None,
         "inactive_split_bytes": held.inactive_split_bytes if held else None,
         "reserved_minus_allocated_bytes": held.reserved_minus_allocated_bytes if held else None,
+        "stranded_bytes": stranded.stranded_bytes if stranded else None,
         "fragmentation_fraction": fraction,
         "step_median_ns": median.durations.median_ns() if median else None,
         "out_of_memory": _over(ranks, "ooms", sum),

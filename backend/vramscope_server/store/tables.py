@@ -63,7 +63,8 @@ runs = Table(
     Column("peak_categories", JSON),
     Column("inactive_split_bytes", BigInteger),
     Column("reserved_minus_allocated_bytes", BigInteger),
-    Column("fragmentation_fraction", Float),
+    Column("stranded_bytes", BigInteger),
+    Column("fragmentation_fraction", Float),  # stranded of reserved
     Column("step_median_ns", BigInteger),
     Column("out_of_memory", BigInteger),
     Column("dropped_samples", BigInteger, nullable=False),
