@@ -137,4 +137,6 @@ def size_bytes(message: wire.Message) -> int:
     """What a message takes in memory, closely enough to bound it by."""
     if isinstance(message, wire.Block):
         return MESSAGE_OVERHEAD_BYTES + sum(COLUMN_OVERHEAD_BYTES + len(column) for column in message.columns.values())
+    if isinstance(message, wire.Piece):
+        return MESSAGE_OVERHEAD_BYTES * 2 + len(message.data)
     return MESSAGE_OVERHEAD_BYTES * 4

@@ -180,6 +180,13 @@ class Settings:
     leaks: bool = _setting(
         "VRAMSCOPE_LEAKS", True, _yes_or_no, "0: nothing looks for graphs and tensors that outlive their step.", "1"
     )
+    windows: bool = _setting(
+        "VRAMSCOPE_WINDOWS",
+        True,
+        _yes_or_no,
+        "0: no windows of allocator history are recorded; what fragments, and what other settings would give, is not known then.",
+        "1",
+    )
     phases: bool = _setting(
         "VRAMSCOPE_PHASES", True, _yes_or_no, "0: only whole steps are measured, not their phases; costs less.", "1"
     )

@@ -96,6 +96,13 @@ class Graphs(Protocol):
     def end_step(self, stretches: list[Stretch]) -> Held: ...
 
 
+class Windows(Protocol):
+    """Records windows of allocator history (trace/recorder.py). All calls are on the training thread."""
+
+    def entered(self) -> None: ...
+    def end_step(self, stretches: list[Stretch]) -> None: ...
+
+
 class StepClock:
     """Step and phase of one training.
 
@@ -121,6 +128,7 @@ class StepClock:
         self.counters: list[PeakCounter] = []
         self.anatomy: Anatomy | None = None
         self.graphs: Graphs | None = None
+        self.recorder: Windows | None = None
         self.look_for_devices: Callable[[], None] | None = None
         """called at marks while no device is watched, so that the first step with CUDA is exact; costs 0.3 µs"""
         self._devices: tuple[int, ...] = ()
@@ -158,6 +166,8 @@ class StepClock:
         self.phase = phase
         if self.anatomy is not None:
             self.anatomy.begin(phase, self._devices, self._stretches[-1].cuts)
+        if self.recorder is not None:
+            self.recorder.entered()
         self._agent_ns += self._now() - began
 
     def end_step(self) -> None:
@@ -190,6 +200,8 @@ class StepClock:
         self.phase = DATA
         self._choose_watched(began - self._end_ns)
         self._end_ns = began
+        if self.recorder is not None:
+            self.recorder.end_step(stretches)
         self._agent_ns = self._now() - began
 
     def mark(self) -> int | None:
@@ -200,6 +212,10 @@ class StepClock:
         self._close(began)
         self._agent_ns += self._now() - began
         return len(self._stretches) - 1
+
+    def cuts(self) -> list[Stretch]:
+        """The stretches of the step that runs, as far as they are over. On the training thread."""
+        return self._stretches
 
     @property
     def calm(self) -> bool:

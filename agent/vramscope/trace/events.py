@@ -1,0 +1,120 @@
+"""A snapshot's trace of one device, as the columns of a window's events: made in slices, so that the training goes on between."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, Final
+
+from vramscope.trace.pools import Pools
+from vramscope.trace.raw import Mark
+from vramscope.trace.stacks import Stacks
+from vramscope.window import ACTIONS
+from vramscope.wire import UNKNOWN
+
+SLICE_EVENTS: Final = 1000
+"""some 1 ms, then the interpreter's lock is let go"""
+
+_CODES: Final = {name: code for code, name in enumerate(ACTIONS)}
+_row = itemgetter("action", "size", "stream", "time_us")
+
+Entries = list[dict[str, Any]]
+
+
+class Events:
+    """The events of one device: ``columns`` are whole when :meth:`read` has come back."""
+
+    def __init__(self, pools: Pools, stacks: Stacks, tag: str, marks: Sequence[Mark]) -> None:
+        self._pools = pools
+        self._stacks = stacks
+        self._tag = tag
+        self._marks = marks
+        self._parts: dict[str, array[int]] = {
+            name: array("q") for name in ("action", "address", "size_bytes", "stream", "pool", "stack", "module")
+        }
+        self._times_us: list[int] = []
+        self._tags: list[str] = []
+        self._modules: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
+        """by action"""
+        self.unknown: Counter[str] = Counter()
+        """actions that are not of window.ACTIONS, and left out"""
+
+    def read(self, entries: Entries, pause: Callable[[], None]) -> None:
+        """Take the trace's entries, oldest first. The list is emptied on the way: its memory is given back in slices too."""
+        entries.reverse()
+        while entries:
+            piece = entries[-SLICE_EVENTS:]
+            del entries[-SLICE_EVENTS:]
+            piece.reverse()
+            self._add(piece)
+            del piece
+            pause()
+
+    def _add(self, entries: Entries) -> None:
+        actions, sizes, streams, times = zip(*map(_row, entries), strict=True)
+        codes = [_CODES.get(action, UNKNOWN) for action in actions]
+        if UNKNOWN in codes:
+            self.unknown.update(action for action in actions if action not in _CODES)
+            known = [entry for entry in entries if entry["action"] in _CODES]
+            if known:
+                self._add(known)
+            return
+        parts = self._parts
+        # An oom has no address: in its place PyTorch tells what the device had free.
+        addresses = [entry["addr"] if "addr" in entry else entry.get("device_free", UNKNOWN) for entry in entries]
+        parts["action"].extend(codes)
+        parts["address"].extend(addresses)
+        parts["size_bytes"].extend(sizes)
+        parts["stream"].extend(streams)
+        if "pool_id" in entries[0]:
+            parts["pool"].extend(self._pools.numbers(map(itemgetter("pool_id"), entries)))
+        else:
+            parts["pool"].extend(map(self._pools.at, addresses))
+        parts["stack"].extend([self._stacks.number(entry.get("frames")) for entry in entries])
+        tags = [entry.get("user_metadata", "") for entry in entries]
+        parts["module"].extend(map(self._module, tags))
+        self._times_us.extend(times)
+        self._tags.extend(tags)
+        self.counts.update(actions)
+
+    def columns(self) -> dict[str, bytes]:
+        """Columns of window.EVENTS."""
+        count = len(self._times_us)
+        steps, phases = array("q"), array("q")
+        ends = [*self._beginnings()[1:], count]
+        begins = 0
+        for mark, end in zip(self._marks, ends, strict=True):
+            steps.extend([mark.step] * (end - begins))
+            phases.extend([mark.phase] * (end - begins))
+            begins = end
+        times = array("q", [time * 1000 for time in self._times_us])
+        columns = {**self._parts, "time_ns": times, "step": steps, "phase": phases}
+        return {name: column.tobytes() for name, column in columns.items()}
+
+    def _beginnings(self) -> list[int]:
+        """Position of each mark's first event. By the clock, and to the event where the metadata tells it."""
+        begins, times, count = [0], self._times_us, len(self._times_us)
+        for number, mark in enumerate(self._marks[1:], 1):
+            place = bisect_left(times, mark.time_us, begins[-1])
+            # Events of other threads (autograd's) carry no tag, and the two clocks may differ by some microseconds.
+            while place < count and UNKNOWN < self._mark_of(self._tags[place]) < number:
+                place += 1
+            while place > begins[-1] and self._mark_of(self._tags[place - 1]) >= number:
+                place -= 1
+            begins.append(place)
+        return begins
+
+    def _mark_of(self, tag: str) -> int:
+        number = tag[len(self._tag) :].split(".", 1)[0] if tag.startswith(self._tag) else ""
+        return int(number) if number.isdecimal() else UNKNOWN
+
+    def _module(self, tag: str) -> int:
+        number = self._modules.get(tag)
+        if number is None:
+            behind = tag.rsplit(".", 1)[-1] if tag.startswith(self._tag) and "." in tag else ""
+            number = self._modules[tag] = int(behind) if behind.isdecimal() else UNKNOWN
+        return number

@@ -1,0 +1,107 @@
+"""PyTorch's one switch for allocator history: ours while a window is recorded, the user's at all other times.
+
+There is one history a process. Whether somebody has it on is asked of PyTorch; who calls the switch is heard by a thin
+function in front of ``torch._C``'s, as long as the session lives. A user who calls it while a window is open finds it as if
+nobody had recorded: the window is given up first.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+from vramscope.guard import guarded
+
+SWITCHES: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
+
+
+class History:
+    """Switches recording on and off, and hears when somebody else does.
+
+    on_taken   called before the user's own call of the switch reaches PyTorch while a window is open
+    """
+
+    def __init__(self, on_taken: Callable[[], None]) -> None:
+        import torch
+
+        self._native = torch._C
+        self._memory = torch.cuda.memory
+        self._on_taken = guarded("giving way to the user's history")(on_taken)
+        known = getattr(self._memory, "_record_memory_history_impl", self._memory._record_memory_history)
+        self._accepted = frozenset(inspect.signature(known).parameters)
+        self.keeps_when_switched: Final = "clear_history" in self._accepted
+        """stacks can be switched on in the middle (torch 2.8 and later); before, each call of the switch emptied the history"""
+        self.ours = False
+        self._calling = False
+        self._put_back: list[Callable[[], None]] = []
+
+    @property
+    def is_the_users(self) -> bool:
+        """Somebody else records: nothing may be touched."""
+        return not self.ours and bool(self._native._cuda_isHistoryEnabled())
+
+    def begin(self, most_events: int, *, stacks: bool) -> None:
+        """Record from now on, from an empty history; the newest ``most_events`` are kept. Some 25 µs."""
+        self.ours = True
+        self._switch("all", stacks=stacks, most_events=most_events, clear=True)
+
+    def add_stacks(self, most_events: int) -> None:
+        """From now on with the Python stack of each allocation: about 1 µs an event more."""
+        self._switch("all", stacks=True, most_events=most_events, clear=False)
+
+    def end(self) -> None:
+        """Record no more, and forget what was recorded. Nothing happens where it is not ours."""
+        if self.ours:
+            self._switch(None, stacks=False, most_events=1, clear=True)
+            self.ours = False
+
+    def _switch(self, enabled: str | None, *, stacks: bool, most_events: int, clear: bool) -> None:
+        words = {
+            "context": "alloc" if stacks else None,
+            "stacks": "python",  # C++ frames are symbolised when read, which takes minutes
+            "max_entries": most_events,
+            "clear_history": clear,
+        }
+        self._calling = True
+        try:
+            self._memory._record_memory_history(
+                enabled, **{name: word for name, word in words.items() if name in self._accepted}
+            )
+        finally:
+            self._calling = False
+
+    # -- who else calls the switch -------------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Hear the switch from now on, until :meth:`release`."""
+        for name in SWITCHES:
+            if hasattr(self._native, name):
+                self._listen_to(name)
+
+    def release(self) -> None:
+        """PyTorch's own functions again, unless somebody has put theirs in front of ours."""
+        while self._put_back:
+            self._put_back.pop()()
+
+    def forget(self) -> None:
+        """In a forked child: what is on there belongs to the parent, and CUDA is not for this process."""
+        self.ours = False
+        self.release()
+
+    def _listen_to(self, name: str) -> None:
+        native, original = self._native, getattr(self._native, name)
+
+        def switch(*args: Any, **kwargs: Any) -> Any:
+            if self.ours and not self._calling:
+                self._on_taken()
+            return original(*args, **kwargs)
+
+        switch.__name__, switch.__doc__ = name, original.__doc__
+        setattr(native, name, switch)
+
+        def put_back() -> None:
+            if getattr(native, name) is switch:
+                setattr(native, name, original)
+
+        self._put_back.append(put_back)

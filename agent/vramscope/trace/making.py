@@ -1,0 +1,110 @@
+"""From what was read of PyTorch to a Window: complete as far as the allocator's own counters agree, and saying so where not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from vramscope.trace.events import Entries, Events
+from vramscope.trace.in_force import given, in_force
+from vramscope.trace.layouts import layout
+from vramscope.trace.pools import Pools
+from vramscope.trace.raw import Facts, Raw, Tree
+from vramscope.trace.stacks import Stacks
+from vramscope.window import Window
+
+MOST_TEXT: Final = 4096
+
+COUNTED: Final = {
+    "alloc": "allocation.all.allocated",
+    "free_requested": "allocation.all.freed",
+    "free_completed": "active.all.freed",
+}
+"""action -> the counter that rises by one with it"""
+
+
+def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
+    """The window of one device. Empties the device's part of the trees; ``pause`` lets the training on between slices."""
+    import torch
+
+    notes = list(raw.notes)
+    device = facts.device
+    pools, stacks = Pools(), Stacks()
+    starting, ending = (_segments(tree, device) for tree in (raw.start, raw.end))
+    for segments in (starting, ending):
+        pools.learn(segments)
+    entries: Entries = raw.end["device_traces"][device]
+    is_whole = _cut_to_window(entries, raw.most_events)
+    events = Events(pools, stacks, raw.tag, raw.marks)
+    events.read(entries, pause)
+    for action, times in events.unknown.items():
+        notes.append(f"{times} events of a kind that is not known here were left out: {action[:100]}")
+    lost = lost_events(events.counts, facts)
+    if not is_whole:
+        notes.append(f"a bound was met: of this window the newest {raw.most_events} events alone are here")
+    if lost is None:
+        notes.append("the accumulated counters were reset in this window, so that lost events cannot be told")
+    told = raw.end.get("allocator_settings", {})
+    settings = given(told)
+    return Window(
+        device=device,
+        device_name=facts.name,
+        device_total_bytes=facts.total_bytes,
+        device_free_bytes=facts.free_bytes,
+        limit_bytes=facts.limit_bytes,
+        torch=str(torch.__version__),  # PyTorch's is a subclass of str
+        cuda=torch.version.cuda,
+        backend="native",
+        settings=settings[:MOST_TEXT],
+        settings_in_force=in_force(told, settings),
+        reason=raw.reason,
+        first_step=raw.first_step,
+        last_step=raw.last_step,
+        start=layout(starting, pools, stacks, facts.start_counters, pause) if is_whole else None,
+        end=layout(ending, pools, stacks, end_counters(facts), pause),
+        events=events.columns(),
+        lost_events=lost,
+        pools=pools.ids,
+        modules=[name[:MOST_TEXT] for name in raw.modules],
+        words=stacks.words,
+        frames=stacks.frames,
+        stacks=stacks.stacks,
+        notes=notes,
+    )
+
+
+def lost_events(seen: Counter[str], facts: Facts) -> int | None:
+    """By how many the events differ from what the counters say; None where these were reset meanwhile."""
+    lost = 0
+    for action, counter in COUNTED.items():
+        happened = facts.end_counters[counter] - facts.start_counters[counter]
+        if happened < 0:
+            return None
+        lost += abs(happened - seen[action])
+    return lost
+
+
+def end_counters(facts: Facts) -> dict[str, int]:
+    """The counters at the end, and the two peaks of the window: the allocator's own, as the clock cut them."""
+    return {
+        **facts.end_counters,
+        "allocated_bytes.all.peak": facts.peak_allocated_bytes,
+        "reserved_bytes.all.peak": facts.peak_reserved_bytes,
+    }
+
+
+def _segments(tree: Tree, device: int) -> list[Tree]:
+    return [segment for segment in tree["segments"] if segment["device"] == device]
+
+
+def _cut_to_window(entries: Entries, most_events: int) -> bool:
+    """Leave the events after the snapshot that the window began with. False: it has been overwritten, and some after it."""
+    if len(entries) >= most_events:
+        return False
+    # Taking a snapshot is an event of its own: it stands where the layout at the start was read.
+    for place, entry in enumerate(entries):
+        if entry["action"] == "snapshot":
+            del entries[: place + 1]
+            return True
+    return False

@@ -1,0 +1,94 @@
+"""Which steps are recorded: the first ones, a later one, one after the peak has risen, and those that somebody asks for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+FIRST_STEPS: Final = 3
+"""gradients come with the first step, optimizer state with its end: from the third on a training repeats itself"""
+LATER_STEP: Final = 20
+ASKED_STEPS: Final = 2
+SHARE: Final = 0.001
+"""of the run's time that the windows take, all but the first and those that were asked for"""
+RISE: Final = 1.1
+LEAST_RISE_BYTES: Final = 64 << 20
+MOST_RISES: Final = 8
+"""windows after risen peaks in one session"""
+
+
+class Wish(NamedTuple):
+    """A window that should be recorded."""
+
+    reason: str
+    steps: int
+    stacks_from: int
+    """how many of its steps go by before Python stacks and modules are recorded too: they cost more than all the rest"""
+
+
+FIRST: Final = Wish("the first steps", FIRST_STEPS, FIRST_STEPS - 1)
+LATER: Final = Wish("a later step", 1, 0)
+RISEN: Final = Wish("the peak rose", 1, 0)
+ASKED: Final = Wish("asked for", ASKED_STEPS, 0)
+
+
+class Plan:
+    """What to record next. All calls but :meth:`ask` come on the training thread.
+
+    now   seconds, rising
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._began_s = now()
+        self._waiting: Wish | None = FIRST
+        self._asked = False
+        self._later_is_due = True
+        self._rises_left = MOST_RISES
+        self._known_peak_bytes = 0
+        self._spent_s = 0.0
+        self._step_s = 0.0
+
+    def ask(self) -> None:
+        """Somebody would like a window of the next steps. Asked twice before it begins, there is one."""
+        self._asked = True
+
+    def wish(self) -> Wish | None:
+        """The window to begin now; None: none."""
+        if self._asked:
+            return ASKED
+        waiting = self._waiting
+        return waiting if waiting is FIRST or (waiting is not None and self._is_affordable(waiting)) else None
+
+    def begun(self, wish: Wish) -> None:
+        """It is being recorded."""
+        if wish is ASKED:
+            self._asked = False
+        if wish is self._waiting:
+            self._waiting = None
+
+    def missed(self) -> None:
+        """It cannot be recorded: the history is somebody else's. What is asked for is forgotten, a later one comes later."""
+        self._asked = False
+        self._waiting = None
+
+    def ended(self, steps: int, seconds: float, peak_bytes: int) -> None:
+        """A window is recorded: so many steps, it took so long on the training thread and ours, and its peak was this."""
+        self._spent_s += seconds
+        self._step_s = seconds / max(1, steps)
+        self._known_peak_bytes = max(self._known_peak_bytes, peak_bytes)
+
+    def step_ended(self, step: int, peak_bytes: int) -> None:
+        """A step that no window holds: optimizer steps finished, and its peak of allocated bytes."""
+        if self._later_is_due and step >= LATER_STEP and self._waiting is None:
+            self._later_is_due = False
+            self._waiting = LATER
+        known = self._known_peak_bytes
+        if known and peak_bytes > known * RISE and peak_bytes > known + LEAST_RISE_BYTES and self._rises_left:
+            self._rises_left -= 1
+            self._known_peak_bytes = peak_bytes
+            self._waiting = RISEN
+
+    def _is_affordable(self, wish: Wish) -> bool:
+        return self._spent_s + self._step_s * wish.steps <= SHARE * (self._now() - self._began_s)
