@@ -246,7 +246,7 @@ class Session:
         if not self.live:
             return
         self.live = False
-        if error_type is None and self._failed is not None:
+        if error_type in (None, "SystemExit") and self._failed is not None:  # a framework may say why it left
             error_type, error_line = self._failed
         self._hooks.remove()
         self._lifecycle.release()
@@ -268,6 +268,12 @@ class Session:
         self._ring.after_fork_in_child()
         self._sender.after_fork_in_child()
         self._hooks.remove()
+
+    def cell_failed(self, error_type: str, error_line: str, cell: int | None) -> None:
+        """In a notebook: an error has ended a cell, and not the training."""
+        said = redaction.without_secrets(error_line)
+        told: dict[str, wire.Scalar] = {"error_type": error_type, "error_line": said, "cell": cell}
+        self._ring.put(wire.Event(time_ns=time.time_ns(), kind="cell_error", step=self._clock.step, data=told))
 
     def _tell_leak(self, leak: wire.Leak) -> None:
         where = f" ({Path(leak.file).name}:{leak.line})" if leak.file and leak.line else ""

@@ -38,6 +38,7 @@ const KINDS = {
   resumed: ["resumed", "the run goes on in a new process"],
   out_of_memory: ["out of memory", "an allocation failed"],
   notice: ["notice", null],
+  cell_error: ["a cell failed", "the run goes on"],
 };
 
 export function eventsPanel(run) {
@@ -62,6 +63,6 @@ function item(seconds, words, run) {
 function eventWords(event, run) {
   const [name, meaning] = KINDS[event.kind] ?? [event.kind.replaceAll("_", " "), null];
   const where = [run.world_size > 1 && isKnown(event.rank) ? `rank ${event.rank}` : null, isKnown(event.step) ? `step ${count(event.step)}` : null].filter(Boolean).join(", ");
-  const data = Object.entries(event.data ?? {}).map(([key, value]) => `${key}: ${isKnown(value) && key.endsWith("_bytes") ? bytes(value) : value}`).join(", ");
+  const data = event.kind === "cell_error" ? `${event.data.error_type}: ${event.data.error_line}` : Object.entries(event.data ?? {}).map(([key, value]) => `${key}: ${isKnown(value) && key.endsWith("_bytes") ? bytes(value) : value}`).join(", ");
   return [h("span", { class: "kind" }, name), where && h("span", { class: "muted" }, ` · ${where}`), (data || meaning) && h("div", { class: "muted" }, data || meaning)];
 }

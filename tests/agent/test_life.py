@@ -46,6 +46,44 @@ def test_an_uncaught_exception_is_told_by_type_and_first_line(collector, spool) 
     assert "RuntimeError: boom" in said, "the user's traceback is as it was"
 
 
+def test_an_exit_code_is_a_failure_and_one_that_is_caught_is_not(collector, spool) -> None:
+    caught = "try: sys.exit(3)\nexcept SystemExit: pass\n"
+    run(f"agent.attach(model)\ntrain(3)\n{caught}train(2)\nsys.exit(7)", collector, spool, expect=7)
+    arrived = Arrived(collector)
+    assert (arrived.ended.state, arrived.ended.error_type, arrived.ended.error_line) == (
+        "failed",
+        "SystemExit",
+        "exit code 7",
+    )
+    assert len(arrived.rows("steps")) == 5
+
+
+def test_a_cell_that_fails_is_an_event_and_the_run_goes_on(collector, spool) -> None:
+    pytest.importorskip("IPython")
+    run(
+        """
+        from IPython.core.interactiveshell import InteractiveShell
+        shell = InteractiveShell.instance(user_ns=globals())
+        for cell in ("session = agent.attach(model); train(3)", "train(1); 1 / 0", "train(1) +", "import sys; sys.exit(7)"):
+            shell.run_cell(cell, store_history=True)
+        assert session.live
+        shell.run_cell("train(2); agent.detach()")
+        assert not session.live
+        shell.run_cell("1 / 0")
+        """,
+        collector,
+        spool,
+    )
+    arrived = Arrived(collector)
+    told = [
+        (event.data["error_type"], event.data["cell"]) for event in arrived.of(wire.Event) if event.kind == "cell_error"
+    ]
+    assert told == [("ZeroDivisionError", 2), ("SyntaxError", 3), ("SystemExit", 4)]
+    assert [event.step for event in arrived.of(wire.Event) if event.kind == "cell_error"] == [4, 4, 4]
+    assert arrived.ended.state == "finished"
+    assert len(arrived.rows("steps")) == 6
+
+
 def test_a_secret_in_an_error_or_on_the_command_line_is_not_sent(collector, spool, tmp_path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

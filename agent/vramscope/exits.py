@@ -1,0 +1,90 @@
+"""Which code the program leaves with: ``sys.exit(7)``, ``exit()`` and ``quit()``, unless somebody catches that.
+
+Python tells nobody of a SystemExit: no excepthook sees it, and it is gone when the exit handlers run. So the functions that
+raise it are wrapped. A ``raise SystemExit(7)`` written out, and ``os._exit``, are not seen.
+"""
+
+from __future__ import annotations
+
+import _sitebuiltins
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from vramscope.guard import first_line, guarded
+
+
+class _Leaving:
+    """Lies in a frame of the SystemExit's traceback: it lives as long as that does."""
+
+    __slots__ = ("__weakref__",)
+
+
+class ExitWatch:
+    """``begin`` once; ``failure`` says, in an exit handler, whether the program leaves with an error."""
+
+    def __init__(self) -> None:
+        self.failure: tuple[str, str] | None = None
+        """type and words, where the newest exit that nobody caught has a code other than 0"""
+        self._leaving: weakref.ref[_Leaving] | None = None
+        self._removals: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        self._wrap(sys, "exit")
+        self._wrap(_sitebuiltins.Quitter, "__call__")  # what exit() and quit() are
+
+    def release(self) -> None:
+        while self._removals:
+            self._removals.pop()()
+
+    def forget(self) -> None:
+        """Somebody caught it."""
+        self.failure = self._leaving = None
+
+    def _wrap(self, owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+        note = guarded("the note of how the program ends")(self._note)
+
+        def leave(*args: Any, **kwargs: Any) -> None:
+            try:
+                original(*args, **kwargs)
+            except SystemExit as leaving:
+                _kept = note(leaving)
+                raise
+
+        leave.__wrapped__ = original  # type: ignore[attr-defined]
+        leave.__name__, leave.__doc__ = name, original.__doc__
+        setattr(owner, name, leave)
+
+        def put_back() -> None:
+            if getattr(owner, name) is leave:
+                setattr(owner, name, original)
+
+        self._removals.append(put_back)
+
+    def _note(self, leaving: SystemExit) -> _Leaving | None:
+        if threading.current_thread() is not threading.main_thread():
+            return None  # it ends that thread alone
+        code = leaving.code
+        if code is None or code == 0:
+            self.failure = None
+        else:
+            self.failure = ("SystemExit", f"exit code {int(code)}" if isinstance(code, int) else first_line(leaving))
+        kept = _Leaving()
+        self._leaving = weakref.ref(kept, self._dropped)
+        return kept
+
+    def _dropped(self, leaving: weakref.ref[_Leaving]) -> None:
+        """The exception is gone. While any code of Python still runs, somebody caught it; at the very end none does."""
+        if leaving is self._leaving and _called_from_python():
+            self.forget()
+
+
+def _called_from_python() -> bool:
+    try:
+        sys._getframe(2)  # behind this function and the callback: whoever dropped the last reference
+    except ValueError:
+        return False
+    return True
