@@ -25,6 +25,7 @@ from vramscope.spool import Spool
 from vramscope.steps import accelerate, huggingface, lightning, loop
 from vramscope.steps.clock import StepClock
 from vramscope.steps.loop import LoopHooks
+from vramscope.trace.recorder import Recorder
 
 ACCEPTED = (
     "a transformers Trainer, a lightning Trainer, an accelerate Accelerator, "
@@ -55,6 +56,7 @@ def attach(
     interval_ms: int | None = None,
     phases: bool | None = None,
     leaks: bool | None = None,
+    windows: bool | None = None,
     run_id: str | None = None,
     resume: bool | None = None,
     token: str | None = None,
@@ -68,6 +70,7 @@ def attach(
     interval_ms  milliseconds between two samples (100)
     phases       False: measure whole steps only, at a quarter of the cost
     leaks        False: do not look for graphs and tensors that outlive their step
+    windows      False: do not record windows of allocator history
     run_id, resume   go on with an existing run
 
     Never raises and never waits for the network. Attached twice: without a target the session that runs is given back;
@@ -82,6 +85,7 @@ def attach(
         "interval_ms": interval_ms,
         "phases": phases,
         "leaks": leaks,
+        "windows": windows,
         "run_id": run_id,
         "resume": resume,
         "token": token,
@@ -137,6 +141,7 @@ class Session:
         self.url = ""
         self._devices: tuple[int, ...] = ()
         self._failed: tuple[str, str] | None = None
+        self._recorder: Recorder | None = None
 
     def _open(self, target: object, settings: Settings, config: Mapping[str, Any] | None) -> None:
         self._settings = settings
@@ -158,6 +163,7 @@ class Session:
             first_message=self._hello,
             ring=self._ring,
             spool=Spool(settings.spool_dir, settings.spool_bytes),
+            on_request=self._on_request,
         )
         self._sampler = Sampler(
             interval_ms=settings.interval_ms,
@@ -170,6 +176,8 @@ class Session:
 
         if settings.leaks:
             self._hooks.graphs = GraphWatch(self._clock, report=self._ring.put, tell=self._tell_leak)
+        if settings.windows:
+            self._recorder = Recorder(self._clock, self._ring, roots=self._hooks.roots, pace_s=settings.flush_ms / 1000)
         self._hooks.install()
         self.waits_for_target = target is None
         connection = self._connect(target)
@@ -178,6 +186,8 @@ class Session:
         if settings.phases:
             self._clock.anatomy = Categories(self._hooks.optimizers, self._hooks.roots, self._peak_of)
         self._sampler.start()
+        if self._recorder is not None:
+            self._recorder.begin()
         self._sender.start()
         self._lifecycle.begin()
         self.live = True
@@ -249,6 +259,8 @@ class Session:
         if error_type in (None, "SystemExit") and self._failed is not None:  # a framework may say why it left
             error_type, error_line = self._failed
         self._hooks.remove()
+        if self._recorder is not None:
+            self._recorder.close()
         self._lifecycle.release()
         self._sampler.stop()
         self._ring.put(
@@ -267,6 +279,8 @@ class Session:
         self.live = False
         self._ring.after_fork_in_child()
         self._sender.after_fork_in_child()
+        if self._recorder is not None:
+            self._recorder.after_fork_in_child()
         self._hooks.remove()
 
     def cell_failed(self, error_type: str, error_line: str, cell: int | None) -> None:
@@ -290,6 +304,11 @@ class Session:
     def _on_devices(self, devices: tuple[int, ...]) -> None:
         self._devices = devices
         self._sender.attach_again()
+
+    def _on_request(self, requests: list[str]) -> None:
+        """What the server would like. On the sender's thread."""
+        if wire.RECORD_WINDOW in requests and self._recorder is not None:
+            self._recorder.ask()
 
     def _hello(self) -> wire.Attached:
         """Who trains here. On the sender's thread: it asks git, which takes some 10 ms."""

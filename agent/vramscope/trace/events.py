@@ -19,7 +19,9 @@ SLICE_EVENTS: Final = 1000
 """some 1 ms, then the interpreter's lock is let go"""
 
 _CODES: Final = {name: code for code, name in enumerate(ACTIONS)}
-_row = itemgetter("action", "size", "stream", "time_us")
+_action, _address, _size, _stream, _time_us, _pool = map(
+    itemgetter, ("action", "addr", "size", "stream", "time_us", "pool_id")
+)
 
 Entries = list[dict[str, Any]]
 
@@ -55,31 +57,40 @@ class Events:
             pause()
 
     def _add(self, entries: Entries) -> None:
-        actions, sizes, streams, times = zip(*map(_row, entries), strict=True)
-        codes = [_CODES.get(action, UNKNOWN) for action in actions]
-        if UNKNOWN in codes:
+        # Whole columns at a time, by functions written in C: it is a third of the time of a loop; and not a tuple is made,
+        # which would set off the garbage collector.
+        actions = list(map(_action, entries))
+        codes = list(map(_CODES.get, actions))
+        if None in codes:
             self.unknown.update(action for action in actions if action not in _CODES)
             known = [entry for entry in entries if entry["action"] in _CODES]
             if known:
                 self._add(known)
             return
-        parts = self._parts
-        # An oom has no address: in its place PyTorch tells what the device had free.
-        addresses = [entry["addr"] if "addr" in entry else entry.get("device_free", UNKNOWN) for entry in entries]
-        parts["action"].extend(codes)
-        parts["address"].extend(addresses)
-        parts["size_bytes"].extend(sizes)
-        parts["stream"].extend(streams)
-        if "pool_id" in entries[0]:
-            parts["pool"].extend(self._pools.numbers(map(itemgetter("pool_id"), entries)))
-        else:
-            parts["pool"].extend(map(self._pools.at, addresses))
-        parts["stack"].extend([self._stacks.number(entry.get("frames")) for entry in entries])
-        tags = [entry.get("user_metadata", "") for entry in entries]
-        parts["module"].extend(map(self._module, tags))
-        self._times_us.extend(times)
-        self._tags.extend(tags)
+        if "oom" in actions:
+            for entry in entries:
+                # An oom has no address: in its place PyTorch tells what the device had free.
+                entry.setdefault("addr", entry.get("device_free", UNKNOWN))
         self.counts.update(actions)
+        addresses = list(map(_address, entries))
+        self._times_us.extend(map(_time_us, entries))
+        if "pool_id" in entries[0]:
+            pools = self._pools.numbers(list(map(_pool, entries)))
+        else:
+            pools = list(map(self._pools.at, addresses))
+        tags = [entry.get("user_metadata", "") for entry in entries]
+        self._tags.extend(tags)
+        for name, column in (
+            ("action", codes),
+            ("address", addresses),
+            ("size_bytes", list(map(_size, entries))),
+            ("stream", list(map(_stream, entries))),
+            ("pool", pools),
+            ("stack", self._stacks.numbers([entry.get("frames") for entry in entries])),
+            ("module", self._module_numbers(tags)),
+        ):
+            # (extend by itself takes one item at a time; from a list at once is four times as fast)
+            self._parts[name].extend(array("q", column))  # type: ignore[arg-type]  # no None among the codes, see above
 
     def columns(self) -> dict[str, bytes]:
         """Columns of window.EVENTS."""
@@ -112,9 +123,9 @@ class Events:
         number = tag[len(self._tag) :].split(".", 1)[0] if tag.startswith(self._tag) else ""
         return int(number) if number.isdecimal() else UNKNOWN
 
-    def _module(self, tag: str) -> int:
-        number = self._modules.get(tag)
-        if number is None:
+    def _module_numbers(self, tags: list[str]) -> list[int]:
+        known = self._modules
+        for tag in set(tags).difference(known):
             behind = tag.rsplit(".", 1)[-1] if tag.startswith(self._tag) and "." in tag else ""
-            number = self._modules[tag] = int(behind) if behind.isdecimal() else UNKNOWN
-        return number
+            known[tag] = int(behind) if behind.isdecimal() else UNKNOWN
+        return list(map(known.__getitem__, tags))

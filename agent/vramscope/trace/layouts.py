@@ -40,7 +40,14 @@ def layout(
         for block in segment.pop("blocks"):
             size, state = block["size"], _STATES[block["state"]]
             of_blocks.append(
-                (number, address, size, block.get("requested_size", size), state, stacks.number(block.get("frames")))
+                (
+                    number,
+                    address,
+                    size,
+                    block.get("requested_size", size),
+                    state,
+                    stacks.numbers([block.get("frames")])[0],
+                )
             )
             address += size
         if len(of_blocks) - done > SLICE_BLOCKS:

@@ -20,16 +20,13 @@ class Pools:
         self._starts: list[int] = []
         self._ranges: list[tuple[int, int]] = []
 
-    def numbers(self, ids: Iterable[Any]) -> list[int]:
+    def numbers(self, ids: list[Any]) -> list[int]:
         """Position of each pool."""
-        numbers, known = [], self._numbers
-        for pool in ids:
-            number = known.get(pool)
-            if number is None:
-                number = known[pool] = len(self.ids)
-                self.ids.append((int(pool[0]), int(pool[1])))
-            numbers.append(number)
-        return numbers
+        known = self._numbers
+        for pool in set(ids).difference(known):
+            known[pool] = len(self.ids)
+            self.ids.append((int(pool[0]), int(pool[1])))
+        return list(map(known.__getitem__, ids))
 
     def learn(self, segments: Iterable[dict[str, Any]]) -> None:
         """Where the pools' segments lie, for events that do not tell their pool (before torch 2.13)."""

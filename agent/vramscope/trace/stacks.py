@@ -25,21 +25,33 @@ class Stacks:
         self._frame_numbers: dict[tuple[int, int, int], int] = {}
         self._stack_numbers: dict[tuple[int, ...], int] = {}
         # By identity first, which is fast; what was seen is kept, so that no identity is used again.
-        self._seen_frames: dict[int, tuple[int, Any]] = {}
-        self._seen_stacks: dict[int, tuple[int, Any]] = {}
+        self._numbers: dict[int, int] = {id(None): UNKNOWN}
+        self._by_frames: dict[tuple[int, ...], int] = {}
+        self._seen: list[Any] = []
 
-    def number(self, frames: Frames | None) -> int:
-        """Position of a stack; UNKNOWN where none was recorded, or no Python ran (in autograd's threads)."""
-        if not frames:
-            return UNKNOWN
-        seen = self._seen_stacks.get(id(frames))
-        if seen is None:
-            key = tuple(self._frame(frame) for frame in frames[:MOST_FRAMES])
+    def numbers(self, stacks: list[Frames | None]) -> list[int]:
+        """Position of each stack; UNKNOWN where none was recorded, or no Python ran (in autograd's threads)."""
+        known = self._numbers
+        numbers = list(map(known.get, map(id, stacks)))
+        if None in numbers:
+            for frames in stacks:
+                if id(frames) not in known:
+                    known[id(frames)] = self._number(frames) if frames else UNKNOWN
+                    self._seen.append(frames)
+            return [known[id(frames)] for frames in stacks]
+        return numbers  # type: ignore[return-value]  # none is None
+
+    def _number(self, frames: Frames) -> int:
+        del frames[MOST_FRAMES:]
+        by_identity = tuple(map(id, frames))
+        number = self._by_frames.get(by_identity)
+        if number is None:
+            key = tuple(map(self._frame, frames))
             number = self._stack_numbers.setdefault(key, len(self.stacks))
             if number == len(self.stacks):
                 self.stacks.append(list(key))
-            seen = self._seen_stacks[id(frames)] = (number, frames)
-        return seen[0]
+            self._by_frames[by_identity] = number
+        return number
 
     @property
     def frames(self) -> dict[str, bytes]:
@@ -50,15 +62,12 @@ class Stacks:
         }
 
     def _frame(self, frame: dict[str, Any]) -> int:
-        seen = self._seen_frames.get(id(frame))
-        if seen is None:
-            key = (self._word(frame["filename"]), int(frame["line"]), self._word(frame["name"]))
-            number = self._frame_numbers.setdefault(key, len(self._frames[0]))
-            if number == len(self._frames[0]):
-                for column, value in zip(self._frames, key, strict=True):
-                    column.append(value)
-            seen = self._seen_frames[id(frame)] = (number, frame)
-        return seen[0]
+        key = (self._word(frame["filename"]), int(frame["line"]), self._word(frame["name"]))
+        number = self._frame_numbers.setdefault(key, len(self._frames[0]))
+        if number == len(self._frames[0]):
+            for column, value in zip(self._frames, key, strict=True):
+                column.append(value)
+        return number
 
     def _word(self, word: str) -> int:
         word = word[:MOST_CHARACTERS]
