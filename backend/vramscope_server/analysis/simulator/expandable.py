@@ -32,9 +32,7 @@ from vramscope_server.analysis.simulator.heap import (
     PAGE,
     PREVIOUS,
     RANK,
-    RANKED,
     RESERVATION_BYTES,
-    SEGMENTS_MADE,
     SIZE,
     STATE,
     STOPPED,
@@ -44,7 +42,10 @@ from vramscope_server.analysis.simulator.heap import (
     new_record,
     unmapped_list,
 )
-from vramscope_server.analysis.simulator.segments import GRANULE, charge, next_address, note_reserved
+from vramscope_server.analysis.simulator.segments import GRANULE, charge, next_address, next_rank, note_reserved
+
+YET_UNKNOWN = 1 << 61
+"""No history tells of a reservation before there is memory in it: until then its address is made up, beyond all."""
 
 
 @njit
@@ -100,10 +101,10 @@ def new_reservation(heap: Heap, block_list: int) -> Any:
     blocks, settings = heap.blocks, heap.settings
     page = settings[LARGE_SEGMENT] if is_large(heap, block_list) else GRANULE
     block = new_record(heap)
-    blocks[block, ADDRESS] = next_address(heap)
+    blocks[block, ADDRESS] = YET_UNKNOWN + block
     blocks[block, SIZE] = (settings[RESERVATION_BYTES] + page - 1) // page * page
     blocks[block, LIST] = block_list
-    blocks[block, RANK] = heap.counts[SEGMENTS_MADE] if settings[RANKED] else 0
+    blocks[block, RANK] = next_rank(heap)
     blocks[block, PAGE] = page
     blocks[block, ORIGIN] = blocks[block, ADDRESS]
     list_unmapped(heap, block)
@@ -126,6 +127,8 @@ def map_pages(heap: Heap, block: int, size: int) -> Any:
     if not charge(heap, mapped):
         return False
     unlist_unmapped(heap, block)
+    if blocks[block, ADDRESS] >= YET_UNKNOWN:
+        blocks[block, ADDRESS] = blocks[block, ORIGIN] = next_address(heap)
     rest = blocks[block, SIZE] - mapped
     if rest > 0:
         tail = piece_of(heap, block, blocks[block, ADDRESS] + mapped, rest)

@@ -94,7 +94,7 @@ PEAK_RESERVED: Final = 19
 PEAK_REQUESTED: Final = 20
 DEVICE_USED: Final = 21
 """bytes that this process has taken of the device"""
-SEGMENTS_MADE: Final = 22
+ADDRESSES_USED: Final = 22
 UNUSED: Final = 23
 """the first unused record"""
 FRESH: Final = 24
@@ -105,7 +105,9 @@ HAZARDS: Final = 26
 STOPPED: Final = 27
 """1: the real allocator would have raised an error that is no out-of-memory"""
 PASSED_OVER: Final = 28
-COUNTS: Final = 29
+RANKS: Final = 29
+"""segments made so far, each with its rank"""
+COUNTS: Final = 30
 
 # ---- columns of a pool ----
 SEARCHES_SMALL: Final = 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import njit
 
-from vramscope_server.analysis.simulator.blocks import is_split, set_free
+from vramscope_server.analysis.simulator.blocks import is_split, pool_of, set_free
 from vramscope_server.analysis.simulator.expandable import unmap_pages
 from vramscope_server.analysis.simulator.free_lists import (
     first,
@@ -127,6 +127,20 @@ def release_cached(heap: Heap) -> None:
     for pool in range(1, heap.settings[POOLS]):
         if heap.pools[pool, FREEABLE]:
             release_pool(heap, pool)
+
+
+@njit
+def empty_pool(heap: Heap, pool: int) -> None:
+    """The same for one private pool that nobody uses: its blocks are waited for, and given back."""
+    heap.counts[SYNCS] += 1
+    ring = pending_ring(heap)
+    block = heap.blocks[ring, RIGHT]
+    while block != ring:
+        behind = heap.blocks[block, RIGHT]
+        if pool_of(heap, block) == pool:
+            complete_pending(heap, block)
+        block = behind
+    release_pool(heap, pool)
 
 
 @njit

@@ -37,7 +37,7 @@ from vramscope_server.analysis.simulator.program import (
     POOL_FREEABLE,
     Program,
 )
-from vramscope_server.analysis.simulator.release import release_cached, release_pool
+from vramscope_server.analysis.simulator.release import empty_pool, release_cached
 from vramscope_server.analysis.simulator.settings import UNLIMITED, AllocatorSettings
 
 MOST_RESERVATION: Final = 1 << 42
@@ -291,7 +291,7 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
             elif what == POOL_FREEABLE:
                 heap.pools[pool[i], FREEABLE] = 1
             elif what == EMPTY_POOL and heap.pools[pool[i], FREEABLE]:
-                release_pool(heap, pool[i])
+                empty_pool(heap, pool[i])
             progress[0] += 1
             if read.shape[0]:
                 read[i, 0] = address

@@ -10,6 +10,7 @@ from vramscope_server.analysis.simulator.blocks import is_split, pool_of, unlist
 from vramscope_server.analysis.simulator.heap import (
     ADDRESS,
     ADDRESS_ORDER,
+    ADDRESSES_USED,
     DEVICE_ALLOCATIONS,
     DEVICE_ALLOCS,
     DEVICE_BYTES,
@@ -28,9 +29,9 @@ from vramscope_server.analysis.simulator.heap import (
     POOL_MISCOUNT,
     RANK,
     RANKED,
+    RANKS,
     RESERVED_BYTES,
     SEGMENT,
-    SEGMENTS_MADE,
     SIZE,
     STOPPED,
     Heap,
@@ -78,8 +79,8 @@ def segment_size(settings: Int64, size: int) -> Any:
 @njit
 def next_address(heap: Heap) -> Any:
     """Where the next segment lies: as recorded, or made up in the order that is asked for."""
-    made = heap.counts[SEGMENTS_MADE]
-    heap.counts[SEGMENTS_MADE] += 1
+    made = heap.counts[ADDRESSES_USED]
+    heap.counts[ADDRESSES_USED] += 1
     if made < heap.addresses.shape[0]:
         return heap.addresses[made]
     slot = made & (SLOTS - 1)
@@ -89,6 +90,13 @@ def next_address(heap: Heap) -> Any:
         slot = (slot * 0x2545F + 0x1B873) & (SLOTS - 1)  # odd factor: each slot comes once
         slot ^= slot >> 9
     return (slot + 1) << SLOT_BITS
+
+
+@njit
+def next_rank(heap: Heap) -> Any:
+    """By age, among segments; 0 for all where the profile does not look at it."""
+    heap.counts[RANKS] += heap.settings[RANKED]
+    return heap.counts[RANKS]
 
 
 @njit
@@ -130,7 +138,7 @@ def new_segment(heap: Heap, block_list: int, size: int) -> Any:
     blocks[block, ADDRESS] = next_address(heap)
     blocks[block, SIZE] = size
     blocks[block, LIST] = block_list
-    blocks[block, RANK] = counts[SEGMENTS_MADE] if heap.settings[RANKED] else 0
+    blocks[block, RANK] = next_rank(heap)
     note_reserved(heap, pool_of(heap, block), size)
     counts[SEGMENT] += 1
     if size >= heap.settings[MAX_SPLIT]:

@@ -1,0 +1,173 @@
+"""The real allocator and the simulator side by side: the same script, every address and every statistic."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scripts import Script
+
+from vramscope_server.analysis.simulator.profile import profile_of
+from vramscope_server.analysis.simulator.program import Program
+from vramscope_server.analysis.simulator.replay import STATISTICS, Replay, replay
+from vramscope_server.analysis.simulator.settings import AllocatorSettings
+
+GRANULE = 2 << 20
+
+
+class Oracle:
+    """A process that has imported torch and answers jobs by forked children."""
+
+    def __init__(self, python: str = sys.executable) -> None:
+        self.process = subprocess.Popen(
+            [python, str(Path(__file__).with_name("oracle.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "EMULATED_GPU_LEDGER": "private", "PYTHONWARNINGS": "ignore"},
+        )
+        self.version: str = pickle.load(self.process.stdout)  # type: ignore[arg-type]
+        self.profile, self.note = profile_of(self.version)
+
+    def ask(self, script: Script) -> dict[str, Any]:
+        """What the real allocator did; a run whose timing left something open is made anew."""
+        job = {
+            "script": script.steps,
+            "fraction": script.fraction,
+            "streams": script.streams,
+            "async_us": script.async_us,
+            "scope_is_capture_before": (2, 12),
+            "environment": {
+                "PYTORCH_CUDA_ALLOC_CONF": script.conf,
+                "EMULATED_GPU_TOTAL_MEM": f"{script.total_mib}M",
+                "EMULATED_GPU_ASYNC_US": str(script.async_us),
+            },
+        }
+        assert self.process.stdin and self.process.stdout
+        for _ in range(10):
+            pickle.dump(job, self.process.stdin)
+            self.process.stdin.flush()
+            answer: dict[str, Any] = pickle.load(self.process.stdout)
+            if "failed" in answer:
+                raise AssertionError(f"the oracle failed on seed {script.seed}: {answer['failed']}")
+            if answer["sure"]:
+                return answer
+        raise AssertionError(f"seed {script.seed}: ten times the machine was too slow to tell what the allocator saw")
+
+    def close(self) -> None:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait(30)
+
+
+@contextmanager
+def oracle(python: str = sys.executable) -> Iterator[Oracle]:
+    asked = Oracle(python)
+    try:
+        yield asked
+    finally:
+        asked.close()
+
+
+def segment_addresses(answer: dict[str, Any], settings: AllocatorSettings) -> list[int]:
+    """Where each new segment lay, in order; a stretch of an expandable one counts when memory comes under it first."""
+    total = answer["total_bytes"]
+    addresses: list[int] = []
+    stretches: dict[int, tuple[int, int]] = {}
+    """begin -> (end, bytes that have memory)"""
+
+    def stretch_of(address: int) -> int | None:
+        return next((begin for begin, (end, _) in stretches.items() if begin <= address < end), None)
+
+    for action, address, size in answer["trace"]:
+        if action == "segment_alloc":
+            addresses.append(address)
+        elif action in ("segment_map", "segment_unmap"):
+            begin = stretch_of(address)
+            if begin is None:
+                begin = address
+                addresses.append(address)
+                stretches[begin] = address + total + total // 8, 0  # a few pages more in truth
+            end, mapped = stretches[begin]
+            mapped += size if action == "segment_map" else -size
+            if mapped:
+                stretches[begin] = end, mapped
+            else:
+                del stretches[begin]
+    return addresses
+
+
+def replayed(script: Script, answer: dict[str, Any], profile: Any) -> Replay:
+    rows = np.array(answer["rows"], np.int64).reshape(-1, 5)
+    program = Program(
+        rows[:, 0].astype(np.uint8),
+        rows[:, 1].astype(np.int32),
+        rows[:, 2],
+        rows[:, 3].astype(np.int32),
+        rows[:, 4].astype(np.int32),
+        np.arange(len(rows)),
+    )
+    settings = AllocatorSettings.parse(script.conf, profile)
+    return replay(
+        program,
+        settings,
+        profile=profile,
+        device_bytes=answer["device_bytes"],
+        device_total_bytes=answer["total_bytes"],
+        limit_bytes=None if script.fraction is None else int(script.fraction * answer["total_bytes"]),
+        segment_addresses=segment_addresses(answer, settings),
+        readings=True,
+        stop_at_oom=False,
+    )
+
+
+def difference(script: Script, asked: Oracle) -> str:
+    """The first operation after which the two differ, in words; "": none."""
+    answer = asked.ask(script)
+    mine = replayed(script, answer, asked.profile)
+    assert mine.readings is not None
+    before = np.array(answer["before"])
+    names = ("address", *STATISTICS)
+    # What was counted while CUDA began is no part of the script.
+    counters = np.array([0, *(before * np.array([name.startswith("num_") for name in STATISTICS]))])
+    for i, seen in enumerate(answer["seen"]):
+        if seen is None:
+            continue
+        real = np.array(seen) - counters
+        own = np.array([mine.readings.address[i], *mine.readings.statistics[i]])
+        if i >= mine.operations or (real != own).any():
+            apart = [f"{name} {r} not {o}" for name, r, o in zip(names, real, own, strict=True) if r != o]
+            return f"operation {i} {answer['rows'][i]}: {'; '.join(apart)} (the simulator's), {mine.hazards!r}"
+    if bool(answer["broke"]) != (mine.operations < len(answer["rows"]) or bool(mine.hazards & 7)):
+        return f"the allocator broke off with {answer['broke']!r}, the simulator with {mine.hazards!r}"
+    peaks = {
+        "allocated_bytes": mine.peak_allocated_bytes,
+        "active_bytes": mine.peak_active_bytes,
+        "requested_bytes": mine.peak_requested_bytes,
+        "reserved_bytes": mine.peak_reserved_bytes,
+    }
+    return "" if answer["broke"] or peaks == answer["peaks"] else f"peaks {answer['peaks']}, not {peaks}"
+
+
+def shrunk(script: Script, asked: Oracle, tries: int = 150) -> Script:
+    """A shorter script that still differs: pieces are left out, large ones first."""
+    piece = len(script.steps) // 2
+    while piece and tries:
+        start = 0
+        while start < len(script.steps) and tries:
+            shorter = replace(script, steps=script.steps[:start] + script.steps[start + piece :])
+            tries -= 1
+            if difference(shorter, asked):
+                script = shorter
+            else:
+                start += piece
+        piece //= 2
+    return script
