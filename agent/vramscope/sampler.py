@@ -11,6 +11,7 @@ from vramscope.columns import packed, step_block
 from vramscope.guard import guarded
 from vramscope.memory.allocator import PeakCounter, SharedPeakCounters, share_peak_counters
 from vramscope.memory.device import NOT_KNOWN, DeviceReading, Nvml
+from vramscope.memory.fragments import Fragments
 from vramscope.memory.host import Host
 from vramscope.overhead import OverheadMeter
 from vramscope.ring import Ring
@@ -44,6 +45,7 @@ class Sampler:
         self._on_devices = on_devices
         self._others_cpu_seconds = others_cpu_seconds
         self._host = host or Host()
+        self.fragments = Fragments()
         self.nvml: Nvml | None = None
         self._overhead = OverheadMeter()
         self._shared: SharedPeakCounters | None = None
@@ -135,6 +137,7 @@ class Sampler:
             ):
                 row[name] = stats[array]["all"]["current"]
             row["alloc_retries"], row["ooms"] = stats["num_alloc_retries"], stats["num_ooms"]
+            row["stranded_bytes"] = self.fragments.read(device)
         row["time_ns"] = self.wall_ns(time.perf_counter_ns())
         row.update(reading._asdict())
         row.update(self._host.read()._asdict())

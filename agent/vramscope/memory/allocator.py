@@ -12,7 +12,7 @@ step breaks everybody else who reads them. So this module owns the counters afte
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -50,6 +50,20 @@ BLOCK_BYTES = 512
 def block_bytes(size: int) -> int:
     """What the allocator counts for a storage of that size: whole blocks."""
     return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def rounded_bytes(size: int, divisions: Sequence[int] = ()) -> int:
+    """A request as the allocator rounds it.
+
+    divisions   of roundup_power2_divisions, for requests below 2 MiB, of 2 to 4 MiB ... of 32 GiB and more; empty: none
+    """
+    if divisions and size >= BLOCK_BYTES:
+        power = size.bit_length() - 1
+        parts = divisions[min(max(power - 20, 0), len(divisions) - 1)]
+        if parts > 1 and size > BLOCK_BYTES * parts:
+            step = (1 << power) // parts
+            return -(-size // step) * step
+    return max(BLOCK_BYTES, block_bytes(size))
 
 
 def peaks_of(stats: Stats) -> tuple[int, ...]:

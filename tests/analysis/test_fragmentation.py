@@ -1,0 +1,174 @@
+"""Reserved = requested + rounding + usable + stranded: the definition by hand, and the sum against the real allocator."""
+
+import gzip
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from vramscope.memory.fragments import Demand
+from vramscope_server.analysis import fragmentation, pieces, snapshot_reader
+from vramscope_server.analysis.demand import demand_of
+from vramscope_server.analysis.simulator.settings import UNLIMITED
+
+MIB = 1 << 20
+
+
+def walked(rows, *, asked, max_split=UNLIMITED, slack=20 * MIB):
+    """``rows``: (kind, address, size, requested, heap, item); ``asked``: sizes of heap 0's requests."""
+    kind, *columns = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    demand = demand_of(np.zeros(len(asked), np.int64), np.array(asked, np.int64), 2)
+    return pieces.walk(pieces.Moves(kind.astype(np.uint8), *columns), pieces.Rules(demand, max_split, slack))
+
+
+def parts(walked, at=-1):
+    return [int(column[at]) for column in walked[:4]]
+
+
+def test_a_piece_is_stranded_by_the_share_of_the_demand_that_does_not_fit() -> None:
+    """20 MiB, of which 12 are in use in the middle: 4 before it, 4 behind. Of what the run asks for, 3 of 15 MiB fit in 4."""
+    rows = [
+        (pieces.ADD_SEGMENT, 0, 20 * MIB, 0, 0, 0),
+        (pieces.TAKE, 0, 4 * MIB, 4 * MIB, 0, 0),
+        (pieces.TAKE, 4 * MIB, 12 * MIB, 12 * MIB - 100, 0, 1),
+        (pieces.GIVE, 0, 4 * MIB, 4 * MIB, 0, 0),
+    ]
+    assert parts(walked(rows, asked=[3 * MIB, 12 * MIB])) == [
+        12 * MIB - 100,
+        100,
+        round(8 * MIB * 3 / 15),
+        8 * MIB - round(8 * MIB * 3 / 15),
+    ]
+
+
+def test_free_neighbours_are_one_piece_and_segments_never_merge() -> None:
+    rows = [
+        (pieces.ADD_SEGMENT, 0, 20 * MIB, 0, 0, 0),
+        (pieces.ADD_SEGMENT, 20 * MIB, 20 * MIB, 0, 0, 0),
+        (pieces.TAKE, 0, 10 * MIB, 10 * MIB, 0, 0),
+        (pieces.TAKE, 10 * MIB, 10 * MIB, 10 * MIB, 0, 1),
+        (pieces.GIVE, 10 * MIB, 10 * MIB, 10 * MIB, 0, 1),
+        (pieces.GIVE, 0, 10 * MIB, 10 * MIB, 0, 0),
+    ]
+    seen = walked(rows, asked=[20 * MIB, 40 * MIB])
+    third = round(20 * MIB / 3)
+    assert [parts(seen, at)[2] for at in (1, 3, 4, 5)] == [2 * third, third, third, 2 * third]
+    assert parts(walked(rows, asked=[40 * MIB])) == [0, 0, 0, 40 * MIB], "no piece has 40 MiB"
+
+
+def test_a_heap_that_is_not_asked_strands_all_that_is_free_in_it() -> None:
+    rows = [(pieces.ADD_SEGMENT, 0, 20 * MIB, 0, 0, 0), (pieces.ADD_SEGMENT, 64 * MIB, 30 * MIB, 0, 1, 0)]
+    assert parts(walked(rows, asked=[MIB])) == [0, 0, 20 * MIB, 30 * MIB]
+
+
+def test_an_oversize_piece_serves_oversize_requests_alone() -> None:
+    """max_split_size 100 MiB: 300 MiB serve what asks for more than 280 of them, as the allocator's own rule has it."""
+    rows = [(pieces.ADD_SEGMENT, 0, 300 * MIB, 0, 0, 0)]
+    for asked, usable in ((50, 0), (290, 300), (279, 0), (281, 300)):
+        assert parts(walked(rows, asked=[asked * MIB], max_split=100 * MIB))[2] == usable * MIB
+
+
+def test_the_end_of_an_expandable_segment_grows_and_holes_are_kept_apart() -> None:
+    rows = [
+        (pieces.MAP, 0, 40 * MIB, 0, 0, 0),
+        (pieces.TAKE, 20 * MIB, 10 * MIB, 10 * MIB, 0, 0),
+        (pieces.UNMAP, 0, 10 * MIB, 0, 0, 0),
+        (pieces.MAP, 0, 10 * MIB, 0, 0, 0),
+    ]
+    seen = walked(rows, asked=[100 * MIB])
+    assert parts(seen, 1) == [10 * MIB, 0, 10 * MIB, 20 * MIB], (
+        "what lies behind the block grows, what lies before does not"
+    )
+    assert parts(seen, 2) == [10 * MIB, 0, 10 * MIB, 10 * MIB]
+    assert parts(seen, 3) == parts(seen, 1)
+
+
+def test_moves_that_fit_nowhere_are_counted() -> None:
+    rows = [(pieces.TAKE, 0, MIB, MIB, 0, 0), (pieces.GIVE, 0, MIB, MIB, 0, 0)]
+    seen = walked(rows, asked=[MIB])
+    assert seen.misfits == 2
+
+
+PROGRAM = """
+import gzip, json, os, pickle, random, sys
+import torch
+
+random.seed(7)
+torch.cuda.memory._record_memory_history(context=None, max_entries=10**6)
+side = torch.cuda.Stream()
+live, readings = [], []
+for turn in range(3000):
+    if live and random.random() < 0.49:
+        live.pop(random.randrange(len(live)))
+    else:
+        with torch.cuda.stream(side if random.random() < 0.2 else torch.cuda.default_stream()):
+            block = torch.empty(int(2 ** random.uniform(4, 25.5)), dtype=torch.uint8, device="cuda")
+        if random.random() < 0.1:
+            block.record_stream(side)
+        live.append(block)
+    if turn == 2000:
+        live = live[::7]
+        torch.cuda.empty_cache()
+    if turn % 10 == 5:
+        stats = torch.cuda.memory_stats()
+        names = ("allocation.all.allocated", "allocation.all.freed", "requested_bytes.all.current",
+                 "active_bytes.all.current", "reserved_bytes.all.current")
+        readings.append([stats[name] for name in names])
+snapshot = torch.cuda.memory._snapshot()
+with gzip.open(sys.argv[1], "wb", compresslevel=1) as file:
+    pickle.dump(snapshot, file)
+print(json.dumps(readings))
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "conf",
+    ["", "expandable_segments:True", "max_split_size_mb:24,roundup_power2_divisions:4"],
+    ids=lambda conf: conf or "default",
+)
+def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", conf)
+    file = tmp_path / "snapshot.gz"
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(file)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    trace = snapshot_reader.read(file).devices[0]
+    seen = fragmentation.parts_of(trace)
+    assert seen.misfits == 0
+    reserved = sum(seen[:4])
+    allocs, frees = (np.append(0, np.cumsum(trace.events.action == code)) for code in (0, 1))
+    for allocated, freed, *read in json.loads(done.stdout):
+        # Between two readings' counts lie the completion of a free and segments that come and go: a few moments at most.
+        moments = np.flatnonzero((allocs == allocated) & (frees == freed))
+        seen_then = [
+            [seen.requested[at], seen.requested[at] + seen.rounding[at], reserved[at]] for at in moments.tolist()
+        ]
+        assert read in seen_then
+
+    strip = fragmentation.strip(trace, 200)
+    assert 200 <= len(strip.event) <= 204
+    assert (np.diff(strip.event) > 0).all() and strip.event[0] == -1 and strip.event[-1] == len(trace.events) - 1
+    assert sum(column[strip.peak] for column in (strip.requested, strip.rounding, strip.usable, strip.stranded)) == max(
+        reserved
+    )
+
+    # The agent's own reading of the same moment, in plain Python, of the segments as PyTorch gives them.
+    with gzip.open(file) as opened:
+        segments = pickle.load(opened)["segments"]
+    settings, _ = trace.parsed_settings
+    lives = trace.lives
+    asked = fragmentation.rounded_sizes(lives.requested_bytes, np.array(settings.divisions, np.int64)).tolist()
+    demand = Demand(
+        (
+            ((trace.pools[pool], size > MIB, stream), size)
+            for pool, stream, size, event in zip(lives.pool, lives.stream, asked, lives.alloc_event, strict=True)
+            if event >= 0
+        ),
+        max_split_bytes=None if settings.max_split_bytes == UNLIMITED else settings.max_split_bytes,
+        slack_bytes=settings.max_non_split_rounding_bytes,
+    )
+    assert demand.stranded_bytes(segments) == pytest.approx(int(seen.stranded[-1]), abs=len(segments))
+    assert 0 < seen.stranded[-1] < seen.stranded[-1] + seen.usable[-1]
