@@ -121,7 +121,11 @@ def _fragmentation(told: dict[str, Any]) -> str:
         return UNKNOWN
     pieces, idle = amount(held["inactive_split_bytes"]), amount(held["reserved_minus_allocated_bytes"])
     fraction = told["fragmentation_fraction"]
-    stranded = "" if fraction is None else f"{percent(fraction)}: {amount(held['stranded_bytes'])} free but of no use to this run; "
+    stranded = (
+        ""
+        if fraction is None
+        else f"{percent(fraction)}: {amount(held['stranded_bytes'])} free but of no use to this run; "
+    )
     return f"{stranded}{pieces} in free pieces of segments; {idle} reserved but not allocated"
 
 
