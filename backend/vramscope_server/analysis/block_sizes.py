@@ -73,19 +73,48 @@ def _carve(
 
 
 @njit(cache=True)
+def _shortened(places: Any, at_place: Any, place: Any, start: Any, size: Any, before: Any, after: Any, used: Any, earlier: Any,
+               size_bytes: Any, address: int) -> Any:  # fmt: skip
+    """The free piece that begins at ``address`` after all: an allocation takes the low end of one, so what lies before it
+    in the piece is the end of the block before, if that one is from the beginning and its size was guessed. Else -1.
+    """
+    while place >= 0 and at_place[place] < 0:
+        place -= 1
+    if place < 0:
+        return -1
+    piece = at_place[place]
+    if used[piece]:  # nothing was ever allocated where the free one behind it was thought to begin
+        piece = after[piece]
+    if piece < 0 or used[piece] or not start[piece] < address < start[piece] + size[piece]:
+        return -1
+    missing, owner = address - start[piece], before[piece]
+    if owner < 0 or not used[owner] or earlier[owner] < 0 or missing > SMALL_BYTES:
+        return -1
+    size[owner] += missing
+    size_bytes[earlier[owner]] += missing
+    start[piece] += missing
+    size[piece] -= missing
+    if places[place] > start[owner]:
+        at_place[place] = -1
+    return piece
+
+
+@njit(cache=True)
 def followed(
     kind: Any, row: Any, places: Any, address: Any, requested: Any, size_bytes: Any,
-    segment_address: Any, segment_size: Any, divisions: Any, max_split_bytes: int, already: int,
+    segment_address: Any, segment_size: Any, divisions: Any, max_split_bytes: int, already: int, guessed: Any,
 ) -> None:  # fmt: skip
     """Fills ``size_bytes`` where it is -1. Rows of the history come in its order; ``places`` are all addresses, sorted.
 
-    The first ``already`` rows say what was there at the beginning, by address. A block whose piece is not known (the
+    The first ``already`` rows say what was there at the beginning, by address; the sizes that are ``guessed`` are mended
+    where the history shows that they were larger. A block whose piece is not known (the
     history begins late) gets the size of its request, rounded.
     """
     room = 2 * len(kind) + 2
     start, size = np.zeros(room, np.int64), np.zeros(room, np.int64)
     before, after = np.full(room, -1), np.full(room, -1)
     used = np.zeros(room, np.bool_)
+    earlier = np.full(room, -1)  # which block of the beginning a piece is, where only its request is known
     at_place = np.full(len(places), -1)
     count = 0
     tail = -1  # while the beginning is laid out: what is left of the segment behind its last block
@@ -103,6 +132,12 @@ def followed(
         piece = tail if event < already else at_place[place]
         if kind[event] == TAKE:
             need = size_bytes[one]
+            if event < already and guessed[one] and piece >= 0:
+                earlier[piece] = one
+            if event >= already and piece < 0:
+                piece = _shortened(
+                    places, at_place, place, start, size, before, after, used, earlier, size_bytes, address[one]
+                )
             if need < 0:
                 need = rounded(requested[one], divisions)
             if (
@@ -119,6 +154,8 @@ def followed(
                 if need > SMALL_BYTES and not (need < max_split_bytes and rest > SMALL_BYTES):
                     need = size[piece]
                 size_bytes[one] = need
+            if event >= already:
+                earlier[piece] = -1
             count = _carve(start, size, before, after, used, count, piece, address[one], need)
             for side in (before[piece], after[piece]):
                 if side >= 0:

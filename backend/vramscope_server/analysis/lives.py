@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.window import ACTIONS, STATES
-from vramscope_server.analysis.block_sizes import GIVE_BACK, NO_SEGMENT, SEGMENT, TAKE, Rounding, followed
+from vramscope_server.analysis.block_sizes import (
+    GIVE_BACK,
+    NO_SEGMENT,
+    SEGMENT,
+    SMALL_BYTES,
+    TAKE,
+    Rounding,
+    followed,
+    rounded,
+)
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace import Events, Layout
@@ -261,11 +270,36 @@ def lives_of(events: Events, start: Layout | None, end: Layout, segments: Segmen
     made = {name: column[order] for name, column in made.items()}
     made["pool"] = np.maximum(made["pool"], 0)
     lives = Lives(alloc_event=begun[order], unended=unended, **made)
-    _fill_sizes(lives, segments, rules, count)
+    guessed = (lives.alloc_event < 0) & (lives.size_bytes < 0)
+    _fill_earlier_sizes(lives, segments, rules)
+    _fill_sizes(lives, segments, rules, count, guessed)
     return lives
 
 
-def _fill_sizes(lives: Lives, segments: SegmentLives, rules: Rounding, end: int) -> None:
+def _fill_earlier_sizes(lives: Lives, segments: SegmentLives, rules: Rounding) -> None:
+    """Of blocks from before the history: their requests, rounded, and what lies behind them if it is too little to be free.
+
+    The allocator cuts off no piece of 1 MiB or less of a large block, so that such a gap is the end of the block before it.
+    """
+    there = np.flatnonzero(lives.alloc_event < 0)  # by address
+    if not len(there) or lives.size_bytes[there].min() >= 0:
+        return
+    size = lives.size_bytes[there]
+    for at in np.flatnonzero(size < 0):
+        size[at] = rounded(lives.requested_bytes[there[at]], rules.divisions)
+    low = np.flatnonzero((segments.born_event < 0) & (segments.expandable == 0))
+    low = low[np.argsort(segments.address[low])]
+    if len(low) and not rules.expandable:
+        home = low[np.maximum(np.searchsorted(segments.address[low], lives.address[there], side="right") - 1, 0)]
+        bound = segments.address[home] + segments.size_bytes[home]
+        bound[:-1] = np.minimum(bound[:-1], lives.address[there][1:])
+        gap = bound - lives.address[there] - size
+        ends = (lives.size_bytes[there] < 0) & (size > SMALL_BYTES) & (gap > 0) & (gap <= SMALL_BYTES)
+        size[ends] += gap[ends]
+    lives.size_bytes[there] = size
+
+
+def _fill_sizes(lives: Lives, segments: SegmentLives, rules: Rounding, end: int, guessed: Flags) -> None:
     made = segments.expandable == 0
     if rules.expandable:
         made[:] = False  # no piece is handed out whole then: all sizes are those of the requests
@@ -285,5 +319,5 @@ def _fill_sizes(lives: Lives, segments: SegmentLives, rules: Rounding, end: int)
     followed(
         kind[order], row[order], np.unique(np.concatenate([lives.address, segments.address])), lives.address,
         lives.requested_bytes, lives.size_bytes, segments.address, segments.size_bytes, rules.divisions,
-        rules.max_split_bytes, already,
+        rules.max_split_bytes, already, guessed,
     )  # fmt: skip
