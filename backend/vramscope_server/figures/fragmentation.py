@@ -8,44 +8,70 @@ from vramscope.wire import SAMPLES
 from vramscope_server.analysis.window import RunWindow
 from vramscope_server.figures.drawing import COUNT, Drawing, byte_unit, difference, highest, known, samples_of
 
-NEEDS = {"samples": ["reserved_bytes", "allocated_bytes", "inactive_split_bytes", "alloc_retries"]}
+NEEDS = {
+    "samples": [
+        "reserved_bytes", "active_bytes", "requested_bytes", "stranded_bytes", "inactive_split_bytes", "alloc_retries",
+    ]
+}  # fmt: skip
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """Free pieces in partly used segments, and all that is reserved and not allocated; retries where there were any."""
+    """What is reserved and not asked for: free, of that stranded, and rounding; retries where there were any."""
     drawing = Drawing.over(window)
     samples = samples_of(window)
     columns = samples.columns
-    unused = difference(columns["reserved_bytes"], columns["allocated_bytes"])
-    unit = byte_unit(highest(unused, columns["inactive_split_bytes"].max))
+    free = difference(columns["reserved_bytes"], columns["active_bytes"])
+    rounding = difference(columns["active_bytes"], columns["requested_bytes"])
+    unit = byte_unit(highest(free, rounding, columns["stranded_bytes"].max, columns["inactive_split_bytes"].max))
     drawing.y_axis(unit)
-    if known(unused):
-        drawing.trace(
-            samples.x_values,
-            unused,
-            role="unused",
-            label="reserved, not allocated",
-            unit=unit,
-            kind="line",
-            part="mean" if samples.envelope else "value",
-            line={"width": 1 if samples.envelope else 1.6},
-            meaning="reserved minus allocated: whole cached segments, and free pieces inside used ones",
-            feed={"stream": "samples", "field": "reserved_bytes", "minus": "allocated_bytes"},
-        )
-    elif samples.rows:
-        drawing.unknown("reserved minus allocated")
-    if not drawing.line(
-        samples,
-        "inactive_split_bytes",
-        role="inactive-split",
-        label="inactive split",
-        unit=unit,
-        meaning=SAMPLES["inactive_split_bytes"].meaning,
+    part = "mean" if samples.envelope else "value"
+    line = {"width": 1 if samples.envelope else 1.6}
+    for values, role, label, first, second, meaning in (
+        (
+            free,
+            "unused",
+            "free",
+            "reserved_bytes",
+            "active_bytes",
+            "reserved minus active: cached, in whole segments or pieces",
+        ),
+        (
+            rounding,
+            "rounding",
+            "rounding",
+            "active_bytes",
+            "requested_bytes",
+            "what blocks in use have beyond what was asked for",
+        ),
     ):
-        if samples.rows:
-            drawing.unknown("inactive split")
-        else:
-            drawing.say("nothing was recorded in this window")
+        if known(values):
+            feed = {"stream": "samples", "field": first, "minus": second}
+            drawing.trace(
+                samples.x_values, values, role=role, label=label, unit=unit, kind="line", part=part, line=line,
+                meaning=meaning, feed=feed,
+            )  # fmt: skip
+        elif samples.rows:
+            drawing.unknown(label)
+    for name, role, label in (
+        ("stranded_bytes", "stranded", "stranded"),
+        ("inactive_split_bytes", "inactive-split", "inactive split"),
+    ):
+        # Stranded is read now and then: the line goes from reading to reading.
+        shown = drawing.line(
+            samples,
+            name,
+            role=role,
+            label=label,
+            unit=unit,
+            meaning=SAMPLES[name].meaning,
+            connectgaps=name == "stranded_bytes",
+        )
+        if not shown and samples.rows and name == "stranded_bytes":
+            drawing.say("stranded: unknown until a window was recorded")
+        elif not shown and samples.rows:
+            drawing.unknown(label)
+    if not samples.rows:
+        drawing.say("nothing was recorded in this window")
     retries = columns["alloc_retries"].max
     if known(retries):
         if highest(retries) > 0:
