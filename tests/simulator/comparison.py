@@ -43,7 +43,7 @@ class Oracle:
             "fraction": script.fraction,
             "streams": script.streams,
             "async_us": script.async_us,
-            "scope_is_capture_before": (2, 12),
+            "scope_is_capture": self.profile.pool_is_capture,
             "environment": {
                 "PYTORCH_CUDA_ALLOC_CONF": script.conf,
                 "EMULATED_GPU_TOTAL_MEM": f"{script.total_mib}M",

@@ -67,10 +67,8 @@ class Session:
         handles = [stream.cuda_stream for stream in self.streams]
         self.rank = [sorted(handles).index(handle) for handle in handles]
         self.delay_ns = 1000 * job["async_us"]
-        # in 2.11 the scope of a pool counts as a capture: nothing pending is looked at
-        self.scope_is_capture = tuple(map(int, torch.__version__.split(".")[:2])) < tuple(
-            job["scope_is_capture_before"]
-        )
+        self.scope_is_capture = job["scope_is_capture"]
+        """in the scope of a pool nothing that is pending is looked at"""
         self.pools: dict[int, Any] = {}
         self.tensors: dict[int, torch.Tensor] = {}
         self.foreign: dict[int, set[int]] = {}
@@ -119,10 +117,9 @@ class Session:
 
     def alloc(self, item: int, size: int, stream: int, pool: int) -> bool:
         in_scope = pool > 0 and self.scope_is_capture
-        if self.pending and not in_scope:
-            self.complete_what_is_ready()
+        before = torch._C._cuda_memoryStats(0)
+        ready = self.complete_what_is_ready() if self.pending and not in_scope else 0
         row = (ALLOC, item, size, self.rank[stream], pool)
-        synced = torch._C._cuda_memoryStats(0)["num_sync_all_streams"]
         address = -1
         self.rows.append(row)  # before, so that the operation that breaks is there
         try:
@@ -139,13 +136,13 @@ class Session:
             address = tensor.data_ptr()
         except torch.OutOfMemoryError:
             pass
-        after_ns = time.monotonic_ns()
+        after = torch._C._cuda_memoryStats(0)
         self.seen.append((address, *statistics()))
-        if torch._C._cuda_memoryStats(0)["num_sync_all_streams"] > synced:
-            self.complete(list(self.pending))  # it has waited for them, and so its end says nothing of its beginning
-        elif self.pending and not in_scope:
-            return after_ns < min(first for first, _ in self.pending.values()) + self.delay_ns
-        return True
+        if after["num_sync_all_streams"] > before["num_sync_all_streams"]:
+            self.complete(list(self.pending))
+            return True
+        completed = before["active"]["all"]["current"] + (address >= 0) - after["active"]["all"]["current"]
+        return completed == ready
 
     def free(self, item: int) -> bool:
         if item not in self.tensors:
@@ -191,8 +188,8 @@ class Session:
 
     # ---- what other streams still use ----
 
-    def complete_what_is_ready(self) -> None:
-        """Say what the next malloc will see as ready, after waiting for what would be ready by a hair."""
+    def complete_what_is_ready(self) -> int:
+        """Say what the next malloc will see as ready, after waiting for what would be ready by a hair. How many."""
         while True:
             now_ns = time.monotonic_ns()
             doubtful = [
@@ -203,10 +200,11 @@ class Session:
             if not doubtful:
                 break
             time.sleep(max(0, max(doubtful) - now_ns) / 1e9)
-        for item, (_, last) in list(self.pending.items()):
-            if last + self.delay_ns <= now_ns:
-                del self.pending[item]
-                self.note((FREE_COMPLETED, item, 0, 0, 0), seen=False)
+        ready = [item for item, (_, last) in self.pending.items() if last + self.delay_ns <= now_ns]
+        for item in ready:
+            del self.pending[item]
+            self.note((FREE_COMPLETED, item, 0, 0, 0), seen=False)
+        return len(ready)
 
     def complete(self, items: list[int]) -> None:
         """A release has waited for their streams."""

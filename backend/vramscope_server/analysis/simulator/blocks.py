@@ -10,6 +10,7 @@ from vramscope_server.analysis.simulator.free_lists import insert, remove
 from vramscope_server.analysis.simulator.heap import (
     ADDRESS,
     BORN,
+    BY_BLOCK,
     FREE,
     INACTIVE_SPLIT,
     INACTIVE_SPLIT_BYTES,
@@ -23,11 +24,13 @@ from vramscope_server.analysis.simulator.heap import (
     SIZE,
     STATE,
     STREAMS,
+    TIES,
     UNMAPPED,
     Heap,
     free_list,
     give_back,
     new_record,
+    next_rank,
     unmapped_list,
 )
 
@@ -82,6 +85,8 @@ def piece_of(heap: Heap, block: int, address: int, size: int) -> Any:
     blocks[piece, SIZE] = size
     for column in (LIST, RANK, PAGE, ORIGIN):
         blocks[piece, column] = blocks[block, column]
+    if heap.settings[TIES] == BY_BLOCK:
+        blocks[piece, RANK] = next_rank(heap)
     return piece
 
 

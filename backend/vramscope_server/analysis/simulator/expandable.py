@@ -40,9 +40,10 @@ from vramscope_server.analysis.simulator.heap import (
     Heap,
     give_back,
     new_record,
+    next_rank,
     unmapped_list,
 )
-from vramscope_server.analysis.simulator.segments import GRANULE, charge, next_address, next_rank, note_reserved
+from vramscope_server.analysis.simulator.segments import GRANULE, charge, next_address, note_reserved
 
 YET_UNKNOWN = 1 << 61
 """No history tells of a reservation before there is memory in it: until then its address is made up, beyond all."""

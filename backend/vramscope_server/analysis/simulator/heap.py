@@ -30,7 +30,7 @@ STATE: Final = 7
 LIST: Final = 8
 """(pool * 2 + large) * streams + stream"""
 RANK: Final = 9
-"""how many segments were there before this block's; 0 where the profile does not look at it"""
+"""by age, of its segment or its own; 0 where the profile does not look at it"""
 PAGE: Final = 10
 """bytes of a page of an expandable segment; 0: the segment is cudaMalloc's"""
 ORIGIN: Final = 11
@@ -106,7 +106,7 @@ STOPPED: Final = 27
 """1: the real allocator would have raised an error that is no out-of-memory"""
 PASSED_OVER: Final = 28
 RANKS: Final = 29
-"""segments made so far, each with its rank"""
+"""given so far"""
 COUNTS: Final = 30
 
 # ---- columns of a pool ----
@@ -129,7 +129,8 @@ REJECT_ABOVE: Final = 6
 DEVICE_BYTES: Final = 7
 RESERVATION_BYTES: Final = 8
 """addresses that an expandable segment takes, before they are rounded up to pages"""
-RANKED: Final = 9
+TIES: Final = 9
+"""as in Profile: BY_ADDRESS, BY_SEGMENT, BY_BLOCK"""
 POOL_IS_CAPTURE: Final = 10
 STREAMS: Final = 11
 POOLS: Final = 12
@@ -137,6 +138,10 @@ ADDRESS_ORDER: Final = 13
 DIVISIONS: Final = 14
 """16 of them from here on"""
 SETTINGS: Final = 30
+
+BY_ADDRESS: Final = 0
+BY_SEGMENT: Final = 1
+BY_BLOCK: Final = 2
 
 # ---- hazards ----
 INTERIOR_FREE: Final = 1
@@ -231,3 +236,11 @@ def new_record(heap: Heap) -> Any:
 def give_back(heap: Heap, record: int) -> None:
     heap.blocks[record, PREVIOUS] = heap.counts[UNUSED]
     heap.counts[UNUSED] = record
+
+
+@njit
+def next_rank(heap: Heap) -> Any:
+    """Of what has just been made; 0 for all where the profile does not look at ages."""
+    if heap.settings[TIES] != BY_ADDRESS:
+        heap.counts[RANKS] += 1
+    return heap.counts[RANKS]

@@ -36,7 +36,6 @@ from vramscope_server.analysis.simulator.heap import (
     POOLS,
     PREVIOUS,
     RANK,
-    RANKED,
     REQUESTED,
     REQUESTED_BYTES,
     RESERVATION_BYTES,
@@ -45,6 +44,7 @@ from vramscope_server.analysis.simulator.heap import (
     SIZE,
     STATE,
     STREAMS,
+    TIES,
     Heap,
     Int64,
     new_record,
@@ -115,7 +115,7 @@ def lay(heap: Heap, initial: Initial) -> None:
             blocks[record, LIST] = block_list
             blocks[record, PAGE] = page
             blocks[record, ORIGIN] = origin
-            blocks[record, RANK] = initial.segment_age[segment] - segments if settings[RANKED] else 0
+            blocks[record, RANK] = initial.segment_age[segment] - segments if settings[TIES] else 0
             lay_block(heap, initial, end_block, record)
             join(heap, before, record)
             before = record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 
 @dataclass(frozen=True)
@@ -13,8 +13,9 @@ class Profile:
 
     name: str
     """major.minor"""
-    ties_by_age: bool
-    """of free blocks of one size, the one in the oldest segment is taken; before: the one at the lowest address"""
+    ties: Literal["address", "segment", "block"]
+    """of free blocks of one size, which is taken: the one at the lowest address; in the oldest segment, there the lowest;
+    the one that was cut off first (PyTorch pull requests 178362, 183591)"""
     pool_is_capture: bool
     """in the scope of a private pool all is done as in a graph's capture: nothing cached is given back for it"""
     newer_keys: tuple[str, ...]
@@ -25,8 +26,9 @@ _SINCE_2_12: Final = ("throw_on_cudamalloc_oom", "pinned_free_catch_all")
 _SINCE_2_13: Final = ("pinned_max_round_threshold_mb", "pinned_max_cached_size_mb")
 
 PROFILES: Final = (
-    Profile("2.11", ties_by_age=False, pool_is_capture=True, newer_keys=()),
-    Profile("2.13", ties_by_age=True, pool_is_capture=False, newer_keys=(*_SINCE_2_12, *_SINCE_2_13)),
+    Profile("2.11", ties="address", pool_is_capture=True, newer_keys=()),
+    Profile("2.12", ties="block", pool_is_capture=True, newer_keys=_SINCE_2_12),
+    Profile("2.13", ties="segment", pool_is_capture=False, newer_keys=(*_SINCE_2_12, *_SINCE_2_13)),
 )
 NEWEST: Final = PROFILES[-1]
 

@@ -225,7 +225,7 @@ def _settings_row(
     row[h.REJECT_ABOVE] = int(fraction * total) if settings.throw_on_cudamalloc_oom else UNLIMITED
     row[h.DEVICE_BYTES] = device_bytes
     row[h.RESERVATION_BYTES] = min(total, MOST_RESERVATION) + min(total, MOST_RESERVATION) // 8
-    row[h.RANKED] = profile.ties_by_age
+    row[h.TIES] = ("address", "segment", "block").index(profile.ties)
     row[h.POOL_IS_CAPTURE] = profile.pool_is_capture
     row[h.STREAMS] = 1 + program.stream.max(initial=0)
     row[h.POOLS] = 1 + program.pool.max(initial=0)

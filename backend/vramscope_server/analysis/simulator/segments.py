@@ -28,8 +28,6 @@ from vramscope_server.analysis.simulator.heap import (
     PEAK_RESERVED,
     POOL_MISCOUNT,
     RANK,
-    RANKED,
-    RANKS,
     RESERVED_BYTES,
     SEGMENT,
     SIZE,
@@ -38,6 +36,7 @@ from vramscope_server.analysis.simulator.heap import (
     Int64,
     give_back,
     new_record,
+    next_rank,
 )
 
 SMALL_MOST = MIB
@@ -90,13 +89,6 @@ def next_address(heap: Heap) -> Any:
         slot = (slot * 0x2545F + 0x1B873) & (SLOTS - 1)  # odd factor: each slot comes once
         slot ^= slot >> 9
     return (slot + 1) << SLOT_BITS
-
-
-@njit
-def next_rank(heap: Heap) -> Any:
-    """By age, among segments; 0 for all where the profile does not look at it."""
-    heap.counts[RANKS] += heap.settings[RANKED]
-    return heap.counts[RANKS]
 
 
 @njit
