@@ -35,6 +35,9 @@ const onScreen = new IntersectionObserver(
  * onZoom     ({from, to} | null) => void; null: see all again. Left out: the chart does not zoom
  * view       () => {from, to} to show, numbers or null for "as far as the data goes"; `last`: only the last so many
  * describe   (traces) => sentence for screen readers
+ * onPlace    ({x, y} | null, "move" | "click") => void: where the pointer is, in units of the axes; null when it leaves
+ * onDrawn    () => void, after each drawing
+ * numbers    false: what is shown makes no table
  * peers      () => charts that share the x axis, for the common cursor
  * file       name of exported files
  */
@@ -64,15 +67,23 @@ export class ChartElement extends HTMLElement {
       h("header", { class: "chart-head" },
         h("h3", {}, options.title),
         h("span", { class: "chart-tools" },
-          this.tableButton,
+          options.numbers !== false && this.tableButton,
           h("details", { class: "menu" }, h("summary", { class: "button quiet small", title: "export" }, "Export"),
-            h("div", { class: "menu-list" }, item("PNG picture", "png"), item("SVG picture", "svg"), item("CSV numbers", "csv"))))),
+            h("div", { class: "menu-list" }, item("PNG picture", "png"), item("SVG picture", "svg"), options.numbers !== false && item("CSV numbers", "csv"))))),
       this.notes,
       h("div", { class: "chart-body" }, h("div", { class: "plot-frame" }, this.plot, this.cursor, this.message), this.legend),
       this.table,
     );
     this.classList.add("card", "chart");
     this.plot.addEventListener("pointerdown", () => (this.dragging = true));
+    if (options.onPlace) {
+      this.plot.addEventListener("pointermove", (event) => options.onPlace(this.placeOf(event), "move"));
+      this.plot.addEventListener("pointerleave", () => options.onPlace(null, "move"));
+      this.plot.addEventListener("click", (event) => {
+        const place = this.placeOf(event);
+        if (place) options.onPlace(place, "click");
+      });
+    }
     this.pointerUp = () => (this.dragging = false);
     addEventListener("pointerup", this.pointerUp);
     this.resize = new ResizeObserver(() => {
@@ -227,6 +238,17 @@ export class ChartElement extends HTMLElement {
     this.dataset.newest = newest;
     drawLegend(this, colors);
     if (!this.table.hidden) drawTable(this);
+    this.options.onDrawn?.();
+  }
+
+  /** Where a pointer is, in units of the axes; null outside of them. */
+  placeOf(event) {
+    const { xaxis, yaxis, _size: size } = this.plot._fullLayout ?? {};
+    if (!this.drawn || !size) return null;
+    const frame = this.plot.getBoundingClientRect();
+    const [left, top] = [event.clientX - frame.left - size.l, event.clientY - frame.top - size.t];
+    if (left < 0 || left > size.w || top < 0 || top > size.h) return null;
+    return { x: xaxis.p2d(left), y: yaxis.p2d(top) };
   }
 
   wire() {

@@ -15,10 +15,16 @@ const PLACES = [
   ["/settings", "Settings", "settings"],
 ];
 
+const RUN_PAGES = {
+  "": () => import("vramscope/pages/run.js"),
+  "/leaks": () => import("vramscope/pages/leaks.js"),
+  "/fragmentation": () => import("vramscope/pages/fragmentation.js"),
+};
+
 /** Path -> module and what it is opened with. Pages load when they are first wanted. */
 function route(path) {
   if (path === "/runs" || path === "/runs/") return { key: "/runs", load: () => import("vramscope/pages/runs.js") };
-  const run = path.match(/^\/runs\/([^/]+)(\/leaks)?\/?$/);
+  const run = path.match(/^\/runs\/([^/]+)(\/leaks|\/fragmentation)?\/?$/);
   if (run) {
     let name;
     try {
@@ -26,7 +32,7 @@ function route(path) {
     } catch {
       name = null;
     }
-    const load = run[2] ? () => import("vramscope/pages/leaks.js") : () => import("vramscope/pages/run.js");
+    const load = RUN_PAGES[run[2] ?? ""];
     if (name !== null) return { key: path, load, context: { run: name } };
   }
   if (path === "/compare") return { key: path, load: () => import("vramscope/pages/compare.js") };

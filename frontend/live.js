@@ -6,7 +6,7 @@
  * BroadcastChannel. A hidden tab lets go. Where Web Locks are withheld (plain HTTP from another machine) or a proxy
  * holds the stream back, each tab polls `/live/delta`, which carries the same events and keeps no connection open.
  *
- * What subscribers get: `{event: "rows" | "look" | "run", data}`, and `{event: "resync"}` when something may have been missed
+ * What subscribers get: `{event: "rows" | "look" | "recording" | "run", data}`, and `{event: "resync"}` when something may have been missed
  * and the window must be fetched again.
  */
 
@@ -180,7 +180,7 @@ function hear(message) {
 
 function tellAll(message) {
   for (const { runs, listener } of [...subscribers]) {
-    if ((message.event === "rows" || message.event === "look") && !runs.has(message.data.run)) continue;
+    if (["rows", "look", "recording"].includes(message.event) && !runs.has(message.data.run)) continue;
     listener(message);
   }
 }
@@ -230,7 +230,7 @@ function stream() {
       if (mine !== source || closed) return;
       lost();
     };
-    for (const name of ["rows", "run", "look", "gap"]) {
+    for (const name of ["rows", "run", "look", "recording", "gap"]) {
       mine.addEventListener(name, (event) => {
         if (mine !== source) return;
         heard = Date.now();

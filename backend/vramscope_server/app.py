@@ -18,6 +18,7 @@ from .api import (
     compare,
     docs,
     figures,
+    fragmentation,
     ingest,
     leaks,
     live,
@@ -30,6 +31,7 @@ from .api import (
     session,
     steps,
     tokens,
+    whatif,
 )
 from .house import House
 from .settings import Settings
@@ -76,7 +78,23 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
     app.state.house = opened
     app.state.pages = pages.Pages()
     api = APIRouter(prefix="/api/v1")
-    for part in (ingest, runs, series, steps, leaks, recordings, figures, compare, live, tokens, session, server, docs):
+    for part in (
+        ingest,
+        runs,
+        series,
+        steps,
+        leaks,
+        recordings,
+        fragmentation,
+        whatif,
+        figures,
+        compare,
+        live,
+        tokens,
+        session,
+        server,
+        docs,
+    ):
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(metrics.router)

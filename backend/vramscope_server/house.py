@@ -9,11 +9,13 @@ from typing import Final
 
 from .access import Tokens
 from .broadcaster import Broadcaster
+from .recordings import Shelf
 from .settings import Settings
 from .store.compaction import Compactor
 from .store.database import Database
 from .store.retention import Retention
 from .store.writer import Writer
+from .sweeps import Sweeps
 
 log = logging.getLogger("vramscope_server")
 
@@ -42,6 +44,8 @@ class House:
             self.database, self.writer, days=settings.retention_days, max_bytes=settings.retention_bytes
         )
         self.preparers = ThreadPoolExecutor(_PREPARERS, "vramscope-prepare")
+        self.shelf = Shelf(self.database)
+        self.sweeps = Sweeps()
         self.intake_bytes = 0
         """Bytes of batches that are being read or wait to be stored."""
         self.address: str | None = None
@@ -58,6 +62,7 @@ class House:
 
     def close(self) -> None:
         """Store what waits, stop the threads, let the database go."""
+        self.sweeps.close()
         self.retention.close()
         self.compactor.close()
         self.writer.close()

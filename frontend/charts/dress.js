@@ -113,6 +113,12 @@ export function themedTrace(trace, colors) {
     case "bar":
       themed.marker = { ...trace.marker, color, line: { width: 0 } };
       break;
+    case "block":
+      themed.marker = { ...trace.marker, color, line: { width: 0.5, color: colors.surface } };
+      break;
+    case "heat": // shares from 0 to 100, and two codes
+      themed.colorscale = [[0, colors.role("block-free")], [1 / 3, colors.role("block-used")], [0.34, colors.role("block-pending")], [0.8, colors.role("block-pending")], [0.81, colors.role("block-rounding")], [1, colors.role("block-rounding")]];
+      break;
     case "marker":
       themed.marker = { ...trace.marker, color, line: { width: 1, color: colors.surface } };
       if (trace.textfont !== undefined || trace.mode?.includes("text")) themed.textfont = { ...trace.textfont, color: colors.text };

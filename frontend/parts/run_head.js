@@ -5,7 +5,7 @@ import { axisTime, clock, count, isKnown, moment, ofMany } from "vramscope/forma
 import { delta } from "vramscope/parts/pieces.js";
 import { stateBadge } from "vramscope/parts/state.js";
 
-/** `tab`: which view of the run this is: "memory" or "leaks". Without `onBaseline` there is no button for it. */
+/** `tab`: which view of the run this is: "memory", "leaks" or "fragmentation". Without `onBaseline` there is no button for it. */
 export function headline(run, { base, onBaseline, share, tab }) {
   const device = run.device ?? (run.ranks[0]?.devices.length ? null : "no CUDA device");
   const of = run.world_size > 1 ? `${ofMany(run.ranks_reporting, run.world_size)} ranks reporting` : null;
@@ -38,7 +38,8 @@ function tabs(run, current) {
   const words = found === 1 ? "1 leak found" : `${found} leaks found`;
   return h("nav", { class: "tabs", "aria-label": "Views of this run" },
     link("memory", to, "Memory"),
-    link("leaks", `${to}/leaks`, "Leaks", isKnown(found) && h("span", { class: `tab-count${found ? " bad" : ""}`, title: words }, found, h("span", { class: "offscreen" }, " found"))));
+    link("leaks", `${to}/leaks`, "Leaks", isKnown(found) && h("span", { class: `tab-count${found ? " bad" : ""}`, title: words }, found, h("span", { class: "offscreen" }, " found"))),
+    link("fragmentation", `${to}/fragmentation`, "Fragmentation"));
 }
 
 /** How long it has been running, or ran; called every second, writes only what is new. */

@@ -1,0 +1,209 @@
+"""What a recording shows of fragmentation: its moments, the strip, the segment map, one block of it, size classes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from vramscope.window import BadWindow
+from vramscope_server.analysis import segment_map, size_classes
+from vramscope_server.house import House
+from vramscope_server.recordings import Opened
+from vramscope_server.store.artifacts import Stored
+
+from .answers import answer
+from .problems import BadRecording, InvalidParameter
+from .recordings import recording_row, the_recording, whole
+from .windows import Points, reader
+
+router = APIRouter(tags=["recordings"])
+log = logging.getLogger("vramscope_server")
+
+Event = Annotated[
+    int | None,
+    Query(ge=-1, description="the moment after this event, counted from 0; -1: at the start; none: at the peak"),
+]
+Low = Annotated[
+    int | None, Query(alias="from", ge=0, description="bytes from the first segment's start, laid end to end")
+]
+High = Annotated[int | None, Query(alias="to", ge=1, description="the end, not included")]
+SMALLEST_VIEW_BYTES = 512
+
+
+@router.get("/recordings/{recording}/moments", summary="What a recording holds, and where to look")
+def get_moments(request: Request, recording: str) -> Response:
+    """The recording's facts, and the events at which something happened."""
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        moments, trace = opened.moments, opened.trace
+        return answer(
+            recording_row(stored)
+            | {
+                "device": trace.device,
+                "device_name": trace.device_name,
+                "device_total_bytes": trace.device_total_bytes,
+                "device_free_bytes": trace.device_free_bytes,
+                "limit_bytes": trace.limit_bytes,
+                "torch": trace.torch,
+                "backend": trace.backend,
+                "settings": trace.settings,
+                "reason": trace.reason,
+                "first_step": trace.first_step,
+                "last_step": trace.last_step,
+                "events": len(trace.events),
+                "lost_events": trace.lost_events,
+                "peak_event": moments.peak_event,
+                "growth_event": moments.growth_event,
+                "peak_reserved_bytes": moments.peak_reserved_bytes,
+                "out_of_memory_events": moments.out_of_memory_events,
+                "steps": [{"step": step, "event": event} for step, event in moments.steps],
+                "notes": trace.notes,
+            }
+        )
+
+
+@router.get("/recordings/{recording}/strip", summary="Where reserved memory was, over the events")
+def get_strip(request: Request, recording: str, points: Points = 800) -> Response:
+    """``{figure, peak, out_of_memory}``: requested, rounding, usable and stranded, and their values at these moments."""
+    from vramscope_server.analysis.fragmentation import strip
+    from vramscope_server.figures import strip as figure
+
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        trace = opened.trace
+        made = opened.once(("strip", points), lambda: strip(trace, points))
+        drawn = figure.draw(made, opened.moments.steps, capacity_bytes=trace.device_total_bytes)
+
+    def told(at: int) -> dict[str, int]:
+        parts = {
+            f"{name}_bytes": int(getattr(made, name)[at]) for name in ("requested", "rounding", "usable", "stranded")
+        }
+        return {"event": int(made.event[at]), "reserved_bytes": sum(parts.values()), **parts}
+
+    return answer(
+        {
+            "figure": drawn.to_dict(),
+            "peak": told(made.peak),
+            "out_of_memory": [told(at) for at in made.ooms],
+            "misfits": made.misfits,
+        }
+    )
+
+
+@router.get("/recordings/{recording}/map", summary="The segment map at one moment")
+def get_map(
+    request: Request,
+    recording: str,
+    event: Event = None,
+    low: Low = None,
+    high: High = None,
+    lines: Annotated[int, Query(ge=1, le=256)] = 48,
+    columns: Annotated[int, Query(ge=16, le=2048)] = 1024,
+) -> Response:
+    """``{figure, event, step, from, to, exact, reserved_bytes, ...}``; ``exact``: its blocks are drawn one by one."""
+    from vramscope_server.figures import segment_map as figure
+
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        trace = opened.trace
+        event = the_event(opened, event)
+        row = opened.row(event)
+        size = row.size_bytes
+        low = min(low or 0, max(size - SMALLEST_VIEW_BYTES, 0))
+        high = min(size, max(high if high is not None else size, low + SMALLEST_VIEW_BYTES))
+        blocks = row.layout.blocks
+        told: dict[str, Any] = {
+            "event": event,
+            "step": int(trace.events.step[max(event, 0)]) if len(trace.events) else None,
+            "from": low,
+            "to": high,
+            "reserved_bytes": size,
+            "segments": len(row.layout.segments),
+            "blocks": len(blocks),
+            **{
+                f"{name}_bytes": int(blocks.size_bytes[blocks.state == code].sum())
+                for name, code in (
+                    ("allocated", segment_map.ALLOCATED),
+                    ("pending", segment_map.PENDING),
+                    ("free", segment_map.INACTIVE),
+                )
+            },
+            "free_pieces": int((blocks.state == segment_map.INACTIVE).sum()),
+            "largest_free_bytes": int(blocks.size_bytes[blocks.state == segment_map.INACTIVE].max(initial=0)),
+        }
+        if size == 0:
+            return answer({"figure": None, "exact": True, **told})
+        drawn, exact = figure.draw(trace, row, low, high, lines, columns)
+        return answer({"figure": drawn.to_dict(), "exact": exact, **told})
+
+
+@router.get("/recordings/{recording}/block", summary="The block at one place of the map")
+def get_block(
+    request: Request,
+    recording: str,
+    offset: Annotated[int, Query(ge=0, description="bytes from the first segment's start, laid end to end")],
+    event: Event = None,
+) -> Response:
+    """``{address, size_bytes, requested_bytes, state, stack, segment}``, or null beyond the end."""
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        row = opened.row(the_event(opened, event))
+        block = segment_map.block_at(row, offset)
+        return answer(None if block is None else segment_map.describe(opened.trace, row, block))
+
+
+@router.get("/recordings/{recording}/sizes", summary="Size classes: what is asked for, and what is free")
+def get_sizes(request: Request, recording: str, event: Event = None) -> Response:
+    """``{figure, event}``."""
+    from vramscope_server.figures import size_classes as figure
+
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        event = the_event(opened, event)
+        asked = opened.once(("requests",), lambda: size_classes.requests(opened.trace))
+        drawn = figure.draw(asked, size_classes.free_pieces(opened.row(event).layout))
+        return answer({"figure": drawn.to_dict(), "event": event})
+
+
+# ---- shared with api/whatif.py ----
+
+
+def open_recording(request: Request, text: str) -> tuple[Stored, Opened]:
+    """The recording meant, opened. Raises NotFound, Conflict while pieces are missing, BadRecording."""
+    house: House = request.app.state.house
+    with reader(house) as connection:
+        stored = the_recording(connection, text)
+    whole(stored)
+    with readable(stored):
+        return stored, house.shelf.open(stored.id)
+
+
+@contextlib.contextmanager
+def readable(stored: Stored) -> Iterator[None]:
+    """Tells a recording that cannot be understood as what it is: the sender's mistake, or damage, none of ours."""
+    try:
+        yield
+    except BadWindow as bad:
+        raise BadRecording(f"Its bytes are no recorded window: {bad}.", field="recording", seen=stored.id) from None
+    except (ArithmeticError, LookupError, ValueError, MemoryError) as error:
+        # Columns that are sound one by one may still contradict each other in more ways than can be checked beforehand.
+        log.warning("recording %s cannot be understood", stored.id, exc_info=error)
+        raise BadRecording(
+            f"What it tells contradicts itself ({type(error).__name__}).", field="recording", seen=stored.id
+        ) from None
+
+
+def the_event(opened: Opened, event: int | None) -> int:
+    """The moment meant. Raises InvalidParameter beyond the last."""
+    if event is None:
+        return opened.moments.peak_event
+    last = len(opened.trace.events) - 1
+    if event > last:
+        raise InvalidParameter(
+            f"The recording has {last + 1} events.", field="event", seen=event, expected=f"-1 to {last}"
+        )
+    return event

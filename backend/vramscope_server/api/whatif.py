@@ -1,0 +1,108 @@
+"""What if: a recording replayed under other allocator settings. A job, because a sweep takes seconds and one runs at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from vramscope_server.analysis.simulator.profile import Profile, profile_of
+from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
+from vramscope_server.house import House
+from vramscope_server.sweeps import GivenUp, Job, Progress, TooMany
+
+from .answers import answer
+from .fragmentation import open_recording, readable
+from .problems import Busy, InvalidParameter, NotFound
+
+router = APIRouter(tags=["recordings"])
+
+MAX_CONFS: Final = 32
+_RETRY: Final = {"Retry-After": "5"}
+
+
+class Question(BaseModel):
+    """What to replay."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    confs: Annotated[list[Annotated[str, Field(max_length=1000)]], Field(min_length=1, max_length=MAX_CONFS)] | None = (
+        None
+    )
+    """values of PYTORCH_CUDA_ALLOC_CONF; none given: the default sweep"""
+    device_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 50)] | None = None
+    """what PyTorch can take of a card in all; none given: of the card it was recorded on"""
+
+
+@router.post("/recordings/{recording}/whatif", summary="Replay under other settings", status_code=202)
+def post_whatif(request: Request, recording: str, question: Question | None = None) -> Response:
+    """202 with the job, 200 where its result is known. Ask for the job again, or it is given up after 15 seconds."""
+    house: House = request.app.state.house
+    question = question or Question()
+    stored, opened = open_recording(request, recording)
+    confs = question.confs
+    with readable(stored):
+        profile, _ = profile_of(opened.trace.torch)
+    if confs is not None:
+        confs = list(dict.fromkeys(conf.strip() for conf in confs))
+        for position, conf in enumerate(confs):
+            _check(conf, profile, position)
+
+    def work(progress: Progress) -> Any:
+        from vramscope_server.analysis.whatif import DEFAULT_SWEEP, sweep
+
+        trace = house.shelf.open(stored.id).trace
+        return sweep(trace, confs or DEFAULT_SWEEP, device_bytes=question.device_bytes, progress=progress)
+
+    try:
+        job = house.sweeps.ask([stored.id, confs, question.device_bytes], work)
+    except TooMany:
+        raise Busy("Too many what-ifs wait already; come again in a few seconds.", headers=_RETRY) from None
+    return answer(_told(house, job, stored.id), 200 if job.state == "done" else 202)
+
+
+@router.get("/recordings/{recording}/whatif/{job}", summary="How far a what-if is, and its result")
+def get_whatif(request: Request, recording: str, job: str) -> Response:
+    """``{job, state: waiting|running|done|failed, place, done, total, result, problem}``."""
+    house: House = request.app.state.house
+    found = house.sweeps.look(job)
+    if found is None:
+        raise NotFound(
+            f"There is no what-if {job[:40]!r} (any more): ask for it again.",
+            field="job",
+            seen=job[:40],
+            expected="the job of an answer to POST /recordings/RECORDING/whatif",
+            suggestions=[],
+        )
+    return answer(_told(house, found, recording))
+
+
+def _check(conf: str, profile: Profile, position: int) -> None:
+    try:
+        AllocatorSettings.parse(conf, profile)
+    except BadSetting as refused:
+        raise InvalidParameter(
+            f"PyTorch would refuse {conf!r}: {refused}",
+            field=f"confs.{position}",
+            seen=conf,
+            expected="a value of PYTORCH_CUDA_ALLOC_CONF",
+        ) from None
+
+
+def _told(house: House, job: Job, recording: str) -> dict[str, Any]:
+    problem = None
+    if job.error is not None:
+        problem = str(job.error) if isinstance(job.error, ValueError | GivenUp) else "the server's log says why"
+    return {
+        "job": job.id,
+        "recording": recording,
+        "state": job.state,
+        "place": house.sweeps.place(job),
+        "done": job.done,
+        "total": job.total,
+        "seconds": job.seconds,
+        "result": None if job.result is None else dataclasses.asdict(job.result),
+        "problem": problem,
+    }

@@ -1,0 +1,164 @@
+"""The segment map: reserved memory end to end, folded into lines; shares of cells, or the very blocks where these are few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from vramscope.window import STATES
+from vramscope_server.analysis.quantities import amount
+from vramscope_server.analysis.segment_map import Row, blocks_between, cells, stack_lines
+from vramscope_server.analysis.trace import Trace
+from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
+
+EXACT_BLOCKS = 2000
+"""Below so many blocks in view they are drawn one by one."""
+MOST_SEGMENTS = 1500
+"""Above so many in view their borders would be all that one sees."""
+PENDING_CODE, ROUNDING_CODE = 2, 3
+_MOSTLY = 0.5
+
+STATE_LABELS = {
+    "active_allocated": ("used", "used"),
+    "active_pending_free": ("pending", "waits for a stream"),
+    "inactive": ("free", "free"),
+}
+
+
+def draw(trace: Trace, row: Row, low: int, high: int, lines: int, columns: int) -> tuple[go.Figure, bool]:
+    """The offsets from ``low`` to ``high``, and whether its blocks are drawn one by one."""
+    drawing = Drawing("offset")
+    drawing.meta["kind"] = "static"
+    line_bytes = (high - low) / lines
+    unit = byte_unit(line_bytes)
+    scale = unit.divisor
+    here = blocks_between(row, low, high)
+    exact = len(here) < EXACT_BLOCKS
+    drawing.meta |= {"low": low, "line_bytes": line_bytes, "divisor": scale}
+    if exact:
+        _blocks(drawing, trace, row, here, low, high, line_bytes, scale)
+    else:
+        _heat(drawing, row, low, high, lines, columns, scale)
+    _borders(drawing, row, low, high, line_bytes, scale)
+    figure = drawing.figure
+    of_line = byte_unit(high)
+    shown = range(0, lines, max(1, lines // 8))
+    figure.update_xaxes(
+        title={"text": f"{unit.name} from the start of the line"}, range=[0, line_bytes / scale], fixedrange=True
+    )
+    figure.update_yaxes(
+        range=[lines - 0.5, -0.5],
+        fixedrange=True,
+        tickmode="array",
+        tickvals=list(shown),
+        ticktext=[f"{(low + line * line_bytes) / of_line.divisor:.{of_line.decimals}f}" for line in shown],
+        title={"text": f"starts at ({of_line.name})", "standoff": 6},
+        showgrid=False,
+    )
+    return drawing.done(hovermode="closest", barmode="overlay", bargap=0.12), exact
+
+
+def _heat(drawing: Drawing, row: Row, low: int, high: int, lines: int, columns: int, scale: float) -> None:
+    part = cells(row, low, high, lines, columns)
+    code = part.used + part.rounding
+    code[part.rounding > _MOSTLY] = ROUNDING_CODE
+    code[part.pending > _MOSTLY] = PENDING_CODE
+    # Two digits are more than a colour can show, and a third of the bytes.
+    z = np.round(code * 100).astype(np.uint16)
+    x = (np.arange(columns) + 0.5) * part.cell_bytes / scale
+    drawing.figure.add_trace(
+        go.Heatmap(
+            z=z,
+            x=x,
+            y=np.arange(lines),
+            zmin=0,
+            zmax=100 * ROUNDING_CODE,
+            showscale=False,
+            hoverinfo="none",
+            ygap=1,
+            meta={"role": "map", "label": "used share", "kind": "heat", "legend": False},
+        )
+    )
+
+
+def _blocks(
+    drawing: Drawing, trace: Trace, row: Row, here: Any, low: int, high: int, line_bytes: float, scale: float
+) -> None:
+    blocks = row.layout.blocks
+    positions = row.block_order[here]
+    starts = row.block_starts[here]
+    ends = np.minimum(starts + blocks.size_bytes[positions], high)
+    starts = np.maximum(starts, low)
+    for code, state in enumerate(STATES):
+        role, label = STATE_LABELS[state]
+        base, width, line, words = [], [], [], []
+        for at in np.flatnonzero(blocks.state[positions] == code):
+            block = int(positions[at])
+            text = _words(trace, row, block, label)
+            for number, first, end in folded(int(starts[at]), int(ends[at]), low, line_bytes):
+                base.append(first / scale)
+                width.append((end - first) / scale)
+                line.append(number)
+                words.append(text)
+        if base:
+            drawing.figure.add_trace(
+                go.Bar(
+                    orientation="h",
+                    base=np.array(base),
+                    x=np.array(width),
+                    y=np.array(line),
+                    hovertext=words,
+                    hovertemplate="%{hovertext}<extra></extra>",
+                    name=label,
+                    meta={"role": f"block-{role}", "label": label, "kind": "block", "legend": False},
+                )
+            )
+
+
+def _borders(drawing: Drawing, row: Row, low: int, high: int, line_bytes: float, scale: float) -> None:
+    """A tick where a segment begins."""
+    starts = row.segment_starts
+    inside = starts[(starts >= low) & (starts < high)]
+    if len(inside) > MOST_SEGMENTS:
+        drawing.say(f"{len(inside)} segments begin here: too many to mark")
+        return
+    number = np.floor((inside - low) / line_bytes)
+    at = (inside - low - number * line_bytes) / scale
+    x = np.column_stack([at, at, np.full(len(at), np.nan)]).ravel()
+    y = np.column_stack([number - 0.5, number + 0.5, np.full(len(at), np.nan)]).ravel()
+    drawing.figure.add_trace(
+        go.Scatter(
+            x=x,
+            y=y,
+            mode="lines",
+            line={"width": 1.5},
+            hoverinfo="skip",
+            name="segments begin",
+            meta={"role": "border", "label": "a segment begins", "kind": "line", "legend": False},
+        )
+    )
+
+
+def folded(start: int, end: int, low: int, line_bytes: float) -> list[tuple[int, float, float]]:
+    """A range of offsets as (line, from, to), the latter two from the line's start."""
+    first, last = int((start - low) // line_bytes), int((end - low - 1) // line_bytes)
+    return [
+        (
+            number,
+            max(start - low - number * line_bytes, 0.0),
+            min(end - low - number * line_bytes, line_bytes),
+        )
+        for number in range(first, last + 1)
+    ]
+
+
+def _words(trace: Trace, row: Row, block: int, label: str) -> str:
+    blocks = row.layout.blocks
+    said = [f"{amount(int(blocks.size_bytes[block]))}, {label}"]
+    stack = stack_lines(trace, int(blocks.stack[block]))
+    said += [f"{frame['function']}  {frame['file'].rpartition('/')[2]}:{frame['line']}" for frame in stack[:4]]
+    if len(stack) > 4:
+        said.append(f"… {len(stack) - 4} more")
+    return "<br>".join(escaped(line) for line in said)

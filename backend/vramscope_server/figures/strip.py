@@ -1,0 +1,94 @@
+"""The strip: reserved memory through a recording, in what is used, rounded up, free and of use, free and of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from vramscope_server.analysis.fragmentation import Strip
+from vramscope_server.figures.drawing import Drawing, Unit, byte_unit
+
+PARTS = (
+    ("requested", "requested", "asked for, in blocks that tensors own or other streams still use"),
+    ("rounding", "rounding", "what these blocks have beyond that"),
+    ("usable", "free, usable", "free, and of use to this run: weighted by what it asks for"),
+    ("stranded", "free, stranded", "free, and of no use: in pieces or pools that this run's requests cannot use"),
+)
+_MOST_TICKS = 12
+
+
+def draw(strip: Strip, steps: Sequence[tuple[int, int]], *, capacity_bytes: int | None) -> go.Figure:
+    """Stacked parts after each event. ``steps``: (step, its first event); they are the ticks of the axis."""
+    drawing = Drawing("event")
+    drawing.where = "in this recording"
+    x = strip.event.astype(np.float64)
+    parts = {name: getattr(strip, name).astype(np.float64) for name, _, _ in PARTS}
+    unit = byte_unit(float(sum(parts.values()).max()))
+    drawing.y_axis(unit)
+    for name, label, meaning in PARTS:
+        drawing.trace(
+            x,
+            parts[name],
+            role=name,
+            label=label,
+            unit=unit,
+            kind="area",
+            stackgroup="parts",
+            meaning=meaning,
+            line={"shape": "hv"},
+        )
+    total = np.sum(list(parts.values()), axis=0)
+    drawing.trace(
+        x,
+        total,
+        role="total",
+        label="reserved",
+        unit=unit,
+        kind="line",
+        line={"width": 1, "shape": "hv"},
+        meaning="their sum",
+    )
+    _marks(drawing, strip, total, unit)
+    ticks = _ticks(steps)
+    drawing.figure.update_xaxes(
+        title={"text": "step" if ticks else "event"},
+        unifiedhovertitle={"text": "event %{x:.0f}"},
+        **({"tickmode": "array", "tickvals": [at for _, at in ticks], "ticktext": [f"{s:,}" for s, _ in ticks]} if ticks else {}),
+    )  # fmt: skip
+    drawing.capacity(capacity_bytes, unit)
+    if strip.misfits:
+        drawing.say(f"{strip.misfits:,} events fit nowhere: the history is not complete, and the parts are not exact")
+    return drawing.done()
+
+
+def _marks(drawing: Drawing, strip: Strip, total: np.ndarray[tuple[int], np.dtype[np.float64]], unit: Unit) -> None:
+    drawing.figure.add_annotation(
+        name="peak",
+        text="peak",
+        x=float(strip.event[strip.peak]),
+        y=float(total[strip.peak]) / unit.divisor,
+        ax=0,
+        ay=-18,
+        arrowhead=0,
+        arrowwidth=1,
+    )
+    if strip.ooms:
+        at = np.array(strip.ooms)
+        drawing.trace(
+            strip.event[at].astype(np.float64),
+            total[at],
+            role="out-of-memory",
+            label="out of memory",
+            unit=unit,
+            kind="marker",
+            mode="markers",
+            marker={"symbol": "x", "size": 9},
+            meaning="a request that the allocator could not fulfil",
+        )
+
+
+def _ticks(steps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    every = max(1, -(-len(steps) // _MOST_TICKS))
+    return list(steps)[::every]

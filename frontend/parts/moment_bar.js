@@ -1,0 +1,60 @@
+/** The moments of a recording: key figures of its peak, and the slider that chooses one. */
+
+import { h, setText } from "vramscope/dom.js";
+import { bytes, count, isKnown, percent } from "vramscope/format.js";
+import { known } from "vramscope/parts/pieces.js";
+
+/** The strip of numbers. `peak`: the parts of reserved at the peak, null while they are not known. */
+export function figuresOf(told, peak) {
+  const cell = (name, label, value, note) => h("div", { class: "kpi", "data-kpi": name }, h("span", { class: "label" }, label), h("span", { class: "value" }, value === "…" ? value : known(value)), h("span", { class: "note" }, note));
+  const free = peak && peak.usable_bytes + peak.stranded_bytes;
+  const of = (part) => (peak && peak.reserved_bytes > 0 ? `${percent(part / peak.reserved_bytes)} of reserved` : "");
+  return [
+    h("section", { class: "card kpis", "aria-label": "Key figures of the recording" },
+      cell("reserved", "Reserved at the peak", bytes(told.peak_reserved_bytes), isKnown(told.device_total_bytes) ? `of ${bytes(told.device_total_bytes)}` : "capacity unknown"),
+      cell("requested", "Asked for then", peak ? bytes(peak.requested_bytes) : "…", peak ? `${bytes(peak.rounding_bytes)} more by rounding` : ""),
+      cell("free", "Free then", peak ? bytes(free) : "…", peak ? of(free) : ""),
+      cell("stranded", "Of no use to the run", peak ? bytes(peak.stranded_bytes) : "…", peak ? of(peak.stranded_bytes) : ""),
+      cell("oom", "Out of memory", told.out_of_memory_events.length === 0 ? "never" : count(told.out_of_memory_events.length), "in this recording"),
+      cell("settings", "Recorded under", h("code", {}, told.settings || "default settings"), `PyTorch ${told.torch}`)),
+    notes(told),
+  ];
+}
+
+function notes(told) {
+  const said = [...told.notes];
+  if (told.lost_events === null) said.unshift("How many events were lost is unknown: what follows may not be exact.");
+  else if (told.lost_events > 0) said.unshift(`${count(told.lost_events)} events were lost: what follows is not exact.`);
+  return said.length > 0 && h("div", { class: "banner warn", "data-notes": true }, h("strong", {}, "Not all is known."), h("span", {}, said.join(" ")));
+}
+
+/** `{element, draw({event, playing})}`: slider, places to go to, play. */
+export function momentBar(told, { onEvent, onPlay }) {
+  const slider = h("input", { type: "range", min: "-1", max: String(told.events - 1), step: "1", "aria-label": "Moment: after which event", oninput: (event) => onEvent(Number(event.target.value)) });
+  const words = h("span", { class: "tabular moment-words", "aria-live": "off" });
+  const play = h("button", { class: "button small", type: "button", onclick: onPlay, title: "play the recording from here" }, "Play");
+  const to = (label, event, title) => h("button", { class: "button small quiet", type: "button", title, "data-event": event, onclick: () => onEvent(event) }, label);
+  const element = h("div", { class: "view-bar moment-bar" },
+    h("span", { class: "muted" }, "Moment"),
+    to("start", -1, "before the first event"),
+    told.growth_event >= 0 && to("last growth", told.growth_event, "where reserved memory reached its highest: what was free did not do for this request"),
+    to("peak", told.peak_event, "where most was reserved, and most of it in use"),
+    told.out_of_memory_events.slice(0, 3).map((event) => to("out of memory", event, `event ${count(event)}`)),
+    to("end", told.events - 1, "after the last event"),
+    slider,
+    words,
+    play);
+  return {
+    element,
+    draw({ event, playing }) {
+      if (Number(slider.value) !== event) slider.value = String(event);
+      const step = told.steps.findLast((begun) => begun.event <= event)?.step;
+      const place = event < 0 ? "the start" : `event ${count(event + 1)} of ${count(told.events)}${isKnown(step) ? ` · step ${count(step)}` : ""}`;
+      setText(words, place);
+      slider.setAttribute("aria-valuetext", place);
+      setText(play, playing ? "Stop" : "Play");
+      for (const button of element.querySelectorAll("[data-event]")) button.setAttribute("aria-pressed", String(Number(button.dataset.event) === event));
+    },
+  };
+}
+

@@ -1,0 +1,112 @@
+/** The segment map at one moment: a click goes in, the pointer names what lies there. */
+
+import { chart } from "vramscope/chart.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, count } from "vramscope/format.js";
+
+const CLOSER = 8; // a click shows so much less of the memory around it
+const HOVER_MS = 70;
+const LINES = 48;
+const STATES = { active_allocated: "used", active_pending_free: "given back; another stream still uses it", inactive: "free" };
+const KEY = [["block-used", "used"], ["block-free", "free"], ["block-pending", "waits for a stream"], ["block-rounding", "rounding"], ["border", "a segment begins"]];
+
+export class SegmentMap {
+  /** `load(part, parameters, signal)` asks for a part of the recording; `view()` and `onView({from, to} | null)`: what is shown. */
+  constructor({ file, load, view, onView }) {
+    Object.assign(this, { load, view, onView });
+    this.chart = chart({
+      title: "Segments, end to end",
+      file,
+      numbers: false,
+      load: async (signal) => {
+        const { from, to } = view();
+        const wide = this.chart.plot.clientWidth || 800;
+        const answer = await load("map", { from, to, lines: LINES, columns: Math.min(2048, Math.max(64, Math.round(wide))) }, signal);
+        this.told = answer;
+        this.drawWords();
+        return answer.figure ? answer : { figure: { data: [], layout: { annotations: [{ name: "statement", text: "nothing is reserved at this moment" }] } } };
+      },
+      onPlace: (place, how) => (how === "click" ? this.closer(place) : this.point(place)),
+      describe: () => this.sentence(),
+    });
+    this.chart.dataset.figure = "map";
+    this.chart.classList.add("segment-map");
+    this.words = h("div", { class: "map-words" });
+    this.place = h("div", { class: "map-place" }, h("span", { class: "muted" }, "Point at a place to see who holds it; click to go closer."));
+    const key = h("div", { class: "map-key" }, KEY.map(([role, label]) => h("span", {}, h("span", { class: "swatch", style: { "--swatch": `var(--role-${role})` } }), label)));
+    this.chart.insertBefore(this.words, this.chart.querySelector(".chart-body"));
+    this.chart.append(key, this.place);
+  }
+
+  get element() {
+    return this.chart;
+  }
+
+  reload() {
+    return this.chart.reload();
+  }
+
+  /** Resolves when no request is under way. */
+  async settled() {
+    while (this.chart.request) await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+
+  /** The offset under a place of the chart, in bytes; null between the lines or outside. */
+  offsetOf(place) {
+    const meta = this.chart.figure?.layout.meta;
+    if (!place || !meta || !this.told) return null;
+    const offset = Math.floor(meta.low + Math.round(place.y) * meta.line_bytes + place.x * meta.divisor);
+    return offset >= this.told.from && offset < this.told.to ? offset : null;
+  }
+
+  closer(place) {
+    const offset = this.offsetOf(place);
+    if (offset === null) return;
+    const span = Math.max(4096, Math.round((this.told.to - this.told.from) / CLOSER));
+    const from = Math.max(0, Math.min(offset - Math.round(span / 2), this.told.reserved_bytes - span));
+    this.onView({ from, to: from + span });
+  }
+
+  point(place) {
+    const offset = this.offsetOf(place);
+    if (offset === this.pointed) return;
+    this.pointed = offset;
+    clearTimeout(this.hovering);
+    if (offset === null) return;
+    this.hovering = setTimeout(async () => {
+      this.asking?.abort();
+      const asking = (this.asking = new AbortController());
+      try {
+        const block = await this.load("block", { offset }, asking.signal);
+        if (this.asking === asking && block) fill(this.place, this.described(block));
+      } catch {
+        // asked again with the next move
+      }
+    }, HOVER_MS);
+  }
+
+  described(block) {
+    const { segment } = block;
+    const home = `${segment.private_pool ? `private pool ${segment.private_pool.join(".")}` : `${segment.pool} pool`}${segment.expandable ? ", expandable" : ""}${segment.stream ? `, stream ${segment.stream}` : ""}`;
+    return [
+      h("p", {}, h("strong", {}, bytes(block.size_bytes)), ` ${STATES[block.state]}`, block.requested_bytes !== null && block.requested_bytes !== block.size_bytes && h("span", { class: "muted" }, ` · ${bytes(block.requested_bytes)} asked for`), h("span", { class: "muted" }, ` · in a segment of ${bytes(segment.size_bytes)} (${home})`)),
+      block.stack.length > 0
+        ? h("ol", { class: "stack" }, block.stack.slice(0, 6).map((frame) => h("li", {}, h("code", {}, frame.function), " ", h("span", { class: "muted", title: frame.file }, `${frame.file.replaceAll("\\", "/").split("/").slice(-2).join("/")}:${frame.line}`))), block.stack.length > 6 && h("li", { class: "muted" }, `… ${block.stack.length - 6} more`))
+        : block.state !== "inactive" && h("p", { class: "muted" }, "who asked for it was not recorded"),
+    ];
+  }
+
+  drawWords() {
+    const { told } = this;
+    const part = told.to - told.from < told.reserved_bytes;
+    fill(this.words,
+      h("span", {}, `${bytes(told.reserved_bytes)} in ${count(told.segments)} segments · ${bytes(told.free_bytes)} free in ${count(told.free_pieces)} pieces, the largest ${bytes(told.largest_free_bytes)}`),
+      part && h("button", { class: "chip zoom-chip", type: "button", title: "see all again (Esc)", onclick: () => this.onView(null) }, `${bytes(told.from)} – ${bytes(told.to)}  ✕`),
+      h("span", { class: "muted" }, told.exact ? "each block drawn" : "cells by how much of them is used"));
+  }
+
+  sentence() {
+    const { told } = this;
+    return told ? `Segment map: ${bytes(told.reserved_bytes)} reserved in ${told.segments} segments, ${bytes(told.free_bytes)} free in ${told.free_pieces} pieces, the largest ${bytes(told.largest_free_bytes)}.` : "Segment map";
+  }
+}

@@ -1,0 +1,59 @@
+/** Settings against each other: what each would have needed. */
+
+import { h } from "vramscope/dom.js";
+import { bytes, count, isKnown } from "vramscope/format.js";
+import { known } from "vramscope/parts/pieces.js";
+
+/** `yours`: rows of the reader's own settings; `onEvent(event)`: to the moment of an out-of-memory error. */
+export function whatIfTable({ rows, recommendation }, { yours, told, device, onEvent }) {
+  const recorded = rows[0];
+  const least = Math.min(...[...rows, ...yours].map((row) => row.smallest_card_bytes).filter(isKnown));
+  const line = (row, mine) => {
+    const mark = row === recorded ? "as recorded" : recommendation?.conf && row.conf === recommendation.conf ? "recommended" : mine ? "yours" : null;
+    return h("tr", { class: [mark === "recommended" && "selected", row === recorded && "recorded"].filter(Boolean).join(" ") || null, "data-conf": row.conf },
+      h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && h("span", { class: `chip ${mark === "recommended" ? "good" : ""}` }, mark)),
+      h("td", { class: "number card" }, h("span", { class: row.smallest_card_bytes === least ? "best" : null }, known(bytes(row.smallest_card_bytes), { short: true }))),
+      h("td", { class: "number" }, known(bytes(row.peak_reserved_bytes), { short: true }), band(row.band)),
+      h("td", { class: "number" }, row === recorded ? h("span", { class: "muted" }, "—") : saved(row.saved_bytes)),
+      h("td", { class: "number retries" }, known(count(row.retries), { short: true })),
+      h("td", { class: "number calls" }, known(count(row.device_allocs), { short: true })),
+      h("td", { class: "fits" }, fits(row, onEvent)),
+      h("td", { class: "risk" }, risk(row)));
+  };
+  const card = device ? bytes(device) : isKnown(told.device_total_bytes) ? bytes(told.device_total_bytes) : "its card";
+  const head = [
+    ["Setting", "conf"],
+    ["Smallest card", "number card", "the smallest card on which this recording gets through under the setting: what settings are ranked by"],
+    ["Peak reserved", "number", "on the card chosen"],
+    ["Saved", "number", "of the peak, against the recorded settings"],
+    ["Retries", "number retries", "allocations that succeeded only after the cache was emptied"],
+    ["cudaMalloc", "number calls", "calls that took memory from the device: each stops the training for a while"],
+    [`On ${card}`, "fits"],
+    ["Risk", "risk"],
+  ];
+  return h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain whatif-table" },
+    h("thead", {}, h("tr", {}, head.map(([label, kind, title]) => h("th", { scope: "col", class: kind, title: title ?? null }, label)))),
+    h("tbody", {}, rows.map((row) => line(row, false)), yours.map((row) => line(row, true)))));
+}
+
+const band = (range) => range && h("span", { class: "below", title: "what cannot be known exactly lies in here" }, `${bytes(range[0])} – ${bytes(range[1])}`);
+
+/** Less is good; what nobody would notice is neither. */
+function saved(value) {
+  if (!isKnown(value)) return known("unknown", { short: true });
+  if (value === 0) return h("span", { class: "muted" }, "0");
+  return h("span", { class: value > 0 ? "less" : "more" }, value > 0 ? bytes(value) : `${bytes(-value)} more`);
+}
+
+function fits(row, onEvent) {
+  if (!row.out_of_memory) return h("span", {}, "gets through");
+  const event = row.out_of_memory_at_event;
+  const words = h("span", { class: "more" }, "out of memory");
+  return isKnown(event) && event >= 0 ? [words, " ", h("button", { class: "button quiet small", type: "button", onclick: () => onEvent(event), title: "see this moment of the recording" }, `at event ${count(event + 1)}`)] : words;
+}
+
+function risk({ risk: told, notes }) {
+  const said = (notes ?? []).length > 0 && h("span", { class: "below" }, notes.join(" "));
+  if (!told || !told.words) return [h("span", { class: "muted" }, "none known"), said];
+  return [h("span", { title: told.source ? `source: ${told.source}` : null }, told.words), told.source && h("span", { class: "below" }, `source: ${told.source}`), said];
+}
