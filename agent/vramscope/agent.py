@@ -177,7 +177,13 @@ class Session:
         if settings.leaks:
             self._hooks.graphs = GraphWatch(self._clock, report=self._ring.put, tell=self._tell_leak)
         if settings.windows:
-            self._recorder = Recorder(self._clock, self._ring, roots=self._hooks.roots, pace_s=settings.flush_ms / 1000)
+            self._recorder = Recorder(
+                self._clock,
+                self._ring,
+                roots=self._hooks.roots,
+                pace_s=settings.flush_ms / 1000,
+                on_window=self._sampler.fragments.learn,
+            )
         self._hooks.install()
         self.waits_for_target = target is None
         connection = self._connect(target)
