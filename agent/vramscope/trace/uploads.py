@@ -23,6 +23,7 @@ from vramscope.window import Window, pack
 MOST_WAITING: Final = 2
 """windows that are read and not yet with the sender; while there are so many no further one begins"""
 PAUSE_S: Final = 0.004
+PEAK: Final = "allocated_bytes.all.peak"
 RING_SHARE: Final = 4
 """a piece is put while the ring holds less than this part of what it may"""
 LAST_RING_SHARE: Final = 2
@@ -88,18 +89,21 @@ class Uploads:
 
     def _bring(self, raw: Raw, seconds: float) -> None:
         began = time.thread_time()
-        packed = []
-        for facts in raw.facts:
-            window = make(raw, facts, self._pause)
-            packed.append((window, pack(window)))
-            if self._on_window is not None:
+        windows = self._make(raw)
+        packed = [(window, pack(window)) for window in windows]
+        if self._on_window is not None:
+            for window in windows:
                 self._on_window(window)
-        peak = max(facts.peak_allocated_bytes for facts in raw.facts)
-        steps = raw.last_step - raw.first_step + 1
-        del raw
-        self._on_cost(steps, seconds + time.thread_time() - began, peak)
+        self._on_cost(
+            max(window.last_step - window.first_step + 1 for window in windows),
+            seconds + time.thread_time() - began,
+            max(window.end.counters.get(PEAK, 0) for window in windows),
+        )
         for window, data in packed:
             self._feed(window, data)
+
+    def _make(self, raw: Raw) -> list[Window]:
+        return [make(raw, facts, self._pause) for facts in raw.facts]
 
     def _feed(self, window: Window, data: bytes) -> None:
         artifact = fresh_id()

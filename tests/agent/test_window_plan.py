@@ -1,0 +1,90 @@
+"""Which steps are recorded, and that the later windows keep to their share of the run's time."""
+
+from __future__ import annotations
+
+from vramscope.trace.plan import ASKED, FIRST, LATER, LATER_STEP, MOST_RISES, RISEN, SHARE, Plan
+
+MIB = 1 << 20
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def after_first(clock: Clock, *, seconds: float = 0.02, peak_bytes: int = 1000 * MIB) -> Plan:
+    plan = Plan(now=clock)
+    assert plan.wish() is FIRST
+    plan.begun(FIRST)
+    assert plan.wish() is None
+    plan.ended(FIRST.steps, seconds, peak_bytes)
+    return plan
+
+
+def test_a_later_window_waits_until_all_together_are_within_their_share() -> None:
+    clock = Clock()
+    plan = after_first(clock, seconds=0.03)
+    for step in range(1, 2 * LATER_STEP):
+        plan.step_ended(step, 1000 * MIB)
+        assert plan.wish() is None, "a thousandth of no time is nothing"
+    clock.now_s = (0.03 + 0.01) / SHARE - 1
+    assert plan.wish() is None
+    clock.now_s += 2
+    assert plan.wish() is LATER
+    plan.begun(LATER)
+    plan.ended(1, 0.01, 1000 * MIB)
+    clock.now_s = 1e9
+    plan.step_ended(10_000, 1000 * MIB)
+    assert plan.wish() is None, "there is one"
+
+
+def test_a_clear_rise_of_the_peak_is_recorded_and_small_ones_are_not() -> None:
+    clock = Clock()
+    plan = after_first(clock)
+    clock.now_s = 1e6
+    plan.step_ended(4, 1060 * MIB)
+    assert plan.wish() is None
+    plan.step_ended(5, 1200 * MIB)
+    assert plan.wish() is RISEN
+    small = after_first(Clock(), peak_bytes=MIB)
+    small._now.now_s = 1e6
+    small.step_ended(4, 30 * MIB)
+    assert small.wish() is None, "thirty times a megabyte is no matter"
+
+
+def test_a_peak_that_rises_forever_is_recorded_a_few_times() -> None:
+    clock = Clock()
+    plan = after_first(clock)
+    clock.now_s = 1e9
+    recorded, peak = 0, 1000 * MIB
+    for step in range(4, LATER_STEP):
+        peak = int(peak * 1.2)
+        plan.step_ended(step, peak)
+        if plan.wish() is RISEN:
+            plan.begun(RISEN)
+            plan.ended(1, 0.01, peak)
+            recorded += 1
+    assert recorded == MOST_RISES
+
+
+def test_what_is_asked_for_comes_at_once_and_once() -> None:
+    plan = after_first(Clock())
+    plan.ask()
+    plan.ask()
+    assert plan.wish() is ASKED
+    plan.begun(ASKED)
+    assert plan.wish() is None
+
+
+def test_what_was_missed_is_not_recorded_late_under_a_wrong_name() -> None:
+    clock = Clock()
+    plan = Plan(now=clock)
+    plan.ask()
+    plan.missed()
+    assert plan.wish() is None
+    clock.now_s = 1e6
+    plan.step_ended(LATER_STEP, 1000 * MIB)
+    assert plan.wish() is LATER

@@ -1,0 +1,228 @@
+"""A recorded window on its way: in pieces through the ring, sender, spool and sync, and never at the samples' expense."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from collector import Collector, attached, sample
+from training import Arrived, run
+
+from vramscope import batches, window, wire
+from vramscope.identity import fresh_id
+from vramscope.ring import DEFAULT_BYTES, Ring, size_bytes
+from vramscope.sync import main as sync_main
+from vramscope.trace.uploads import Uploads
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as collector:
+        yield collector
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+def windows_in(messages: list[Any]) -> list[window.Window]:
+    """Each window whose pieces are all there, in the order in which they began."""
+    pieces: dict[str, dict[int, wire.Piece]] = {}
+    for message in messages:
+        if isinstance(message, wire.Piece):
+            pieces.setdefault(message.artifact, {})[message.number] = message
+    whole = [found for found in pieces.values() if len(found) == next(iter(found.values())).pieces]
+    return [window.unpack(b"".join(found[number].data for number in sorted(found))) for found in whole]
+
+
+def large_window(events: int) -> window.Window:
+    """One that compresses badly."""
+    random = Random(1)
+    noise = array("q", [random.getrandbits(60) for _ in range(events)]).tobytes()
+    nothing = window.Layout(segments=dict.fromkeys(window.SEGMENTS, b""), blocks=dict.fromkeys(window.BLOCKS, b""))
+    return window.Window(
+        device=0,
+        device_name="a card",
+        device_total_bytes=None,
+        device_free_bytes=None,
+        limit_bytes=None,
+        torch="2.13.0",
+        cuda=None,
+        backend="native",
+        settings="",
+        settings_in_force={},
+        reason="asked for",
+        first_step=1,
+        last_step=2,
+        start=nothing,
+        end=nothing,
+        events=dict.fromkeys(window.EVENTS, noise),
+        pools=[(0, 0)],
+    )
+
+
+def piece(data: bytes = b"x", **changes: Any) -> wire.Piece:
+    values = {"artifact": fresh_id(), "kind": "window", "number": 0, "pieces": 1, "about": {}, "data": data}
+    return wire.Piece(**{**values, **changes})
+
+
+def test_a_large_window_waits_for_room_and_no_sample_leaves_for_it() -> None:
+    """A ring that nobody empties stays below a quarter; what is taken out is made up for, until all is there."""
+    whole = window.pack(large_window(40_000))
+    ring = Ring(max_bytes=4 * 1024 * 1024)
+    uploads = Uploads(ring, pace_s=0.001, on_window=None, on_cost=lambda *_: None)
+    assert len(whole) > ring.max_bytes // 2
+    uploads._make = lambda raw: [large_window(40_000)]
+    uploads.put(_NOTHING_READ, 0.0)
+    taken: list[Any] = []
+    deadline = time.monotonic() + 20
+    while not windows_in(taken):
+        assert time.monotonic() < deadline
+        ring.put(sample(len(taken)))
+        assert ring.held_bytes <= ring.max_bytes // 4 + wire.MAX_PIECE_BYTES
+        time.sleep(0.01)
+        taken += ring.take(300_000)
+    uploads.close(2.0)
+    assert ring.dropped_messages == 0
+    assert windows_in(taken) == [large_window(40_000)]
+
+
+def test_what_does_not_fit_at_the_end_is_left_out_and_the_end_is_not_held_up() -> None:
+    ring = Ring(max_bytes=1024 * 1024)
+    uploads = Uploads(ring, pace_s=60.0, on_window=None, on_cost=lambda *_: None)
+    uploads._make = lambda raw: [large_window(40_000)]
+    uploads.put(_NOTHING_READ, 0.0)
+    ring.put(sample(1))
+    began = time.monotonic()
+    uploads.close(5.0)
+    assert time.monotonic() - began < 4.0
+    assert ring.dropped_messages == 0
+    messages = ring.take(1 << 30)
+    assert windows_in(messages) == [] and any(isinstance(message, wire.Block) for message in messages)
+
+
+_NOTHING_READ: Any = msgspec.UNSET
+
+
+def test_the_ring_knows_what_a_piece_weighs() -> None:
+    data = os.urandom(wire.MAX_PIECE_BYTES)
+    assert len(data) < size_bytes(piece(data)) < len(data) + 4096
+    ring = Ring(max_bytes=DEFAULT_BYTES)
+    for _ in range(200):
+        ring.put(piece(data))
+    assert ring.held_bytes <= DEFAULT_BYTES and ring.dropped_messages > 100
+
+
+def test_a_batch_with_a_piece_is_cut_between_messages_and_a_piece_alone_is_not_cut() -> None:
+    def body(*messages: wire.Message) -> bytes:
+        return wire.encode(
+            wire.Batch(wire=1, session="s" * 8, run="r" * 8, rank=0, sequence=1, sent_ns=1, messages=list(messages))
+        )
+
+    one, other = piece(b"one"), piece(b"other")
+    assert batches.split(body(attached(), one, other, sample(1))) == ([attached(), one], [other, sample(1)])
+    assert batches.split(body(one)) is None
+    assert batches.merge([one, sample(1), other, sample(2)])[0] == one
+
+
+# -- whole processes on the emulated GPU, or a real one ----------------------------------------------------------------
+
+TRAIN = """
+model(torch.zeros(1, 64, device=device))
+agent.attach(model)
+"""
+
+
+@pytest.mark.gpu
+def test_the_first_steps_arrive_by_themselves_and_more_when_the_server_asks(collector, spool) -> None:
+    collector.requests = [wire.RECORD_WINDOW]
+    run(
+        TRAIN
+        + """
+train(5)
+for _ in range(60):
+    time.sleep(0.05)
+    train(1)
+""",
+        collector,
+        spool,
+    )
+    arrived = Arrived(collector)
+    windows = windows_in(arrived.of(wire.Piece))
+    assert [w.reason for w in windows][:2] == ["the first steps", "asked for"]
+    first, asked = windows[:2]
+    assert (first.first_step, first.last_step, first.lost_events) == (0, 2, 0)
+    assert asked.last_step == asked.first_step + 1 > 2
+    about = next(p.about for p in arrived.of(wire.Piece))
+    assert about["reason"] == "the first steps" and about["events"] == len(first.events["action"]) // 8
+    assert set(about) == {
+        "device", "first_step", "last_step", "reason", "events", "lost_events", "bytes", "torch", "settings",
+    }  # fmt: skip
+    assert isinstance(arrived.messages[-1][1], wire.Ended), "nothing comes after the end"
+
+
+@pytest.mark.gpu
+def test_a_session_that_ends_in_its_first_window_sends_it_and_leaves_nothing_on(collector, spool) -> None:
+    """And a forked child says nothing: the window is the parent's."""
+    said = run(
+        TRAIN
+        + """
+import os
+train(1)
+if (child := os.fork()) == 0:
+    os._exit(torch._C._cuda_record_memory_history.__module__ == "vramscope.trace.history")
+print("child", os.waitpid(child, 0)[1])
+agent.detach()
+print("history", torch._C._cuda_isHistoryEnabled(), repr(torch._C._cuda_getMemoryMetadata()))
+train(1)
+""",
+        collector,
+        spool,
+        PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:128,large_segment_size_mb:64,per_process_memory_fraction:0.5",
+    )
+    assert "child 0" in said and "history False ''" in said
+    (recorded,) = windows_in(Arrived(collector).of(wire.Piece))
+    assert recorded.notes == ["the session ended in it"]
+    assert recorded.settings == "max_split_size_mb:128,large_segment_size_mb:64,per_process_memory_fraction:0.5"
+    assert recorded.limit_bytes is not None and recorded.limit_bytes == recorded.device_total_bytes // 2
+    in_force = recorded.settings_in_force
+    assert (in_force["max_split_size_mb"], in_force["large_segment_size_mb"]) == (128, 64)
+    assert in_force["max_non_split_rounding_mb"] == 64, "it follows the other where it is not given"
+
+
+@pytest.mark.gpu
+def test_a_window_waits_in_the_spool_and_sync_brings_it(tmp_path, spool, monkeypatch) -> None:
+    with Collector() as gone:
+        pass
+    run(TRAIN + "train(4)", gone, spool)
+    monkeypatch.setenv("VRAMSCOPE_SPOOL_DIR", str(spool))
+    with Collector() as collector:
+        assert sync_main(["--server", collector.url]) == 0
+        (recorded,) = windows_in(Arrived(collector).of(wire.Piece))
+    assert (recorded.reason, recorded.last_step, recorded.lost_events) == ("the first steps", 2, 0)
+
+
+@pytest.mark.gpu
+def test_windows_can_be_switched_off(collector, spool) -> None:
+    said = run(
+        "before = torch._C._cuda_record_memory_history\n"
+        + TRAIN
+        + "train(4)\nprint('same', torch._C._cuda_record_memory_history is before)",
+        collector,
+        spool,
+        VRAMSCOPE_WINDOWS="0",
+    )
+    assert "same True" in said
+    assert Arrived(collector).of(wire.Piece) == []

@@ -1,0 +1,393 @@
+"""Windows of allocator history on the real allocator: complete, attributed, and of no trace in the training."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from array import array
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from vramscope import console, window, wire
+from vramscope.guard import guard
+from vramscope.ring import Ring
+from vramscope.trace.plan import FIRST, Plan
+
+pytestmark = pytest.mark.gpu
+
+ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, _, OOM = range(9)
+
+
+class Training:
+    """A small loop with hooks, a clock and a recorder, and what the recorder brought."""
+
+    def __init__(self, **options: Any) -> None:
+        import torch
+        from torch import nn
+
+        from vramscope.memory.allocator import share_peak_counters
+        from vramscope.steps.clock import StepClock
+        from vramscope.steps.loop import LoopHooks
+        from vramscope.trace.recorder import Recorder
+
+        self.model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 64)).cuda()
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.clock = StepClock()
+        self.hooks = LoopHooks(self.clock)
+        self.hooks.install([self.model])
+        self.clock.watch(share_peak_counters().watch(0))
+        self.ring = Ring()
+        self.recorder = Recorder(self.clock, self.ring, roots=self.hooks.roots, pace_s=0.0, **options)
+
+    def step(self, rows: int = 64, within: Callable[[], None] = lambda: None) -> None:
+        import torch
+
+        loss = self.model(torch.empty(rows, 256, device="cuda")).square().mean()
+        within()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def end(self) -> list[window.Window]:
+        self.recorder.close()
+        self.hooks.remove()
+        self.messages = self.ring.take(1 << 30)
+        parts: dict[str, list[bytes]] = {}
+        for message in self.messages:
+            if isinstance(message, wire.Piece):
+                parts.setdefault(message.artifact, []).append(message.data)
+        return [window.unpack(b"".join(data)) for data in parts.values()]
+
+    @property
+    def notices(self) -> list[wire.Event]:
+        return [m for m in self.messages if isinstance(m, wire.Event) and m.kind == "notice"]
+
+
+@pytest.fixture
+def training() -> Iterator[Callable[..., Training]]:
+    import torch
+
+    made: list[Training] = []
+
+    def make(**options: Any) -> Training:
+        made.append(Training(**options))
+        return made[-1]
+
+    torch.empty(1, device="cuda")
+    yield make
+    for one in made:
+        one.end()
+    torch.cuda.memory._record_memory_history(enabled=None)
+    torch._C._cuda_setMemoryMetadata("")
+    assert torch._C._cuda_record_memory_history.__module__ != "vramscope.trace.history", "the switch is PyTorch's again"
+
+
+def asked(plan: Plan | None = None) -> Plan:
+    """A plan for which the first steps are over."""
+    plan = plan or Plan()
+    plan.begun(FIRST)
+    plan.ask()
+    return plan
+
+
+def numbers(columns: dict[str, bytes]) -> dict[str, list[int]]:
+    return {name: list(array("q", column)) for name, column in columns.items()}
+
+
+def rows(columns: dict[str, bytes]) -> list[dict[str, int]]:
+    known = numbers(columns)
+    return [dict(zip(known, row, strict=True)) for row in zip(*known.values(), strict=True)]
+
+
+def held(layout: window.Layout) -> tuple[dict[int, int], dict[int, int], set[int]]:
+    """(segments, allocated blocks with what was asked for, blocks that wait for a stream), by address."""
+    blocks = rows(layout.blocks)
+    return (
+        {row["address"]: row["size_bytes"] for row in rows(layout.segments)},
+        {row["address"]: row["requested_bytes"] for row in blocks if row["state"] == 1},
+        {row["address"] for row in blocks if row["state"] == 2},
+    )
+
+
+def replayed(recorded: window.Window) -> tuple[dict[int, int], dict[int, int], set[int]]:
+    """What must be held after the events, from what was held before them; cudaMalloc's segments only."""
+    assert recorded.start is not None
+    segments, allocated, pending = held(recorded.start)
+    for row in rows(recorded.events):
+        action, address = row["action"], row["address"]
+        if action == ALLOC:
+            assert address not in allocated
+            allocated[address] = row["size_bytes"]
+        elif action == FREE_REQUESTED:
+            assert allocated.pop(address) == row["size_bytes"]
+            pending.add(address)
+        elif action == FREE_COMPLETED:
+            pending.remove(address)
+        elif action == SEGMENT_ALLOC:
+            segments[address] = row["size_bytes"]
+        elif action == SEGMENT_FREE:
+            assert segments.pop(address) == row["size_bytes"]
+    return segments, allocated, pending
+
+
+def test_a_windows_start_and_events_give_its_end(training) -> None:
+    """Segments and blocks, over other streams, released caches, errors in a step and an out-of-memory that is caught."""
+    import torch
+
+    run = training()
+    other = torch.cuda.Stream()
+    kept: list[Any] = []
+
+    def disorder() -> None:
+        for rows_ in (3, 700, 5_000):
+            kept.append(torch.empty(rows_, 1024, device="cuda"))
+        with torch.cuda.stream(other):
+            torch.empty(100, device="cuda")
+        lent = torch.empty(3_000_000, device="cuda")
+        lent.record_stream(other)
+        del lent
+        del kept[::2]
+        torch.cuda.empty_cache()
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(1 << 40, device="cuda")
+
+    def fails() -> None:
+        raise RuntimeError("in the midst of a step")
+
+    run.recorder.begin()
+    run.step()
+    run.step(100, disorder)
+    with pytest.raises(RuntimeError):
+        run.step(100, fails)
+    run.step(32)
+    (recorded,) = run.end()
+    assert (recorded.reason, recorded.first_step, recorded.last_step, recorded.lost_events) == (
+        "the first steps",
+        0,
+        2,
+        0,
+    )
+    assert recorded.notes == []
+    assert replayed(recorded) == held(recorded.end)
+    actions = numbers(recorded.events)["action"]
+    assert {ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, OOM} <= set(actions)
+    counters = recorded.end.counters
+    assert counters["reserved_bytes.all.current"] == sum(numbers(recorded.end.segments)["size_bytes"])
+    assert counters["reserved_bytes.all.peak"] >= counters["reserved_bytes.all.current"]
+
+
+def test_events_know_their_step_phase_stack_and_module(training) -> None:
+    import torch
+
+    run = training()
+    torch._C._cuda_setMemoryMetadata("the user's own")
+    run.recorder.begin()
+    for _ in range(3):
+        run.step()
+    assert torch._C._cuda_getMemoryMetadata() == "the user's own", "it is put back"
+    (recorded,) = run.end()
+    events = rows(recorded.events)
+    seen = [key for key, _ in groupby((row["step"], wire.PHASES[row["phase"]]) for row in events)]
+    work = ["forward", "backward", "optimizer"]
+    # The first one begins in whatever came before; the tensor that each step begins with is made before its forward.
+    assert [pair for pair in seen if pair[1] in work] == [(step, phase) for step in range(3) for phase in work]
+    outputs = [
+        row for row in events if row["size_bytes"] == 64 * 512 * 4 and row["action"] == ALLOC and row["step"] == 2
+    ]
+    named = [recorded.modules[row["module"]] for row in outputs if row["module"] != wire.UNKNOWN]
+    assert named == ["0", "1"], "the first layer's output and the ReLU's"
+    frames = numbers(recorded.frames)
+    files = [
+        recorded.words[frames["file"][frame]]
+        for row in outputs
+        if row["stack"] != wire.UNKNOWN
+        for frame in recorded.stacks[row["stack"]]
+    ]
+    assert __file__ in files, "the stack leads to the line of the training"
+    assert all(row["stack"] == wire.UNKNOWN for row in events if row["step"] < 2), "stacks in one step only"
+
+
+def test_a_history_of_the_users_is_never_touched(training, capsys) -> None:
+    import torch
+
+    console.forget_said()
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=5_000)
+    run = training()
+    run.recorder.begin()
+    for _ in range(4):
+        run.step()
+        run.recorder.ask()
+    assert torch._C._cuda_isHistoryEnabled()
+    trace = torch.cuda.memory._snapshot()["device_traces"][0]
+    assert not any(entry.get("user_metadata") for entry in trace)
+    assert sum(entry["action"] == "snapshot" for entry in trace) == 0, "nobody but the user took a snapshot"
+    assert run.end() == []
+    assert len(run.notices) == 1
+    assert capsys.readouterr().err.count("memory history is recorded by this process itself") == 1
+
+
+@pytest.mark.parametrize("entries", [10, 100_000])
+def test_a_history_that_the_user_switches_on_meanwhile_is_theirs_alone(training, entries) -> None:
+    import torch
+
+    run = training()
+    run.recorder.begin()
+    run.step()
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=entries)
+    mark = torch.empty(12_345, device="cuda", dtype=torch.uint8)
+    first = torch.cuda.memory._snapshot()["device_traces"][0]
+    assert [(entry["action"], entry["size"]) for entry in first] == [("alloc", 12_345)], (
+        "no event of our window is in it"
+    )
+    run.step()
+    run.step()
+    assert torch._C._cuda_isHistoryEnabled()
+    assert run.end() == []
+    assert torch._C._cuda_isHistoryEnabled(), "the end of the session leaves it on"
+    del mark
+
+
+def test_the_user_switching_off_in_the_midst_ends_the_window(training) -> None:
+    import torch
+
+    run = training()
+    run.recorder.begin()
+    run.step()
+    torch.cuda.memory._record_memory_history(enabled=None)
+    for _ in range(3):
+        run.step()
+    assert run.end() == []
+    assert not torch._C._cuda_isHistoryEnabled()
+
+
+def test_a_window_that_meets_its_bound_is_closed_early_and_says_so(training) -> None:
+    run = training(most_events=150)
+    run.recorder.begin()
+    for _ in range(4):
+        run.step()
+    (recorded,) = run.end()
+    assert recorded.last_step < 2
+    assert recorded.lost_events == 0 and replayed(recorded) == held(recorded.end)
+    assert "more than 150 events are not recorded" in recorded.notes[0]
+
+
+def test_a_window_that_overflows_has_no_start_and_counts_what_is_lost(training) -> None:
+    import torch
+
+    run = training(most_events=1000)
+    run.recorder.begin()
+    run.step(64, lambda: [torch.empty(1, device="cuda") for _ in range(1000)] and None)
+    (recorded,) = run.end()
+    assert recorded.start is None
+    assert recorded.lost_events is not None and recorded.lost_events >= 2000
+    assert len(numbers(recorded.events)["action"]) <= 1000
+    assert any("a bound was met" in note for note in recorded.notes)
+
+
+def test_the_session_may_end_in_the_middle_of_a_window(training) -> None:
+    import torch
+
+    run = training()
+    run.recorder.begin()
+    run.step()
+    run.model(torch.empty(8, 256, device="cuda"))
+    (recorded,) = run.end()
+    assert not torch._C._cuda_isHistoryEnabled()
+    assert (recorded.first_step, recorded.last_step, recorded.notes) == (0, 1, ["the session ended in it"])
+    assert recorded.lost_events == 0 and replayed(recorded) == held(recorded.end)
+
+
+def test_a_window_is_recorded_when_somebody_asks(training) -> None:
+    run = training(plan=asked())
+    run.recorder.ask()  # twice before it begins: one window
+    run.recorder.begin()
+    for _ in range(5):
+        run.step()
+    (recorded,) = run.end()
+    assert (recorded.reason, recorded.last_step - recorded.first_step) == ("asked for", 1)
+    assert replayed(recorded) == held(recorded.end)
+
+
+def test_nothing_is_recorded_while_a_graph_is_captured(training, monkeypatch) -> None:
+    import torch
+
+    run = training()
+    monkeypatch.setattr(run.recorder, "_is_capturing", lambda: True)
+    run.recorder.begin()
+    run.step()
+    assert not torch._C._cuda_isHistoryEnabled()
+    monkeypatch.setattr(run.recorder, "_is_capturing", lambda: False)
+    run.step()
+    assert torch._C._cuda_isHistoryEnabled(), "it begins when the capture is over"
+    monkeypatch.setattr(run.recorder, "_is_capturing", lambda: True)
+    run.step()
+    assert not torch._C._cuda_isHistoryEnabled(), "a window that a capture falls into is given up"
+    assert run.end() == []
+
+
+def test_a_fault_of_ours_leaves_nothing_on(training, monkeypatch) -> None:
+    import torch
+    from torch.nn.modules import module
+
+    monkeypatch.setattr(guard, "raise_faults", False)
+    run = training(plan=asked())
+    run.recorder.begin()
+    monkeypatch.setattr(run.recorder, "_events_so_far", lambda window: 1 // 0)
+    run.step()
+    assert not torch._C._cuda_isHistoryEnabled()
+    assert not module._global_forward_hooks and not module._global_forward_pre_hooks
+    assert torch._C._cuda_getMemoryMetadata() == ""
+    run.step()
+    assert run.end() == []
+    guard.reset()
+
+
+def test_nothing_is_kept_alive_and_the_collector_is_as_it_was(training) -> None:
+    run = training(plan=asked())
+    run.recorder.begin()
+    for _ in range(3):
+        run.step()
+    assert gc.isenabled()
+    run.end()
+    model, optimizer = weakref.ref(run.model), weakref.ref(run.optimizer)
+    recorder = run.recorder
+    run.model = run.optimizer = None
+    run.hooks.optimizers.clear()
+    gc.collect()
+    assert model() is None and optimizer() is None
+    assert recorder is not None
+
+
+def test_training_gives_the_same_numbers_with_and_without_windows(training) -> None:
+    import torch
+
+    def weights(recorded: bool) -> list[bytes]:
+        torch.manual_seed(1)
+        run = training(plan=asked())
+        if recorded:
+            run.recorder.begin()
+        for _ in range(3):
+            run.step()
+        assert len(run.end()) == recorded
+        return [parameter.detach().cpu().numpy().tobytes() for parameter in run.model.parameters()]
+
+    assert weights(True) == weights(False)
+
+
+def test_a_peak_that_rises_is_recorded_again(training) -> None:
+    now = [0.0]
+    run = training(plan=Plan(now=lambda: now[0]))
+    run.recorder.begin()
+    for _ in range(3):
+        run.step()
+    now[0] = 1e6  # whatever it costs, it is affordable
+    for _ in range(3):
+        run.step()
+    run.step(100_000)
+    run.step(100_000)
+    run.step(100_000)
+    reasons = [recorded.reason for recorded in run.end()]
+    assert reasons == ["the first steps", "the peak rose"]
