@@ -63,7 +63,8 @@ def strip(trace: Trace, points: int = 1000) -> Strip:
     count = len(parts.requested)
     in_use = parts.requested + parts.rounding
     reserved = in_use + parts.usable + parts.stranded
-    peak = int(np.lexsort((in_use, reserved))[-1])
+    top = np.flatnonzero(reserved == reserved.max())
+    peak = int(top[in_use[top].argmax()])
     ooms = np.flatnonzero(trace.events.action == _OOM) + 1
     edges = np.linspace(0, count, min(points, count) + 1).astype(np.int64)
     highest = [start + int(in_use[start:end].argmax()) for start, end in itertools.pairwise(edges)]

@@ -74,6 +74,7 @@ def delete_recording(request: Request, recording: str) -> Response:
     with reader(house) as connection:
         stored = the_recording(connection, recording)
     change(house, lambda connection, book: book.delete_artifact(connection, stored.run_id, stored.id))
+    house.shelf.close(stored.id)
     return Response(status_code=204)
 
 

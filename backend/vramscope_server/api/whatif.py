@@ -33,7 +33,7 @@ class Question(BaseModel):
     )
     """values of PYTORCH_CUDA_ALLOC_CONF; none given: the default sweep"""
     device_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 50)] | None = None
-    """what PyTorch can take of a card in all; none given: of the card it was recorded on"""
+    """of the whole card; none given: the card it was recorded on"""
 
 
 @router.post("/recordings/{recording}/whatif", summary="Replay under other settings", status_code=202)

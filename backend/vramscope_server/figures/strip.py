@@ -16,7 +16,8 @@ PARTS = (
     ("usable", "free, usable", "free, and of use to this run: weighted by what it asks for"),
     ("stranded", "free, stranded", "free, and of no use: in pieces or pools that this run's requests cannot use"),
 )
-_MOST_TICKS = 12
+_MOST_TICKS = 8
+_AT_THE_RIGHT = 0.9
 
 
 def draw(strip: Strip, steps: Sequence[tuple[int, int]], *, capacity_bytes: int | None) -> go.Figure:
@@ -54,6 +55,7 @@ def draw(strip: Strip, steps: Sequence[tuple[int, int]], *, capacity_bytes: int 
     ticks = _ticks(steps)
     drawing.figure.update_xaxes(
         title={"text": "step" if ticks else "event"},
+        tickangle=0,
         unifiedhovertitle={"text": "event %{x:.0f}"},
         **({"tickmode": "array", "tickvals": [at for _, at in ticks], "ticktext": [f"{s:,}" for s, _ in ticks]} if ticks else {}),
     )  # fmt: skip
@@ -71,6 +73,7 @@ def _marks(drawing: Drawing, strip: Strip, total: np.ndarray[tuple[int], np.dtyp
         y=float(total[strip.peak]) / unit.divisor,
         ax=0,
         ay=-18,
+        xanchor="right" if strip.event[strip.peak] > _AT_THE_RIGHT * strip.event[-1] else "center",
         arrowhead=0,
         arrowwidth=1,
     )
@@ -90,5 +93,11 @@ def _marks(drawing: Drawing, strip: Strip, total: np.ndarray[tuple[int], np.dtyp
 
 
 def _ticks(steps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    every = max(1, -(-len(steps) // _MOST_TICKS))
-    return list(steps)[::every]
+    """Of the steps those whose numbers are round, so few that their numbers do not touch."""
+    if not steps:
+        return []
+    span = steps[-1][0] - steps[0][0]
+    every = next(
+        size * 10**power for power in range(19) for size in (1, 2, 5) if size * 10**power * _MOST_TICKS >= span
+    )
+    return [(step, at) for step, at in steps if step % every == 0]

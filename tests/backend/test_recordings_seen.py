@@ -1,0 +1,311 @@
+"""What a recording shows: its moments, the strip, the map and its blocks, size classes; and what none of ours shows."""
+
+from __future__ import annotations
+
+import base64
+import time
+import zlib
+from typing import Any
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+from running import RunningServer
+from window_maker import MIB, Allocator, packed, recorded, training
+from wire_maker import Agent, new_id
+
+from vramscope import wire
+from vramscope.window import STATES, pack
+from vramscope_server.analysis.segment_map import Row, block_at, blocks_between, cells
+from vramscope_server.analysis.size_classes import free_pieces, requests
+from vramscope_server.analysis.trace import from_window
+from vramscope_server.figures.segment_map import folded
+from vramscope_server.recordings import Shelf
+
+
+def send(server: RunningServer, data: bytes, agent: Agent | None = None) -> str:
+    """Bytes as a recording of a run; its id."""
+    agent, ident = agent or Agent(), new_id("w")
+    size = wire.MAX_PIECE_BYTES
+    parts = [data[at : at + size] for at in range(0, len(data), size)]
+    for number, part in enumerate(parts):
+        told = {"artifact": ident, "kind": "window", "about": {"device": 0}}
+        server.send(agent, wire.Piece(number=number, pieces=len(parts), data=part, **told))  # type: ignore[arg-type]
+    return ident
+
+
+@pytest.fixture(scope="module")
+def small(server: RunningServer) -> str:
+    return send(server, pack(training()))
+
+
+def numbers(values: Any) -> np.ndarray[Any, Any]:
+    """An array of a figure, as Plotly's JSON has it."""
+    if isinstance(values, dict):
+        flat = np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"])
+        return flat.reshape([int(n) for n in str(values["shape"]).split(",")]) if "shape" in values else flat
+    return np.array(values)
+
+
+# ---- the map ----
+
+
+def test_the_cells_of_the_map_hold_every_byte() -> None:
+    row = Row(from_window(training(5, 24, small=40)).end)
+    for low, high in ((0, row.size_bytes), (3 * MIB, 200 * MIB + 77)):
+        for lines, columns in ((1, 1), (7, 13), (48, 300)):
+            part = cells(row, low, high, lines, columns)
+            inside = part.used + part.rounding + part.pending
+            assert inside.max() <= 1 + 1e-9
+            blocks, held = row.layout.blocks, 0
+            for at in blocks_between(row, low, high):
+                block = row.block_order[at]
+                if STATES[blocks.state[block]] != "inactive":
+                    start, size = int(row.block_starts[at]), int(blocks.size_bytes[block])
+                    held += min(start + size, high) - max(start, low)
+            assert inside.sum() * part.cell_bytes == pytest.approx(held, rel=1e-9)
+
+
+def test_each_offset_belongs_to_one_block_and_folding_loses_no_byte() -> None:
+    row = Row(from_window(training()).end)
+    blocks = row.layout.blocks
+    assert row.size_bytes == row.layout.reserved_bytes == int(blocks.size_bytes.sum())
+    for at, start in enumerate(row.block_starts.tolist()):
+        block = int(row.block_order[at])
+        size = int(blocks.size_bytes[block])
+        assert block_at(row, start) == block_at(row, start + size - 1) == block
+        pieces = folded(start, start + size, 0, row.size_bytes / 48)
+        assert sum(end - first for _, first, end in pieces) == pytest.approx(size)
+    assert block_at(row, row.size_bytes) is None
+
+
+def test_the_map_draws_cells_and_from_near_each_block(server: RunningServer) -> None:
+    ident = send(server, pack(training(2, 48, small=60)))
+    far = server.get(f"/recordings/{ident}/map", lines=16, columns=200)
+    assert (far["exact"], far["blocks"] > 2000, far["from"], far["to"]) == (False, True, 0, far["reserved_bytes"])
+    heat = far["figure"]["data"][0]
+    assert (heat["type"], numbers(heat["z"]).shape) == ("heatmap", (16, 200))
+    assert far["allocated_bytes"] + far["pending_bytes"] + far["free_bytes"] == far["reserved_bytes"]
+    near = server.get(f"/recordings/{ident}/map", **{"from": 0, "to": 64 * MIB})
+    bars = [trace for trace in near["figure"]["data"] if trace["type"] == "bar"]
+    drawn = sum(numbers(bar["x"]).sum() for bar in bars) * near["figure"]["layout"]["meta"]["divisor"]
+    assert near["exact"]
+    assert drawn == pytest.approx(64 * MIB)
+    assert any("softmax" in text or "train" in text for bar in bars for text in bar["hovertext"])
+
+
+def test_the_place_under_the_pointer_names_who_asked(server: RunningServer, small: str) -> None:
+    block = server.get(f"/recordings/{small}/block", offset=0, event=-1)
+    assert (block["state"], block["segment"]["pool"], block["size_bytes"] % 512) == ("active_allocated", "large", 0)
+    assert block["stack"] == [{"file": "/home/me/train.py", "line": 87, "function": "train"}]
+    assert server.get(f"/recordings/{small}/block", offset=1 << 50) is None
+
+
+# ---- moments, strip, sizes ----
+
+
+def test_the_moments_are_where_something_happened(server: RunningServer, small: str) -> None:
+    told = server.get(f"/recordings/{small}/moments")
+    assert [step["step"] for step in told["steps"]] == [0, 1, 2]
+    at_growth = server.get(f"/recordings/{small}/map", event=told["growth_event"])
+    before = server.get(f"/recordings/{small}/map", event=told["growth_event"] - 1)
+    assert before["reserved_bytes"] < at_growth["reserved_bytes"] == told["peak_reserved_bytes"]
+    strip = server.get(f"/recordings/{small}/strip")
+    assert strip["peak"]["event"] == told["peak_event"]
+    assert strip["peak"]["reserved_bytes"] == told["peak_reserved_bytes"]
+    at_peak = server.get(f"/recordings/{small}/map")
+    assert at_peak["event"] == told["peak_event"]
+    assert at_peak["free_bytes"] == strip["peak"]["usable_bytes"] + strip["peak"]["stranded_bytes"]
+    parts = [t for t in strip["figure"]["data"] if t["meta"]["kind"] == "area"]
+    (total,) = (t for t in strip["figure"]["data"] if t["meta"]["role"] == "total")
+    assert np.allclose(sum(numbers(part["y"]) for part in parts), numbers(total["y"]))
+    beyond = server.http.get(f"/recordings/{small}/map", params={"event": told["events"]})
+    assert (beyond.status_code, beyond.json()["field"]) == (422, "event")
+
+
+def test_sizes_are_counted_exactly_at_the_powers_of_two() -> None:
+    allocator = Allocator()
+    for size in (512, 513, 1024, MIB, MIB + 1, 1 << 40):
+        allocator.alloc(size)
+    trace = from_window(recorded(None, allocator))
+    asked = requests(trace)
+    by_class = {asked.first + klass: int(n) for klass, n in enumerate(asked.count.sum(axis=0)) if n}
+    assert by_class == {9: 1, 10: 2, 20: 1, 21: 1, 40: 1}
+    assert (asked.count[0].sum(), asked.count[1].sum(), asked.count[2].sum()) == (4, 2, 0)
+    free = free_pieces(trace.end)
+    assert int(free.size_bytes.sum()) == trace.end.reserved_bytes - trace.end.allocated_bytes
+
+
+def test_sizes_show_requests_over_what_is_free(server: RunningServer, small: str) -> None:
+    told = server.get(f"/recordings/{small}/sizes", event=-1)
+    assert {trace["meta"]["role"] for trace in told["figure"]["data"]} <= {"pool-small", "pool-large"}
+    free = sum(
+        numbers(trace["y"]).sum() * trace["meta"]["divisor"]
+        for trace in told["figure"]["data"]
+        if trace["yaxis"] == "y2"
+    )
+    assert free == pytest.approx(server.get(f"/recordings/{small}/map", event=-1)["free_bytes"])
+
+
+def test_a_recording_without_events_shows_what_was_held(server: RunningServer) -> None:
+    allocator = Allocator()
+    allocator.alloc(5 * MIB)
+    quiet = Allocator()
+    quiet.segments = allocator.segments
+    ident = send(server, pack(recorded(allocator.layout(), quiet)))
+    told = server.get(f"/recordings/{ident}/moments")
+    assert (told["events"], told["peak_event"], told["peak_reserved_bytes"]) == (0, -1, 20 * MIB)
+    assert server.get(f"/recordings/{ident}/map")["allocated_bytes"] == 5 * MIB
+    empty = send(server, pack(recorded(None, Allocator())))
+    for part in ("moments", "strip", "map", "sizes"):
+        assert server.http.get(f"/recordings/{empty}/{part}").status_code == 200, part
+
+
+# ---- what is damaged, hostile or not whole ----
+
+
+def broken(change: str) -> bytes:
+    window = training()
+    events = dict(window.events)
+    match change:
+        case "no zlib":
+            return b"\x80\x04K\x01."
+        case "no MessagePack":
+            return zlib.compress(b"\xc1" * 100)
+        case "cut off":
+            return pack(window)[:-200]
+        case "another format":
+            return pack(msgspec.structs.replace(window, format=99))
+        case "columns of different lengths":
+            events["size_bytes"] = events["size_bytes"][:-8]
+        case "an action that is none":
+            events["action"] = packed({"x": [77] * (len(events["action"]) // 8)})["x"]
+        case "a stack that is none":
+            events["stack"] = packed({"x": [10**9] * (len(events["stack"]) // 8)})["x"]
+        case "blocks that overlap":
+            blocks = dict(window.end.blocks)
+            blocks["address"] = packed({"x": [5] * (len(blocks["address"]) // 8)})["x"]
+            return pack(msgspec.structs.replace(window, end=msgspec.structs.replace(window.end, blocks=blocks)))
+    return pack(msgspec.structs.replace(window, events=events))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "no zlib",
+        "no MessagePack",
+        "cut off",
+        "another format",
+        "columns of different lengths",
+        "an action that is none",
+        "a stack that is none",
+        "blocks that overlap",
+    ],
+)
+def test_bytes_that_are_no_recording_are_called_so(server: RunningServer, change: str) -> None:
+    ident = send(server, broken(change))
+    for part in ("moments", "strip", "map", "sizes", "block?offset=0"):
+        refused = server.http.get(f"/recordings/{ident}/{part}")
+        assert (refused.status_code, refused.json()["type"]) == (422, "urn:vramscope:problem:bad-recording"), part
+    refused = server.http.post(f"/recordings/{ident}/whatif")
+    assert refused.status_code == 422
+    assert server.http.get(f"/recordings/{ident}/data").content == broken(change)
+
+
+def test_events_that_contradict_each_other_are_no_fault_of_ours(server: RunningServer) -> None:
+    chosen = np.random.default_rng(0)
+    window = training(1, 4)
+    for _ in range(12):
+        events = {}
+        for name, column in window.events.items():
+            values = np.frombuffer(column, "<i8").copy()
+            if name in ("address", "size_bytes", "action"):
+                chosen.shuffle(values)
+            events[name] = values.tobytes()
+        ident = send(server, pack(msgspec.structs.replace(window, events=events)))
+        for part in ("moments", "strip", "map", "sizes"):
+            answer = server.http.get(f"/recordings/{ident}/{part}")
+            assert answer.status_code in (200, 422), (part, answer.text)
+
+
+def test_pieces_that_are_missing_are_told(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, wire.Piece(artifact=new_id("w"), kind="window", number=0, pieces=3, about={}, data=b"x"))
+    (row,) = server.get(f"/runs/{agent.run}/recordings")["recordings"]
+    for method, part in (("GET", "moments"), ("GET", "strip"), ("GET", "map"), ("POST", "whatif")):
+        refused = server.http.request(method, f"/recordings/{row['recording']}/{part}")
+        assert (refused.status_code, "1 of the 3 pieces" in refused.json()["detail"]) == (409, True)
+    assert server.http.get("/recordings/nothing/map").status_code == 404
+
+
+def test_few_recordings_are_kept_open(server: RunningServer) -> None:
+    shelf = Shelf(server.house.database, events=1000)
+    idents = [send(server, pack(training(seed=seed))) for seed in range(4)]
+    first = shelf.open(idents[0])
+    assert shelf.open(idents[0]) is first
+    for ident in idents[1:]:
+        shelf.open(ident)
+    assert list(shelf._open) == idents[-2:]
+    assert shelf.open(idents[0]) is not first
+
+
+# ---- what if ----
+
+
+def finished(server: RunningServer, asked: httpx.Response) -> Any:
+    told = asked.json()
+    deadline = time.monotonic() + 60
+    while told["state"] in ("waiting", "running"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        told = server.get(f"/recordings/{told['recording']}/whatif/{told['job']}")
+    return told
+
+
+def test_a_what_if_is_a_job_and_its_result_is_kept(server: RunningServer, small: str) -> None:
+    question = {"confs": ["", "expandable_segments:True"], "device_bytes": 8 << 30}
+    asked = server.http.post(f"/recordings/{small}/whatif", json=question)
+    assert asked.status_code in (200, 202)
+    told = finished(server, asked)
+    assert told["state"] == "done", told["problem"]
+    result = told["result"]
+    assert [row["conf"] for row in result["rows"]][:2] == ["", "expandable_segments:True"]
+    recorded_row = result["rows"][0]
+    peak = server.get(f"/recordings/{small}/moments")["peak_reserved_bytes"]
+    assert recorded_row["peak_reserved_bytes"] == peak
+    assert recorded_row["smallest_card_bytes"] <= 8 << 30
+    assert result["residual"]["words"]
+    again = server.http.post(f"/recordings/{small}/whatif", json=question)
+    assert (again.status_code, again.json()["result"]) == (200, result)
+
+
+@pytest.mark.parametrize(
+    ("question", "field", "words"),
+    [
+        ({"confs": ["", "max_split_size_mb:1"]}, "confs.1", "max_split_size"),
+        ({"confs": ["no_such_key:1"]}, "confs.0", "no_such_key"),
+        ({"confs": []}, "confs", "at least 1"),
+        ({"confs": ["x:1"] * 33}, "confs", "at most 32"),
+        ({"device_bytes": 5}, "device_bytes", "greater than or equal"),
+        ({"device": 5}, "device", "not permitted"),
+    ],
+)
+def test_settings_that_pytorch_would_refuse_are_refused_with_its_reason(
+    server: RunningServer, small: str, question: dict[str, Any], field: str, words: str
+) -> None:
+    refused = server.http.post(f"/recordings/{small}/whatif", json=question)
+    assert (refused.status_code, refused.json()["field"]) == (422, field)
+    assert words in refused.json()["detail"]
+
+
+def test_a_job_that_is_not_known_is_not_found(server: RunningServer, small: str) -> None:
+    assert server.http.get(f"/recordings/{small}/whatif/0123456789abcdef").status_code == 404
+
+
+def test_deleted_recordings_are_let_go(server: RunningServer) -> None:
+    ident = send(server, pack(training()))
+    server.get(f"/recordings/{ident}/moments")
+    assert server.http.delete(f"/recordings/{ident}").status_code == 204
+    assert ident not in server.house.shelf._open
+    assert server.http.get(f"/recordings/{ident}/moments").status_code == 404
