@@ -184,37 +184,35 @@ TRAININGS: dict[str, Callable[[int], Iterator[None]]] = {
 }
 
 
-def main() -> None:
-    words = argparse.ArgumentParser()
-    words.add_argument("name", choices=TRAININGS)
-    words.add_argument("--steps", type=int, default=6)
-    words.add_argument("--from-step", type=int, default=0, help="history begins after so many steps")
-    words.add_argument("--max-entries", type=int, default=0, help="of the history; 0: unbounded")
-    words.add_argument("--fraction", type=float, default=1.0, help="set_per_process_memory_fraction")
-    words.add_argument("--snapshot", default="")
-    given = words.parse_args()
+def run(
+    name: str, *, steps: int, from_step: int = 0, max_entries: int = 0, fraction: float = 1.0, snapshot: str = ""
+) -> dict[str, object]:
+    """Train, with history from the end of step ``from_step`` on if a ``snapshot`` is wanted; peaks are from there on, too."""
     torch.cuda.init()
-    if given.fraction < 1:
-        torch.cuda.set_per_process_memory_fraction(given.fraction)
-    bounds = {"max_entries": given.max_entries} if given.max_entries else {}
+    if fraction < 1:
+        torch.cuda.set_per_process_memory_fraction(fraction)
+    bounds = {"max_entries": max_entries} if max_entries else {}
 
     def record() -> None:
-        if given.snapshot:
+        if snapshot:
             torch.cuda.memory._record_memory_history(stacks="python", **bounds)  # type: ignore[arg-type]
 
-    if not given.from_step:
+    if not from_step:
         record()
     out_of_memory = False
     try:
-        for step, _ in enumerate(TRAININGS[given.name](given.steps), 1):
-            if step == given.from_step:
+        for step, _ in enumerate(TRAININGS[name](steps), 1):
+            if step == from_step:
                 torch.cuda.reset_peak_memory_stats()
                 record()
     except torch.OutOfMemoryError:
         out_of_memory = True
     counted = torch.cuda.memory_stats()
     free, total = torch.cuda.mem_get_info()
-    told = {
+    if snapshot:
+        with gzip.open(snapshot, "wb", compresslevel=1) as file:
+            pickle.dump(torch.cuda.memory._snapshot(), file)
+    return {
         "out_of_memory": out_of_memory,
         "peak_reserved_bytes": counted["reserved_bytes.all.peak"],
         "peak_allocated_bytes": counted["allocated_bytes.all.peak"],
@@ -223,10 +221,17 @@ def main() -> None:
         "device_allocs": counted["num_device_alloc"],
         "outside_bytes": total - free - counted["reserved_bytes.all.current"],
     }
-    if given.snapshot:
-        with gzip.open(given.snapshot, "wb", compresslevel=1) as file:
-            pickle.dump(torch.cuda.memory._snapshot(), file)
-    print(json.dumps(told))
+
+
+def main() -> None:
+    words = argparse.ArgumentParser()
+    words.add_argument("name", choices=TRAININGS)
+    words.add_argument("--steps", type=int, default=6)
+    words.add_argument("--from-step", type=int, default=0, help="history begins after so many steps")
+    words.add_argument("--max-entries", type=int, default=0, help="of the history; 0: unbounded")
+    words.add_argument("--fraction", type=float, default=1.0, help="set_per_process_memory_fraction")
+    words.add_argument("--snapshot", default="")
+    print(json.dumps(run(**vars(words.parse_args()))))
 
 
 if __name__ == "__main__":

@@ -127,6 +127,27 @@ def leaks(run: RunName, server: ServerUrl = DEFAULT_SERVER, as_json: Json = Fals
     show(server, as_json, run)
 
 
+@app.command()
+def whatif(
+    target: Annotated[
+        str, typer.Argument(help="a run (id, unique prefix, name), or a snapshot file", metavar="TARGET")
+    ],
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(help="a value of PYTORCH_CUDA_ALLOC_CONF; several times: several. A usual set when not given"),
+    ] = None,
+    device_bytes: Annotated[
+        int | None, typer.Option(min=1 << 20, help="memory of the whole card; the recorded one's when not given")
+    ] = None,
+    server: ServerUrl = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Replay a run under other allocator settings: what it would have reserved, and the smallest card for it."""
+    from vramscope_server.cli.whatif import show
+
+    show(server, as_json, target, conf or [], device_bytes)
+
+
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 def run(words: Annotated[list[str], typer.Argument(metavar="-- python train.py")]) -> None:
     """Run a training with the agent in it, its code unchanged."""

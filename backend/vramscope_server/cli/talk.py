@@ -32,6 +32,21 @@ def ask(server: str, path: str, **parameters: Any) -> Any:
 
     Parameters that are None or empty are left out.
     """
+    response = _get(server, path, parameters)
+    if steps := response.headers.get("Vramscope-Damaged-Steps"):
+        print(f"vramscope: steps {plain(steps)} are damaged in the server's database and left out.", file=sys.stderr)
+    try:
+        return response.json()
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise _not_ours(address(server), response) from None
+
+
+def fetch(server: str, path: str) -> bytes:
+    """GET the bytes of something that is no JSON. Raises Failure as ask."""
+    return _get(server, path, {}).content
+
+
+def _get(server: str, path: str, parameters: dict[str, Any]) -> httpx.Response:
     base = address(server)
     token = os.environ.get("VRAMSCOPE_TOKEN", "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token.isascii() and token else {}
@@ -46,16 +61,9 @@ def ask(server: str, path: str, **parameters: Any) -> Any:
         raise Failure(
             f"no server answers at {base} ({_why(fault)}). Start one with: {how_to_start(base)}", NO_SERVER
         ) from None
-    if response.is_success:
-        if steps := response.headers.get("Vramscope-Damaged-Steps"):
-            print(
-                f"vramscope: steps {plain(steps)} are damaged in the server's database and left out.", file=sys.stderr
-            )
-        try:
-            return response.json()
-        except (json.JSONDecodeError, UnicodeDecodeError):
-            raise _not_ours(base, response) from None
-    raise _failure(base, response)
+    if not response.is_success:
+        raise _failure(base, response)
+    return response
 
 
 def address(server: str) -> str:

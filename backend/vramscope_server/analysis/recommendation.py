@@ -1,0 +1,125 @@
+"""Which setting to take: what each risks, with the source, and which one wins on the smallest card with the least risk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from vramscope_server.analysis.quantities import amount
+from vramscope_server.analysis.simulator.settings import AllocatorSettings
+
+_DOCS: Final = (
+    "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf"
+)
+_PYTORCH: Final = "https://github.com/pytorch/pytorch"
+WORTH_FRACTION: Final = 0.01
+"""of the card: what saves less is not worth a setting. A replay is exact, but no two runs of a training are the same."""
+
+
+@dataclass(frozen=True)
+class Risk:
+    """What a setting may cost."""
+
+    level: int
+    """0: nothing is known; 1: small; 2: may slow the run; 3: do not use it"""
+    words: str
+    source: str
+    """an address, or "" """
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to do."""
+
+    conf: str | None
+    """the value for PYTORCH_CUDA_ALLOC_CONF; None: leave it as it is"""
+    words: str
+
+
+class Candidate(Protocol):
+    """What the choice needs to know of a row of a sweep."""
+
+    @property
+    def conf(self) -> str: ...
+    @property
+    def smallest_card_bytes(self) -> int | None: ...
+    @property
+    def uncertainty_bytes(self) -> int: ...
+    @property
+    def risk(self) -> Risk: ...
+
+
+def risk_of(settings: AllocatorSettings) -> Risk:
+    """The gravest risk of these settings."""
+    default = AllocatorSettings()
+    splits = settings.max_split_bytes != default.max_split_bytes
+    if splits and settings.expandable_segments:
+        return Risk(
+            3,
+            "max_split_size_mb together with expandable_segments passes over free memory and maps new: reserved memory can grow "
+            "without end.",
+            f"{_PYTORCH}/issues/123548",
+        )
+    if splits:
+        return Risk(
+            2,
+            "max_split_size_mb has made runs slower: what it keeps whole is freed and asked for again, and the GPU waits for it. "
+            "PyTorch calls it a last resort.",
+            f"{_PYTORCH}/pull/113481",
+        )
+    if settings.throw_on_cudamalloc_oom:
+        return Risk(
+            2, "throw_on_cudamalloc_oom refuses requests that a release of cached memory would have served.", _DOCS
+        )
+    if settings.garbage_collection_threshold:
+        return Risk(
+            2,
+            "garbage_collection_threshold frees cached blocks early, and cudaFree waits for the GPU; without a limit "
+            "(per_process_memory_fraction) it does nothing.",
+            _DOCS,
+        )
+    if settings.expandable_segments:
+        return Risk(
+            1,
+            "expandable_segments is called experimental; tensors shared between processes (CUDA IPC) and some communication "
+            "libraries did not work with it in older versions.",
+            f"{_PYTORCH}/issues/130330",
+        )
+    if settings.divisions != default.divisions:
+        return Risk(1, "roundup_power2_divisions makes blocks larger than what is asked for.", _DOCS)
+    if settings.large_segment_bytes != default.large_segment_bytes:
+        return Risk(
+            1, "large_segment_size_mb takes larger pieces of the card at once; little is known of it in practice.", ""
+        )
+    if settings.per_process_memory_fraction < 1:
+        return Risk(1, "per_process_memory_fraction makes the run fail earlier than the card would.", _DOCS)
+    return Risk(0, "", "")
+
+
+def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendation:
+    """The setting with the smallest card; of those that are about as good, the one with the least risk."""
+    card = recorded.smallest_card_bytes
+    if card is None:
+        return Recommendation(
+            None, "Leave it as it is: what the recorded settings need is not known, so nothing can be compared."
+        )
+    known = [
+        (one, one.smallest_card_bytes) for one in others if one.smallest_card_bytes is not None and one.risk.level < 3
+    ]
+    enough = int(card * WORTH_FRACTION)
+    better = [
+        (one, size) for one, size in known if card - size - one.uncertainty_bytes - recorded.uncertainty_bytes > enough
+    ]
+    if not better:
+        return Recommendation(
+            None,
+            f"Leave it as it is: the run needs a card of {amount(card)} and no setting that was tried brings that down by more "
+            f"than {WORTH_FRACTION:.0%} for certain.",
+        )
+    least = min(size for _, size in better)
+    near = [(one, size) for one, size in better if size - least <= enough]
+    best, size = min(near, key=lambda row: (row[0].risk.level, row[1], len(row[0].conf)))
+    why = "" if size == least else f" Others need up to {amount(size - least)} less, at more risk."
+    words = f"The run survives on a card of {amount(size)} instead of {amount(card)}: {amount(card - size)} less.{why}"
+    return Recommendation(best.conf, f"{words} {best.risk.words}".strip())

@@ -1,0 +1,197 @@
+"""``vramscope whatif TARGET``: a recorded run replayed under other allocator settings. TARGET is a run, or a snapshot file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from vramscope.window import BadWindow, unpack
+from vramscope_server.cli.screen import Column, console, print_table
+from vramscope_server.cli.talk import BAD_WORDS, NOT_FOUND, Failure, ask, fetch, path_of, print_json
+from vramscope_server.cli.words import ABSENT, amount, count, plain
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.trace import Trace
+    from vramscope_server.analysis.whatif import Row, Sweep
+
+QUIET_SECONDS: Final = 2.0
+_FILE_ENDINGS: Final = (".pickle", ".pkl", ".pt", ".gz", ".snapshot", ".bin")
+_COLUMNS: Final = (
+    Column("SETTINGS"),
+    Column("PEAK RESERVED", number=True),
+    Column("SMALLEST CARD", number=True),
+    Column("SAVED", number=True),
+    Column("OUT OF MEMORY", needed=2, number=True),
+    Column("RETRIES", needed=3, number=True),
+    Column("CUDAMALLOC", needed=4, number=True),
+    Column("PEAK ALLOCATED", needed=5, number=True),
+    Column("MAY BE", needed=1, number=True),
+)
+
+
+def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_bytes: int | None) -> None:
+    """Print a table of settings for each device, or a JSON array of their rows. Raises talk.Failure."""
+    traces = _of_file(Path(target)) if _is_file(target) else [_of_run(server, target)]
+    from vramscope_server.analysis.simulator.settings import BadSetting
+    from vramscope_server.analysis.whatif import DEFAULT_SWEEP, sweep
+
+    told: list[tuple[Trace, Sweep]] = []
+    for trace in traces:
+        if not len(trace.events):
+            raise Failure(f"{plain(target)}: {' '.join(trace.notes)}", BAD_WORDS)
+        with _Bar() as tell:
+            try:
+                told.append((trace, sweep(trace, confs or DEFAULT_SWEEP, device_bytes=device_bytes, progress=tell)))
+            except BadSetting as refusal:
+                raise Failure(f"--conf: PyTorch would refuse it: {plain(str(refusal))}", BAD_WORDS) from None
+            except ValueError as fault:
+                raise Failure(f"{plain(target)}: {plain(str(fault))}", BAD_WORDS) from None
+    if as_json:
+        print_json([_json_row(trace, result, row) for trace, result in told for row in result.rows])
+        return
+    out = console()
+    for trace, result in told:
+        _print(out, trace, result, several=len(told) > 1)
+
+
+# ---- where the history comes from ----
+
+
+def _is_file(target: str) -> bool:
+    path = Path(target)
+    return path.exists() or target.endswith(_FILE_ENDINGS) or (path.parent != Path() and path.parent.is_dir())
+
+
+def _of_file(path: Path) -> list[Trace]:
+    from vramscope_server.analysis.snapshot_reader import BadSnapshot, read
+
+    if not path.exists():
+        raise Failure(f"there is no file {plain(str(path))}.", NOT_FOUND)
+    if path.is_dir():
+        raise Failure(f"{plain(str(path))} is a folder, not a snapshot file.", BAD_WORDS)
+    try:
+        snapshot = read(path)
+    except BadSnapshot as fault:
+        raise Failure(f"{plain(str(path))} is no snapshot that can be read: {plain(str(fault))}", BAD_WORDS) from None
+    except OSError as fault:
+        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_WORDS) from None
+    for note in snapshot.notes:
+        print(f"vramscope: {plain(note)}", file=sys.stderr)
+    traced = [trace for trace in snapshot.devices if len(trace.events)]
+    return traced or snapshot.devices
+
+
+def _of_run(server: str, run: str) -> Trace:
+    from vramscope_server.analysis.trace import from_window
+
+    found = ask(server, f"/runs/{path_of(server, run)}/recordings")["recordings"]
+    whole = [one for one in found if one["whole"]]
+    if not whole:
+        said = "none of its recordings is whole yet" if found else "nothing was recorded of it"
+        raise Failure(f"{plain(run)}: {said}, so there is nothing to replay. Record a window on its page.", NOT_FOUND)
+    try:
+        return from_window(unpack(fetch(server, f"/recordings/{whole[0]['recording']}/data")))
+    except BadWindow as fault:
+        raise Failure(f"the newest recording of {plain(run)} is damaged: {plain(str(fault))}", BAD_WORDS) from None
+
+
+# ---- what is shown ----
+
+
+class _Bar:
+    """A progress bar on stderr, from two seconds on, where a person looks."""
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        self._began = time.monotonic()
+        self._progress: Progress | None = None
+        return self._tell
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._progress is None and sys.stderr.isatty() and time.monotonic() - self._began > QUIET_SECONDS:
+            columns = TextColumn("replaying settings"), BarColumn(), MofNCompleteColumn()
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._progress.start()
+            self._task = self._progress.add_task("", total=total)
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done)
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def _json_row(trace: Trace, result: Sweep, row: Row) -> dict[str, Any]:
+    return {
+        **asdict(row.prediction),
+        "replay_residual_bytes": result.residual.peak_reserved_bytes,
+        "smallest_card_bytes": row.smallest_card_bytes,
+        "uncertainty_bytes": row.uncertainty_bytes,
+        "saved_bytes": row.saved_bytes,
+        "recorded": row.recorded,
+        "recommended": row.conf == result.recommendation.conf,
+        "risk": asdict(row.risk),
+        "device": trace.device,
+        "device_bytes": result.device_bytes,
+        "notes": [*row.prediction.notes, *result.notes],
+    }
+
+
+def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
+    card = (
+        "a card whose size is not known" if result.device_bytes is None else f"a card of {amount(result.device_bytes)}"
+    )
+    name = f"device {trace.device}: " if several else ""
+    out.print(Text(f"{name}{count(len(trace.events))} events, on {card}", style="bold"))
+    print_table(out, _COLUMNS, [_cells(row, result) for row in result.rows])
+    out.print()
+    out.print(
+        Text(result.recommendation.words, style="bold green" if result.recommendation.conf is not None else "bold")
+    )
+    if result.recommendation.conf is not None:
+        out.print(
+            Text(f'export PYTORCH_CUDA_ALLOC_CONF="{plain(result.recommendation.conf)}"', style="cyan"), soft_wrap=True
+        )
+    out.print(Text(result.residual.words, style="dim" if result.residual.exact else "yellow"))
+    risks = {row.risk.words: row.risk.source for row in result.rows if row.risk.words}
+    for words, source in risks.items():
+        out.print(Text(f"risk: {words}{f' ({source})' if source else ''}", style="dim"))
+    said: dict[str, None] = dict.fromkeys(result.notes)
+    for row in result.rows:
+        said.update(dict.fromkeys(note if note in said else f"{_name(row)}: {note}" for note in row.prediction.notes))
+    for note in said:
+        out.print(Text(f"note: {plain(note)}", style="dim"))
+
+
+def _name(row: Row) -> str:
+    return plain(row.conf) or "default settings"
+
+
+def _cells(row: Row, result: Sweep) -> list[str | Text]:
+    told = row.prediction
+    best = not row.recorded and row.conf == result.recommendation.conf
+    saved = "" if row.recorded else amount(row.saved_bytes, ABSENT)
+    name = f"{_name(row)} (recorded)" if row.recorded else _name(row)
+    return [
+        Text(
+            f"{_name(row)}{' (recorded)' if row.recorded else ''}",
+            style="bold green" if best else "bold" if row.recorded else "",
+        ),
+        amount(told.peak_reserved_bytes),
+        amount(row.smallest_card_bytes, "none"),
+        saved,
+        Text("yes", style="bold red") if told.out_of_memory else "no",
+        count(told.retries),
+        count(told.device_allocs),
+        amount(told.peak_allocated_bytes),
+        ""
+        if told.band is None or told.band[0] == told.band[1]
+        else f"{amount(told.band[0])} to {amount(told.band[1])}",
+    ]

@@ -1,0 +1,34 @@
+"""What the real allocator does with a training under given settings: each run in a process of its own, forked off one
+that has loaded PyTorch and not touched the GPU, as settings are read once a process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+Question = tuple[str, str, dict[str, Any]]
+"""training, settings, and what ``trainings.run`` takes; ``total`` is the card's memory (``7G``)"""
+
+
+def measure(question: Question) -> dict[str, Any]:
+    """Peaks and counters. In a fresh child process only."""
+    name, conf, wishes = question
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = conf
+    if total := wishes.pop("total", None):
+        os.environ["EMULATED_GPU_TOTAL_MEM"] = str(total)
+    import trainings
+
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 2)  # PyTorch tells of each failed cudaMalloc, and we make it fail
+    return trainings.run(name, **wishes)
+
+
+def measure_all(questions: Sequence[Question], workers: int = 2) -> list[dict[str, Any]]:
+    """The answers, in the order of the questions."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["trainings"])
+    with ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1) as pool:
+        return list(pool.map(measure, questions))
