@@ -20,8 +20,6 @@ from vramscope_server.analysis.simulator.program import Program
 from vramscope_server.analysis.simulator.replay import STATISTICS, Replay, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 
-GRANULE = 2 << 20
-
 
 class Oracle:
     """A process that has imported torch and answers jobs by forked children."""
@@ -77,32 +75,39 @@ def oracle(python: str = sys.executable) -> Iterator[Oracle]:
         asked.close()
 
 
-def segment_addresses(answer: dict[str, Any], settings: AllocatorSettings) -> list[int]:
-    """Where each new segment lay, in order; a stretch of an expandable one counts when memory comes under it first."""
+def segment_addresses(answer: dict[str, Any]) -> list[int]:
+    """Where each new segment lay, in the order in which they were made or, of expandable ones, reserved."""
     total = answer["total_bytes"]
     addresses: list[int] = []
     stretches: dict[int, tuple[int, int]] = {}
     """begin -> (end, bytes that have memory)"""
-
-    def stretch_of(address: int) -> int | None:
-        return next((begin for begin, (end, _) in stretches.items() if begin <= address < end), None)
-
+    untouched = list(answer["untouched"])
+    told: list[int] = []
+    """reserved, and counted as such, before there was memory"""
+    device_allocs = answer["before"][STATISTICS.index("num_device_alloc")]
     for action, address, size in answer["trace"]:
+        while untouched and untouched[0][0] <= device_allocs:
+            told.append(untouched.pop(0)[1])
+            addresses.append(told[-1])
+        device_allocs += action in ("segment_alloc", "segment_map")
         if action == "segment_alloc":
             addresses.append(address)
         elif action in ("segment_map", "segment_unmap"):
-            begin = stretch_of(address)
+            begin = next((begin for begin, (end, _) in stretches.items() if begin <= address < end), None)
             if begin is None:
                 begin = address
-                addresses.append(address)
-                stretches[begin] = address + total + total // 8, 0  # a few pages more in truth
+                if begin in told:
+                    told.remove(begin)
+                else:
+                    addresses.append(begin)
+                stretches[begin] = begin + total + total // 8, 0  # a few pages more in truth
             end, mapped = stretches[begin]
             mapped += size if action == "segment_map" else -size
             if mapped:
                 stretches[begin] = end, mapped
             else:
                 del stretches[begin]
-    return addresses
+    return addresses + [address for _, address in untouched]
 
 
 def replayed(script: Script, answer: dict[str, Any], profile: Any) -> Replay:
@@ -115,15 +120,14 @@ def replayed(script: Script, answer: dict[str, Any], profile: Any) -> Replay:
         rows[:, 4].astype(np.int32),
         np.arange(len(rows)),
     )
-    settings = AllocatorSettings.parse(script.conf, profile)
     return replay(
         program,
-        settings,
+        AllocatorSettings.parse(script.conf, profile),
         profile=profile,
         device_bytes=answer["device_bytes"],
         device_total_bytes=answer["total_bytes"],
         limit_bytes=None if script.fraction is None else int(script.fraction * answer["total_bytes"]),
-        segment_addresses=segment_addresses(answer, settings),
+        segment_addresses=segment_addresses(answer),
         readings=True,
         stop_at_oom=False,
     )
@@ -157,7 +161,7 @@ def difference(script: Script, asked: Oracle) -> str:
     return "" if answer["broke"] or peaks == answer["peaks"] else f"peaks {answer['peaks']}, not {peaks}"
 
 
-def shrunk(script: Script, asked: Oracle, tries: int = 150) -> Script:
+def shrunk(script: Script, asked: Oracle, tries: int = 600) -> Script:
     """A shorter script that still differs: pieces are left out, large ones first."""
     piece = len(script.steps) // 2
     while piece and tries:

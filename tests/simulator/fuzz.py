@@ -40,7 +40,7 @@ def main() -> int:
             if told := difference(script, asked):
                 print(f"seed {script.seed}: {told}\n{script.conf}", flush=True)
                 shorter = shrunk(script, asked)
-                print(f"shrunk:\n{shorter}\n{difference(shorter, asked)}", flush=True)
+                print(f"shrunk to {len(shorter.steps)} steps:\n{shorter}\n{difference(shorter, asked)}", flush=True)
                 return 1
     print(f"{counts['runs']} runs of {arguments.events} operations from seed {first}: no difference", flush=True)
     return 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import re
 import sys
 import time
 from typing import Any
@@ -69,6 +70,7 @@ class Session:
         self.delay_ns = 1000 * job["async_us"]
         self.scope_is_capture = job["scope_is_capture"]
         """in the scope of a pool nothing that is pending is looked at"""
+        self.conf = os.environ["PYTORCH_CUDA_ALLOC_CONF"]
         self.pools: dict[int, Any] = {}
         self.tensors: dict[int, torch.Tensor] = {}
         self.foreign: dict[int, set[int]] = {}
@@ -81,6 +83,8 @@ class Session:
         """op, item, size, stream, pool: a Program"""
         self.seen: list[tuple[int, ...] | None] = []
         """address and statistics after it; None: it happens within the next operation"""
+        self.untouched: list[tuple[int, int]] = []
+        """(num_device_alloc, where): addresses that were reserved then, and had no memory yet: no history tells of them"""
         self.broke = ""
 
     def run(self, script: list[tuple[Any, ...]]) -> dict[str, Any]:
@@ -107,6 +111,7 @@ class Session:
             "device_bytes": self.device_bytes,
             "total_bytes": self.total_bytes,
             "before": self.before,
+            "untouched": self.untouched,
         }
 
     def note(self, row: tuple[int, int, int, int, int], address: int = -1, seen: bool = True) -> None:
@@ -138,11 +143,29 @@ class Session:
             pass
         after = torch._C._cuda_memoryStats(0)
         self.seen.append((address, *statistics()))
+        if after["num_sync_all_streams"] > before["num_sync_all_streams"] and "expandable_segments:True" in self.conf:
+            self.find_untouched(after["num_device_alloc"])
         if after["num_sync_all_streams"] > before["num_sync_all_streams"]:
             self.complete(list(self.pending))
             return True
         completed = before["active"]["all"]["current"] + (address >= 0) - after["active"]["all"]["current"]
         return completed == ready
+
+    def find_untouched(self, device_allocs: int) -> None:
+        """Look for reservations whose first mapping failed: nobody may touch them, and they are that long."""
+        told = re.search(r"large_segment_size_mb:(\d+)", self.conf)
+        pages = (2 << 20, int(told[1]) << 20 if told else 20 << 20)
+        lengths = {-(-(self.total_bytes + self.total_bytes // 8) // page) * page for page in pages}
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                limits, rights = line.split()[:2]
+                begin, end = (int(limit, 16) for limit in limits.split("-"))
+                if (
+                    rights.startswith("---")
+                    and end - begin in lengths
+                    and begin not in [at for _, at in self.untouched]
+                ):
+                    self.untouched.append((device_allocs, begin))
 
     def free(self, item: int) -> bool:
         if item not in self.tensors:

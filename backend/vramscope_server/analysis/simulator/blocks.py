@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from vramscope_server.analysis.simulator.free_lists import insert, remove
 from vramscope_server.analysis.simulator.heap import (
     ADDRESS,
@@ -27,6 +25,7 @@ from vramscope_server.analysis.simulator.heap import (
     TIES,
     UNMAPPED,
     Heap,
+    compiled,
     free_list,
     give_back,
     new_record,
@@ -35,23 +34,23 @@ from vramscope_server.analysis.simulator.heap import (
 )
 
 
-@njit
+@compiled
 def pool_of(heap: Heap, block: int) -> Any:
     return heap.blocks[block, LIST] // heap.settings[STREAMS] // 2
 
 
-@njit
+@compiled
 def is_large(heap: Heap, block_list: int) -> Any:
     return (block_list // heap.settings[STREAMS]) & 1
 
 
-@njit
+@compiled
 def is_split(heap: Heap, block: int) -> Any:
     """Whether it is only a part of its segment."""
     return heap.blocks[block, PREVIOUS] != 0 or heap.blocks[block, NEXT] != 0
 
 
-@njit
+@compiled
 def list_free(heap: Heap, block: int) -> None:
     """Into its list of free blocks, as one that has just become free."""
     blocks, block_list = heap.blocks, heap.blocks[block, LIST]
@@ -60,23 +59,23 @@ def list_free(heap: Heap, block: int) -> None:
     insert(heap, free_list(block_list), block)
 
 
-@njit
+@compiled
 def unlist_free(heap: Heap, block: int) -> None:
     remove(heap, free_list(heap.blocks[block, LIST]), block)
 
 
-@njit
+@compiled
 def list_unmapped(heap: Heap, block: int) -> None:
     heap.blocks[block, STATE] = UNMAPPED
     insert(heap, unmapped_list(heap.blocks[block, LIST]), block)
 
 
-@njit
+@compiled
 def unlist_unmapped(heap: Heap, block: int) -> None:
     remove(heap, unmapped_list(heap.blocks[block, LIST]), block)
 
 
-@njit
+@compiled
 def piece_of(heap: Heap, block: int, address: int, size: int) -> Any:
     """A new record for a part of a block's segment; neither linked nor listed yet."""
     blocks = heap.blocks
@@ -90,7 +89,7 @@ def piece_of(heap: Heap, block: int, address: int, size: int) -> Any:
     return piece
 
 
-@njit
+@compiled
 def link_before(heap: Heap, piece: int, block: int) -> None:
     blocks = heap.blocks
     before = blocks[block, PREVIOUS]
@@ -101,7 +100,7 @@ def link_before(heap: Heap, piece: int, block: int) -> None:
         blocks[before, NEXT] = piece
 
 
-@njit
+@compiled
 def link_after(heap: Heap, piece: int, block: int) -> None:
     blocks = heap.blocks
     behind = blocks[block, NEXT]
@@ -112,7 +111,7 @@ def link_after(heap: Heap, piece: int, block: int) -> None:
         blocks[behind, PREVIOUS] = piece
 
 
-@njit
+@compiled
 def swallow_neighbours(heap: Heap, block: int, state: int) -> Any:
     """Make one block of it and its neighbours in ``state`` (FREE or UNMAPPED), which leave their list.
 
@@ -141,7 +140,7 @@ def swallow_neighbours(heap: Heap, block: int, state: int) -> Any:
     return count, size
 
 
-@njit
+@compiled
 def set_free(heap: Heap, block: int) -> None:
     """Merge a block that nobody uses with its free neighbours, and list what comes of it."""
     blocks, counts = heap.blocks, heap.counts
@@ -155,7 +154,7 @@ def set_free(heap: Heap, block: int) -> None:
             counts[INACTIVE_SPLIT_BYTES] += blocks[block, SIZE]
 
 
-@njit
+@compiled
 def take(heap: Heap, block: int, size: int, split: bool) -> Any:
     """The block that a client gets of one that has left its list: the low part of ``size`` bytes, or the whole."""
     blocks, counts = heap.blocks, heap.counts

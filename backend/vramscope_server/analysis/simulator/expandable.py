@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from vramscope_server.analysis.simulator.blocks import (
     is_large,
     is_split,
@@ -38,6 +36,7 @@ from vramscope_server.analysis.simulator.heap import (
     STOPPED,
     UNMAPPED,
     Heap,
+    compiled,
     give_back,
     new_record,
     next_rank,
@@ -45,17 +44,14 @@ from vramscope_server.analysis.simulator.heap import (
 )
 from vramscope_server.analysis.simulator.segments import GRANULE, charge, next_address, note_reserved
 
-YET_UNKNOWN = 1 << 61
-"""No history tells of a reservation before there is memory in it: until then its address is made up, beyond all."""
 
-
-@njit
+@compiled
 def is_spare(heap: Heap, block: int) -> Any:
     """Whether nobody uses it, with memory behind it or without."""
     return block != 0 and (heap.blocks[block, STATE] == FREE or heap.blocks[block, STATE] == UNMAPPED)
 
 
-@njit
+@compiled
 def new_expandable(heap: Heap, block_list: int, size: int) -> Any:
     """A free block of at least ``size`` bytes in no list, with memory under the whole of it; 0: the device is full.
 
@@ -77,7 +73,7 @@ def new_expandable(heap: Heap, block_list: int, size: int) -> Any:
     return block
 
 
-@njit
+@compiled
 def spare_stretch(heap: Heap, block_list: int, size: int) -> Any:
     """Where the first stretch of spare blocks of ``size`` bytes in all begins; 0: there is none."""
     blocks, head = heap.blocks, unmapped_list(block_list)
@@ -96,13 +92,13 @@ def spare_stretch(heap: Heap, block_list: int, size: int) -> Any:
     return 0
 
 
-@njit
+@compiled
 def new_reservation(heap: Heap, block_list: int) -> Any:
     """A stretch of addresses of one and an eighth times the device, without memory, as one listed block."""
     blocks, settings = heap.blocks, heap.settings
     page = settings[LARGE_SEGMENT] if is_large(heap, block_list) else GRANULE
     block = new_record(heap)
-    blocks[block, ADDRESS] = YET_UNKNOWN + block
+    blocks[block, ADDRESS] = next_address(heap)
     blocks[block, SIZE] = (settings[RESERVATION_BYTES] + page - 1) // page * page
     blocks[block, LIST] = block_list
     blocks[block, RANK] = next_rank(heap)
@@ -112,7 +108,7 @@ def new_reservation(heap: Heap, block_list: int) -> Any:
     return block
 
 
-@njit
+@compiled
 def map_pages(heap: Heap, block: int, size: int) -> Any:
     """Put memory under the first ``size`` bytes of an unmapped block, in whole pages, all or none; and list it as free.
 
@@ -128,8 +124,6 @@ def map_pages(heap: Heap, block: int, size: int) -> Any:
     if not charge(heap, mapped):
         return False
     unlist_unmapped(heap, block)
-    if blocks[block, ADDRESS] >= YET_UNKNOWN:
-        blocks[block, ADDRESS] = blocks[block, ORIGIN] = next_address(heap)
     rest = blocks[block, SIZE] - mapped
     if rest > 0:
         tail = piece_of(heap, block, blocks[block, ADDRESS] + mapped, rest)
@@ -142,7 +136,7 @@ def map_pages(heap: Heap, block: int, size: int) -> Any:
     return True
 
 
-@njit
+@compiled
 def unmap_pages(heap: Heap, block: int) -> None:
     """Take the memory from under a free block: the whole pages in it. What remains before and behind stays free.
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from vramscope_server.analysis.simulator.heap import (
     ADDRESS,
     FREE_BLOCKS,
@@ -23,10 +21,11 @@ from vramscope_server.analysis.simulator.heap import (
     UNMAPPED,
     Heap,
     Int64,
+    compiled,
 )
 
 
-@njit
+@compiled
 def priority(record: int) -> Any:
     """A hash; no two records have the same."""
     mixed = record * -7046029254386353131
@@ -34,7 +33,7 @@ def priority(record: int) -> Any:
     return mixed * -4658895280553007687
 
 
-@njit
+@compiled
 def precedes(blocks: Int64, one: int, other: int) -> Any:
     """Whether ``one`` comes before ``other`` in the list of which both are, or shall be."""
     if blocks[one, STATE] != UNMAPPED:
@@ -45,7 +44,7 @@ def precedes(blocks: Int64, one: int, other: int) -> Any:
     return blocks[one, ADDRESS] < blocks[other, ADDRESS]
 
 
-@njit
+@compiled
 def insert(heap: Heap, head: int, block: int) -> None:
     blocks = heap.blocks
     heap.counts[FREE_BLOCKS] += 1
@@ -72,7 +71,7 @@ def insert(heap: Heap, head: int, block: int) -> None:
     blocks[right_parent, right_side] = 0
 
 
-@njit
+@compiled
 def remove(heap: Heap, head: int, block: int) -> None:
     """Take out a block that is in the list, before its size or address changes."""
     blocks = heap.blocks
@@ -97,7 +96,7 @@ def remove(heap: Heap, head: int, block: int) -> None:
     blocks[block, RIGHT] = 0
 
 
-@njit
+@compiled
 def first(heap: Heap, head: int) -> Any:
     """The least of a list; 0 where it is empty."""
     node = heap.blocks[head, LEFT]
@@ -106,7 +105,7 @@ def first(heap: Heap, head: int) -> Any:
     return node
 
 
-@njit
+@compiled
 def first_of_size(heap: Heap, head: int, size: int) -> Any:
     """The first free block of at least ``size`` bytes; 0: there is none."""
     blocks = heap.blocks
@@ -121,7 +120,7 @@ def first_of_size(heap: Heap, head: int, size: int) -> Any:
     return found
 
 
-@njit
+@compiled
 def last_below_size(heap: Heap, head: int, size: int) -> Any:
     """The last free block of less than ``size`` bytes; 0: there is none."""
     blocks = heap.blocks
@@ -136,7 +135,7 @@ def last_below_size(heap: Heap, head: int, size: int) -> Any:
     return found
 
 
-@njit
+@compiled
 def following(heap: Heap, head: int, block: int) -> Any:
     """The next one in the list; 0: ``block`` is the last. ``block`` itself may have been taken out."""
     blocks = heap.blocks
@@ -151,7 +150,7 @@ def following(heap: Heap, head: int, block: int) -> Any:
     return found
 
 
-@njit
+@compiled
 def preceding(heap: Heap, head: int, block: int) -> Any:
     """The one before in the list; 0: ``block`` is the first."""
     blocks = heap.blocks

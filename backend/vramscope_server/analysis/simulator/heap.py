@@ -151,6 +151,9 @@ UNBOUNDED_GROWTH: Final = 8
 
 Int64 = npt.NDArray[np.int64]
 
+compiled: Final = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""Decorates what is called by compiled code alone: without an entry for Python it compiles in half the time."""
+
 
 class Heap(NamedTuple):
     """All that the compiled code reads and writes."""
@@ -193,31 +196,31 @@ def with_room(heap: Heap) -> Heap:
     return heap._replace(blocks=blocks)
 
 
-@njit
+@compiled
 def has_room(heap: Heap) -> Any:
     """Whether any one operation can be done with the records that there are."""
     return heap.counts[FRESH] + 2 * heap.counts[FREE_BLOCKS] + 8 < heap.blocks.shape[0]
 
 
-@njit
+@compiled
 def pending_ring(heap: Heap) -> Any:
     """The record at which the ring of pending blocks begins and ends."""
     return 1 + 4 * heap.settings[POOLS] * heap.settings[STREAMS]
 
 
-@njit
+@compiled
 def free_list(block_list: int) -> Any:
     """The head of a list's free blocks."""
     return 1 + 2 * block_list
 
 
-@njit
+@compiled
 def unmapped_list(block_list: int) -> Any:
     """The head of a list's unmapped ranges."""
     return 2 + 2 * block_list
 
 
-@njit
+@compiled
 def new_record(heap: Heap) -> Any:
     """A record of zeros."""
     blocks, counts = heap.blocks, heap.counts
@@ -232,13 +235,13 @@ def new_record(heap: Heap) -> Any:
     return record
 
 
-@njit
+@compiled
 def give_back(heap: Heap, record: int) -> None:
     heap.blocks[record, PREVIOUS] = heap.counts[UNUSED]
     heap.counts[UNUSED] = record
 
 
-@njit
+@compiled
 def next_rank(heap: Heap) -> Any:
     """Of what has just been made; 0 for all where the profile does not look at ages."""
     if heap.settings[TIES] != BY_ADDRESS:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from numba import njit
-
 from vramscope_server.analysis.simulator.blocks import list_free, list_unmapped
 from vramscope_server.analysis.simulator.heap import (
     ACTIVE,
@@ -47,6 +45,7 @@ from vramscope_server.analysis.simulator.heap import (
     TIES,
     Heap,
     Int64,
+    compiled,
     new_record,
     pending_ring,
 )
@@ -83,7 +82,7 @@ class Initial(NamedTuple):
     """which allocation of the program lives here; of an inactive block: -1"""
 
 
-@njit
+@compiled
 def lay(heap: Heap, initial: Initial) -> None:
     """Fill an empty heap. It must have room for a record a block and two a segment.
 
@@ -139,7 +138,7 @@ def lay(heap: Heap, initial: Initial) -> None:
     counts[PEAK_REQUESTED] = counts[REQUESTED_BYTES]
 
 
-@njit
+@compiled
 def lay_block(heap: Heap, initial: Initial, position: int, record: int) -> None:
     blocks, counts = heap.blocks, heap.counts
     size, item = initial.block_size_bytes[position], initial.block_item[position]
@@ -163,14 +162,14 @@ def lay_block(heap: Heap, initial: Initial, position: int, record: int) -> None:
         join_pending(heap, record)
 
 
-@njit
+@compiled
 def join(heap: Heap, before: int, record: int) -> None:
     heap.blocks[record, PREVIOUS] = before
     if before:
         heap.blocks[before, NEXT] = record
 
 
-@njit
+@compiled
 def in_reservation(heap: Heap, last: int, address: int, size: int, page: int) -> Any:
     """The record that comes before a range, and where its reservation begins; ``last``: of the range before, or 0."""
     blocks = heap.blocks
@@ -183,7 +182,7 @@ def in_reservation(heap: Heap, last: int, address: int, size: int, page: int) ->
     return 0, address
 
 
-@njit
+@compiled
 def close_reservation(heap: Heap, last: int) -> None:
     """The addresses behind the last range."""
     if last:
@@ -193,7 +192,7 @@ def close_reservation(heap: Heap, last: int) -> None:
             hole(heap, last, rest)
 
 
-@njit
+@compiled
 def hole(heap: Heap, last: int, size: int) -> Any:
     """Unmapped addresses behind a block, as a listed block."""
     blocks = heap.blocks
@@ -207,6 +206,6 @@ def hole(heap: Heap, last: int, size: int) -> Any:
     return record
 
 
-@njit
+@compiled
 def reservation_length(heap: Heap, page: int) -> Any:
     return (heap.settings[RESERVATION_BYTES] + page - 1) // page * page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+import numpy as np
 
 from vramscope_server.analysis.simulator.blocks import is_large, take, unlist_free
 from vramscope_server.analysis.simulator.expandable import new_expandable
@@ -51,6 +51,7 @@ from vramscope_server.analysis.simulator.heap import (
     UNBOUNDED_GROWTH,
     UNMAPPED,
     Heap,
+    compiled,
     free_list,
     pending_ring,
 )
@@ -66,7 +67,7 @@ from vramscope_server.analysis.simulator.segments import SMALL_MOST, new_segment
 REJECTED = -1
 
 
-@njit
+@compiled
 def allocate(heap: Heap, item: int, requested: int, stream: int, pool: int) -> Any:
     """Find or make a block for a request. Whether there is one: else it is out of memory."""
     blocks, counts, settings = heap.blocks, heap.counts, heap.settings
@@ -116,7 +117,7 @@ def allocate(heap: Heap, item: int, requested: int, stream: int, pool: int) -> A
     return True
 
 
-@njit
+@compiled
 def search(heap: Heap, block_list: int, size: int) -> Any:
     """The best fit among the free blocks, taken out of its list; 0: none may be used."""
     blocks, settings, head = heap.blocks, heap.settings, free_list(block_list)
@@ -146,7 +147,7 @@ def search(heap: Heap, block_list: int, size: int) -> Any:
     return block
 
 
-@njit
+@compiled
 def size_if_grown(heap: Heap, block: int) -> Any:
     behind = heap.blocks[block, NEXT]
     if behind and heap.blocks[behind, STATE] == UNMAPPED:
@@ -154,7 +155,7 @@ def size_if_grown(heap: Heap, block: int) -> Any:
     return heap.blocks[block, SIZE]
 
 
-@njit
+@compiled
 def new_memory(heap: Heap, block_list: int, size: int) -> Any:
     """A block of new memory, in no list; 0: limit or device do not allow it; REJECTED: refused before that."""
     settings, reserved = heap.settings, heap.counts[RESERVED_BYTES]
@@ -173,7 +174,7 @@ def new_memory(heap: Heap, block_list: int, size: int) -> Any:
     return block
 
 
-@njit
+@compiled
 def request_free(heap: Heap, block: int) -> None:
     """What is booked when the client lets go, whether other streams still use the block or not."""
     counts, size = heap.counts, heap.blocks[block, SIZE]
@@ -183,24 +184,24 @@ def request_free(heap: Heap, block: int) -> None:
         counts[OVERSIZE_ALLOCATIONS] -= 1
 
 
-@njit
+@compiled
 def free_at_once(heap: Heap, item: int) -> None:
-    block = heap.block_of[item]
+    block = np.int64(heap.block_of[item])
     if block:
         request_free(heap, block)
         complete(heap, block)
 
 
-@njit
+@compiled
 def free_later(heap: Heap, item: int) -> None:
     """The client lets go; other streams still use the block."""
-    block = heap.block_of[item]
+    block = np.int64(heap.block_of[item])
     if block:
         request_free(heap, block)
         join_pending(heap, block)
 
 
-@njit
+@compiled
 def join_pending(heap: Heap, block: int) -> None:
     """At the end of the ring of those that wait."""
     blocks, ring = heap.blocks, pending_ring(heap)
@@ -212,9 +213,9 @@ def join_pending(heap: Heap, block: int) -> None:
     blocks[ring, LEFT] = block
 
 
-@njit
+@compiled
 def free_now(heap: Heap, item: int) -> None:
     """The other streams are done; nothing to do where a release has waited for them already."""
-    block = heap.block_of[item]
+    block = np.int64(heap.block_of[item])
     if block and heap.blocks[block, STATE] == PENDING:
         complete_pending(heap, block)

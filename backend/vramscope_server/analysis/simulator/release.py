@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from vramscope_server.analysis.simulator.blocks import is_split, pool_of, set_free
 from vramscope_server.analysis.simulator.expandable import unmap_pages
 from vramscope_server.analysis.simulator.free_lists import (
@@ -37,13 +35,14 @@ from vramscope_server.analysis.simulator.heap import (
     STREAMS,
     SYNCS,
     Heap,
+    compiled,
     free_list,
     pending_ring,
 )
 from vramscope_server.analysis.simulator.segments import free_segment
 
 
-@njit
+@compiled
 def complete(heap: Heap, block: int) -> None:
     """Nobody uses the block any more."""
     blocks, counts = heap.blocks, heap.counts
@@ -54,7 +53,7 @@ def complete(heap: Heap, block: int) -> None:
     set_free(heap, block)
 
 
-@njit
+@compiled
 def complete_pending(heap: Heap, block: int) -> None:
     """The other streams are done with a pending block."""
     blocks = heap.blocks
@@ -66,7 +65,7 @@ def complete_pending(heap: Heap, block: int) -> None:
     complete(heap, block)
 
 
-@njit
+@compiled
 def release_oversize(heap: Heap, block_list: int, size: int) -> Any:
     """Before all of it: give back one free block of at least max_split_size that is large enough, or several.
 
@@ -91,7 +90,7 @@ def release_oversize(heap: Heap, block_list: int, size: int) -> Any:
     return released >= enough
 
 
-@njit
+@compiled
 def release_list(heap: Heap, block_list: int) -> None:
     """Give back every free block that is a whole segment, and the pages under the free parts of expandable ones."""
     blocks, head = heap.blocks, free_list(block_list)
@@ -110,13 +109,13 @@ def release_list(heap: Heap, block_list: int) -> None:
         block = behind
 
 
-@njit
+@compiled
 def release_pool(heap: Heap, pool: int) -> None:
     for block_list in range(2 * pool * heap.settings[STREAMS], 2 * (pool + 1) * heap.settings[STREAMS]):
         release_list(heap, block_list)
 
 
-@njit
+@compiled
 def release_cached(heap: Heap) -> None:
     """Wait for all streams, then give back all that can be, of the default pool and of pools that nobody uses."""
     heap.counts[SYNCS] += 1
@@ -129,7 +128,7 @@ def release_cached(heap: Heap) -> None:
             release_pool(heap, pool)
 
 
-@njit
+@compiled
 def empty_pool(heap: Heap, pool: int) -> None:
     """The same for one private pool that nobody uses: its blocks are waited for, and given back."""
     heap.counts[SYNCS] += 1
@@ -143,7 +142,7 @@ def empty_pool(heap: Heap, pool: int) -> None:
     release_pool(heap, pool)
 
 
-@njit
+@compiled
 def collect_garbage(heap: Heap) -> None:
     """Over the threshold, give back whole segments of the default large pool that lay free longer than the mean.
 

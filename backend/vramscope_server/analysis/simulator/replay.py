@@ -43,6 +43,8 @@ from vramscope_server.analysis.simulator.settings import UNLIMITED, AllocatorSet
 MOST_RESERVATION: Final = 1 << 42
 """Beyond a device of so many bytes, the addresses of an expandable segment are no more."""
 
+__all__ = ["STATISTICS", "UNLIMITED", "AddressOrder", "Hazard", "Readings", "Replay", "replay"]
+
 AddressOrder = Literal["rising", "falling", "shuffled"]
 _ORDERS: Final[tuple[AddressOrder, ...]] = ("rising", "falling", "shuffled")
 
@@ -249,12 +251,12 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     files; it does look at the values that a function closes over.
     """
 
-    @njit(cache=True)
+    @njit(cache=True, error_model="numpy")
     def fill(heap: Heap, initial: Initial) -> Any:
         lay(heap, initial)
         return sources
 
-    @njit(cache=True, nogil=True)
+    @njit(cache=True, error_model="numpy", nogil=True)
     def run(
         heap: Heap,
         op: npt.NDArray[np.uint8],
@@ -273,25 +275,26 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         while progress[0] < op.shape[0] and counts[STOPPED] == 0 and has_room(heap):
             i = progress[0]
             what, address = op[i], -1
+            own, of_pool = np.int64(item[i]), np.int64(pool[i])  # one type: each further one is compiled for anew
             if leave_out_prologue and event[i] < 0:
                 pass
             elif what == ALLOC:
-                if allocate(heap, item[i], size_bytes[i], stream[i], pool[i]):
-                    address = heap.blocks[heap.block_of[item[i]], 0]
+                if allocate(heap, own, size_bytes[i], np.int64(stream[i]), of_pool):
+                    address = heap.blocks[heap.block_of[own], 0]
                 elif progress[1] < 0 and counts[STOPPED] == 0:
                     progress[1] = i
             elif what == FREE:
-                free_at_once(heap, item[i])
+                free_at_once(heap, own)
             elif what == FREE_REQUESTED:
-                free_later(heap, item[i])
+                free_later(heap, own)
             elif what == FREE_COMPLETED:
-                free_now(heap, item[i])
+                free_now(heap, own)
             elif what == EMPTY_CACHE:
                 release_cached(heap)
             elif what == POOL_FREEABLE:
-                heap.pools[pool[i], FREEABLE] = 1
-            elif what == EMPTY_POOL and heap.pools[pool[i], FREEABLE]:
-                empty_pool(heap, pool[i])
+                heap.pools[of_pool, FREEABLE] = 1
+            elif what == EMPTY_POOL and heap.pools[of_pool, FREEABLE]:
+                empty_pool(heap, of_pool)
             progress[0] += 1
             if read.shape[0]:
                 read[i, 0] = address

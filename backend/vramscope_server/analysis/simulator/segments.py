@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from vramscope_server.analysis.simulator.blocks import is_split, pool_of, unlist_free
 from vramscope_server.analysis.simulator.heap import (
     ADDRESS,
@@ -34,6 +32,7 @@ from vramscope_server.analysis.simulator.heap import (
     STOPPED,
     Heap,
     Int64,
+    compiled,
     give_back,
     new_record,
     next_rank,
@@ -50,7 +49,7 @@ SLOT_BITS = 43
 SLOTS = 1 << 19
 
 
-@njit
+@compiled
 def rounded(settings: Int64, size: int) -> Any:
     """Bytes of the block for a request: whole 512 B, or a step between two powers of two where that is set."""
     if size < 512:
@@ -65,7 +64,7 @@ def rounded(settings: Int64, size: int) -> Any:
     return (size + 511) // 512 * 512
 
 
-@njit
+@compiled
 def segment_size(settings: Int64, size: int) -> Any:
     """Bytes of the segment that is made for a block of ``size`` (rounded) bytes."""
     if size <= SMALL_MOST:
@@ -75,7 +74,7 @@ def segment_size(settings: Int64, size: int) -> Any:
     return (size + GRANULE - 1) // GRANULE * GRANULE
 
 
-@njit
+@compiled
 def next_address(heap: Heap) -> Any:
     """Where the next segment lies: as recorded, or made up in the order that is asked for."""
     made = heap.counts[ADDRESSES_USED]
@@ -91,7 +90,7 @@ def next_address(heap: Heap) -> Any:
     return (slot + 1) << SLOT_BITS
 
 
-@njit
+@compiled
 def charge(heap: Heap, size: int) -> Any:
     """Take bytes of the device; whether there are so many."""
     whole = (size + GRANULE - 1) // GRANULE * GRANULE
@@ -101,7 +100,7 @@ def charge(heap: Heap, size: int) -> Any:
     return True
 
 
-@njit
+@compiled
 def note_reserved(heap: Heap, pool: int, size: int) -> None:
     """Book bytes that came from the device in one call, or (less than 0) that went back in one."""
     counts = heap.counts
@@ -120,7 +119,7 @@ def note_reserved(heap: Heap, pool: int, size: int) -> None:
             heap.pools[pool, DEVICE_ALLOCATIONS] -= 1
 
 
-@njit
+@compiled
 def new_segment(heap: Heap, block_list: int, size: int) -> Any:
     """A whole segment as one block in no list; 0: the device is full."""
     blocks, counts = heap.blocks, heap.counts
@@ -138,7 +137,7 @@ def new_segment(heap: Heap, block_list: int, size: int) -> Any:
     return block
 
 
-@njit
+@compiled
 def free_segment(heap: Heap, block: int) -> None:
     """Give a free block back with cudaFree. Of a part of a segment CUDA knows nothing: the replay ends there."""
     counts = heap.counts
