@@ -7,6 +7,7 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 Question = tuple[str, str, dict[str, Any]]
@@ -28,6 +29,8 @@ def measure(question: Question) -> dict[str, Any]:
 
 def measure_all(questions: Sequence[Question], workers: int = 2) -> list[dict[str, Any]]:
     """The answers, in the order of the questions."""
+    # What the server process loads beforehand it finds by this variable alone.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["trainings"])
     with ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1) as pool:

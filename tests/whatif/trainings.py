@@ -200,11 +200,14 @@ def run(
     if not from_step:
         record()
     out_of_memory = False
+    training = TRAININGS[name](steps)  # held to the end: the history ends with a step, and all that it leaves
     try:
-        for step, _ in enumerate(TRAININGS[name](steps), 1):
+        for step, _ in enumerate(training, 1):
             if step == from_step:
                 torch.cuda.reset_peak_memory_stats()
                 record()
+            if step == steps:
+                break
     except torch.OutOfMemoryError:
         out_of_memory = True
     counted = torch.cuda.memory_stats()

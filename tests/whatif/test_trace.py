@@ -1,0 +1,145 @@
+"""What was held at any moment of a real history, and the replay under its own settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vramscope.window import ACTIONS, STATES, BadWindow, Layout, Window, pack, unpack
+from vramscope_server.analysis.exact_replay import check
+from vramscope_server.analysis.program_of import derivation_of, reserved_after
+from vramscope_server.analysis.simulator.program import EMPTY_CACHE
+from vramscope_server.analysis.snapshot_reader import read
+from vramscope_server.analysis.trace import Trace, checked, from_window, layout_at
+
+KINDS = ["lengths", "evaluation", "late", "ring", "died"]
+
+
+@pytest.fixture(scope="module")
+def traces(recorded: dict[str, Any]) -> dict[str, Trace]:
+    return {kind: read(recorded[kind].path).devices[0] for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layouts_are_whole_at_every_moment_and_end_as_recorded(traces: dict[str, Trace], kind: str) -> None:
+    """Blocks fill their segments; reserved, and what the program holds, go as the events say."""
+    trace = traces[kind]
+    reserved = reserved_after(trace)
+    held = {ACTIONS.index("alloc"): 1, ACTIONS.index("free_completed"): -1}
+    change = np.array([held.get(int(action), 0) for action in trace.events.action])
+    last = len(trace.events) - 1
+    in_use = len(np.flatnonzero(trace.end.blocks.state)) - change.sum()
+    for at in [-1, *range(0, last, max(1, last // 40)), last]:
+        layout = checked(layout_at(trace, at), "layout")
+        assert layout.reserved_bytes == reserved[at + 1]
+        assert np.count_nonzero(layout.blocks.state) == in_use + change[: at + 1].sum()
+    end = layout_at(trace, last)
+    for name in ("address", "size_bytes", "stream", "large", "expandable", "pool"):
+        assert np.array_equal(getattr(end.segments, name), getattr(trace.end.segments, name)), name
+    for name in ("segment", "address", "size_bytes", "state"):
+        assert np.array_equal(getattr(end.blocks, name), getattr(trace.end.blocks, name)), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_replay_under_its_own_settings_is_identical(
+    traces: dict[str, Trace], recorded: dict[str, Any], kind: str
+) -> None:
+    """Each address, each moment's reserved bytes; late, overwritten and failed histories as well."""
+    residual = check(traces[kind])
+    assert residual.exact, residual.words
+    assert int(reserved_after(traces[kind]).max()) <= recorded[kind].counted["peak_reserved_bytes"]
+
+
+def test_what_was_there_before_a_late_history_is_what_really_was(recorded: dict[str, Any]) -> None:
+    """``late`` was reset when its history began: its peaks are the window's own."""
+    trace = read(recorded["late"].path).devices[0]
+    assert trace.start is None
+    assert trace.beginning.allocated_bytes > 0
+    at_peak = max(
+        layout_at(trace, int(event)).allocated_bytes
+        for event in np.linspace(-1, len(trace.events) - 1, 300).astype(int)
+    )
+    assert 0.9 * recorded["late"].counted["peak_allocated_bytes"] < at_peak
+    assert at_peak <= recorded["late"].counted["peak_allocated_bytes"]
+
+
+def test_empty_cache_is_told_from_a_retry(traces: dict[str, Trace], recorded: dict[str, Any]) -> None:
+    """The evaluation empties the cache after its third step; the run that died emptied it by itself, before it gave up."""
+    evaluation, died = derivation_of(traces["evaluation"]), derivation_of(traces["died"])
+    assert evaluation.empty_caches == 1
+    assert len(evaluation.releases) == 0
+    assert np.count_nonzero(evaluation.program.op == EMPTY_CACHE) == 1
+    assert recorded["died"].counted["out_of_memory"]
+    assert died.empty_caches == 0
+    assert len(died.failed) == 1
+    assert len(died.releases) == recorded["died"].counted["retries"]
+
+
+# ---- recorded windows ----
+
+
+def columns(rows: Any, names: Any) -> dict[str, bytes]:
+    return {name: getattr(rows, name).astype("<i8").tobytes() for name in names}
+
+
+def window_of(trace: Trace) -> Window:
+    """The same history as the agent would have recorded it."""
+
+    def layout(told: Any) -> Layout:
+        segments = columns(told.segments, ("address", "size_bytes", "stream", "large", "expandable", "pool"))
+        blocks = columns(told.blocks, ("segment", "address", "size_bytes", "requested_bytes", "state", "stack"))
+        return Layout(segments=segments, blocks=blocks, counters={"num_ooms": 0})
+
+    names = ("action", "address", "size_bytes", "stream", "time_ns", "pool", "stack", "step", "phase", "module")
+    return Window(
+        device=0, device_name="GPU", device_total_bytes=80 << 30, device_free_bytes=70 << 30, limit_bytes=None,
+        torch="2.13.0+cu130", cuda="13.0", backend="native", settings=trace.settings, settings_in_force={},
+        reason="asked for", first_step=3, last_step=7, start=layout(trace.beginning), end=layout(trace.end),
+        events=columns(trace.events, names), pools=[(0, 0)], words=trace.words, stacks=trace.stacks,
+        frames={name: column.astype("<i8").tobytes() for name, column in trace.frames.items()},
+    )  # fmt: skip
+
+
+def test_a_window_gives_the_trace_that_the_snapshot_gave(traces: dict[str, Trace]) -> None:
+    """With a start that was recorded, and not rolled back."""
+    made = from_window(unpack(pack(window_of(traces["late"]))))
+    assert made.start is not None
+    assert np.array_equal(made.lives.size_bytes, traces["late"].lives.size_bytes)
+    assert made.lives.unended == 0
+    assert check(made).exact
+    middle = len(made.events) // 2
+    assert layout_at(made, middle).allocated_bytes == layout_at(traces["late"], middle).allocated_bytes
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "words"),
+    [
+        (("events", "action"), len(ACTIONS), "events.action"),
+        (("events", "stack"), 1 << 30, "events.stack"),
+        (("events", "pool"), 5, "events.pool"),
+        (("end", "blocks", "state"), len(STATES), "end.blocks.state"),
+        (("end", "blocks", "size_bytes"), 0, "end.blocks"),
+        (("end", "blocks", "segment"), -1, "end.blocks"),
+        (("start", "segments", "size_bytes"), 1 << 60, "start.segments"),
+        (("frames", "file"), 1 << 40, "frames.file"),
+    ],
+)
+def test_a_column_that_says_what_cannot_be_is_named(
+    traces: dict[str, Trace], where: tuple[str, ...], value: int, words: str
+) -> None:
+    window = window_of(traces["late"])
+    table: Any = window
+    for step in where[:-1]:
+        table = getattr(table, step)
+    column = np.frombuffer(table[where[-1]], "<i8").copy()
+    column[0] = value
+    table[where[-1]] = column.tobytes()
+    with pytest.raises(BadWindow, match=words.replace(".", r"\.")):
+        from_window(window)
+
+
+def test_there_is_no_layout_of_an_event_that_is_not_there(traces: dict[str, Trace]) -> None:
+    with pytest.raises(IndexError, match="events 0 to"):
+        layout_at(traces["ring"], len(traces["ring"].events))
