@@ -4,20 +4,16 @@
  */
 
 if (/^\/(runs\/.|compare)/.test(location.pathname)) {
-  const script = document.createElement("script");
-  script.id = "plotly";
-  script.async = true;
-  script.fetchPriority = "high"; // it is most of the bytes, and most of the time until the first chart
-  script.src = document.querySelector('meta[name="plotly-src"]').content;
-  document.head.append(script);
+  // Most of the bytes: they come while the rest does. Run they are when the charts have asked for their windows, so that the
+  // server works meanwhile (charts/plotly.js).
+  preload({ rel: "preload", as: "script", href: document.querySelector('meta[name="plotly-src"]').content });
 }
 
 const { imports } = JSON.parse(document.querySelector('script[type="importmap"]').textContent);
-for (const href of Object.values(imports)) {
-  const link = document.createElement("link");
-  link.rel = "modulepreload";
-  link.href = href;
-  document.head.append(link);
-}
+for (const href of Object.values(imports)) preload({ rel: "modulepreload", href });
 
 import("vramscope/frame.js");
+
+function preload(attributes) {
+  document.head.append(Object.assign(document.createElement("link"), attributes));
+}

@@ -9,15 +9,14 @@ export function loadPlotly() {
   plotlyLoading ??= new Promise((resolve, reject) => {
     if (window.Plotly) return resolve(window.Plotly);
     const source = document.querySelector('meta[name="plotly-src"]')?.content;
-    const asked = document.getElementById("plotly"); // app.js asks for it early where the first page has charts
-    const script = asked ?? h("script", { id: "plotly", src: source, async: true });
+    const script = h("script", { src: source, async: true });
     script.addEventListener("load", () => resolve(window.Plotly));
     script.addEventListener("error", () => {
       plotlyLoading = null;
       script.remove();
       reject(new Error("Plotly.js could not be loaded from this server."));
     });
-    if (!asked) document.head.append(script);
+    document.head.append(script);
   });
   return plotlyLoading;
 }

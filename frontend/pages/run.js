@@ -1,7 +1,6 @@
 /** One run, live: where its memory goes, when it was highest, who it is and how it ended. */
 
 import { api } from "vramscope/api.js";
-import { loadPlotly } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
@@ -28,7 +27,6 @@ class RunPage {
     this.name = name;
     document.title = `${name} · vramscope`;
     fill(root, h("p", { class: "muted" }, "loading…"));
-    loadPlotly().catch(() => {}); // in parallel with the run; a chart says it if it fails
     this.begin();
   }
 

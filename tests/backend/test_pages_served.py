@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import importlib.util
 import json
 import re
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from running import RunningServer
 
-from vramscope_server.pages import Pages
+from vramscope_server.pages import Pages, parsed_once
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
 
@@ -99,3 +100,12 @@ def test_small_files_are_compressed_for_those_who_ask(server: RunningServer) -> 
     assert gzip.compress(plain.content)
     again = server.http.get(f"{server.url}{url.group(1)}", headers={"If-None-Match": plain.headers["etag"]})
     assert again.status_code == 304
+
+
+def test_plotly_is_served_in_the_form_that_browsers_parse_once() -> None:
+    """The wheel's file is the one that this was made for; a file of another form goes out as it is."""
+    wheel = importlib.util.find_spec("plotly")
+    assert wheel is not None and wheel.origin is not None
+    came = (Path(wheel.origin).parent / "package_data" / "plotly.min.js").read_bytes()
+    assert len(parsed_once(came)) == len(came) + 2
+    assert parsed_once(b"/* another form */") == b"/* another form */"
