@@ -152,7 +152,7 @@ def test_the_first_steps_arrive_by_themselves_and_more_when_the_server_asks(coll
         TRAIN
         + """
 train(5)
-for _ in range(60):
+for _ in range(40):
     time.sleep(0.05)
     train(1)
 """,
@@ -175,11 +175,18 @@ for _ in range(60):
 
 @pytest.mark.gpu
 def test_a_session_that_ends_in_its_first_window_sends_it_and_leaves_nothing_on(collector, spool) -> None:
-    """And a forked child says nothing: the window is the parent's."""
+    """A forked child says nothing: the window is the parent's. And a session that is told to records none."""
     said = run(
-        TRAIN
-        + """
+        """
 import os
+switch = torch._C._cuda_record_memory_history
+agent.attach(model, windows=False)
+train(4)
+print("untouched", torch._C._cuda_record_memory_history is switch)
+agent.detach()
+"""
+        + TRAIN
+        + """
 train(1)
 if (child := os.fork()) == 0:
     os._exit(torch._C._cuda_record_memory_history.__module__ == "vramscope.trace.history")
@@ -192,6 +199,7 @@ train(1)
         spool,
         PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:128,large_segment_size_mb:64,per_process_memory_fraction:0.5",
     )
+    assert "untouched True" in said
     assert "child 0" in said and "history False ''" in said
     (recorded,) = windows_in(Arrived(collector).of(wire.Piece))
     assert recorded.notes == ["the session ended in it"]
@@ -203,26 +211,32 @@ train(1)
 
 
 @pytest.mark.gpu
-def test_a_window_waits_in_the_spool_and_sync_brings_it(tmp_path, spool, monkeypatch) -> None:
+def test_windows_wait_in_the_spool_one_a_device_and_sync_brings_them(tmp_path, spool, monkeypatch) -> None:
     with Collector() as gone:
         pass
-    run(TRAIN + "train(4)", gone, spool)
+    said = run(
+        """
+devices = range(torch.cuda.device_count())
+kept = [torch.zeros(1000, device=f"cuda:{number}") for number in devices]
+agent.attach(model)
+for step in range(4):
+    for number in devices:
+        kept[number] = torch.zeros((number + 1) * 1_000_000 + step, device=f"cuda:{number}")
+    train(1)
+print("devices", len(devices))
+""",
+        gone,
+        spool,
+        EMULATED_GPU_DEVICES="2",
+    )
     monkeypatch.setenv("VRAMSCOPE_SPOOL_DIR", str(spool))
     with Collector() as collector:
         assert sync_main(["--server", collector.url]) == 0
-        (recorded,) = windows_in(Arrived(collector).of(wire.Piece))
-    assert (recorded.reason, recorded.last_step, recorded.lost_events) == ("the first steps", 2, 0)
-
-
-@pytest.mark.gpu
-def test_windows_can_be_switched_off(collector, spool) -> None:
-    said = run(
-        "before = torch._C._cuda_record_memory_history\n"
-        + TRAIN
-        + "train(4)\nprint('same', torch._C._cuda_record_memory_history is before)",
-        collector,
-        spool,
-        VRAMSCOPE_WINDOWS="0",
-    )
-    assert "same True" in said
-    assert Arrived(collector).of(wire.Piece) == []
+        windows = windows_in(Arrived(collector).of(wire.Piece))
+    assert f"devices {len(windows)}" in said
+    for number, recorded in enumerate(windows):
+        assert (recorded.device, recorded.reason, recorded.last_step, recorded.lost_events) == (
+            number, "the first steps", 2, 0,
+        )  # fmt: skip
+        asked = array("q", recorded.events["size_bytes"])
+        assert [((number + 1) * 1_000_000 + step) * 4 in asked for step in range(4)] == [True, True, True, False]

@@ -311,20 +311,20 @@ def test_a_window_is_recorded_when_somebody_asks(training) -> None:
     assert replayed(recorded) == held(recorded.end)
 
 
-def test_nothing_is_recorded_while_a_graph_is_captured(training, monkeypatch) -> None:
+def test_nothing_is_recorded_while_a_graph_is_captured(training) -> None:
     import torch
 
     run = training()
-    monkeypatch.setattr(run.recorder, "_is_capturing", lambda: True)
-    run.recorder.begin()
-    run.step()
-    assert not torch._C._cuda_isHistoryEnabled()
-    monkeypatch.setattr(run.recorder, "_is_capturing", lambda: False)
+    image = torch.empty(8, 256, device="cuda")
+    with torch.cuda.graph(torch.cuda.CUDAGraph()), torch.no_grad():
+        run.recorder.begin()
+        run.model(image)
+        assert not torch._C._cuda_isHistoryEnabled()
     run.step()
     assert torch._C._cuda_isHistoryEnabled(), "it begins when the capture is over"
-    monkeypatch.setattr(run.recorder, "_is_capturing", lambda: True)
-    run.step()
-    assert not torch._C._cuda_isHistoryEnabled(), "a window that a capture falls into is given up"
+    with torch.cuda.graph(torch.cuda.CUDAGraph()), torch.no_grad():
+        run.model(image)
+        assert not torch._C._cuda_isHistoryEnabled(), "a window that a capture falls into is given up"
     assert run.end() == []
 
 

@@ -15,8 +15,8 @@ from vramscope.trace.stacks import Stacks
 from vramscope.window import ACTIONS
 from vramscope.wire import UNKNOWN
 
-SLICE_EVENTS: Final = 1000
-"""some 1 ms, then the interpreter's lock is let go"""
+SLICE_EVENTS: Final = 2000
+"""some 2 ms, then the interpreter's lock is let go"""
 
 _CODES: Final = {name: code for code, name in enumerate(ACTIONS)}
 _action, _address, _size, _stream, _time_us, _pool = map(

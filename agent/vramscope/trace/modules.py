@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
 
 from vramscope.guard import guarded
 
 if TYPE_CHECKING:
     import torch
-
-MOST_MODULES: Final = 4096
 
 
 class ModuleTags:
@@ -26,8 +24,9 @@ class ModuleTags:
 
         self._set_tag = set_tag
         self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._numbers: dict[int, int] = {}
+        self._tags: list[str] = []
         self._inside: list[int] = []
         self._prefix = ""
         self._handles: list[Any] = []
@@ -60,21 +59,24 @@ class ModuleTags:
         return names
 
     def _before(self, module: Any, args: Any) -> None:
-        if self._is_compiling() or threading.get_ident() != self._thread:
+        if self._is_compiling() or get_ident() != self._thread:
             return
-        number = self._numbers.setdefault(id(module), len(self._numbers))
+        number = self._numbers.get(id(module))
+        if number is None:
+            number = self._numbers[id(module)] = len(self._tags)
+            self._tags.append(f".{number}")
         self._inside.append(number)
-        self._set_tag(f"{self._prefix}.{number}")
+        self._set_tag(self._prefix + self._tags[number])
 
     def _after(self, module: Any, args: Any, output: Any) -> None:
-        if self._is_compiling() or threading.get_ident() != self._thread:
+        if self._is_compiling() or get_ident() != self._thread:
             return
         number = self._numbers.get(id(module))
         inside = self._inside
         # A module whose forward raised was never left: leaving an outer one leaves it too.
         while inside and inside.pop() != number:
             pass
-        self._set_tag(f"{self._prefix}.{inside[-1]}" if inside else self._prefix)
+        self._set_tag(self._prefix + self._tags[inside[-1]] if inside else self._prefix)
 
 
 def is_compiled() -> bool:

@@ -199,6 +199,9 @@ class Recorder:
         with self._all_or_nothing():
             window.see(stretches[window.skip :])
             window.skip = 0
+            if self._is_capturing():
+                self._give_up()
+                return
             done = self._clock.step - window.raw.first_step
             events = self._events_so_far(window)
             if done >= window.wish.steps:
@@ -210,6 +213,7 @@ class Recorder:
             else:
                 if done == window.wish.stacks_from and self._history.keeps_when_switched:
                     window.raw.stacks = True
+                    window.events_without_stacks = events
                     self._history.add_stacks(self._most_events)
                     self._tag_modules(window)
                 self._mark()
@@ -247,7 +251,9 @@ class Recorder:
         if window.modules is not None:
             raw.modules = window.modules.names(self._roots)
         self._give_up()
-        window.spent_ns += time.perf_counter_ns() - began + events * (RECORD_STACK_NS if raw.stacks else RECORD_NS)
+        with_stacks = events - window.events_without_stacks if raw.stacks else 0
+        recording = with_stacks * RECORD_STACK_NS + (events - with_stacks) * RECORD_NS
+        window.spent_ns += time.perf_counter_ns() - began + recording
         self._uploads.put(raw, window.spent_ns / 1e9)
 
     def _give_up(self) -> None:
@@ -342,6 +348,8 @@ class _Open:
         """stretches of the first step that were over before the window began"""
         self.modules: ModuleTags | None = None
         self.peaks: dict[int, tuple[int, int]] = {}
+        self.events_without_stacks = 0
+        """that came before stacks were switched on"""
         self.spent_ns = 0
 
     def see(self, stretches: Sequence[Stretch]) -> None:

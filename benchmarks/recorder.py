@@ -1,0 +1,221 @@
+"""What a window of allocator history costs: while it is open, after it, and all default windows of a run together.
+
+    python benchmarks/recorder.py [--rounds 10] [--steps 1000] [--json]
+
+GPT-2 small. *Inside*: blocks of steps under PyTorch's own recording and within a window, without and with Python stacks, in
+drawn order, the agent's hooks in place in all of them. *Outside*: in fresh processes, the steps after a window against those
+before it, beside processes that have none. *Share*: what the windows of a run took by their own account (on the training thread
+and on ours), of the time of that many steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import torch
+from training_cost import gpt2  # beside this file
+
+from vramscope import agent
+from vramscope.memory.allocator import share_peak_counters
+from vramscope.ring import Ring
+from vramscope.steps.clock import StepClock
+from vramscope.steps.loop import LoopHooks
+from vramscope.trace.plan import FIRST, Plan, Wish
+from vramscope.trace.recorder import Recorder
+
+BLOCK_STEPS = 8
+
+
+class One(Plan):
+    """One window of a block's length."""
+
+    def __init__(self, *, stacks: bool) -> None:
+        super().__init__()
+        self._one: Wish | None = Wish("benchmark", BLOCK_STEPS + 1, 0 if stacks else BLOCK_STEPS + 1)
+
+    def wish(self) -> Wish | None:
+        return self._one
+
+    def begun(self, wish: Wish) -> None:
+        self._one = None
+
+
+class Window(AbstractContextManager[None]):
+    def __init__(self, clock: StepClock, hooks: LoopHooks, *, stacks: bool) -> None:
+        self._recorder = Recorder(clock, Ring(), roots=hooks.roots, plan=One(stacks=stacks), pace_s=0.0)
+
+    def __enter__(self) -> None:
+        self._recorder.begin()
+
+    def __exit__(self, *_: object) -> None:
+        self._recorder.close()
+
+
+class OwnHistory(AbstractContextManager[None]):
+    """As a user would switch it on, with Python stacks of allocations or with none."""
+
+    def __init__(self, *, stacks: bool) -> None:
+        self._stacks = stacks
+
+    def __enter__(self) -> None:
+        torch.cuda.memory._record_memory_history(context="alloc" if self._stacks else None, stacks="python")
+
+    def __exit__(self, *_: object) -> None:
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+class Off(AbstractContextManager[None]):
+    def __exit__(self, *_: object) -> None: ...
+
+
+def inside(rounds: int) -> dict:
+    step = gpt2("cuda")
+    clock = StepClock()
+    hooks = LoopHooks(clock)
+    hooks.install()
+    hooks.find_roots()
+    clock._choose_watched = lambda duration_ns: None  # phases in every step, so that all blocks are alike
+    for _ in range(5):
+        step()
+    clock.watch(share_peak_counters().watch(0))
+    variants: dict[str, Callable[[], AbstractContextManager[None]]] = {
+        "off": Off,
+        "pytorch": lambda: OwnHistory(stacks=False),
+        "window": lambda: Window(clock, hooks, stacks=False),
+        "pytorch_stacks": lambda: OwnHistory(stacks=True),
+        "window_stacks": lambda: Window(clock, hooks, stacks=True),
+    }
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    order = list(variants)
+    for _ in range(rounds):
+        random.shuffle(order)
+        for name in order:
+            with variants[name]():
+                taken = []
+                for _ in range(BLOCK_STEPS):
+                    start = time.perf_counter_ns()
+                    step()
+                    taken.append(time.perf_counter_ns() - start)
+            times[name].append(statistics.median(taken[1:]) / 1e6)
+            for _ in range(4):  # what was recorded is converted meanwhile
+                step()
+    hooks.remove()
+    return {
+        "step_ms": {name: round(statistics.median(values), 3) for name, values in times.items()},
+        "window_over_pytorch": ratio(times["window"], times["pytorch"]),
+        "window_over_pytorch_stacks": ratio(times["window_stacks"], times["pytorch_stacks"]),
+    }
+
+
+def ratio(these: list[float], those: list[float]) -> float:
+    return round(statistics.median(a / b for a, b in zip(these, those, strict=True)), 4)
+
+
+def block(step: Callable[[], None], seconds: float) -> float:
+    taken = []
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        start = time.perf_counter_ns()
+        step()
+        taken.append(time.perf_counter_ns() - start)
+    return statistics.median(taken) / 1e6
+
+
+def before_and_after(how: str) -> None:
+    """In a process of its own: prints the median step in ms before a window (or nothing) and after it."""
+    step = gpt2("cuda")
+    for _ in range(20):
+        step()
+    before = block(step, 3.0)
+    clock = StepClock()
+    hooks = LoopHooks(clock)
+    hooks.install()
+    clock.watch(share_peak_counters().watch(0))
+    recorder = Recorder(clock, Ring(), roots=hooks.roots, pace_s=0.0)
+    if how == "window":
+        recorder.begin()
+    for _ in range(FIRST.steps + 1):
+        step()
+    recorder.close()
+    hooks.remove()
+    for _ in range(20):
+        step()
+    print(json.dumps([before, block(step, 3.0)]))
+
+
+def outside(rounds: int) -> dict:
+    changes: dict[str, list[float]] = {"window": [], "nothing": []}
+    for _ in range(rounds):
+        for how in random.sample(list(changes), 2):
+            done = subprocess.run(
+                [sys.executable, __file__, "--before-and-after", how], capture_output=True, text=True, check=True
+            )
+            before, after = json.loads(done.stdout.splitlines()[-1])
+            changes[how].append(after / before)
+    return {
+        f"after_over_before_{how}": [round(value, 4) for value in sorted(values)] for how, values in changes.items()
+    }
+
+
+def share(steps: int) -> None:
+    """In a process of its own: prints the share of a run's time that its windows took, and how many there were."""
+    step = gpt2("cuda")
+    step()  # (kernels are loaded in the first step, which takes seconds)
+    session = agent.attach(None, name="benchmark")
+    began = time.perf_counter()
+    for _ in range(steps):
+        step()
+    seconds = time.perf_counter() - began
+    recorder = session._recorder
+    agent.detach()
+    spent = recorder._plan._spent_s
+    print(
+        json.dumps(
+            {"steps": steps, "seconds": round(seconds, 2), "spent_ms": round(spent * 1000, 1), "share": spent / seconds}
+        )
+    )
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=10)
+    options.add_argument("--steps", type=int, default=1000)
+    options.add_argument("--json", action="store_true")
+    options.add_argument("--before-and-after", choices=["window", "nothing"], help=argparse.SUPPRESS)
+    options.add_argument("--share", action="store_true", help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("torch sees no GPU, real or emulated: its allocator cannot be recorded")
+    if chosen.before_and_after:
+        before_and_after(chosen.before_and_after)
+        return
+    if chosen.share:
+        share(chosen.steps)
+        return
+    result = {"inside": inside(chosen.rounds), "outside": outside(max(1, chosen.rounds // 3))}
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, __file__, "--share", "--steps", str(chosen.steps)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "VRAMSCOPE_SPOOL_DIR": str(Path(folder, "spool")), "VRAMSCOPE_QUIET": "1"},
+        )
+    result["share"] = json.loads(done.stdout.splitlines()[-1])
+    result["device"], result["torch"] = torch.cuda.get_device_name(), torch.__version__
+    print(json.dumps(result, indent=None if chosen.json else 2))
+
+
+if __name__ == "__main__":
+    main()
