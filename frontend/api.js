@@ -74,6 +74,7 @@ export const api = {
   figure: (run, name, parameters, signal) => request("GET", `/runs/${at(run)}/figures/${at(name)}${queryString(parameters)}`, { signal }),
   compare: (parameters, signal) => request("GET", `/compare${queryString(parameters)}`, { signal }),
   compareFigure: (name, parameters, signal) => request("GET", `/compare/figures/${at(name)}${queryString(parameters)}`, { signal }),
+  predictions: (parameters, signal) => request("GET", `/compare/predictions${queryString(parameters)}`, { signal }),
   delta: (parameters, signal) => request("GET", `/live/delta${queryString(parameters)}`, { signal }),
   session: () => request("GET", "/session"),
   signIn: (token) => request("POST", "/session", { body: { token } }),

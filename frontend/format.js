@@ -1,6 +1,7 @@
 /** Numbers to words. Pure functions; null, undefined and NaN are "unknown", never 0. */
 
 export const UNKNOWN = "unknown";
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export const isKnown = (value) => typeof value === "number" && Number.isFinite(value);
@@ -96,6 +97,16 @@ export function clock(momentSeconds) {
   if (!isKnown(momentSeconds)) return UNKNOWN;
   const date = new Date(momentSeconds * 1000);
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+}
+
+/** Local seconds (as if UTC) on an axis of clock times: 14:05, 14:05:30, 14:05:30.2; with the day before it: Aug 3 14:05. */
+export function localClock(localSeconds, step, withDay = false) {
+  const decimals = step >= 1 ? 0 : Math.min(3, Math.ceil(-Math.log10(step) - 1e-9));
+  const date = new Date(Math.round(localSeconds * 10 ** decimals) / 10 ** decimals * 1000);
+  const iso = date.toISOString();
+  const text = iso.slice(11, decimals ? 20 + decimals : step % 60 === 0 ? 16 : 19);
+  if (!withDay) return text;
+  return `${MONTHS[date.getUTCMonth()]} ${date.getUTCDate()} ${text}`;
 }
 
 /** A moment with its day: 2026-08-03 14:03:59. */

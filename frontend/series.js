@@ -1,6 +1,6 @@
 /** Pure functions on series: decoding, appending, statistics, paths, axis ticks. No DOM, no network. */
 
-import { axisTime } from "vramscope/format.js";
+import { axisTime, localClock } from "vramscope/format.js";
 
 const READERS = {
   f8: Float64Array, f4: Float32Array, i1: Int8Array, u1: Uint8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array,
@@ -123,6 +123,55 @@ export function sparklinePaths(values, width, height, ceiling = null) {
   return { line, area };
 }
 
+/**
+ * `d` of the area between two series along x, in a box of width x height whose sides are `extent` and 0 to `top`; `low` null:
+ * down to zero. Unknown values are gaps.
+ */
+export function envelopePath(x, low, high, [first, last], top, width, height) {
+  const round = (value) => Math.round(value * 10) / 10;
+  const across = (value) => round((Math.min(1, Math.max(0, (value - first) / (last - first))) || 0) * width);
+  const up = (value) => round(height - (Math.max(0, value) / (top || 1)) * (height - 1));
+  let path = "";
+  let stretch = [];
+  const close = () => {
+    const there = stretch.map((i) => `${across(x[i])},${up(high[i])}`);
+    // the way back a little lower: a span of nothing is a line, not invisible
+    const back = stretch.toReversed().map((i) => `${across(x[i])},${low && known(low[i]) ? Math.min(height, up(low[i]) + 1) : height}`);
+    if (stretch.length === 1) there.push(`${round(across(x[stretch[0]]) + 1)},${up(high[stretch[0]])}`);
+    if (stretch.length) path += `M${[...there, ...back].join("L")}Z`;
+    stretch = [];
+  };
+  x.forEach((_, i) => (known(high[i]) ? stretch.push(i) : close()));
+  close();
+  return path;
+}
+
+/** A window moved by `by` within `extent`, or only its "start" or "end"; never narrower than `least`. */
+export function slid({ from, to }, part, by, [first, last], least) {
+  if (part === "window") {
+    const moved = Math.min(Math.max(by, first - from), last - to);
+    return { from: from + moved, to: to + moved };
+  }
+  if (part === "start") return { from: Math.max(first, Math.min(from + by, to - least)), to };
+  const end = Math.min(last, Math.max(to + by, from + least));
+  return { from: Math.max(first, Math.min(from, end - least)), to: end };
+}
+
+/**
+ * Means over what lies within `width` around each x (rising), for the eye: a value that is unknown stays so, and counts in no
+ * mean. Takes time in proportion to the length.
+ */
+export function smoothed(x, y, width) {
+  const out = new Array(y.length);
+  let [begin, end, sum, n] = [0, 0, 0, 0];
+  for (let i = 0; i < y.length; i += 1) {
+    for (; end < y.length && x[end] <= x[i] + width / 2; end += 1) if (known(y[end])) [sum, n] = [sum + y[end], n + 1];
+    for (; x[begin] < x[i] - width / 2; begin += 1) if (known(y[begin])) [sum, n] = [sum - y[begin], n - 1];
+    out[i] = known(y[i]) ? sum / n : null;
+  }
+  return out;
+}
+
 const TIME_STEPS = [
   1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
   1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800,
@@ -136,6 +185,22 @@ export function timeTicks(from, to, most = 8) {
   const values = [];
   for (let k = Math.ceil(from / step - 1e-9); k * step <= to + step * 1e-9; k += 1) values.push(k * step);
   return { values, texts: values.map((value) => axisTime(value, step)) };
+}
+
+/**
+ * The same two moments (seconds after `zero`, which counts from 1970) on the reader's clock: ticks at its round times, the day
+ * where a new one begins.
+ */
+export function clockTicks(from, to, zero, most = 8) {
+  // seconds that read as local time if they were UTC; an hour that the clock jumps within the window is not followed
+  const local = zero + from - new Date((zero + from) * 1000).getTimezoneOffset() * 60 - from;
+  const span = to - from;
+  if (!(span > 0) || !Number.isFinite(span)) return { values: [from], texts: [localClock(local + from, 1)] };
+  const step = TIME_STEPS.find((candidate) => span / candidate <= most) ?? Math.ceil(span / most / 604800) * 604800;
+  const values = [];
+  for (let k = Math.ceil((local + from) / step - 1e-9); k * step <= local + to + step * 1e-9; k += 1) values.push(k * step - local);
+  const day = (value) => Math.floor((local + value) / 86400 + 1e-9);
+  return { values, texts: values.map((value, i) => localClock(local + value, step, i === 0 ? day(value) !== day(from) || span > 86400 : day(value) !== day(values[i - 1]))) };
 }
 
 /** Rows of text as CSV (RFC 4180). A leading = + - @ of a text is defused, so that a spreadsheet runs no run's name. */

@@ -8,6 +8,7 @@ import { onAction } from "vramscope/keys.js";
 import { subscribe } from "vramscope/live.js";
 import { compareTable, rowsForPeople, rowsForPrograms } from "vramscope/parts/compare_table.js";
 import { whatDiffers } from "vramscope/parts/differences.js";
+import { Predictions } from "vramscope/parts/predictions.js";
 import { problemBanner } from "vramscope/parts/pieces.js";
 import { toCsv, toMarkdown } from "vramscope/series.js";
 import { setQuery, store } from "vramscope/store.js";
@@ -45,6 +46,7 @@ class ComparePage {
     for (const stop of this.stops) stop();
     this.stopLive?.();
     this.request?.abort();
+    this.predictions.close();
     clearTimeout(this.zooming);
     clearTimeout(this.again);
     clearTimeout(this.typing);
@@ -78,9 +80,10 @@ class ComparePage {
       element.dataset.figure = spec.name;
       this.charts.set(spec.name, element);
     }
+    this.predictions = new Predictions();
     this.axis = h("div", { class: "view-bar" });
     this.grid.append(...this.charts.values());
-    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Compare")), this.trouble, this.picker, this.warnings, this.nothing, this.table, this.axis, this.grid, this.differences);
+    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Compare")), this.trouble, this.picker, this.warnings, this.nothing, this.table, this.predictions.element, this.axis, this.grid, this.differences);
     this.table.style.marginBottom = "14px";
     this.differences.style.marginTop = "14px";
   }
@@ -164,6 +167,7 @@ class ComparePage {
     fill(this.nothing, this.view.runs.length === 0 && h("section", { class: "card empty" }, h("h2", {}, "No runs chosen"), h("p", {}, "Search above, or tick runs in the ", h("a", { href: "/runs" }, "list of runs"), ".")));
     fill(this.warnings, some && (this.answer.warnings ?? []).length > 0 && h("div", { class: "banner warn" }, h("strong", {}, "Not quite comparable."), h("span", {}, this.answer.warnings.join(" "))));
     if (some) this.drawTable(rows);
+    this.predictions.show(rows);
     this.drawAxis(some);
     this.drawDifferences(some ? this.answer.differences : [], rows);
   }

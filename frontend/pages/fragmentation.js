@@ -310,7 +310,7 @@ class FragmentationPage {
   drawHead() {
     const { run } = this;
     document.title = `${run.name}: fragmentation · vramscope`;
-    this.put("head", [run.name, run.state, run.steps, run.baseline, run.tags, run.leak_count, run.ranks_reporting], () => headline(run, { share: () => location.href, tab: "fragmentation" }));
+    this.put("head", [run.name, run.state, run.steps, run.baseline, run.tags, run.leak_count, run.recordings, run.ranks_reporting], () => headline(run, { share: () => location.href, tab: "fragmentation" }));
     drawAge(this.parts.head, run);
     this.put("ended", [run.state, run.error_type, run.error_line], () => endBanner(run));
   }

@@ -172,7 +172,7 @@ class LeaksPage {
   drawHead() {
     const { run } = this;
     document.title = `${run.name}: leaks · vramscope`;
-    this.put("head", [run.name, run.state, run.steps, run.baseline, run.tags, run.leak_count, run.ranks_reporting], () => headline(run, { share: () => location.href, tab: "leaks" }));
+    this.put("head", [run.name, run.state, run.steps, run.baseline, run.tags, run.leak_count, run.recordings, run.ranks_reporting], () => headline(run, { share: () => location.href, tab: "leaks" }));
     drawAge(this.parts.head, run);
     this.put("ended", [run.state, run.error_type, run.error_line], () => endBanner(run));
   }

@@ -39,7 +39,7 @@ function tabs(run, current) {
   return h("nav", { class: "tabs", "aria-label": "Views of this run" },
     link("memory", to, "Memory"),
     link("leaks", `${to}/leaks`, "Leaks", isKnown(found) && h("span", { class: `tab-count${found ? " bad" : ""}`, title: words }, found, h("span", { class: "offscreen" }, " found"))),
-    link("fragmentation", `${to}/fragmentation`, "Fragmentation"));
+    link("fragmentation", `${to}/fragmentation`, "Fragmentation", run.recordings > 0 && h("span", { class: "tab-count", title: `recordings: ${run.recordings}` }, run.recordings, h("span", { class: "offscreen" }, " recorded"))));
 }
 
 /** How long it has been running, or ran; called every second, writes only what is new. */

@@ -1,64 +1,14 @@
 /** What other allocator settings would have given: a sweep that begins at once, the reader's own settings, another card. */
 
-import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes, count } from "vramscope/format.js";
+import { bytes } from "vramscope/format.js";
 import { problemBanner, snippet } from "vramscope/parts/pieces.js";
+import { progressOf, Question } from "vramscope/parts/whatif_question.js";
 import { whatIfTable } from "vramscope/parts/whatif_table.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const GIB = 2 ** 30;
 const CARDS_GIB = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
-const POLL_MS = 300;
-
-/** One question to the server and how far its answer is. */
-class Question {
-  constructor(recording, body, onChange) {
-    Object.assign(this, { recording, body, onChange, answer: null, problem: null });
-    this.ask();
-  }
-
-  async ask() {
-    try {
-      this.take(await api.askWhatIf(this.recording, this.body));
-    } catch (error) {
-      this.fail(error);
-    }
-  }
-
-  take(answer) {
-    if (this.dropped) return;
-    this.answer = answer;
-    this.onChange();
-    if (answer.state === "waiting" || answer.state === "running") this.timer = setTimeout(() => this.look(), POLL_MS);
-  }
-
-  async look() {
-    if (this.dropped) return;
-    // nobody looks at a hidden page: the server gives the job up, and it is asked for again when the page is back
-    if (document.hidden) {
-      document.addEventListener("visibilitychange", () => this.ask(), { once: true });
-      return;
-    }
-    try {
-      this.take(await api.whatIf(this.recording, this.answer.job));
-    } catch (error) {
-      if (error.status === 404) this.ask();
-      else this.fail(error);
-    }
-  }
-
-  fail(error) {
-    if (this.dropped) return;
-    this.problem = error;
-    this.onChange();
-  }
-
-  drop() {
-    this.dropped = true;
-    clearTimeout(this.timer);
-  }
-}
 
 export class WhatIf {
   own = [];
@@ -68,12 +18,12 @@ export class WhatIf {
     this.card = h("select", { "aria-label": "Card", onchange: (event) => setQuery({ card: event.target.value || null }) });
     this.field = h("input", { type: "text", "aria-label": "Your own settings", placeholder: "max_split_size_mb:256,…", spellcheck: "false", autocomplete: "off" });
     this.form = h("form", { class: "own-settings", onsubmit: (event) => this.add(event) }, h("code", { class: "muted" }, "PYTORCH_CUDA_ALLOC_CONF="), this.field, h("button", { class: "button small", type: "submit" }, "Try"));
-    this.parts = { trouble: h("div"), residual: h("span"), progress: h("div"), advice: h("div"), table: h("div") };
+    this.parts = { trouble: h("div"), residual: h("span"), notes: h("div"), progress: h("div"), advice: h("div"), table: h("div") };
     this.element = h("section", { class: "card whatif", "aria-label": "What other settings would have given" },
       h("header", {}, h("h2", {}, "What if: other allocator settings"), h("span", { class: "spring" }), h("label", { class: "muted" }, "On a card of ", this.card)),
       h("div", { class: "pad" }, this.parts.progress, this.parts.advice, this.parts.trouble),
       this.parts.table,
-      h("div", { class: "pad whatif-foot" }, this.form, this.parts.residual));
+      h("div", { class: "pad whatif-foot" }, this.form, this.parts.residual, this.parts.notes));
     this.stop = store.watch(({ query }) => this.device !== undefined && this.cardOf(query) !== this.device && this.ask());
   }
 
@@ -135,20 +85,13 @@ export class WhatIf {
       this.field.value = "";
     }
     const result = sweep.answer?.result;
-    fill(this.parts.progress, this.progress(sweep), mine && this.progress(mine));
+    fill(this.parts.progress, progressOf(sweep), mine && progressOf(mine));
     if (sweep.problem) fill(this.parts.trouble, problemBanner(sweep.problem));
     fill(this.parts.advice, result && advice(result));
     const yours = mine?.answer?.result?.rows ?? [];
-    fill(this.parts.table, result && whatIfTable(result, { yours: yours.filter((row) => this.own.includes(row.conf)), told: this.told, device: this.device, onEvent: this.onEvent }));
+    fill(this.parts.table, result && whatIfTable(result, { yours: yours.filter((row) => !row.recorded && this.own.includes(row.conf) && !result.rows.some((other) => other.conf === row.conf)), told: this.told, device: this.device, onEvent: this.onEvent }));
     fill(this.parts.residual, result && residual(result.residual));
-  }
-
-  progress(question) {
-    const { answer } = question;
-    if (!answer || answer.state === "done") return null;
-    if (answer.state === "failed") return h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "This could not be replayed."), h("span", {}, answer.problem));
-    const words = answer.state === "waiting" ? (answer.place > 0 ? `waiting: ${answer.place === 1 ? "one other what-if comes" : `${answer.place} other what-ifs come`} first` : "about to begin") : answer.total > 0 ? `replaying: ${count(answer.done)} of ${count(answer.total)} done` : "replaying the recorded settings…";
-    return h("div", { class: "job", role: "status" }, h("progress", { max: String(answer.total || 1), ...(answer.total > 0 ? { value: answer.done } : {}), "aria-label": "Progress of the replays" }), h("span", { class: "muted tabular" }, words));
+    fill(this.parts.notes, result && result.notes.length > 0 && h("ul", { class: "whatif-notes muted" }, result.notes.map((note) => h("li", {}, note))));
   }
 }
 
@@ -157,11 +100,11 @@ function advice({ recommendation }) {
   if (!recommendation) return null;
   const { conf, words } = recommendation;
   return h("div", { class: "advice", "data-advice": conf ?? "" },
-    h("p", {}, h("strong", {}, conf ? "Try this. " : "Leave it as it is. "), words),
-    conf && snippet(`export PYTORCH_CUDA_ALLOC_CONF=${/[[\]>]/.test(conf) ? `"${conf}"` : conf}`));
+    h("p", {}, conf !== null && h("strong", {}, conf === "" ? "Take the default settings. " : "Try this. "), words),
+    conf !== null && snippet(conf === "" ? "unset PYTORCH_CUDA_ALLOC_CONF" : `export PYTORCH_CUDA_ALLOC_CONF=${/[[\]>]/.test(conf) ? `"${conf}"` : conf}`));
 }
 
 /** How well the recorded settings are reproduced: what every figure above stands on. */
 function residual(told) {
-  return h("span", { class: "residual", "data-residual": true }, h("span", { class: "muted" }, "Replay under the recorded settings: "), told.words);
+  return h("span", { class: "residual", "data-residual": told.exact ? "exact" : "differs" }, h("span", { class: "muted" }, "Replay under the recorded settings: "), h("span", { class: told.exact ? null : "more" }, told.words));
 }

@@ -6,14 +6,14 @@ import { known } from "vramscope/parts/pieces.js";
 
 /** `yours`: rows of the reader's own settings; `onEvent(event)`: to the moment of an out-of-memory error. */
 export function whatIfTable({ rows, recommendation }, { yours, told, device, onEvent }) {
-  const recorded = rows[0];
+  const recorded = rows.find((row) => row.recorded);
   const least = Math.min(...[...rows, ...yours].map((row) => row.smallest_card_bytes).filter(isKnown));
   const line = (row, mine) => {
     const mark = row === recorded ? "as recorded" : recommendation?.conf && row.conf === recommendation.conf ? "recommended" : mine ? "yours" : null;
     return h("tr", { class: [mark === "recommended" && "selected", row === recorded && "recorded"].filter(Boolean).join(" ") || null, "data-conf": row.conf },
-      h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && h("span", { class: `chip ${mark === "recommended" ? "good" : ""}` }, mark)),
+      h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && [" ", h("span", { class: mark === "recommended" ? "chip good" : "chip" }, mark)]),
       h("td", { class: "number card" }, h("span", { class: row.smallest_card_bytes === least ? "best" : null }, known(bytes(row.smallest_card_bytes), { short: true }))),
-      h("td", { class: "number" }, known(bytes(row.peak_reserved_bytes), { short: true }), band(row.band)),
+      h("td", { class: "number" }, known(bytes(row.peak_reserved_bytes), { short: true }), uncapped(row)),
       h("td", { class: "number" }, row === recorded ? h("span", { class: "muted" }, "—") : saved(row.saved_bytes)),
       h("td", { class: "number retries" }, known(count(row.retries), { short: true })),
       h("td", { class: "number calls" }, known(count(row.device_allocs), { short: true })),
@@ -24,8 +24,8 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
   const head = [
     ["Setting", "conf"],
     ["Smallest card", "number card", "the smallest card on which this recording gets through under the setting: what settings are ranked by"],
-    ["Peak reserved", "number", "on the card chosen"],
-    ["Saved", "number", "of the peak, against the recorded settings"],
+    ["Peak reserved", "number", "on the card chosen; below it, where the card is never full"],
+    ["Saved", "number", "of the smallest card, against the recorded settings"],
     ["Retries", "number retries", "allocations that succeeded only after the cache was emptied"],
     ["cudaMalloc", "number calls", "calls that took memory from the device: each stops the training for a while"],
     [`On ${card}`, "fits"],
@@ -36,7 +36,12 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
     h("tbody", {}, rows.map((row) => line(row, false)), yours.map((row) => line(row, true)))));
 }
 
-const band = (range) => range && h("span", { class: "below", title: "what cannot be known exactly lies in here" }, `${bytes(range[0])} – ${bytes(range[1])}`);
+/** The peak where the card is never full: it ranks settings wrongly, so it stands below. A band where it cannot be exact. */
+function uncapped(row) {
+  const { band, uncapped_peak_reserved_bytes: peak } = row;
+  if (band && band[0] !== band[1]) return h("span", { class: "below", title: "what cannot be known exactly lies in here" }, `${bytes(band[0])} – ${bytes(band[1])} uncapped`);
+  return peak !== row.peak_reserved_bytes && h("span", { class: "below" }, `${bytes(peak)} uncapped`);
+}
 
 /** Less is good; what nobody would notice is neither. */
 function saved(value) {
@@ -54,6 +59,6 @@ function fits(row, onEvent) {
 
 function risk({ risk: told, notes }) {
   const said = (notes ?? []).length > 0 && h("span", { class: "below" }, notes.join(" "));
-  if (!told || !told.words) return [h("span", { class: "muted" }, "none known"), said];
-  return [h("span", { title: told.source ? `source: ${told.source}` : null }, told.words), told.source && h("span", { class: "below" }, `source: ${told.source}`), said];
+  if (!told.words) return [h("span", { class: "muted" }, "none known"), said];
+  return [h("span", { class: told.level >= 3 ? "more" : null }, told.words), told.source && [" ", h("a", { href: told.source, target: "_blank", rel: "noreferrer", class: "nowrap" }, "source")], said];
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +16,9 @@ from vramscope_server.sweeps import GivenUp, Job, Progress, TooMany
 from .answers import answer
 from .fragmentation import open_recording, readable
 from .problems import Busy, InvalidParameter, NotFound
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.whatif import Sweep
 
 router = APIRouter(tags=["recordings"])
 
@@ -91,6 +94,28 @@ def _check(conf: str, profile: Profile, position: int) -> None:
         ) from None
 
 
+def sweep_answer(made: Sweep) -> dict[str, Any]:
+    """A sweep as the API shows it (docs/http.md); the recorded settings are the first row."""
+    return {
+        "device_bytes": made.device_bytes,
+        "outside_bytes": made.outside_bytes,
+        "residual": dataclasses.asdict(made.residual) | {"exact": made.residual.exact},
+        "rows": [
+            dataclasses.asdict(row.prediction)
+            | {
+                "smallest_card_bytes": row.smallest_card_bytes,
+                "uncertainty_bytes": row.uncertainty_bytes,
+                "saved_bytes": row.saved_bytes,
+                "risk": dataclasses.asdict(row.risk),
+                "recorded": row.recorded,
+            }
+            for row in made.rows
+        ],
+        "recommendation": dataclasses.asdict(made.recommendation),
+        "notes": made.notes,
+    }
+
+
 def _told(house: House, job: Job, recording: str) -> dict[str, Any]:
     problem = None
     if job.error is not None:
@@ -103,6 +128,6 @@ def _told(house: House, job: Job, recording: str) -> dict[str, Any]:
         "done": job.done,
         "total": job.total,
         "seconds": job.seconds,
-        "result": None if job.result is None else dataclasses.asdict(job.result),
+        "result": None if job.result is None else sweep_answer(job.result),
         "problem": problem,
     }

@@ -1,0 +1,141 @@
+/** The whole run, small. What of it is in view lies under a brush, to be dragged, resized, drawn anew, or moved by keys. */
+
+import { h, fill, svg } from "vramscope/dom.js";
+import { bytes } from "vramscope/format.js";
+import { envelopePath, highest, slid } from "vramscope/series.js";
+
+const [WIDTH, HEIGHT] = [1000, 40];
+const LEAST = 1 / 250; // of the whole: a narrower brush could not be taken hold of
+const KEYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, Home: -Infinity, End: Infinity };
+
+export class MiniMap {
+  extent = [0, 1];
+  window = null; // in view, in units of the axis; null: all
+  held = null; // what the pointer drags: {part, at, window, grip}
+
+  /**
+   * onWindow({from, to} | null)   what the reader chose; null: all
+   * words(value)                  a place on the axis, in words
+   * ticks(from, to, most)         {values, texts}
+   */
+  constructor({ onWindow, words, ticks }) {
+    Object.assign(this, { onWindow, words, ticks });
+    const part = (name, label) =>
+      h("div", { class: `brush-${name}`, "data-part": name, role: "slider", tabindex: "0", "aria-label": label, onkeydown: (event) => this.press(name, event) });
+    this.drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+    this.brush = part("window", "Window in view");
+    this.start = part("start", "Begin of the window");
+    this.end = part("end", "End of the window");
+    this.scale = h("div", { class: "mini-scale", "aria-hidden": "true" });
+    this.field = h("div", { class: "mini-field", title: "drag to choose what is shown; double-click to see all", onpointerdown: (event) => this.take(event), onpointermove: (event) => this.drag(event), onpointerup: () => this.drop(), onpointercancel: () => this.drop(), ondblclick: () => this.onWindow(null) },
+      this.drawing, h("div", { class: "brush-shade before" }), h("div", { class: "brush-shade after" }), this.brush, this.start, this.end);
+    this.element = h("section", { class: "card mini-map", role: "group", "aria-label": "The whole run" }, this.field, this.scale);
+    this.element.hidden = true;
+  }
+
+  /** A series answer of the whole run; `zero`: what its x values count from; `extent`: first and last place of the axis. */
+  setRows({ x_values: x, series }, zero, extent) {
+    this.extent = extent[1] > extent[0] ? extent : [extent[0], extent[0] + 1];
+    const at = x.map((value) => value - zero);
+    const low = (name) => series[name]?.min ?? series[name]?.value ?? [];
+    const high = (name) => series[name]?.max ?? series[name]?.value ?? [];
+    const knows = (name) => highest(high(name)) !== null;
+    const names = knows("allocated_bytes") ? ["reserved_bytes", "allocated_bytes"].filter(knows) : ["process_rss_bytes"].filter(knows);
+    const top = highest(names.map((name) => highest(high(name)))) ?? 0;
+    const path = (name, from) => svg("path", { class: name, d: envelopePath(at, from, high(name), this.extent, top, WIDTH, HEIGHT) });
+    // a faint ground from zero up to the highest, and on it the span between lowest and highest
+    this.drawing.replaceChildren(...names.flatMap((name) => [path(name, null), path(name, low(name))]).map((one, i) => (one.classList.add(i % 2 ? "span" : "ground"), one)));
+    this.element.hidden = names.length === 0;
+    this.about = `The whole run, up to ${bytes(top)} ${names.at(-1) === "process_rss_bytes" ? "resident" : "reserved"}`;
+    this.element.setAttribute("aria-label", this.about);
+    this.draw();
+  }
+
+  /** `window`: {from, to}, or null where all is in view. */
+  show(window) {
+    this.window = window;
+    if (!this.held) this.draw();
+  }
+
+  /** What the brush covers now. */
+  get covered() {
+    const [first, last] = this.extent;
+    const { from, to } = this.held?.window ?? this.window ?? { from: first, to: last };
+    return { from: Math.min(last, Math.max(first, from)), to: Math.min(last, Math.max(first, to)) };
+  }
+
+  draw() {
+    const [first, last] = this.extent;
+    const { from, to } = this.covered;
+    const share = (value) => `${(100 * (value - first)) / (last - first)}%`;
+    this.field.style.setProperty("--from", share(from));
+    this.field.style.setProperty("--to", share(to));
+    this.field.classList.toggle("all", !this.window && !this.held);
+    const tell = (element, value, text) => {
+      for (const [name, number] of [["valuemin", first], ["valuemax", last], ["valuenow", value]]) element.setAttribute(`aria-${name}`, String(Number(number.toFixed(3))));
+      element.setAttribute("aria-valuetext", text);
+    };
+    tell(this.brush, (from + to) / 2, `${this.words(from)} to ${this.words(to)}`);
+    tell(this.start, from, this.words(from));
+    tell(this.end, to, this.words(to));
+    const { values, texts } = this.ticks(first, last, Math.max(2, Math.floor((this.field.clientWidth || 900) / 110)));
+    const key = texts.join("|") + last;
+    if (key === this.scaleKey) return;
+    this.scaleKey = key;
+    fill(this.scale, values.map((value, i) => h("span", { style: { left: share(value) } }, texts[i])));
+  }
+
+  placeOf(event) {
+    const { left, width } = this.field.getBoundingClientRect();
+    const [first, last] = this.extent;
+    return first + (Math.min(1, Math.max(0, (event.clientX - left) / width)) || 0) * (last - first);
+  }
+
+  take(event) {
+    if (event.button !== 0) return;
+    const at = this.placeOf(event);
+    let part = event.target.dataset.part ?? "new";
+    if (part === "window" && !this.window) part = "new"; // all is in view: there is nothing to move
+    this.held = { part, at, before: this.covered, window: this.window && this.covered, moved: false };
+    this.field.setPointerCapture(event.pointerId);
+  }
+
+  drag(event) {
+    if (!this.held) return;
+    const { part, at, before } = this.held;
+    const here = this.placeOf(event);
+    this.held.moved ||= Math.abs(here - at) > (this.extent[1] - this.extent[0]) / 400;
+    if (!this.held.moved) return;
+    this.held.window = part === "new" ? { from: Math.min(at, here), to: Math.max(at, here) } : slid(before, part, here - at, this.extent, this.least);
+    this.draw();
+  }
+
+  drop() {
+    const held = this.held;
+    this.held = null;
+    if (held?.moved) this.choose(held.part === "new" ? slid(held.window, "end", 0, this.extent, this.least) : held.window);
+    else this.draw();
+  }
+
+  press(part, event) {
+    const way = KEYS[event.key];
+    if (way === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    const { from, to } = this.covered;
+    const whole = this.extent[1] - this.extent[0];
+    const by = part === "window" ? (to - from) / 10 : whole / (event.shiftKey ? 20 : 100);
+    this.choose(slid({ from, to }, part, Number.isFinite(way) ? way * by : Math.sign(way) * whole, this.extent, this.least));
+  }
+
+  get least() {
+    return (this.extent[1] - this.extent[0]) * LEAST;
+  }
+
+  choose({ from, to }) {
+    const [first, last] = this.extent;
+    const all = from <= first && to >= last;
+    this.window = all ? null : { from, to };
+    this.draw();
+    this.onWindow(this.window);
+  }
+}

@@ -1,0 +1,69 @@
+/** Runs that were really made under other allocator settings: what the baseline's recording predicted, and what came. */
+
+import { api } from "vramscope/api.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
+import { known } from "vramscope/parts/pieces.js";
+import { progressOf, Question } from "vramscope/parts/whatif_question.js";
+
+/** A card that shows itself where the compared runs have different settings. */
+export class Predictions {
+  constructor() {
+    this.element = h("section", { class: "card predictions", hidden: true });
+  }
+
+  close() {
+    this.question?.drop();
+    this.request?.abort();
+  }
+
+  /** `rows`: of the comparison, the baseline first. */
+  async show(rows) {
+    const key = rows.map((row) => row.run).join();
+    if (key === this.key) return;
+    this.key = key;
+    this.close();
+    this.element.hidden = true;
+    if (rows.length < 2) return;
+    const request = (this.request = new AbortController());
+    try {
+      this.told = await api.predictions({ runs: key, base: rows[0].run }, request.signal);
+    } catch {
+      return; // the table above tells what is wrong with the runs; without predictions it is whole
+    }
+    const settings = new Set(this.told.rows.map((row) => row.conf).filter((conf) => conf !== null));
+    if (settings.size < 2) return;
+    this.element.hidden = false;
+    this.question = this.told.recording ? new Question(this.told.recording.recording, { confs: [...settings] }, () => this.draw()) : null;
+    this.draw();
+  }
+
+  draw() {
+    const { told, question } = this;
+    const result = question?.answer?.result;
+    const steps = told.steps && (told.steps.first === told.steps.last ? `step ${count(told.steps.first)}` : `steps ${count(told.steps.first)} to ${count(told.steps.last)}`);
+    fill(this.element,
+      h("header", {}, h("h2", {}, "Allocator settings: predicted and measured"), h("span", { class: "muted" }, steps && `peak reserved in ${steps}`)),
+      h("div", { class: "pad" },
+        !told.recording && h("p", { class: "muted" }, "These runs had different allocator settings. The baseline has no recording, from which the others could be predicted."),
+        question?.problem && h("p", { class: "more" }, question.problem.detail),
+        question && progressOf(question),
+        result && h("p", { class: "muted" }, "From ", h("a", { href: `/runs/${encodeURIComponent(told.recording.run_id)}/fragmentation?recording=${told.recording.recording}` }, "a recording of the baseline"), ", replayed under each run’s settings. ", result.residual.words)),
+      told.recording && h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
+        h("thead", {}, h("tr", {}, ["Run", "Settings"].map((label) => h("th", { scope: "col" }, label)), ["Predicted", "Measured", "Error"].map((label) => h("th", { scope: "col", class: "number" }, label)))),
+        h("tbody", {}, told.rows.map((row) => this.line(row, result))))));
+  }
+
+  line(row, result) {
+    const predicted = result?.rows.find((other) => (row === this.told.rows[0] ? other.recorded : other.conf === row.conf));
+    const value = predicted ? predicted.peak_reserved_bytes : null;
+    const measured = row.measured_peak_reserved_bytes;
+    const error = isKnown(value) && measured > 0 ? value / measured - 1 : null;
+    return h("tr", { "data-run": row.run },
+      h("th", { scope: "row" }, h("a", { href: `/runs/${encodeURIComponent(row.run)}` }, row.name)),
+      h("td", {}, row.conf === null ? known("unknown") : h("code", {}, row.conf || "default settings")),
+      h("td", { class: "number" }, result ? known(bytes(value)) : "…", predicted?.out_of_memory && h("span", { class: "more" }, " out of memory")),
+      h("td", { class: "number" }, known(bytes(measured))),
+      h("td", { class: "number" }, result ? known(signedPercent(error)) : ""));
+  }
+}

@@ -1,0 +1,66 @@
+/** A what-if that is asked of the server: a job that is looked at until it is done. */
+
+import { api } from "vramscope/api.js";
+import { h } from "vramscope/dom.js";
+import { count } from "vramscope/format.js";
+
+const POLL_MS = 300;
+const LONG_MS = 5_000;
+
+/** One question to the server and how far its answer is. */
+export class Question {
+  constructor(recording, body, onChange) {
+    Object.assign(this, { recording, body, onChange, answer: null, problem: null, askedAt: Date.now() });
+    this.ask();
+  }
+
+  async ask() {
+    try {
+      this.take(await api.askWhatIf(this.recording, this.body));
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  take(answer) {
+    if (this.dropped) return;
+    this.answer = answer;
+    this.onChange();
+    if (answer.state === "waiting" || answer.state === "running") this.timer = setTimeout(() => this.look(), POLL_MS);
+  }
+
+  async look() {
+    if (this.dropped) return;
+    // nobody looks at a hidden page: the server gives the job up, and it is asked for again when the page is back
+    if (document.hidden) {
+      document.addEventListener("visibilitychange", () => this.ask(), { once: true });
+      return;
+    }
+    try {
+      this.take(await api.whatIf(this.recording, this.answer.job));
+    } catch (error) {
+      if (error.status === 404) this.ask();
+      else this.fail(error);
+    }
+  }
+
+  fail(error) {
+    if (this.dropped) return;
+    this.problem = error;
+    this.onChange();
+  }
+
+  drop() {
+    this.dropped = true;
+    clearTimeout(this.timer);
+  }
+}
+
+/** How far it is; nothing once it is done. */
+export function progressOf(question) {
+  const { answer } = question;
+  if (!answer || answer.state === "done") return null;
+  if (answer.state === "failed") return h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "This could not be replayed."), h("span", {}, answer.problem));
+  const words = answer.state === "waiting" ? (answer.place > 0 ? `waiting: ${answer.place === 1 ? "one other what-if comes" : `${answer.place} other what-ifs come`} first` : "about to begin") : answer.total > 0 ? `replaying: ${count(answer.done)} of ${count(answer.total)} done` : Date.now() - question.askedAt > LONG_MS ? "preparing: the first time after an install the simulator is compiled, which takes up to a minute" : "replaying the recorded settings…";
+  return h("div", { class: "job", role: "status" }, h("progress", { max: String(answer.total || 1), ...(answer.total > 0 ? { value: answer.done } : {}), "aria-label": "Progress of the replays" }), h("span", { class: "muted tabular" }, words));
+}

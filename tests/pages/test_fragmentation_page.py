@@ -1,0 +1,280 @@
+"""The fragmentation of a run: recordings, moments, the map, what other settings would have given, and what did come."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import httpx
+import pytest
+from conftest import drawn, eventually
+from test_frame import CONTRAST, OVERLAPS
+
+sys.path.append(str(Path(__file__).parents[1] / "backend"))
+
+from window_maker import MIB, training
+from wire_maker import Agent, new_id, steps
+
+from vramscope import wire
+from vramscope.window import Window, pack
+
+SECOND = 1_000_000_000
+
+
+class Sender:
+    """A process that sends to a server of the pages' tests."""
+
+    def __init__(self, url: str, name: str, **told: Any) -> None:
+        self.url = url
+        self.agent = Agent(new_id("pagesrun"), name=name, start_ns=time.time_ns() - 60 * SECOND, **told)
+
+    def send(self, *messages: wire.Message) -> wire.Ack:
+        answer = httpx.post(
+            f"{self.url}/api/v1/batches",
+            content=self.agent.body(*messages),
+            headers={"Content-Type": wire.CONTENT_TYPE},
+            trust_env=False,
+        )
+        assert answer.status_code == 200, answer.text
+        return wire.decode_ack(answer.content)
+
+    def record(self, window: Window, *, only: int | None = None) -> str:
+        """Send a window in pieces, or its first ``only`` of them; its id."""
+        data, ident = pack(window), new_id("pageswindow")
+        size = max(1, len(data) // 4)
+        parts = [data[at : at + size] for at in range(0, len(data), size)]
+        events = len(window.events["action"]) // 8
+        about: dict[str, wire.Scalar] = {
+            "device": 0, "first_step": window.first_step, "last_step": window.last_step, "reason": window.reason,
+            "events": events, "lost_events": 0, "bytes": len(data), "torch": window.torch, "settings": window.settings,
+        }  # fmt: skip
+        common: dict[str, Any] = {"artifact": ident, "kind": "window", "pieces": len(parts), "about": about}
+        for number, part in enumerate(parts[:only]):
+            self.send(wire.Piece(number=number, data=part, **common))
+        return ident
+
+    @property
+    def page(self) -> str:
+        return f"{self.url}/runs/{self.agent.run}/fragmentation"
+
+
+@pytest.fixture(scope="module")
+def recorded(server: Any) -> Sender:
+    """A run that has ended, with two recordings."""
+    run = Sender(server.url, "varying lengths")
+    run.send(run.agent.samples(20), run.agent.steps(4))
+    run.record(training(3, 12))
+    run.record(training(3, 16, seed=3, small=160, first_step=40, last_step=43, reason="the peak rose"))
+    run.send(run.agent.ended())
+    return run
+
+
+def query(page: Any) -> dict[str, str]:
+    return {key: values[0] for key, values in parse_qs(urlparse(page.url).query).items()}
+
+
+def words(page: Any, selector: str) -> str:
+    return " ".join(page.locator(selector).inner_text().split())
+
+
+def test_the_peak_is_told_and_drawn_and_the_moment_can_be_chosen(page: Any, recorded: Sender) -> None:
+    page.goto(recorded.page)
+    strip = drawn(page, "strip")
+    roles = strip.evaluate("(chart) => chart.traces.map((trace) => trace.meta.role)")
+    assert roles == ["requested", "rounding", "usable", "stranded", "total"]
+    assert re.fullmatch(r"Reserved at the peak [\d.]+ [GM]iB of 80\.0 GiB", words(page, "[data-kpi=reserved]"))
+    assert re.fullmatch(
+        r"Of no use to the run [\d.]+ [KMG]?i?B [\d.]+ % of reserved", words(page, "[data-kpi=stranded]")
+    )
+    assert words(page, "[data-kpi=settings]") == "Recorded under default settings PyTorch 2.13.0+cu130"
+    drawn(page, "map")
+    at_peak = words(page, ".map-words")
+    assert "event" not in query(page)
+    page.get_by_role("button", name="start", exact=True).click()
+    eventually(lambda: query(page).get("event") == "-1")
+    eventually(lambda: words(page, ".map-words") != at_peak)
+    assert words(page, ".moment-words") == "the start"
+    page.get_by_label("Moment: after which event").press("ArrowRight")
+    eventually(lambda: "event 1 of" in words(page, ".moment-words"))
+    page.locator("h1").click()
+    page.keyboard.press("]")
+    eventually(lambda: "step 1" in words(page, ".moment-words"))
+    strip.locator(".plot").click(position={"x": 300, "y": 120})
+    eventually(lambda: "step" in words(page, ".moment-words") and "step 1" not in words(page, ".moment-words"))
+
+
+def test_the_map_is_cells_from_afar_and_blocks_from_near_and_names_who_asked(page: Any, recorded: Sender) -> None:
+    page.goto(recorded.page)
+    chart = drawn(page, "map")
+    assert chart.evaluate("(chart) => chart.traces[0].meta.kind") == "heat"
+    assert "cells" in words(page, ".map-words")
+    plot = chart.locator(".plot")
+    plot.hover(position={"x": 200, "y": 60})
+    eventually(lambda: "train.py:87" in words(page, ".map-place"))
+    assert "used" in words(page, ".map-place")
+    plot.click(position={"x": 200, "y": 60})
+    eventually(lambda: "from" in query(page))
+    eventually(lambda: "each block drawn" in words(page, ".map-words"))
+    eventually(lambda: chart.evaluate("(chart) => chart.traces.some((trace) => trace.meta.kind === 'block')"))
+    whole = int(query(page)["to"]) - int(query(page)["from"])
+    assert whole > MIB
+    page.mouse.move(5, 5)
+    page.keyboard.press("Escape")
+    eventually(lambda: "cells" in words(page, ".map-words"))
+
+
+def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: Sender) -> None:
+    page.goto(recorded.page)
+    table = page.locator(".whatif-table")
+    table.wait_for(timeout=60_000)
+    rows = table.locator("tbody tr")
+    assert "default settings as recorded" in " ".join(rows.first.inner_text().split())
+    assert rows.count() >= 12
+    assert page.locator("[data-residual]").get_attribute("data-residual") == "exact"
+    conf = page.locator(".advice").get_attribute("data-advice")
+    if conf:
+        assert page.locator(".advice code").inner_text() == f"export PYTORCH_CUDA_ALLOC_CONF={conf}"
+        assert "recommended" in table.locator(f"[data-conf='{conf}']").inner_text()
+    else:
+        assert "Leave it as it is" in page.locator(".advice").inner_text()
+    assert "expandable_segments is called experimental" in table.inner_text()
+    assert "On 80.0 GiB" in table.locator("thead").inner_text()
+    # too small a card: the recorded settings run out, and the moment is a click away
+    page.goto(f"{recorded.page}?card=1")
+    out = table.locator("tbody tr").first.locator("button")
+    out.wait_for(timeout=60_000)
+    assert "out of memory" in table.locator("tbody tr").first.inner_text()
+    assert "On 1.00 GiB" in table.locator("thead").inner_text()
+    event = re.search(r"event (\d+)", out.inner_text().replace("\u202f", ""))
+    assert event is not None
+    out.click()
+    eventually(lambda: query(page).get("event") == str(int(event[1]) - 1))
+
+
+def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any, recorded: Sender) -> None:
+    page.context.watcher.expected.append("422")
+    page.goto(recorded.page)
+    page.locator(".whatif-table").wait_for(timeout=60_000)
+    field = page.get_by_label("Your own settings")
+    field.fill("max_split_size_mb:1")
+    field.press("Enter")
+    refusal = page.locator(".whatif [role=alert]")
+    refusal.wait_for()
+    assert "PyTorch would refuse 'max_split_size_mb:1'" in refusal.inner_text()
+    field.fill('PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:333"')
+    field.press("Enter")
+    row = page.locator("[data-conf='max_split_size_mb:333']")
+    row.wait_for(timeout=60_000)
+    assert "yours" in row.inner_text()
+    eventually(lambda: refusal.count() == 0)
+
+
+def test_several_recordings_can_be_chosen_and_deleted(page: Any, server: Any) -> None:
+    run = Sender(server.url, "three of them")
+    run.send(run.agent.steps(4))
+    first = run.record(training(2, 6))
+    second = run.record(training(2, 7, first_step=9, last_step=11, reason="asked for"))
+    run.record(training(2, 8), only=1)
+    page.goto(run.page)
+    choice = page.get_by_label("Recording", exact=True)
+    choice.wait_for()
+    assert choice.locator("option").all_inner_texts() == [
+        "steps 9 \u2013 11 · asked for",
+        "steps 0 \u2013 2 · the first steps",
+    ]
+    assert words(page, "[data-coming]").endswith("20 % has come")
+    assert "Fragmentation 2" in words(page, ".tabs")
+    before = words(page, "[data-kpi=reserved]")
+    choice.select_option(first)
+    eventually(lambda: query(page).get("recording") == first)
+    eventually(lambda: words(page, "[data-kpi=reserved]") not in ("", before))
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete").click()
+    eventually(lambda: choice.locator("option").count() == 1)
+    assert choice.input_value() == second
+
+
+def test_a_live_run_is_asked_and_what_it_records_appears(page: Any, server: Any) -> None:
+    run = Sender(server.url, "live")
+    run.send(run.agent.samples(5))
+    page.goto(run.page)
+    empty = page.locator(".empty")
+    empty.wait_for()
+    assert "Nothing is recorded yet" in empty.inner_text()
+    drawn(page, "fragmentation")
+    page.get_by_role("button", name="Record a window").click()
+    page.get_by_text("the next steps are being recorded").wait_for()
+    assert run.send(run.agent.samples(5, at=1.0)).requests == [wire.RECORD_WINDOW]
+    run.record(training(2, 6, reason="asked for"))
+    drawn(page, "strip")
+    eventually(lambda: not empty.is_visible())
+    run.send(run.agent.ended())
+    eventually(lambda: page.get_by_role("button", name="Record a window").count() == 0)
+
+
+def test_where_nothing_can_be_recorded_the_page_says_why(page: Any, server: Any) -> None:
+    gone = Sender(server.url, "ended without")
+    gone.send(gone.agent.samples(5), gone.agent.ended())
+    page.goto(gone.page)
+    page.locator(".empty").wait_for()
+    assert "VRAMSCOPE_WINDOWS=0" in words(page, ".empty")
+    assert "vramscope whatif snapshot.pickle" in words(page, ".empty")
+    cpu = Sender(server.url, "no card", devices=0)
+    cpu.send(cpu.agent.ended())
+    page.goto(cpu.page)
+    page.get_by_text("This run used no CUDA device").wait_for()
+
+
+def test_a_recording_that_cannot_be_read_is_called_so(page: Any, server: Any) -> None:
+    page.context.watcher.expected.append("422")
+    run = Sender(server.url, "damaged")
+    run.send(wire.Piece(artifact=new_id("damaged"), kind="window", number=0, pieces=1, about={}, data=b"no window"))
+    page.goto(run.page)
+    alert = page.locator("[role=alert]")
+    alert.wait_for()
+    assert "Its bytes are no recorded window" in alert.inner_text()
+    assert not page.locator(".whatif").is_visible()
+
+
+def test_what_was_predicted_stands_beside_what_was_measured(page: Any, server: Any) -> None:
+    base = Sender(server.url, "as it was", allocator_settings="")
+    other = Sender(server.url, "expandable", allocator_settings="expandable_segments:True")
+    base.record(training(3, 12))
+    other.send()
+    peak = httpx.get(
+        f"{server.url}/api/v1/compare/predictions?runs={base.agent.run},{other.agent.run}", trust_env=False
+    ).json()
+    assert [row["measured_peak_reserved_bytes"] for row in peak["rows"]] == [None, None]
+    assert peak["steps"] == {"first": 1, "last": 3}
+    start = base.agent.start_ns
+    base.send(steps(3, start_ns=start, peak_reserved_bytes=1496 * MIB), base.agent.ended())
+    # of later steps more was reserved: not in the recording, and not compared
+    other.send(steps(4, start_ns=start, peak_reserved_bytes=[1400 * MIB, 1422 * MIB, 1422 * MIB, 4000 * MIB]))
+    other.send(other.agent.ended())
+    page.goto(f"{server.url}/compare?runs={base.agent.run},{other.agent.run}&base={base.agent.run}")
+    card = page.locator(".predictions")
+    own, changed = (card.locator(f"[data-run='{run.agent.run}']") for run in (base, other))
+    eventually(lambda: "±0.0 %" in own.inner_text(), seconds=60)
+    assert "1.46 GiB" in own.inner_text()
+    assert re.search(r"expandable_segments:True\s+1\.39 GiB\s+1\.39 GiB\s+±0\.0 %", changed.inner_text())
+    assert "steps 1 to 3" in card.inner_text()
+    assert "comes out identical" in card.inner_text()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 400])
+def test_nothing_overlaps_and_all_can_be_read(context: Any, recorded: Sender, width: int, theme: str) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=theme)
+    page.goto(recorded.page)
+    page.locator(".whatif-table").wait_for(timeout=60_000)
+    drawn(page, "map")
+    drawn(page, "sizes")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(CONTRAST) == []
+    assert page.evaluate(OVERLAPS) == []
