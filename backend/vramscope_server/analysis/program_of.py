@@ -84,7 +84,7 @@ def derivation_of(trace: Trace) -> Derivation:
     pool = pool_of[lives.pool]
     rows = [_rows(lives.alloc_event, ALLOC, life, size, stream, pool, within=life)]
     at_once = lives.completed_event == lives.requested_event + 1
-    at_once &= lives.completed_event < count
+    at_once &= (lives.requested_event >= 0) & (lives.completed_event < count)
     later = ~at_once & (lives.requested_event < count)
     done = ~at_once & (lives.completed_event < count)
     rows.append(_rows(lives.requested_event[at_once], FREE, life[at_once]))
