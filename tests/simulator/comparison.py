@@ -84,11 +84,16 @@ def segment_addresses(answer: dict[str, Any]) -> list[int]:
     untouched = list(answer["untouched"])
     told: list[int] = []
     """reserved, and counted as such, before there was memory"""
+
+    def tell(address: int) -> None:
+        if address not in told:
+            told.append(address)
+            addresses.append(address)
+
     device_allocs = answer["before"][STATISTICS.index("num_device_alloc")]
     for action, address, size in answer["trace"]:
         while untouched and untouched[0][0] <= device_allocs:
-            told.append(untouched.pop(0)[1])
-            addresses.append(told[-1])
+            tell(untouched.pop(0)[1])
         device_allocs += action in ("segment_alloc", "segment_map")
         if action == "segment_alloc":
             addresses.append(address)
@@ -107,7 +112,9 @@ def segment_addresses(answer: dict[str, Any]) -> list[int]:
                 stretches[begin] = end, mapped
             else:
                 del stretches[begin]
-    return addresses + [address for _, address in untouched]
+    for _, address in untouched:
+        tell(address)
+    return addresses
 
 
 def replayed(script: Script, answer: dict[str, Any], profile: Any) -> Replay:

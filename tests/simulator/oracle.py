@@ -12,6 +12,7 @@ import os
 import pickle
 import re
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -84,7 +85,7 @@ class Session:
         self.seen: list[tuple[int, ...] | None] = []
         """address and statistics after it; None: it happens within the next operation"""
         self.untouched: list[tuple[int, int]] = []
-        """(num_device_alloc, where): addresses that were reserved then, and had no memory yet: no history tells of them"""
+        """(num_device_alloc, where): addresses that were reserved then and had no memory yet; no history tells of them"""
         self.broke = ""
 
     def run(self, script: list[tuple[Any, ...]]) -> dict[str, Any]:
@@ -160,11 +161,7 @@ class Session:
             for line in maps:
                 limits, rights = line.split()[:2]
                 begin, end = (int(limit, 16) for limit in limits.split("-"))
-                if (
-                    rights.startswith("---")
-                    and end - begin in lengths
-                    and begin not in [at for _, at in self.untouched]
-                ):
+                if rights.startswith("---") and end - begin in lengths:
                     self.untouched.append((device_allocs, begin))
 
     def free(self, item: int) -> bool:
@@ -239,12 +236,13 @@ class Session:
 def in_a_child(job: dict[str, Any]) -> bytes:
     """The answer, pickled, of a process of its own; of one that died, why."""
     reading, writing = os.pipe()
+    told = tempfile.TemporaryFile()  # 2.13 tells of each failed cudaMalloc on stderr
     child = os.fork()
     if child == 0:
         os.close(reading)
         try:
             os.environ.update(job["environment"])
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # 2.13 tells of each failed cudaMalloc there
+            os.dup2(told.fileno(), 2)
             gc.disable()
             try:
                 answer = Session(job).run(job["script"])
@@ -258,7 +256,10 @@ def in_a_child(job: dict[str, Any]) -> bytes:
     with os.fdopen(reading, "rb") as source:
         answer = source.read()
     status = os.waitpid(child, 0)[1]
-    return answer or pickle.dumps({"failed": f"the process ended with status {status}"})
+    with told:
+        told.seek(0)
+        last = told.read()[-4000:].decode(errors="replace")
+    return answer or pickle.dumps({"failed": f"the process ended with status {status}: {last}"})
 
 
 def main() -> None:
