@@ -7,34 +7,45 @@ import { known } from "vramscope/parts/pieces.js";
 /** `yours`: rows of the reader's own settings; `onEvent(event)`: to the moment of an out-of-memory error. */
 export function whatIfTable({ rows, recommendation }, { yours, told, device, onEvent }) {
   const recorded = rows.find((row) => row.recorded);
+  const ranked = [recorded, ...[...rows, ...yours].filter((row) => row !== recorded).sort(bySmallestCard)];
+  const risks = [...new Map(ranked.filter((row) => row.risk.words).map((row) => [row.risk.words, row.risk])).values()];
   const least = Math.min(...[...rows, ...yours].map((row) => row.smallest_card_bytes).filter(isKnown));
-  const line = (row, mine) => {
+  const line = (row) => {
+    const mine = yours.includes(row);
     const mark = row === recorded ? "as recorded" : recommendation?.conf && row.conf === recommendation.conf ? "recommended" : mine ? "yours" : null;
     return h("tr", { class: [mark === "recommended" && "selected", row === recorded && "recorded"].filter(Boolean).join(" ") || null, "data-conf": row.conf },
       h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && [" ", h("span", { class: mark === "recommended" ? "chip good" : "chip" }, mark)]),
-      h("td", { class: "number card" }, h("span", { class: row.smallest_card_bytes === least ? "best" : null }, known(bytes(row.smallest_card_bytes), { short: true }))),
-      h("td", { class: "number" }, known(bytes(row.peak_reserved_bytes), { short: true }), uncapped(row)),
+      h("td", { class: "number smallest" }, h("span", { class: row.smallest_card_bytes === least ? "best" : null }, known(bytes(row.smallest_card_bytes), { short: true }))),
+      h("td", { class: "number peak" }, known(bytes(row.peak_reserved_bytes), { short: true }), uncapped(row)),
       h("td", { class: "number" }, row === recorded ? h("span", { class: "muted" }, "—") : saved(row.saved_bytes)),
       h("td", { class: "number retries" }, known(count(row.retries), { short: true })),
       h("td", { class: "number calls" }, known(count(row.device_allocs), { short: true })),
       h("td", { class: "fits" }, fits(row, onEvent)),
-      h("td", { class: "risk" }, risk(row)));
+      h("td", { class: "risk" }, risk(row, risks)));
   };
   const card = device ? bytes(device) : isKnown(told.device_total_bytes) ? bytes(told.device_total_bytes) : "its card";
   const head = [
     ["Setting", "conf"],
-    ["Smallest card", "number card", "the smallest card on which this recording gets through under the setting: what settings are ranked by"],
-    ["Peak reserved", "number", "on the card chosen; below it, where the card is never full"],
+    ["Smallest card", "number smallest", "the smallest card on which this recording gets through under the setting: what settings are ranked by"],
+    ["Peak reserved", "number peak", "on the card chosen; below it, where the card is never full"],
     ["Saved", "number", "of the smallest card, against the recorded settings"],
     ["Retries", "number retries", "allocations that succeeded only after the cache was emptied"],
     ["cudaMalloc", "number calls", "calls that took memory from the device: each stops the training for a while"],
     [`On ${card}`, "fits"],
     ["Risk", "risk"],
   ];
-  return h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain whatif-table" },
-    h("thead", {}, h("tr", {}, head.map(([label, kind, title]) => h("th", { scope: "col", class: kind, title: title ?? null }, label)))),
-    h("tbody", {}, rows.map((row) => line(row, false)), yours.map((row) => line(row, true)))));
+  return [
+    h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain whatif-table" },
+      h("thead", {}, h("tr", {}, head.map(([label, kind, title]) => h("th", { scope: "col", class: kind, title: title ?? null }, label)))),
+      h("tbody", {}, ranked.map(line)))),
+    risks.length > 0 && h("ol", { class: "risks" }, risks.map((told) => h("li", {}, told.words, told.source && [" ", h("a", { href: told.source, target: "_blank", rel: "noreferrer", class: "nowrap" }, "Source")]))),
+  ];
 }
+
+/** What survives on the smallest card first; of equals, what risks least. What is not known comes last. */
+const bySmallestCard = (one, other) => (one.smallest_card_bytes ?? Infinity) - (other.smallest_card_bytes ?? Infinity) || one.risk.level - other.risk.level;
+
+const LEVELS = ["none known", "small", "may be slower", "do not use it"];
 
 /** The peak where the card is never full: it ranks settings wrongly, so it stands below. A band where it cannot be exact. */
 function uncapped(row) {
@@ -57,8 +68,11 @@ function fits(row, onEvent) {
   return isKnown(event) && event >= 0 ? [words, " ", h("button", { class: "button quiet small", type: "button", onclick: () => onEvent(event), title: "see this moment of the recording" }, `at event ${count(event + 1)}`)] : words;
 }
 
-function risk({ risk: told, notes }) {
-  const said = (notes ?? []).length > 0 && h("span", { class: "below" }, notes.join(" "));
-  if (!told.words) return [h("span", { class: "muted" }, "none known"), said];
-  return [h("span", { class: told.level >= 3 ? "more" : null }, told.words), told.source && [" ", h("a", { href: told.source, target: "_blank", rel: "noreferrer", class: "nowrap" }, "source")], said];
+/** In a word, with the number under which it is told in full below. */
+function risk({ risk: told, notes }, risks) {
+  const number = risks.findIndex((other) => other.words === told.words) + 1;
+  return [
+    number > 0 ? h("span", { class: told.level >= 3 ? "more" : null, title: told.words }, LEVELS[told.level], h("sup", {}, ` ${number}`)) : h("span", { class: "muted" }, LEVELS[0]),
+    notes.map((note) => h("span", { class: "below" }, note)),
+  ];
 }

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from running import RunningServer
+from window_maker import training
 from wire_maker import Agent, leak, look
 
 from vramscope import wire
+from vramscope.window import pack
+from vramscope_server.analysis.recommendation import Recommendation, Risk
 from vramscope_server.analysis.verdicts import KIND_WORDS
+from vramscope_server.analysis.whatif import Prediction, Residual, Row
 from vramscope_server.api import problems
 from vramscope_server.broadcaster import COLUMNS
 from vramscope_server.settings import Settings
@@ -91,6 +96,7 @@ def test_every_call_stands_in_the_http_document(server: RunningServer) -> None:
         .replace("NAME", "{name}")
         .replace("/ID", "/{token_id}")
         .replace("RECORDING", "{recording}")
+        .replace("JOB", "{job}")
     )
     paths = server.get("/openapi.json")["paths"]
     assert paths
@@ -118,3 +124,19 @@ def test_every_field_of_a_leak_and_of_the_floor_stands_in_the_http_document(serv
 
 def test_every_kind_of_leak_has_its_words() -> None:
     assert set(KIND_WORDS) == set(wire.LEAK_KINDS)
+
+
+def test_every_field_of_a_recording_and_what_it_shows_stands_in_the_http_document(server: RunningServer) -> None:
+    text = (DOCS / "http.md").read_text()
+    agent = Agent()
+    piece = {"artifact": "docs0000", "kind": "window", "number": 0, "pieces": 1, "about": {}, "data": pack(training())}
+    server.send(agent, wire.Piece(**piece))  # type: ignore[arg-type]
+    (row,) = server.get(f"/runs/{agent.run}/recordings")["recordings"]
+    told = [
+        row,
+        *(server.get(f"/recordings/docs0000/{part}", offset=0) for part in ("moments", "map", "strip", "block")),
+    ]
+    told += [told[3]["peak"], told[4]["segment"]]
+    made = {one.name for kind in (Prediction, Row, Residual, Recommendation, Risk) for one in fields(kind)}
+    for part in [*told, dict.fromkeys(made - {"prediction"})]:
+        assert not [name for name in part if not re.search(rf"\b{name}\b", text)]

@@ -141,7 +141,9 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
         assert "recommended" in table.locator(f"[data-conf='{conf}']").inner_text()
     else:
         assert "Leave it as it is" in page.locator(".advice").inner_text()
-    assert "expandable_segments is called experimental" in table.inner_text()
+    assert "expandable_segments is called experimental" in page.locator(".risks").inner_text()
+    cards = table.locator("td.smallest").all_inner_texts()
+    assert cards[1:] == sorted(cards[1:], key=lambda text: float(text.split()[0])), "ranked by the smallest card"
     assert "On 80.0 GiB" in table.locator("thead").inner_text()
     # too small a card: the recorded settings run out, and the moment is a click away
     page.goto(f"{recorded.page}?card=1")
