@@ -37,6 +37,4 @@ def recorded(emulated_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> di
         for key, (name, conf, wish) in wishes.items()
     ]
     answers = measure_all(asked)
-    return {
-        key: Recorded(folder / f"{key}.pickle.gz", counted) for key, counted in zip(wishes, answers, strict=True)
-    }
+    return {key: Recorded(folder / f"{key}.pickle.gz", counted) for key, counted in zip(wishes, answers, strict=True)}

@@ -30,7 +30,9 @@ def measure(question: Question) -> dict[str, Any]:
 def measure_all(questions: Sequence[Question], workers: int = 2) -> list[dict[str, Any]]:
     """The answers, in the order of the questions."""
     # What the server process loads beforehand it finds by this variable alone.
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["trainings"])
     with ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1) as pool:

@@ -177,7 +177,9 @@ def test_sizes_are_bounded() -> None:
     with pytest.raises(pickle_bounds.Refused, match="more than 1,000 objects"):
         pickle_bounds.check(b"\x80\x04](" + b"N" * 10_000 + b"e.", max_objects=1000)
     trace = plain()["device_traces"][0]
-    assert "more than 100,000 events" in refusal({**plain(), "device_traces": [trace * 10_000] * 100}, max_events=100_000)
+    assert "more than 100,000 events" in refusal(
+        {**plain(), "device_traces": [trace * 10_000] * 100}, max_events=100_000
+    )
 
 
 @pytest.mark.parametrize(

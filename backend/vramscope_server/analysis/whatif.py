@@ -18,10 +18,10 @@ from typing import Final
 import numpy as np
 
 from vramscope_server.analysis.card import Card, card_of
+from vramscope_server.analysis.courses import Course, courses_of
 from vramscope_server.analysis.exact_replay import USUAL_TOTAL_BYTES, Residual, check
 from vramscope_server.analysis.program_of import derivation_of
 from vramscope_server.analysis.recommendation import Recommendation, Risk, recommend, risk_of
-from vramscope_server.analysis.repeated import courses_of
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, AddressOrder, Hazard, Replay, replay
@@ -90,7 +90,7 @@ class Row:
     smallest_card_bytes: int | None
     """on which the run survives, with all that is beside PyTorch on it as far as that is known; None: it stops on any card"""
     uncertainty_bytes: int
-    """the smallest card's: half the band, and the width to which it was searched"""
+    """the smallest card's: the width to which it was searched, and half of what the addresses of segments may make of it"""
     saved_bytes: int | None
     """of the card, against the recorded settings"""
     risk: Risk
@@ -183,37 +183,53 @@ class _Case:
         with _lock:  # made once for all cases, by the one that comes first
             self.told = derivation_of(trace)
             self.courses = courses_of(trace, own=replace(self.settings, text="") == replace(own, text=""))
-        self.notes = [note for note in (other and f"{other}.", unknown, self.courses[0].words) if note]
+        self.notes = [note for note in (other and f"{other}.", unknown, self.courses.words) if note]
         self.orders: tuple[AddressOrder, ...] = _ORDERS if self.profile.ties == "address" else _ORDERS[:1]
 
-    def run(self, card: Card, course: int = 0, order: AddressOrder = "rising") -> Replay:
+    def run(self, card: Card, course: Course, order: AddressOrder = "rising") -> Replay:
         return replay(
-            self.courses[course].program,
+            course.program,
             self.settings,
             profile=self.profile,
             device_bytes=card.room_bytes,
             device_total_bytes=card.total_bytes or (None if card.room_bytes < UNLIMITED else USUAL_TOTAL_BYTES),
             limit_bytes=card.limit_bytes,
-            initial=self.courses[course].initial,
+            initial=course.initial,
             address_order=order,
         )
 
     @cached_property
-    def uncapped(self) -> list[Replay]:
-        """On a card that is never full: as it is predicted, then what else could be as true."""
-        card = card_of(self.trace)
-        free = Card(card.total_bytes, card.outside_bytes, None, UNLIMITED)
-        ways = [(course, order) for course in range(len(self.courses)) for order in self.orders]
-        return [self.run(free, course, order) for course, order in ways]
+    def free_card(self) -> Card:
+        """The recorded one, but never full."""
+        return replace(card_of(self.trace), limit_fraction=None, room_bytes=UNLIMITED)
+
+    @cached_property
+    def uncapped(self) -> Replay:
+        return self.run(self.free_card, self.courses.predicted)
+
+    @cached_property
+    def band(self) -> tuple[int, int] | None:
+        """Of the uncapped peak; None where it is exact.
+
+        Addresses that cudaMalloc may give are tried (up to PyTorch 2.11). Of a run whose beginning is not known, no less
+        can be reserved than was in use; and at most what any layout of the beginning gives, raised by what laying it out
+        anew misses under the recorded settings, for which the truth is known.
+        """
+        courses = self.courses
+        peaks = [self.uncapped.peak_reserved_bytes]
+        peaks += [self.run(self.free_card, courses.predicted, order).peak_reserved_bytes for order in self.orders[1:]]
+        if courses.others:
+            peaks += [self.run(self.free_card, course).peak_reserved_bytes for course in courses.others]
+            peaks += [self.uncapped.peak_active_bytes, int(max(peaks) * max(courses.missed, 1.0))]
+        return (min(peaks), max(peaks)) if len(peaks) > 1 else None
 
     def prediction(self, card: Card) -> Prediction:
-        uncapped = self.uncapped[0]
-        done = uncapped
+        uncapped = done = self.uncapped
         # A card far larger than what is reserved is never full either.
         if card.limit_bytes is not None or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > card.room_bytes:
-            done = self.run(card)
+            done = self.run(card, self.courses.predicted)
         failed = done.out_of_memory_at
-        event = int(self.courses[0].program.event[failed]) if failed >= 0 else -1
+        event = int(self.told.program.event[failed]) if failed >= 0 else -1
         return Prediction(
             conf=self.conf,
             peak_reserved_bytes=done.peak_reserved_bytes,
@@ -227,18 +243,17 @@ class _Case:
             notes=[*self.notes, *self._said_of(done, card)],
         )
 
-    @property
-    def band(self) -> tuple[int, int] | None:
-        peaks = [one.peak_reserved_bytes for one in self.uncapped]
-        return (min(peaks), max(peaks)) if len(peaks) > 1 else None
-
     def smallest_card(self, card: Card) -> tuple[int | None, int]:
         """(bytes, the width to which it was searched). By bisection between what was in use and what was reserved at most.
 
         With less memory a run may in rare cases do better than with more; then this is one such border, not the lowest.
         """
-        most = self.uncapped[0]
-        if stopped(most, self.courses[0].program):
+        most = (
+            self.uncapped
+            if self.courses.afresh is self.courses.predicted
+            else self.run(self.free_card, self.courses.afresh)
+        )
+        if stopped(most, self.told.program):
             return None, 0
         share = min(self.settings.per_process_memory_fraction, card.limit_fraction or 1.0)
         outside = card.outside_bytes or 0
@@ -261,7 +276,7 @@ class _Case:
 
     def row(self, card: Card, *, recorded: bool) -> Row:
         smallest, width = self.smallest_card(card)
-        low, high = self.band or (0, 0)
+        low, high = (0, 0) if self.courses.others else self.band or (0, 0)
         return Row(
             prediction=self.prediction(card),
             smallest_card_bytes=smallest,
@@ -272,8 +287,8 @@ class _Case:
         )
 
     def _survives(self, card: Card) -> bool:
-        done = self.run(card)
-        return done.out_of_memory_at < 0 and not stopped(done, self.courses[0].program)
+        done = self.run(card, self.courses.afresh)
+        return done.out_of_memory_at < 0 and not stopped(done, self.told.program)
 
     def _said_of(self, done: Replay, card: Card) -> Iterator[str]:
         settings = self.settings
@@ -286,9 +301,9 @@ class _Case:
             yield "garbage_collection_threshold does nothing without a limit (per_process_memory_fraction below 1)."
         if done.hazards & Hazard.UNBOUNDED_GROWTH:
             yield f"Free memory was passed over {done.passed_over:,} times because of max_split_size_mb: what is reserved grows on."
-        if stopped(done, self.courses[0].program):
+        if stopped(done, self.told.program):
             yield f"PyTorch would stop with an error of its own under these settings: {done.hazards.name}."
-        deferred = int(np.count_nonzero(self.courses[0].program.op == FREE_REQUESTED))
+        deferred = int(np.count_nonzero(self.told.program.op == FREE_REQUESTED))
         if deferred:
             yield f"{deferred:,} blocks waited for another stream; when that was done with them is taken from the recorded run."
 

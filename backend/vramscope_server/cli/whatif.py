@@ -178,12 +178,11 @@ def _cells(row: Row, result: Sweep) -> list[str | Text]:
     told = row.prediction
     best = not row.recorded and row.conf == result.recommendation.conf
     saved = "" if row.recorded else amount(row.saved_bytes, ABSENT)
+    low, high = told.band or (0, 0)
+    may_be = f"{amount(low)} to {amount(high)}" if low != high else ""
     name = f"{_name(row)} (recorded)" if row.recorded else _name(row)
     return [
-        Text(
-            f"{_name(row)}{' (recorded)' if row.recorded else ''}",
-            style="bold green" if best else "bold" if row.recorded else "",
-        ),
+        Text(name, style="bold green" if best else "bold" if row.recorded else ""),
         amount(told.peak_reserved_bytes),
         amount(row.smallest_card_bytes, "none"),
         saved,
@@ -191,7 +190,5 @@ def _cells(row: Row, result: Sweep) -> list[str | Text]:
         count(told.retries),
         count(told.device_allocs),
         amount(told.peak_allocated_bytes),
-        ""
-        if told.band is None or told.band[0] == told.band[1]
-        else f"{amount(told.band[0])} to {amount(told.band[1])}",
+        may_be,
     ]

@@ -1,0 +1,84 @@
+"""How to replay a trace under settings that are not the recorded ones, where it begins in the middle of a training.
+
+What was there at the beginning was laid out by the recorded settings; under others it would lie elsewhere, and where is not
+known. So its blocks are allocated anew, and other ways to lay them out say how much depends on that. Measured
+(docs/fragmentation.md): running such a window several times over brings no other peaks, as the first time is like the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope_server.analysis.exact_replay import exact_replay
+from vramscope_server.analysis.program_of import derivation_of, reserved_after
+from vramscope_server.analysis.simulator.initial import Initial
+from vramscope_server.analysis.simulator.profile import profile_of
+from vramscope_server.analysis.simulator.program import ALLOC, Program
+from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
+from vramscope_server.analysis.trace import Trace
+
+ASSUMED: Final = (
+    "The history begins in the middle of the run: what was there then is laid out anew. What the run did before the window, and "
+    "left behind in the cache, is not in it."
+)
+
+
+@dataclass(frozen=True)
+class Course:
+    """One way to replay a trace."""
+
+    program: Program
+    initial: Initial | None
+    """what lies there already; None: what was there is allocated by the program"""
+
+
+@dataclass(frozen=True)
+class Courses:
+    """The way by which it is predicted, and others that could be as true."""
+
+    predicted: Course
+    afresh: Course
+    """from an empty allocator: what a smaller card would have to bear from its first allocation on"""
+    others: tuple[Course, ...]
+    missed: float
+    """recorded peak / the peak of ``afresh`` under the recorded settings; 1.0: it misses nothing"""
+    words: str
+    """what is taken for granted; "": nothing"""
+
+
+@lru_cache(maxsize=8)
+def courses_of(trace: Trace, *, own: bool) -> Courses:
+    """The ways to replay a trace. ``own``: under the recorded settings, where what was there lies where it lay."""
+    program = derivation_of(trace).program
+    afresh = Course(program, None)
+    if not len(trace.beginning.segments):
+        return Courses(afresh, afresh, (), 1.0, "")
+    kept = Course(program, exact_replay(trace).initial)
+    if own:
+        return Courses(kept, afresh, (), 1.0, "")
+    there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
+    by_size = [Course(_anew(program, np.argsort(sign * there, kind="stable")), None) for sign in (-1, 1)]
+    return Courses(afresh, afresh, (*by_size, kept), _missed(trace, afresh), ASSUMED)
+
+
+def _missed(trace: Trace, afresh: Course) -> float:
+    settings, _ = trace.parsed_settings
+    profile, _ = profile_of(trace.torch)
+    done = replay(
+        afresh.program, settings, profile=profile, device_bytes=UNLIMITED, device_total_bytes=trace.device_total_bytes
+    )
+    return int(reserved_after(trace).max()) / max(done.peak_reserved_bytes, 1)
+
+
+def _anew(program: Program, order: npt.NDArray[np.int64]) -> Program:
+    """The same, with what was there at the beginning allocated in another order: positions among those allocations."""
+    first = np.flatnonzero((program.event < 0) & (program.op == ALLOC))
+    rows = np.arange(len(program))
+    rows[first] = first[order]
+    columns = ("op", "item", "size_bytes", "stream", "pool", "event")
+    return Program(**{name: getattr(program, name)[rows] for name in columns})
