@@ -236,7 +236,7 @@ class Session:
 def in_a_child(job: dict[str, Any]) -> bytes:
     """The answer, pickled, of a process of its own; of one that died, why."""
     reading, writing = os.pipe()
-    told = tempfile.TemporaryFile()  # 2.13 tells of each failed cudaMalloc on stderr
+    told = tempfile.TemporaryFile()  # noqa: SIM115 - 2.13 tells of each failed cudaMalloc on stderr
     child = os.fork()
     if child == 0:
         os.close(reading)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from vramscope_server.analysis.simulator.profile import NEWEST, Profile
+from vramscope_server.analysis.simulator.profile import NEWEST, PROFILES, Profile
 
 MIB: Final = 1 << 20
 SLOTS: Final = 16
@@ -65,8 +65,11 @@ class AllocatorSettings:
         character stands between key, value and next key is not looked at.
         """
         tokens = _Tokens([token for token in _SEPARATORS.split("".join(text.split())) if token])
+        settings = cls(text=text)
         # The size of segments is read first, wherever it stands: other settings are measured by it.
-        settings = cls._read(tokens, cls(text=text), {"large_segment_size_mb": _large_segment}, profile)
+        for at in [at for at, word in enumerate(tokens.words) if word == "large_segment_size_mb"]:
+            tokens.at, tokens.key = at, "large_segment_size_mb"
+            settings = _large_segment(tokens, settings)
         settings = replace(settings, max_non_split_rounding_bytes=settings.large_segment_bytes)
         settings = cls._read(tokens, settings, _COMMON, profile)
         return cls._read(tokens, settings, _CUDA, profile)
@@ -80,12 +83,12 @@ class AllocatorSettings:
         while tokens.at < len(tokens.words):
             key = tokens.words[tokens.at]
             tokens.key = key
+            if key not in _KEYS and key not in profile.newer_keys:
+                raise BadSetting(key, f"Unrecognized key '{key}' in Accelerator allocator config.")
             if key in readers:
                 settings = readers[key](tokens, settings)
-            elif key in _KEYS or key in profile.newer_keys:
-                tokens.skip_value()
             else:
-                raise BadSetting(key, f"Unrecognized key '{key}' in Accelerator allocator config.")
+                tokens.skip_value()
             tokens.at += 2  # past the value, and whatever stands behind it
         return settings
 
@@ -111,9 +114,16 @@ class _Tokens:
         return self.word(self.at)
 
     def skip_value(self) -> None:
-        if self.value() == "[":
-            while self.word(self.at) != "]":
-                self.at += 1
+        if self.value() != "[":
+            return
+        while not self.at_end_of_list():
+            self.at += 1
+
+    def at_end_of_list(self) -> bool:
+        if self.at >= len(self.words):
+            reason = "Expected closing bracket ']' in ConfigTokenizer but reached end of config"
+            raise BadSetting(self.key, reason, "the list has no ]")
+        return self.words[self.at] == "]"
 
     def whole(self, word: str) -> int:
         """As C++'s stoull: the digits at the beginning, modulo 2**64."""
@@ -193,7 +203,7 @@ def _divisions(tokens: _Tokens, settings: AllocatorSettings) -> AllocatorSetting
         return replace(settings, divisions=(number,) * SLOTS)
     slots, last, is_first = [0] * SLOTS, 0, True
     tokens.at += 1
-    while tokens.word(tokens.at) != "]":
+    while not tokens.at_end_of_list():
         size = tokens.words[tokens.at]
         number = tokens.whole(tokens.value())
         if number and not _is_power_of_two(number):
@@ -255,24 +265,20 @@ _COMMON: Final[dict[str, _Reader]] = {
     "garbage_collection_threshold": _garbage_collection,
     "roundup_power2_divisions": _divisions,
     "expandable_segments": _truth("expandable_segments"),
-    "per_process_memory_fraction": _fraction,
     "pinned_use_background_threads": _truth(""),
     "pinned_reserve_segment_size_mb": _whole,
+    "pinned_max_round_threshold_mb": _whole,
+    "pinned_max_cached_size_mb": _whole,
 }
 _CUDA: Final[dict[str, _Reader]] = {
     "backend": _backend,
+    "per_process_memory_fraction": _fraction,
     "release_lock_on_cudamalloc": _truth(""),
     "graph_capture_record_stream_reuse": _truth(""),
     "pinned_use_cuda_host_register": _truth(""),
     "pinned_num_register_threads": _register_threads,
     "throw_on_cudamalloc_oom": _truth("throw_on_cudamalloc_oom"),
     "pinned_free_catch_all": _truth(""),
-    "pinned_max_round_threshold_mb": _whole,
-    "pinned_max_cached_size_mb": _whole,
 }
-_KEYS: Final = {*_COMMON, "backend", "release_lock_on_cudamalloc", "release_lock_on_hipmalloc"} | {
-    "graph_capture_record_stream_reuse",
-    "pinned_use_cuda_host_register",
-    "pinned_use_hip_host_register",
-    "pinned_num_register_threads",
-}
+_NEWER: Final = {key for profile in PROFILES for key in profile.newer_keys}
+_KEYS: Final = ({*_COMMON, *_CUDA} - _NEWER) | {"release_lock_on_hipmalloc", "pinned_use_hip_host_register"}
