@@ -5,12 +5,13 @@
  * chosen; nothing else. When a chart is drawn, charts/schedule.js says.
  */
 
-import { themedLayout, themedTrace } from "vramscope/charts/dress.js";
+import { themedLayout, themedTraces } from "vramscope/charts/dress.js";
 import { drawLegend } from "vramscope/charts/legend.js";
 import { drawTable, exportChart } from "vramscope/charts/numbers.js";
 import { loadPlotly } from "vramscope/charts/plotly.js";
 import { forget, waits, wantDraw } from "vramscope/charts/schedule.js";
 import { h, setText } from "vramscope/dom.js";
+import { moment } from "vramscope/format.js";
 import { appendRows, decode } from "vramscope/series.js";
 import { themeColors } from "vramscope/theme.js";
 
@@ -33,7 +34,8 @@ const onScreen = new IntersectionObserver(
  * load       async (signal) => {figure, window}
  * live       null or (message) => x values of a rows message that feeds this chart, or null if it is not for it
  * onZoom     ({from, to} | null) => void; null: see all again. Left out: the chart does not zoom
- * view       () => {from, to} to show, numbers or null for "as far as the data goes"; `last`: only the last so many
+ * view       () => {from, to} to show, numbers or null for "as far as the data goes"; `last`: only the last so many; `clock`: moments on
+ *            the reader's clock; `smooth`: lines, but not peaks, with their means
  * describe   (traces) => sentence for screen readers
  * onPlace    ({x, y} | null, "move" | "click") => void: where the pointer is, in units of the axes; null when it leaves
  * onDrawn    () => void, after each drawing
@@ -168,6 +170,12 @@ export class ChartElement extends HTMLElement {
     wantDraw(this);
   }
 
+  /** Draw anew what is here. */
+  redraw() {
+    this.drawnAt = -Infinity;
+    if (this.figure) wantDraw(this);
+  }
+
   /** A live message. Rows that arrive while a window is on its way wait for it. */
   feed(message) {
     if (!this.options.live) return;
@@ -223,7 +231,7 @@ export class ChartElement extends HTMLElement {
     const started = performance.now();
     const colors = themeColors();
     const layout = themedLayout(this, colors);
-    const data = this.traces.map((trace) => themedTrace(trace, colors));
+    const data = themedTraces(this, colors);
     this.drawn = true;
     this.zoomGuard = true;
     const drawing = Plotly.react(this.plot, data, layout, CONFIG);
@@ -263,12 +271,20 @@ export class ChartElement extends HTMLElement {
       return false;
     });
     this.plot.on("plotly_hover", (event) => {
+      this.tellMoment(event.xvals?.[0]);
       for (const peer of this.options.peers?.() ?? []) if (peer !== this) peer.showCursor(event.xvals?.[0]);
     });
     this.plot.on("plotly_unhover", () => {
       for (const peer of this.options.peers?.() ?? []) peer.showCursor(null);
     });
     if (this.options.onPick) this.plot.on("plotly_click", (event) => this.options.onPick(event.points[0]));
+  }
+
+  /** Plotly knows no clock on an axis of seconds: what heads the hover box is written here. */
+  tellMoment(x) {
+    const { x: axis, x0_seconds: zero } = this.figure.layout.meta ?? {};
+    const title = this.options.view?.().clock && axis === "time" ? this.plot.querySelector(".hoverlayer .legendtitletext") : null;
+    if (title && typeof x === "number") title.textContent = moment(zero + x);
   }
 
   /** The common cursor: our own line, because Plotly's hover on every chart at once would cost a frame each. */
@@ -285,7 +301,6 @@ export class ChartElement extends HTMLElement {
     this.cursor.style.top = `${size.t}px`;
     this.cursor.style.height = `${size.h}px`;
   }
-
 
   toggleTable() {
     this.table.hidden = !this.table.hidden;

@@ -187,6 +187,16 @@ export function timeTicks(from, to, most = 8) {
   return { values, texts: values.map((value) => axisTime(value, step)) };
 }
 
+/** Round steps between two. */
+export function stepTicks(from, to, most = 8) {
+  const least = Math.max(1, (to - from) / most);
+  const power = 10 ** Math.floor(Math.log10(least));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= least);
+  const values = [];
+  for (let value = Math.ceil(from / step) * step; value <= to; value += step) values.push(value);
+  return values;
+}
+
 /**
  * The same two moments (seconds after `zero`, which counts from 1970) on the reader's clock: ticks at its round times, the day
  * where a new one begins.

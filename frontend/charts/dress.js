@@ -1,7 +1,7 @@
 /** What Python built, in the colours of the theme and with the ranges of the view: the figure's data stay as they are. */
 
 import { hiddenRoles } from "vramscope/charts/roles.js";
-import { closeRange, timeTicks } from "vramscope/series.js";
+import { clockTicks, closeRange, smoothed, timeTicks } from "vramscope/series.js";
 import { rgba } from "vramscope/theme.js";
 
 const COARSE = matchMedia("(pointer: coarse)");
@@ -42,9 +42,11 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
     axis.range = [from, to];
     axis.autorange = false;
     if (chart.figure.layout.meta?.x === "time") {
-      const ticks = timeTicks(from, to, Math.max(2, Math.floor((chart.plot.clientWidth || 600) / 90)));
+      const most = Math.max(2, Math.floor((chart.plot.clientWidth || 600) / 90));
+      const onClock = chart.options.view?.().clock;
+      const ticks = onClock ? clockTicks(from, to, chart.figure.layout.meta.x0_seconds, most) : timeTicks(from, to, most);
       Object.assign(axis, { tickmode: "array", tickvals: ticks.values, ticktext: ticks.texts });
-      axis.title = { ...source.title, text: "time since start" };
+      axis.title = { ...source.title, text: onClock ? "time of day" : "time since start" };
     }
     return axis;
   }
@@ -93,8 +95,23 @@ function lowestOn(chart, axis, from, to) {
   return Number.isFinite(bottom) ? bottom : 0;
 }
 
+/** What is smoothed is the mean over this share of the window in view. */
+export const SMOOTHED_SHARE = 0.02;
+
+/** The traces to draw. Where the reader wants lines smooth, the measured line stays behind its mean, and hovering tells what was measured. */
+export function themedTraces(chart, colors) {
+  if (!chart.options.view?.().smooth) return chart.traces.map((trace) => themedTrace(trace, colors));
+  const [from, to] = chart.xRange();
+  return chart.traces.flatMap((trace) => {
+    const measured = themedTrace(trace, colors);
+    if (!trace.meta?.smooths) return [measured];
+    const { hovertemplate, ...mean } = { ...measured, y: smoothed(trace.x, trace.y, (to - from) * SMOOTHED_SHARE), hoverinfo: "skip" };
+    return [{ ...measured, opacity: 0.35, line: { ...measured.line, width: 1 } }, mean];
+  });
+}
+
 /** A trace to draw: its colour by its role, its look by its kind. */
-export function themedTrace(trace, colors) {
+function themedTrace(trace, colors) {
   const { role, colour, kind } = trace.meta ?? {};
   const color = colors.role(colour ?? role);
   const themed = { ...trace, visible: !hiddenRoles.has(role), showlegend: kind !== "edge" && kind !== "band" };

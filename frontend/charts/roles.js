@@ -1,6 +1,5 @@
 /** Series that the reader switched off in a legend: in all charts at once. */
 
-import { wantDraw } from "vramscope/charts/schedule.js";
 import { onThemeChange } from "vramscope/theme.js";
 
 export const hiddenRoles = new Set();
@@ -15,9 +14,8 @@ export function toggleRole(role) {
 /** After a change of theme or legend: every chart, as soon as it may. */
 export function redrawAll() {
   for (const chart of document.querySelectorAll("vs-chart")) {
-    chart.drawnAt = -Infinity;
     chart.builtLegend = null;
-    if (chart.figure) wantDraw(chart);
+    chart.redraw();
   }
 }
 

@@ -10,7 +10,8 @@ import { RunCharts } from "vramscope/parts/run_charts.js";
 import { eventsPanel, whoPanel } from "vramscope/parts/run_facts.js";
 import { RanksPanel } from "vramscope/parts/ranks.js";
 import { problemBanner, staleBanner } from "vramscope/parts/pieces.js";
-import { placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
+import { RunMap } from "vramscope/parts/run_map.js";
+import { placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
 import { setQuery, store } from "vramscope/store.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
 
@@ -53,7 +54,8 @@ class RunPage {
         setQuery({ from: null, to: null });
         store.set({ paused: false });
       }),
-      onAction("axis", () => this.setAxis(this.view.x === "time" ? "step" : "time")),
+      onAction("axis", () => this.setAxis(this.view.clock ? "time" : this.view.x === "step" ? "clock" : "step")),
+      onAction("smooth", () => setQuery({ smooth: this.view.smooth ? null : 1 })),
       onAction("baseline", () => this.toggleBaseline()),
       onAction("escape", () => setQuery({ from: null, to: null })),
       onAction("back", () => this.shift(-1)),
@@ -61,7 +63,7 @@ class RunPage {
       onAction("export", (event) => this.charts.get("categories").export("csv", event ?? { target: this.charts.get("categories").querySelector(".menu-item") })),
     );
     this.timers.push(
-      setInterval(() => this.running && this.charts.get("phases").reload(), SUMMARY_EVERY_MS),
+      setInterval(() => this.running && (this.charts.get("phases").reload(), this.map.load()), SUMMARY_EVERY_MS),
       setInterval(() => this.charts.reloadStepSamples(), STEP_SAMPLES_EVERY_MS),
       setInterval(() => this.drawAge(), 1000),
     );
@@ -102,12 +104,14 @@ class RunPage {
     this.viewBar = h("div", { class: "view-bar" });
     this.kpis = new Kpis(this.now);
     this.charts = new RunCharts(this);
+    this.map = new RunMap(this);
     this.who = h("div");
     this.events = h("div");
     this.ranks = new RanksPanel((rank) => setQuery({ rank, device: null }));
-    fill(this.root, this.connection, this.head, this.ended, this.kpis.element, this.viewBar, this.charts.element, this.ranks.element, h("div", { class: "panels" }, this.who, this.events));
+    fill(this.root, this.connection, this.head, this.ended, this.kpis.element, this.viewBar, this.map.element, this.charts.element, this.ranks.element, h("div", { class: "panels" }, this.who, this.events));
     this.drawAll();
     this.fetchLast();
+    this.map.load();
   }
 
   get drawsLive() {
@@ -120,13 +124,20 @@ class RunPage {
     this.view = this.readView();
     if (JSON.stringify(before) === JSON.stringify(this.view)) return;
     this.drawViewBar();
-    if (before.rank !== this.view.rank || before.device !== this.view.device) {
+    const samePlace = before.rank === this.view.rank && before.device === this.view.device;
+    if (before.x !== this.view.x || !samePlace) this.map.load();
+    const { clock, smooth } = before;
+    if (JSON.stringify({ ...this.view, clock, smooth }) === JSON.stringify(before)) {
+      this.charts.redraw(); // the same rows, shown in another way
+      return;
+    }
+    if (!samePlace) {
       this.kpis.clear();
       this.fetchLast();
       this.ranks.draw(this.now, this.view, true);
       this.drawFacts();
     }
-    const sameAxis = before.x === this.view.x && before.rank === this.view.rank && before.device === this.view.device;
+    const sameAxis = before.x === this.view.x && samePlace;
     clearTimeout(this.zooming);
     // 150 ms after the last change; the request before is given up, the old picture stays until the new one is here
     this.zooming = setTimeout(() => this.charts.reload(sameAxis), sameAxis ? 150 : 0);
@@ -149,7 +160,8 @@ class RunPage {
   }
 
   setAxis(x) {
-    setQuery({ x: x === "time" ? null : x, from: null, to: null, last: null });
+    const sameUnit = (x === "step") === (this.view.x === "step");
+    setQuery({ x: x === "time" ? null : x, ...(sameUnit ? {} : { from: null, to: null, last: null }) });
   }
 
   hear({ event, data }) {
@@ -289,8 +301,9 @@ class RunPage {
     const key = JSON.stringify([this.view, places.length, this.running]);
     if (key === this.viewKey) return;
     this.viewKey = key;
+    this.map.draw();
     this.pauseButton = this.running && h("button", { class: "button small", type: "button", onclick: () => store.set({ paused: !store.get().paused }), title: "pause or go on (space)" }, store.get().paused ? "Go on" : "Pause");
-    fill(this.viewBar, viewBar(this.view, places, { onAll: () => this.zoom(null), onAxis: (x) => this.setAxis(x) }), this.pauseButton);
+    fill(this.viewBar, viewBar(this.view, places, { onAll: () => this.zoom(null), onAxis: (x) => this.setAxis(x), words: (value) => placeInWords(this.view, this.zero, value) }), this.pauseButton);
   }
 
   drawRanks() {

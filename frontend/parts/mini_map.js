@@ -9,6 +9,8 @@ const LEAST = 1 / 250; // of the whole: a narrower brush could not be taken hold
 const KEYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, Home: -Infinity, End: Infinity };
 
 export class MiniMap {
+  static FIELDS = ["allocated_bytes", "reserved_bytes", "process_rss_bytes"];
+
   extent = [0, 1];
   window = null; // in view, in units of the axis; null: all
   held = null; // what the pointer drags: {part, at, window, grip}
@@ -30,7 +32,6 @@ export class MiniMap {
     this.field = h("div", { class: "mini-field", title: "drag to choose what is shown; double-click to see all", onpointerdown: (event) => this.take(event), onpointermove: (event) => this.drag(event), onpointerup: () => this.drop(), onpointercancel: () => this.drop(), ondblclick: () => this.onWindow(null) },
       this.drawing, h("div", { class: "brush-shade before" }), h("div", { class: "brush-shade after" }), this.brush, this.start, this.end);
     this.element = h("section", { class: "card mini-map", role: "group", "aria-label": "The whole run" }, this.field, this.scale);
-    this.element.hidden = true;
   }
 
   /** A series answer of the whole run; `zero`: what its x values count from; `extent`: first and last place of the axis. */
@@ -79,10 +80,12 @@ export class MiniMap {
     tell(this.start, from, this.words(from));
     tell(this.end, to, this.words(to));
     const { values, texts } = this.ticks(first, last, Math.max(2, Math.floor((this.field.clientWidth || 900) / 110)));
+    // at the edges a word stays inside
+    const at = (value) => (value < first + (last - first) * 0.04 ? "0" : value > last - (last - first) * 0.04 ? "-100%" : "-50%");
     const key = texts.join("|") + last;
     if (key === this.scaleKey) return;
     this.scaleKey = key;
-    fill(this.scale, values.map((value, i) => h("span", { style: { left: share(value) } }, texts[i])));
+    fill(this.scale, values.map((value, i) => h("span", { style: { left: share(value), translate: `${at(value)} 0` } }, texts[i])));
   }
 
   placeOf(event) {

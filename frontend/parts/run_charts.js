@@ -46,6 +46,11 @@ export class RunCharts {
     }
   }
 
+  /** Draw the same windows in another way. */
+  redraw() {
+    for (const element of this.elements.values()) element.redraw();
+  }
+
   /** On a step axis, charts of samples are fetched again now and then: many samples share a step. */
   reloadStepSamples() {
     if (!this.page.drawsLive || this.page.view.x !== "step" || document.hidden) return;
@@ -59,12 +64,17 @@ export class RunCharts {
       file: `${this.page.now.name.replace(/[^\w.-]+/g, "_")}-${spec.name}`,
       load: (signal) => api.figure(this.page.id, spec.name, this.figureQuery(spec), signal),
       live: spec.summary ? null : (message) => this.xOf(message, own ? "step" : this.page.view.x),
-      view: () => (own ? this.stepsView(spec) : { from: this.page.view.from, to: this.page.view.to, last: this.page.view.last }),
+      view: () => (own ? this.stepsView(spec) : this.commonView()),
       onZoom: spec.summary || own ? null : (range) => this.page.zoom(range),
       peers: spec.summary || own ? null : () => CHARTS.filter((other) => !other.summary && !other.ownSteps).map((other) => this.elements.get(other.name)),
     });
     element.dataset.figure = spec.name;
     return element;
+  }
+
+  commonView() {
+    const { from, to, last, clock, smooth } = this.page.view;
+    return { from, to, last, clock, smooth };
   }
 
   stepsView(spec) {

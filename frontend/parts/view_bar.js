@@ -2,6 +2,7 @@
 
 import { h } from "vramscope/dom.js";
 import { axisTime, count } from "vramscope/format.js";
+import { clockTicks } from "vramscope/series.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const numberOf = (text) => (text !== undefined && text !== "" && Number.isFinite(Number(text)) ? Number(text) : null);
@@ -18,14 +19,17 @@ export function readWindow({ from, to }) {
   return first !== null && end !== null && end <= first ? [null, null] : [first, end];
 }
 
-/** The view, as the URL has it. From and to are in units of the axis: seconds since the start, or steps. */
+/**
+ * The view, as the URL has it. From and to are in units of the axis: seconds since the start (also where `clock` shows them as
+ * times of day), or steps.
+ */
 export function readView(places) {
-  const { x, last, rank, device, ...query } = store.get().query;
+  const { x, last, rank, device, smooth, ...query } = store.get().query;
   const [from, to] = readWindow(query);
   const wanted = places.find((place) => place.rank === numberOf(rank) && (numberOf(device) === null || place.device === numberOf(device)));
   const place = wanted ?? places[0];
   const missing = rank !== undefined && !wanted ? `rank ${rank}${device === undefined ? "" : `, device ${device}`}` : null;
-  return { x: x === "step" ? "step" : "time", from, to, last: numberOf(last), rank: place.rank, device: place.device, missing };
+  return { x: x === "step" ? "step" : "time", clock: x === "clock", smooth: smooth === "1", from, to, last: numberOf(last), rank: place.rank, device: place.device, missing };
 }
 
 const deviceWords = (device) => (device < 0 ? "CPU" : `GPU ${device}`);
@@ -43,18 +47,30 @@ export function placeChoice(places, { rank, device }, { label = "Showing", quiet
 }
 
 /** The bar above the charts of a run. */
-export function viewBar(view, places, { onAll, onAxis }) {
-  const { x, from, to, last } = view;
+export function viewBar(view, places, { onAll, onAxis, words }) {
+  const { x, clock, smooth, from, last } = view;
   const press = (label, on, action, title) => h("button", { type: "button", "aria-pressed": String(on), onclick: action, title: title ?? null }, label);
   const spans = x === "time" ? [[60, "1 min"], [600, "10 min"], [3600, "1 h"]] : [[50, "50 steps"], [500, "500 steps"]];
-  const said = (value) => (x === "time" ? axisTime(value, to - from > 30 ? 1 : 0.1) : count(value));
   return [
     placeChoice(places, view),
     h("span", { class: "spring" }),
-    from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: onAll, title: "see all again (Esc)" }, `${x === "time" ? "" : "steps "}${said(from)} – ${said(to)}  ✕`),
+    from !== null && h("button", { class: "chip zoom-chip", type: "button", onclick: onAll, title: "see all again (Esc)" }, `${x === "time" ? "" : "steps "}${words(from)} – ${words(view.to)}  ✕`),
     h("div", { class: "segmented", role: "group", "aria-label": "Window" },
       press("All", from === null && !last, () => setQuery({ from: null, to: null, last: null }), "the whole run (f)"),
       spans.map(([size, label]) => press(`Last ${label}`, from === null && last === size, () => setQuery({ from: null, to: null, last: size })))),
-    h("div", { class: "segmented", role: "group", "aria-label": "Axis" }, press("Time", x === "time", () => onAxis("time"), "x axis: time (x)"), press("Steps", x === "step", () => onAxis("step"), "x axis: steps (x)")),
+    h("div", { class: "segmented", role: "group", "aria-label": "Lines" }, press("Smooth lines", smooth, () => setQuery({ smooth: smooth ? null : 1 }), "means over 2 % of the window in view, the measured lines faint behind them; peaks stay as they are (s)")),
+    h("div", { class: "segmented", role: "group", "aria-label": "Axis" },
+      press("Time", x === "time" && !clock, () => onAxis("time"), "x axis: time since the start (x)"),
+      press("Clock", clock, () => onAxis("clock"), "x axis: time of day (x)"),
+      press("Steps", x === "step", () => onAxis("step"), "x axis: steps (x)")),
   ];
+}
+
+/** A place on the axis of a view, in words; `zero`: when the run began. */
+export function placeInWords({ x, clock, from, to }, zero, value) {
+  if (x === "step") return count(value);
+  const step = from !== null && to - from <= 30 ? 0.1 : 1;
+  if (!clock) return axisTime(value, step);
+  const { texts } = clockTicks(value, value, zero);
+  return texts[0];
 }

@@ -153,3 +153,41 @@ def test_csv_defuses_formulas_and_quotes(call: Any) -> None:
 def test_markdown_keeps_a_table_a_table(call: Any) -> None:
     text = call("series", "toMarkdown", [["run", "peak"], ["a|b\nc <i>", "1 GiB"]])
     assert text.splitlines() == ["| run | peak |", "| --- | ---: |", "| a\\|b c &lt;i> | 1 GiB |"]
+
+
+def test_smoothing_keeps_gaps_and_a_level_and_weighs_by_the_axis_not_by_the_count(call: Any) -> None:
+    x = [0, 1, 2, 3, 10, 11, 12]
+    assert call("series", "smoothed", x, [5] * 7, 2) == [5] * 7
+    # around 10 there is nothing but 10 and 11; what is unknown stays so, and pulls nothing down
+    assert call("series", "smoothed", x, [0, 6, None, 0, 1, 3, 5], 2) == [3, 3, None, 0, 2, 3, 4]
+
+
+def test_a_window_is_moved_within_what_there_is(call: Any) -> None:
+    window, extent = {"from": 2, "to": 6}, [0, 10]
+    assert call("series", "slid", window, "window", 3, extent, 1) == {"from": 5, "to": 9}
+    assert call("series", "slid", window, "window", 30, extent, 1) == {"from": 6, "to": 10}
+    assert call("series", "slid", window, "window", -30, extent, 1) == {"from": 0, "to": 4}
+    assert call("series", "slid", window, "start", 9, extent, 1) == {"from": 5, "to": 6}
+    assert call("series", "slid", window, "end", -9, extent, 1) == {"from": 2, "to": 3}
+    assert call("series", "slid", {"from": 10, "to": 10}, "end", 0, extent, 1) == {"from": 9, "to": 10}
+
+
+def test_areas_have_gaps_where_nothing_is_known(call: Any) -> None:
+    path = call("series", "envelopePath", [0, 1, 2, 3], None, [1, None, 2, 2], [0, 4], 2, 100, 20)
+    assert path.count("M") == 2
+    assert path.count("Z") == 2
+    assert call("series", "envelopePath", [], None, [], [0, 1], 0, 100, 20) == ""
+
+
+def test_ticks_of_a_clock_stand_at_its_round_times_and_name_a_new_day(chromium: Any, server: Any) -> None:
+    context = chromium.new_context(timezone_id="Asia/Kolkata")  # half an hour beside the whole ones
+    page = context.new_page()
+    page.goto(f"{server.url}/settings")
+    found = page.evaluate(
+        """async () => {
+          const { clockTicks } = await import("vramscope/series.js");
+          return clockTicks(0, 7200, Date.UTC(2026, 7, 3, 17, 20) / 1000, 4);
+        }"""
+    )
+    context.close()
+    assert found == {"values": [600, 2400, 4200, 6000], "texts": ["23:00", "23:30", "Aug 4 00:00", "00:30"]}

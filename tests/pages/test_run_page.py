@@ -123,6 +123,81 @@ def test_steps_instead_of_time(page: Any, server: Any) -> None:
     eventually(lambda: query(page).get("from") == "101")
 
 
+def test_the_mini_map_shows_the_window_and_its_brush_moves_it(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}?x=step&from=300&to=500")
+    brush, end = page.get_by_role("slider", name="Window in view"), page.get_by_role("slider", name="End of the window")
+    brush.wait_for()
+    assert brush.get_attribute("aria-valuetext") == "300 to 500"
+    assert end.get_attribute("aria-valuemax") == "900"
+    drawn(page, "categories")
+    eventually(lambda: "…" not in page.get_by_label("Key figures").inner_text())
+    page.evaluate("scrollTo(0, 0)")
+
+    def drag(slider: Any, by: float) -> None:
+        """By a share of the whole."""
+        box, whole = slider.bounding_box(), page.locator(".mini-field").bounding_box()
+        middle, height = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(middle, height)
+        page.mouse.down()
+        page.mouse.move(middle + by * whole["width"], height, steps=5)
+        page.mouse.up()
+
+    drag(brush, 1 / 9)
+    eventually(lambda: float(query(page)["from"]) == pytest.approx(400, abs=2))
+    assert float(query(page)["to"]) == pytest.approx(600, abs=2), "moved, and as wide as before"
+    drag(end, 1 / 9)
+    eventually(lambda: float(query(page)["to"]) == pytest.approx(700, abs=2))
+    assert float(query(page)["from"]) == pytest.approx(400, abs=2)
+    brush.focus()
+    page.keyboard.press("End")
+    eventually(lambda: float(query(page)["to"]) == 900)
+    page.keyboard.press("ArrowLeft")
+    eventually(lambda: float(query(page)["to"]) == pytest.approx(870, abs=2))
+    categories = page.locator("vs-chart[data-figure=categories]")
+    eventually(lambda: categories.evaluate("(chart) => chart.plot.layout.xaxis.range[1]") == pytest.approx(870, abs=2))
+    page.locator(".mini-field").dblclick(position={"x": 5, "y": 10})
+    eventually(lambda: "from" not in query(page))
+
+
+def test_a_clock_instead_of_seconds_keeps_the_window(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}?from=60&to=180")
+    memory = drawn(page, "memory")
+    page.get_by_role("button", name="Clock").click()
+    eventually(lambda: query(page) == {"from": "60", "to": "180", "x": "clock"})
+    eventually(lambda: memory.evaluate("(chart) => chart.plot.layout.xaxis.title.text") == "time of day")
+    ticks = memory.evaluate("(chart) => chart.plot.layout.xaxis.ticktext")
+    assert ticks and all(re.search(r"\d\d:\d\d", text) for text in ticks)
+    began = memory.evaluate("(chart) => chart.figure.layout.meta.x0_seconds")
+    memory.scroll_into_view_if_needed()
+    box = memory.locator(".plot").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.move(box["x"] + box["width"] / 2 + 5, box["y"] + box["height"] / 2)
+    title = memory.locator(".hoverlayer .legendtitletext")
+    eventually(lambda: re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", title.text_content()))
+    shown = page.evaluate("(text) => new Date(text.replace(' ', 'T')).getTime() / 1000", title.text_content())
+    assert began + 60 <= shown <= began + 180
+
+
+def test_smooth_lines_keep_the_measured_ones_and_every_peak(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    memory = drawn(page, "memory")
+    lines = """(chart, role) => chart.plot.data.filter((trace) => trace.meta.role === role && trace.meta.kind === "line")
+      .map((trace) => ({ opacity: trace.opacity ?? 1, top: Math.max(...trace.y), as_measured: String(trace.y) }))"""
+    [measured], [peak] = memory.evaluate(lines, "allocated"), memory.evaluate(lines, "peak")
+    page.keyboard.press("s")
+    eventually(lambda: query(page).get("smooth") == "1")
+    eventually(lambda: len(memory.evaluate(lines, "allocated")) == 2)
+    faint, smooth = memory.evaluate(lines, "allocated")
+    assert faint["as_measured"] == measured["as_measured"] and faint["opacity"] < 0.5
+    assert smooth["top"] < measured["top"]
+    assert memory.evaluate(lines, "peak") == [peak]
+    page.reload()
+    memory = drawn(page, "memory")
+    assert len(memory.evaluate(lines, "allocated")) == 2
+    page.get_by_role("button", name="Smooth lines").click()
+    eventually(lambda: len(memory.evaluate(lines, "allocated")) == 1)
+
+
 def test_a_chart_as_a_table_and_as_csv(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.TOO_LARGE.run}")
     chart = drawn(page, "categories")

@@ -8,6 +8,7 @@ kind      line | edge | band | area | bar | marker: how the page colours it
 part      value | min | mean | max: one role may have several traces
 unit      bytes | percent | watts | celsius | seconds | count
 divisor   what the drawn values times this give the unit
+smooths   a line that the page may smooth for the eye; peaks never are
 
 ``layout.meta``: ``stream`` lists what live rows feed (trace, stream, field, scale; ``minus``: a field to take off;
 ``where``: only rows with this code), ``x`` is time or step, ``x0_seconds`` the zero of a time axis, ``capacity`` the
@@ -161,6 +162,7 @@ class Drawing:
             "divisor": unit.divisor,
             "axisUnit": unit.name,
             "meaning": meaning,
+            "smooths": kind == "line" and feed is not None and "peak" not in feed["field"],
             **(shown or {}),
         }
         if feed is not None:

@@ -1,0 +1,59 @@
+/** The mini-map of a run: which rows it shows, from where to where its axis goes, and what its brush means to the view. */
+
+import { api } from "vramscope/api.js";
+import { count } from "vramscope/format.js";
+import { MiniMap } from "vramscope/parts/mini_map.js";
+import { placeInWords } from "vramscope/parts/view_bar.js";
+import { clockTicks, stepTicks, timeTicks } from "vramscope/series.js";
+import { setQuery } from "vramscope/store.js";
+
+const POINTS = 300;
+
+export class RunMap {
+  /** `page`: has `id`, `now` (the run), `view`, `zero`, `newestTime`, `newestStep`, `zoom(range)`. */
+  constructor(page) {
+    this.page = page;
+    this.map = new MiniMap({
+      onWindow: (window) => (window ? page.zoom(window) : setQuery({ from: null, to: null, last: null })),
+      words: (value) => placeInWords(page.view, page.zero, value),
+      ticks: (from, to, most) => this.ticks(from, to, most),
+    });
+    this.element = this.map.element;
+  }
+
+  /** Fetch the whole run, thinned to what so small a picture shows. */
+  async load() {
+    const { id, view, zero } = this.page;
+    const { x, rank, device } = view;
+    try {
+      const answer = await api.series(id, { stream: "samples", names: MiniMap.FIELDS.join(","), rank, device, x, points: POINTS });
+      const now = this.page.view;
+      if (this.page.closed || x !== now.x || rank !== now.rank || device !== now.device) return;
+      this.map.setRows(answer, x === "step" ? 0 : zero, this.extent);
+      this.draw();
+    } catch {
+      // the charts say what is wrong; without the mini-map the window is chosen in them
+    }
+  }
+
+  /** First and last place of the axis. */
+  get extent() {
+    const { now, view, zero, newestStep, newestTime } = this.page;
+    if (view.x === "step") return [now.window?.first_step ?? 0, Math.max(newestStep ?? 0, now.window?.last_step ?? 0)];
+    return [0, Math.max(newestTime ?? 0, now.window?.last_seconds ?? 0) - zero];
+  }
+
+  /** Put the brush where the view is. */
+  draw() {
+    const { from, to, last } = this.page.view;
+    const [first, end] = this.extent;
+    this.map.show(from !== null ? { from, to: to ?? end } : last && last < end - first ? { from: end - last, to: end } : null);
+  }
+
+  ticks(from, to, most) {
+    if (this.page.view.clock) return clockTicks(from, to, this.page.zero, most);
+    if (this.page.view.x === "time") return timeTicks(from, to, most);
+    const values = stepTicks(from, to, most);
+    return { values, texts: values.map((value) => count(value)) };
+  }
+}
