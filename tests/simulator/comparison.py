@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scripts import Script
 
+from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import Program
 from vramscope_server.analysis.simulator.replay import STATISTICS, Replay, replay
@@ -34,10 +35,11 @@ class Oracle:
         self.version: str = pickle.load(self.process.stdout)  # type: ignore[arg-type]
         self.profile, self.note = profile_of(self.version)
 
-    def ask(self, script: Script) -> dict[str, Any]:
+    def ask(self, script: Script, snapshot_at: int = -1) -> dict[str, Any]:
         """What the real allocator did; a run whose timing left something open is made anew."""
         job = {
             "script": script.steps,
+            "snapshot_at": snapshot_at,
             "fraction": script.fraction,
             "streams": script.streams,
             "async_us": script.async_us,
@@ -75,8 +77,12 @@ def oracle(python: str = sys.executable) -> Iterator[Oracle]:
         asked.close()
 
 
-def segment_addresses(answer: dict[str, Any]) -> list[int]:
-    """Where each new segment lay, in the order in which they were made or, of expandable ones, reserved."""
+def segment_addresses(answer: dict[str, Any], until: int = 1 << 62) -> tuple[list[int], list[int]]:
+    """Where each new segment lay, in the order in which they were made or, of expandable ones, reserved.
+
+    Those before so many device allocations, and those from then on.
+    """
+    before: list[int] | None = None
     total = answer["total_bytes"]
     addresses: list[int] = []
     stretches: dict[int, tuple[int, int]] = {}
@@ -94,6 +100,8 @@ def segment_addresses(answer: dict[str, Any]) -> list[int]:
     for action, address, size in answer["trace"]:
         while untouched and untouched[0][0] <= device_allocs:
             tell(untouched.pop(0)[1])
+        if device_allocs >= until and before is None and action in ("segment_alloc", "segment_map"):
+            before, addresses = addresses, []
         device_allocs += action in ("segment_alloc", "segment_map")
         if action == "segment_alloc":
             addresses.append(address)
@@ -114,11 +122,19 @@ def segment_addresses(answer: dict[str, Any]) -> list[int]:
                 del stretches[begin]
     for _, address in untouched:
         tell(address)
-    return addresses
+    return (addresses, []) if before is None else (before, addresses)
 
 
-def replayed(script: Script, answer: dict[str, Any], profile: Any) -> Replay:
-    rows = np.array(answer["rows"], np.int64).reshape(-1, 5)
+def replayed(
+    script: Script,
+    answer: dict[str, Any],
+    profile: Any,
+    first_row: int = 0,
+    initial: Initial | None = None,
+    addresses: list[int] | None = None,
+) -> Replay:
+    """The simulator's answer; from ``first_row`` on with what lay there then."""
+    rows = np.array(answer["rows"], np.int64).reshape(-1, 5)[first_row:]
     program = Program(
         rows[:, 0].astype(np.uint8),
         rows[:, 1].astype(np.int32),
@@ -134,7 +150,8 @@ def replayed(script: Script, answer: dict[str, Any], profile: Any) -> Replay:
         device_bytes=answer["device_bytes"],
         device_total_bytes=answer["total_bytes"],
         limit_bytes=None if script.fraction is None else int(script.fraction * answer["total_bytes"]),
-        segment_addresses=segment_addresses(answer),
+        initial=initial,
+        segment_addresses=segment_addresses(answer)[0] if addresses is None else addresses,
         readings=True,
         stop_at_oom=False,
     )
@@ -166,6 +183,31 @@ def difference(script: Script, asked: Oracle) -> str:
         "reserved_bytes": mine.peak_reserved_bytes,
     }
     return "" if answer["broke"] or peaks == answer["peaks"] else f"peaks {answer['peaks']}, not {peaks}"
+
+
+def difference_from_the_middle(script: Script, asked: Oracle, at: int) -> str:
+    """The same for a replay that begins with what a snapshot before step ``at`` tells; "": none."""
+    answer = asked.ask(script, at)
+    middle = answer["middle"]
+    then = dict(zip(STATISTICS, middle["statistics"], strict=True))
+    before, after = segment_addresses(answer, then["num_device_alloc"])
+    segments = np.array(middle["segments"], np.int64).reshape(-1, 6).T
+    blocks = np.array(middle["blocks"], np.int64).reshape(-1, 6).T
+    # A range of an expandable segment is as old as the stretch in which it lies.
+    made = {address: age for age, address in enumerate(before)}
+    bases = np.array(sorted(made))
+    own = bases[np.maximum(np.searchsorted(bases, segments[0], side="right") - 1, 0)] if len(bases) else segments[0]
+    ages = np.array([made[base] for base in own.tolist()], np.int64)
+    mine = replayed(script, answer, asked.profile, middle["row"], Initial(*segments, ages, *blocks), after)
+    assert mine.readings is not None
+    counters = np.array([name.startswith("num_") for name in STATISTICS])
+    offset = np.array(middle["statistics"]) * counters
+    for i, seen in enumerate(answer["seen"][middle["row"] :]):
+        if seen is not None:
+            own_row = [mine.readings.address[i], *(mine.readings.statistics[i] + offset)]
+            if list(seen) != own_row:
+                return f"operation {i} of the rest: {seen} not {own_row}"
+    return ""
 
 
 def shrunk(script: Script, asked: Oracle, tries: int = 600) -> Script:

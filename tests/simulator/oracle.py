@@ -71,6 +71,10 @@ class Session:
         self.delay_ns = 1000 * job["async_us"]
         self.scope_is_capture = job["scope_is_capture"]
         """in the scope of a pool nothing that is pending is looked at"""
+        self.snapshot_at = job["snapshot_at"]
+        self.middle: dict[str, Any] = {}
+        self.pool_ids: dict[tuple[int, int], int] = {(0, 0): 0}
+        self.address_of: dict[int, int] = {}
         self.conf = os.environ["PYTORCH_CUDA_ALLOC_CONF"]
         self.pools: dict[int, Any] = {}
         self.tensors: dict[int, torch.Tensor] = {}
@@ -90,7 +94,9 @@ class Session:
 
     def run(self, script: list[tuple[Any, ...]]) -> dict[str, Any]:
         sure = True
-        for name, *words in script:
+        for position, (name, *words) in enumerate(script):
+            if position == self.snapshot_at:
+                self.look()
             try:
                 sure = getattr(self, name)(*words)
             except torch.OutOfMemoryError:
@@ -113,7 +119,24 @@ class Session:
             "total_bytes": self.total_bytes,
             "before": self.before,
             "untouched": self.untouched,
+            "middle": self.middle,
         }
+
+    def look(self) -> None:
+        """What lies there now: columns of segments and blocks, as the simulator's Initial has them."""
+        items = {self.address_of[item]: item for item in (*self.tensors, *self.pending)}
+        handles = sorted(stream.cuda_stream for stream in self.streams)
+        states = ["inactive", "active_allocated", "active_pending_free"]
+        segments, blocks = [], []
+        for i, s in enumerate(torch.cuda.memory_snapshot()):
+            pool, large = self.pool_ids[tuple(s["segment_pool_id"])], s["segment_type"] == "large"
+            of = (handles.index(s["stream"]), pool, int(large), int(s["is_expandable"]))
+            segments.append((s["address"], s["total_size"], *of))
+            for b in s["blocks"]:
+                state = states.index(b["state"].replace("awaiting", "pending"))
+                item = items[b["address"]] if state else -1
+                blocks.append((i, b["address"], b["size"], b["requested_size"], state, item))
+        self.middle = {"row": len(self.rows), "segments": segments, "blocks": blocks, "statistics": statistics()}
 
     def note(self, row: tuple[int, int, int, int, int], address: int = -1, seen: bool = True) -> None:
         self.rows.append(row)
@@ -133,18 +156,20 @@ class Session:
             if pool:
                 if pool not in self.pools:
                     self.pools[pool] = torch.cuda.MemPool()
+                    self.pool_ids[self.pools[pool].id] = pool
                 with torch.cuda.use_mem_pool(self.pools[pool]):
                     tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
             else:
                 tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
             self.tensors[item] = tensor
             self.stream_of[item], self.pool_of[item] = stream, pool
-            address = tensor.data_ptr()
+            address = self.address_of[item] = tensor.data_ptr()
         except torch.OutOfMemoryError:
             pass
         after = torch._C._cuda_memoryStats(0)
         self.seen.append((address, *statistics()))
-        if after["num_sync_all_streams"] > before["num_sync_all_streams"] and "expandable_segments:True" in self.conf:
+        was_full = address < 0 or after["num_sync_all_streams"] > before["num_sync_all_streams"]
+        if was_full and "expandable_segments:True" in self.conf:
             self.find_untouched(after["num_device_alloc"])
         if after["num_sync_all_streams"] > before["num_sync_all_streams"]:
             self.complete(list(self.pending))

@@ -91,6 +91,7 @@ def lay(heap: Heap, initial: Initial) -> None:
     """
     blocks, counts, settings = heap.blocks, heap.counts, heap.settings
     segments = initial.segment_address.shape[0]
+    youngest = initial.segment_age.max() if segments else 0  # ranks of what is made later begin at 1
     first_block, last_record = 0, [0] * (2 * settings[POOLS] * settings[STREAMS])
     for segment in range(segments):
         pool, size = initial.segment_pool[segment], initial.segment_size_bytes[segment]
@@ -114,7 +115,7 @@ def lay(heap: Heap, initial: Initial) -> None:
             blocks[record, LIST] = block_list
             blocks[record, PAGE] = page
             blocks[record, ORIGIN] = origin
-            blocks[record, RANK] = initial.segment_age[segment] - segments if settings[TIES] else 0
+            blocks[record, RANK] = initial.segment_age[segment] - youngest - 1 if settings[TIES] else 0
             lay_block(heap, initial, end_block, record)
             join(heap, before, record)
             before = record
