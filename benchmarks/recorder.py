@@ -6,6 +6,8 @@ GPT-2 small. *Inside*: blocks of steps under PyTorch's own recording and within 
 drawn order, the agent's hooks in place in all of them. *Outside*: in fresh processes, the steps after a window against those
 before it, beside processes that have none. *Share*: what the windows of a run took by their own account (on the training thread
 and on ours), of the time of that many steps.
+
+Steps are timed by the process's own CPU time: that is what recording takes, and what else the machine does does not count.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -104,9 +107,9 @@ def inside(rounds: int) -> dict:
             with variants[name]():
                 taken = []
                 for _ in range(BLOCK_STEPS):
-                    start = time.perf_counter_ns()
+                    start = time.process_time_ns()
                     step()
-                    taken.append(time.perf_counter_ns() - start)
+                    taken.append(time.process_time_ns() - start)
             times[name].append(statistics.median(taken[1:]) / 1e6)
             for _ in range(4):  # what was recorded is converted meanwhile
                 step()
@@ -122,22 +125,38 @@ def ratio(these: list[float], those: list[float]) -> float:
     return round(statistics.median(a / b for a, b in zip(these, those, strict=True)), 4)
 
 
-def block(step: Callable[[], None], seconds: float) -> float:
+def block(step: Callable[[], None], steps: int = 150) -> float:
+    """Median step in ms of CPU time."""
     taken = []
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        start = time.perf_counter_ns()
+    for _ in range(steps):
+        start = time.process_time_ns()
         step()
-        taken.append(time.perf_counter_ns() - start)
+        taken.append(time.process_time_ns() - start)
     return statistics.median(taken) / 1e6
 
 
+def pair() -> dict[str, float]:
+    """Nanoseconds of an allocation with its free, and of a record_function: where a hook that is left behind would show."""
+
+    def allocate() -> None:
+        torch.empty(1000, device="cuda")
+
+    def annotate() -> None:
+        with torch.profiler.record_function("step"):
+            pass
+
+    return {
+        what.__name__: round(min(timeit.repeat(what, number=5000, repeat=20)) / 5000 * 1e9)
+        for what in (allocate, annotate)
+    }
+
+
 def before_and_after(how: str) -> None:
-    """In a process of its own: prints the median step in ms before a window (or nothing) and after it."""
+    """In a process of its own: prints the step before a window (or nothing) and after it, and the pair."""
     step = gpt2("cuda")
     for _ in range(20):
         step()
-    before = block(step, 3.0)
+    pairs, before = pair(), block(step)
     clock = StepClock()
     hooks = LoopHooks(clock)
     hooks.install()
@@ -151,20 +170,25 @@ def before_and_after(how: str) -> None:
     hooks.remove()
     for _ in range(20):
         step()
-    print(json.dumps([before, block(step, 3.0)]))
+    print(json.dumps([before, block(step), pairs, pair()]))
 
 
 def outside(rounds: int) -> dict:
     changes: dict[str, list[float]] = {"window": [], "nothing": []}
+    pairs: dict[str, list[list[int]]] = {"allocate": [], "annotate": []}
     for _ in range(rounds):
         for how in random.sample(list(changes), 2):
             done = subprocess.run(
                 [sys.executable, __file__, "--before-and-after", how], capture_output=True, text=True, check=True
             )
-            before, after = json.loads(done.stdout.splitlines()[-1])
-            changes[how].append(after / before)
+            before, after, first, second = json.loads(done.stdout.splitlines()[-1])
+            changes[how].append(round(after / before, 4))
+            if how == "window":
+                for what, measured in pairs.items():
+                    measured.append([first[what], second[what]])
     return {
-        f"after_over_before_{how}": [round(value, 4) for value in sorted(values)] for how, values in changes.items()
+        **{f"after_over_before_{how}": sorted(values) for how, values in changes.items()},
+        **{f"{what}_ns_before_and_after": measured for what, measured in pairs.items()},
     }
 
 
