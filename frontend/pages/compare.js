@@ -7,7 +7,7 @@ import { bytes, count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { subscribe } from "vramscope/live.js";
 import { compareTable, rowsForPeople, rowsForPrograms } from "vramscope/parts/compare_table.js";
-import { whatDiffers } from "vramscope/parts/differences.js";
+import { Settings } from "vramscope/parts/differences.js";
 import { Predictions } from "vramscope/parts/predictions.js";
 import { problemBanner } from "vramscope/parts/pieces.js";
 import { toCsv, toMarkdown } from "vramscope/series.js";
@@ -53,10 +53,10 @@ class ComparePage {
   }
 
   readView() {
-    const { runs = "", base = "", x, from, to, diff } = store.get().query;
+    const { runs = "", base = "", x, from, to, diff, find = "" } = store.get().query;
     const ids = [...new Set(runs.split(",").map((id) => id.trim()).filter(Boolean))].slice(0, MOST_RUNS);
     const numberOf = (text) => (text && Number.isFinite(Number(text)) ? Number(text) : null);
-    return { runs: ids, base: ids.includes(base) ? base : (base || ids[0] || null), x: x === "time" ? "time" : "step", from: numberOf(from), to: numberOf(to), all: diff === "all" };
+    return { runs: ids, base: ids.includes(base) ? base : (base || ids[0] || null), x: x === "time" ? "time" : "step", from: numberOf(from), to: numberOf(to), all: diff === "all", find };
   }
 
   build() {
@@ -65,7 +65,7 @@ class ComparePage {
     this.warnings = h("div");
     this.table = h("section", { class: "card", hidden: true });
     this.grid = h("div", { class: "charts", hidden: true });
-    this.differences = h("section", { class: "card", hidden: true });
+    this.settings = new Settings();
     this.nothing = h("div");
     for (const spec of CHARTS) {
       const element = chart({
@@ -83,9 +83,8 @@ class ComparePage {
     this.predictions = new Predictions();
     this.axis = h("div", { class: "view-bar" });
     this.grid.append(...this.charts.values());
-    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Compare")), this.trouble, this.picker, this.warnings, this.nothing, this.table, this.predictions.element, this.axis, this.grid, this.differences);
+    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Compare")), this.trouble, this.picker, this.warnings, this.nothing, this.table, this.predictions.element, this.axis, this.grid, this.settings.element);
     this.table.style.marginBottom = "14px";
-    this.differences.style.marginTop = "14px";
   }
 
   /** The baseline first: figures give it the thick line. */
@@ -169,7 +168,7 @@ class ComparePage {
     if (some) this.drawTable(rows);
     this.predictions.show(rows);
     this.drawAxis(some);
-    this.drawDifferences(some ? this.answer.differences : [], rows);
+    this.settings.draw(this.answer?.settings ?? [], rows, { all: this.view.all, find: this.view.find, colourOf: (position) => this.colourOf(position) });
   }
 
   drawAxis(some) {
@@ -251,11 +250,6 @@ class ComparePage {
 
   exportCsv() {
     if (this.answer) download("vramscope-compare.csv", toCsv(rowsForPrograms(this.answer.rows)), "text/csv");
-  }
-
-  drawDifferences(differences, rows) {
-    this.differences.hidden = rows.length < 2;
-    fill(this.differences, rows.length >= 2 && whatDiffers(differences, rows, { all: this.view.all, colourOf: (position) => this.colourOf(position) }));
   }
 }
 

@@ -1,26 +1,78 @@
-/** In what compared runs differ: settings and surroundings, one column a run. */
+/** The settings of compared runs: configuration, allocator and surroundings, one column a run; all, or what differs; searchable. */
 
-import { h } from "vramscope/dom.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes } from "vramscope/format.js";
 import { setQuery } from "vramscope/store.js";
 
-/** `differences`: [{name, values: [one a run]}]; `all`: also those that are the same in all. */
-export function whatDiffers(differences, rows, { all, colourOf }) {
-  const same = (a, b) => JSON.stringify(a ?? null) === JSON.stringify(b ?? null);
-  const differing = differences.filter(({ values }) => values.some((value) => !same(value, values[0])));
-  const shown = all ? differences : differing;
-  const press = (label, on, diff) => h("button", { type: "button", "aria-pressed": String(on), onclick: () => setQuery({ diff }) }, label);
-  const head = rows.map((row, position) => h("th", { scope: "col" }, h("span", { class: "swatch marker", style: { "--swatch": colourOf(position) } }), " ", row.name));
-  const line = ({ name, values }) => h("tr", {}, h("th", { scope: "row" }, name), values.map((value, i) => h("td", { class: i && !same(value, values[0]) ? "differs" : null }, settingText(name, value))));
-  return [
-    h("header", {}, h("h2", {}, "What differs"), h("span", { class: "spring" }), (differences.length > differing.length || all) && h("div", { class: "segmented", role: "group" }, press("Differences only", !all, null), press("All", all, "all"))),
-    shown.length === 0
-      ? h("p", { class: "pad muted" }, "These runs sent the same settings.")
-      : h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain differences" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), head)), h("tbody", {}, shown.map(line)))),
-  ];
+const GROUPS = [
+  ["Configuration", (name) => name.startsWith("config.")],
+  ["Allocator", (name) => name === "allocator_settings"],
+  ["Environment", () => true],
+];
+
+const same = (a, b) => JSON.stringify(a ?? null) === JSON.stringify(b ?? null);
+const differs = ({ values }) => values.some((value) => !same(value, values[0]));
+
+/** Rows whose name or one of whose values holds every word of `text`. */
+export function found(settings, text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return settings.filter(({ name, values }) => {
+    const hay = [name, ...values.map((value) => settingText(name, value))].join("\n").toLowerCase();
+    return words.every((word) => hay.includes(word));
+  });
 }
 
+export class Settings {
+  constructor() {
+    this.kinds = h("div", { class: "segmented", role: "group", "aria-label": "Which settings" });
+    this.search = h("input", { type: "search", placeholder: "Find a setting", "aria-label": "Find a setting" });
+    this.search.addEventListener("input", () => setQuery({ find: this.search.value.trim() || null }));
+    this.said = h("span", { class: "muted", role: "status" });
+    this.body = h("div");
+    this.element = h("section", { class: "card settings-of-runs", hidden: true },
+      h("header", {}, h("h2", {}, "Settings"), this.said, h("span", { class: "spring" }), this.search, this.kinds), this.body);
+  }
+
+  /** `settings`: [{name, values: [one a run]}]; `all`: also those that are the same in all; `find`: words to look for. */
+  draw(settings, rows, { all, find, colourOf }) {
+    this.element.hidden = rows.length === 0;
+    const alone = rows.length === 1; // one run differs from nothing
+    const differing = settings.filter(differs);
+    const kind = all || alone ? settings : differing;
+    const shown = found(kind, find);
+    if (document.activeElement !== this.search) this.search.value = find;
+    const press = (label, on, diff) => h("button", { type: "button", "aria-pressed": String(on), onclick: () => setQuery({ diff }) }, label);
+    this.kinds.hidden = alone;
+    fill(this.kinds, press(`Differences only (${differing.length})`, !all, null), press(`All settings (${settings.length})`, all, "all"));
+    this.said.textContent = find ? `${shown.length} of ${kind.length} found` : "";
+    const none = find ? "No setting holds these words." : "These runs sent the same settings.";
+    const head = rows.map((row, position) => h("th", { scope: "col" }, h("span", { class: "swatch marker", style: { "--swatch": colourOf(position) } }), " ", row.name));
+    fill(this.body, shown.length === 0
+      ? h("p", { class: "pad muted" }, none, find && !all && !alone && found(settings, find).length > 0 && " The same in all runs: see All settings.")
+      : h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain differences" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), head)), grouped(shown).map((group) => body(group, rows.length)))));
+  }
+}
+
+function grouped(settings) {
+  const left = new Set(settings);
+  return GROUPS.map(([title, belongs]) => {
+    const own = [...left].filter(({ name }) => belongs(name));
+    own.forEach((one) => left.delete(one));
+    return [title, own];
+  }).filter(([, own]) => own.length);
+}
+
+function body([title, settings], runs) {
+  const line = ({ name, values }) =>
+    h("tr", {}, h("th", { scope: "row" }, nameText(name)), values.map((value, i) => h("td", { class: [i && !same(value, values[0]) ? "differs" : "", value === null || value === "" ? "muted" : ""].join(" ").trim() || null }, settingText(name, value))));
+  return h("tbody", {}, h("tr", { class: "group" }, h("th", { colspan: runs + 1, scope: "rowgroup" }, title)), settings.map(line));
+}
+
+const nameText = (name) => (name.startsWith("config.") ? name.slice("config.".length) : name === "capacity_bytes" ? "capacity" : name.replaceAll("_", " "));
+
 function settingText(name, value) {
-  if (value === undefined || value === null) return h("span", { class: "muted" }, name.startsWith("config.") ? "not set" : "unknown");
-  if (value === "") return h("span", { class: "muted" }, name === "allocator_settings" ? "defaults" : "empty");
+  if (value === undefined || value === null) return name.startsWith("config.") ? "not set" : "unknown";
+  if (value === "") return name === "allocator_settings" ? "defaults" : "empty";
+  if (name === "capacity_bytes") return bytes(value);
   return typeof value === "string" ? value : JSON.stringify(value);
 }

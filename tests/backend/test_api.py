@@ -156,6 +156,11 @@ def test_runs_are_compared_with_the_baseline_first(server: RunningServer) -> Non
     assert told["rows"][1]["saved_fraction"] == pytest.approx(0.5)
     assert told["rows"][1]["step_time_ratio"] == pytest.approx(2, rel=0.003)
     assert {"name": "config.batch_size", "values": [8, 4]} in told["differences"]
+    settings = {one["name"]: one["values"] for one in told["settings"]}
+    assert len(settings) > len(told["differences"]) and all(len(values) == 2 for values in settings.values())
+    assert settings["python"][0] == settings["python"][1] is not None
+    assert all(one["values"] == settings[one["name"]] for one in told["differences"])
+    assert "python" not in {one["name"] for one in told["differences"]}
     said = " ".join(told["warnings"])
     assert "batch_size" in said and "PyTorch" in said and "half still runs" in said
 

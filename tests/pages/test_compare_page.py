@@ -34,6 +34,31 @@ def test_table_charts_and_differences(page: Any, server: Any) -> None:
     assert "model.layers" not in text, "the same in all"
 
 
+def test_all_settings_are_there_and_can_be_searched(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/compare?runs={RUNS}")
+    table = page.locator(".differences")
+    table.wait_for()
+    assert "model.layers" not in table.inner_text()
+    page.get_by_role("button", name="All settings").click()
+    eventually(lambda: "model.layers" in table.inner_text())
+    for group, part in (
+        ("Configuration", "lr"),
+        ("Allocator", "expandable_segments:True"),
+        ("Environment", "550.54.15"),
+    ):
+        assert group in table.inner_text() and part in table.inner_text()
+    search = page.get_by_label("Find a setting")
+    search.press_sequentially("expandable")
+    eventually(lambda: table.locator("tbody tr:not(.group)").count() == 1)
+    assert search.evaluate("(field) => field === document.activeElement"), "typing goes on"
+    assert "find=expandable" in page.url and "diff=all" in page.url
+    page.reload()
+    eventually(lambda: table.locator("tbody tr:not(.group)").count() == 1)
+    assert page.get_by_label("Find a setting").input_value() == "expandable"
+    page.get_by_label("Find a setting").fill("no such words")
+    page.get_by_text("No setting holds these words.").wait_for()
+
+
 def test_another_baseline_is_in_the_url_and_turns_the_table(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/compare?runs={RUNS}")
     page.locator(".picked").nth(2).get_by_role("button", name="set baseline").click()

@@ -1,4 +1,4 @@
-"""``GET /compare``: runs in a table, each against the baseline, and what else differs between them."""
+"""``GET /compare``: runs in a table, each against the baseline, and the settings and surroundings of each."""
 
 from __future__ import annotations
 
@@ -40,15 +40,21 @@ def get_compare(
     runs: Annotated[str, Query(description="runs, separated by commas")],
     base: Annotated[str | None, Query(description="the one to compare with; the first when not given")] = None,
 ) -> Response:
-    """``rows`` in the given order, baseline first; ``warnings`` where they are not quite comparable."""
+    """``rows`` in the given order, baseline first; ``warnings`` where they are not quite comparable.
+
+    ``settings``: everything known of configuration, allocator and surroundings, one value for each run, null where it has
+    none; ``differences``: those of them in which the runs differ.
+    """
     with reader(request.app.state.house) as connection:
         full = [(record, run_in_full(connection, record)) for record in compared_runs(connection, runs, base)]
     baseline = full[0][0]
+    settings = _settings([told for _, told in full])
     return answer(
         {
             "rows": [_row(record, baseline) for record, _ in full],
             "warnings": _warnings([told for _, told in full]),
-            "differences": _differences([told for _, told in full]),
+            "differences": [one for one in settings if any(value != one["values"][0] for value in one["values"])],
+            "settings": settings,
         }
     )
 
@@ -79,22 +85,26 @@ def _facts(run: dict[str, Any]) -> dict[str, Any]:
     first = run["ranks"][0] if run["ranks"] else {}
     return {
         "device": run["device"],
+        "capacity_bytes": run["capacity_bytes"],
         "world_size": run["world_size"],
+        "host": first.get("host"),
         "framework": run["framework"],
         "torch": first.get("torch"),
         "cuda": first.get("cuda"),
         "driver": first.get("driver"),
+        "python": first.get("python"),
+        "agent_version": first.get("agent_version"),
         "allocator_settings": run["allocator_settings"],
         "git_commit": run["git_commit"],
+        "command": " ".join(run["command"]) or None,
     } | {f"config.{name}": value for name, value in run["config"].items()}
 
 
-def _differences(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Settings and surroundings in which the runs differ: name and one value for each run, null where it has none."""
+def _settings(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Name and one value for each run."""
     facts = [_facts(run) for run in runs]
     names = dict.fromkeys(name for fact in facts for name in fact)
-    table = [(name, [fact.get(name) for fact in facts]) for name in names]
-    return [{"name": name, "values": values} for name, values in table if any(value != values[0] for value in values)]
+    return [{"name": name, "values": [fact.get(name) for fact in facts]} for name in names]
 
 
 def _warnings(runs: list[dict[str, Any]]) -> list[str]:
