@@ -1,0 +1,118 @@
+"""How fast the simulator of the CUDA allocator is, and what it takes: python benchmarks/simulator.py
+
+The floor is named beside each figure: numba walking the same program's columns once and adding them up.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from vramscope_server.analysis.simulator.profile import NEWEST
+from vramscope_server.analysis.simulator.program import ALLOC, FREE, Program
+from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
+from vramscope_server.analysis.simulator.settings import AllocatorSettings
+
+OPERATIONS = 1_000_000
+CONFS = ["", "expandable_segments:True", "max_split_size_mb:64", "roundup_power2_divisions:4"]
+FIRST_CALL = """
+import sys, time
+sys.argv = ["x"]
+from benchmark import program, replay, AllocatorSettings, NEWEST, UNLIMITED
+small = program(1000, 50)
+start = time.process_time()
+replay(small, AllocatorSettings(), profile=NEWEST, device_bytes=UNLIMITED)
+print(time.process_time() - start)
+"""
+
+
+def program(operations: int, most_live: int, seed: int = 0) -> Program:
+    """Sizes from 64 B to 64 MiB, by their logarithm even; each free takes any of those that live."""
+    luck = np.random.default_rng(seed)
+    grows, sizes, which = luck.random(operations), 2 ** luck.uniform(6, 26, operations), luck.random(operations)
+    op, item = np.zeros(operations, np.uint8), np.zeros(operations, np.int32)
+    size = np.zeros(operations, np.int64)
+    live: list[int] = []
+    items = 0
+    for i in range(operations):
+        if not live or (len(live) < most_live and grows[i] < 0.52):
+            op[i], item[i], size[i] = ALLOC, items, int(sizes[i])
+            live.append(items)
+            items += 1
+        else:
+            chosen = int(which[i] * len(live))
+            live[chosen], live[-1] = live[-1], live[chosen]
+            op[i], item[i] = FREE, live.pop()
+    zeros = np.zeros(operations, np.int32)
+    return Program(op, item, size, zeros, zeros, np.arange(operations))
+
+
+@njit
+def walk(op: Any, item: Any, size: Any) -> Any:
+    """The floor: every operation is looked at."""
+    total = 0
+    for i in range(op.shape[0]):
+        total += size[i] if op[i] == ALLOC else -item[i]
+    return total
+
+
+def best_of(times: int, run: Callable[[], object]) -> float:
+    """The least of some, in seconds of CPU time."""
+    seconds = []
+    for _ in range(times):
+        start = time.process_time()
+        run()
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
+def first_call_seconds(cache: str) -> float:
+    code = FIRST_CALL.replace("from benchmark", "from simulator")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as cache:
+        print(f"first call, CPU time: {first_call_seconds(cache):.1f} s compiled anew, ", end="", flush=True)
+        print(f"{first_call_seconds(cache):.2f} s from the cache on disk")
+    print(f"{OPERATIONS:,} operations, seconds of CPU time (and how many times the floor):")
+    for most_live in (300, 3_000, 20_000, 200_000):
+        made = program(OPERATIONS, most_live)
+        walk(made.op, made.item, made.size_bytes)
+        floor = best_of(3, lambda made=made: walk(made.op, made.item, made.size_bytes))  # type: ignore[misc]
+        told = []
+        for conf in CONFS:
+            settings = AllocatorSettings.parse(conf)
+            seconds = best_of(
+                2,
+                lambda made=made, settings=settings: replay(  # type: ignore[misc]
+                    made, settings, profile=NEWEST, device_bytes=UNLIMITED
+                ),
+            )
+            told.append(f"{conf or 'default'} {seconds:.2f} ({seconds / floor:.0f}x)")
+        print(f"  {most_live:>7,} live at most: {', '.join(told)}; floor {1000 * floor:.1f} ms")
+    for most_live in (3_000, OPERATIONS):
+        made = program(OPERATIONS, most_live)
+        tracemalloc.start()
+        replay(made, AllocatorSettings(), profile=NEWEST, device_bytes=UNLIMITED)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        own = sum(getattr(made, name).nbytes for name in ("op", "item", "size_bytes", "stream", "pool", "event"))
+        print(
+            f"  memory, {most_live:,} live at most: {(peak + own) / OPERATIONS:.0f} bytes an operation, program included"
+        )
+
+
+if __name__ == "__main__":
+    main()
