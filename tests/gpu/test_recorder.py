@@ -391,3 +391,23 @@ def test_a_peak_that_rises_is_recorded_again(training) -> None:
     run.step(100_000)
     reasons = [recorded.reason for recorded in run.end()]
     assert reasons == ["the first steps", "the peak rose"]
+
+
+def test_the_peak_of_a_window_is_the_allocators_own_also_where_it_is_closed_in_a_step(training) -> None:
+    import torch
+
+    run = training(most_events=150)
+    run.recorder.begin()
+    before = torch.cuda.memory_allocated()
+
+    def rises() -> None:
+        torch.empty(200_000_000, dtype=torch.uint8, device="cuda")
+        for _ in range(60):
+            torch.empty(1, device="cuda")
+
+    run.step(64, rises)
+    (recorded,) = run.end()
+    assert "in the middle of a step" in recorded.notes[0]
+    peak = recorded.end.counters["allocated_bytes.all.peak"]
+    assert before + 200_000_000 <= peak < before + 250_000_000
+    assert recorded.end.counters["reserved_bytes.all.peak"] >= peak

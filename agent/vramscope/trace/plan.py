@@ -34,7 +34,7 @@ ASKED: Final = Wish("asked for", ASKED_STEPS, 0)
 
 
 class Plan:
-    """What to record next. All calls but :meth:`ask` come on the training thread.
+    """What to record next. Asked on the training thread; :meth:`ask` and :meth:`ended` come from others.
 
     now   seconds, rising
     """

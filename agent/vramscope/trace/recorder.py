@@ -72,6 +72,7 @@ class Recorder:
         self._set_metadata: Callable[[str], None] = getattr(torch._C, "_cuda_setMemoryMetadata", lambda text: None)
         self._get_metadata: Callable[[], str] = getattr(torch._C, "_cuda_getMemoryMetadata", lambda: "")
         self._is_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+        self._fraction: Callable[[int], float] | None = getattr(torch._C, "_cuda_getMemoryFraction", None)
         self._shared: SharedPeakCounters | None = None
         self._window: _Open | None = None
         self._off = False
@@ -164,7 +165,7 @@ class Recorder:
             facts=facts,
             marks=[],
             modules=[],
-            notes=[],
+            notes=[] if self._fraction is not None else ["whether a memory limit is set cannot be read in this torch"],
             stacks=stacks,
         )
         self._window = _Open(wish, raw, metadata, len(clock.cuts()))
@@ -223,7 +224,6 @@ class Recorder:
         window = self._window
         if window is not None:
             with self._all_or_nothing():
-                window.see(self._clock.cuts()[window.skip :])
                 if self._is_capturing():
                     self._give_up()
                 else:
@@ -234,6 +234,7 @@ class Recorder:
         assert window is not None
         began = time.perf_counter_ns()
         raw, step = window.raw, self._clock.step
+        window.see(self._clock.cuts()[window.skip :])
         # Closed at a step's end, the step that comes is not in it.
         raw.last_step = max(raw.first_step, step - 1 if not self._clock.cuts() else step)
         raw.end = self._snapshot()
@@ -297,7 +298,7 @@ class Recorder:
         cuda = self._torch.cuda
         counters = counters_of(self._read(device))
         free, total = cuda.mem_get_info(device)
-        fraction = getattr(self._torch._C, "_cuda_getMemoryFraction", lambda device: 1.0)(device)
+        fraction = 1.0 if self._fraction is None else self._fraction(device)
         properties = cuda.get_device_properties(device)
         return Facts(
             device=device,
