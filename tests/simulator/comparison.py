@@ -36,7 +36,7 @@ class Oracle:
         self.profile, self.note = profile_of(self.version)
 
     def ask(self, script: Script, snapshot_at: int = -1) -> dict[str, Any]:
-        """What the real allocator did; a run whose timing left something open is made anew."""
+        """What the real allocator did; a run whose timing left something open, or that PyTorch ended, is made anew."""
         job = {
             "script": script.steps,
             "snapshot_at": snapshot_at,
@@ -55,11 +55,15 @@ class Oracle:
             pickle.dump(job, self.process.stdin)
             self.process.stdin.flush()
             answer: dict[str, Any] = pickle.load(self.process.stdout)
+            if "cudaMalloc_count > 0" in answer.get("failed", ""):
+                continue  # PyTorch's own assertion in a destructor, at some addresses: the process is gone, nothing to compare
             if "failed" in answer:
                 raise AssertionError(f"the oracle failed on seed {script.seed}: {answer['failed']}")
             if answer["sure"]:
                 return answer
-        raise AssertionError(f"seed {script.seed}: ten times the machine was too slow to tell what the allocator saw")
+        raise AssertionError(
+            f"seed {script.seed}: ten times PyTorch's assertion ended it, or the machine was too slow to tell what it saw"
+        )
 
     def close(self) -> None:
         assert self.process.stdin and self.process.stdout

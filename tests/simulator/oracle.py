@@ -283,7 +283,7 @@ def in_a_child(job: dict[str, Any]) -> bytes:
     status = os.waitpid(child, 0)[1]
     with told:
         told.seek(0)
-        last = told.read()[-4000:].decode(errors="replace")
+        last = told.read()[-20_000:].decode(errors="replace")
     return answer or pickle.dumps({"failed": f"the process ended with status {status}: {last}"})
 
 
