@@ -3,16 +3,15 @@
 const DRAW_EVERY_MS = 500;
 
 const dirty = new Set();
-let timer = null;
+let timer = null; // set until the frame that it asks for is drawn: asked twice, a frame would draw two charts
 
 /** Have a chart drawn as soon as its turn has come. */
 export function wantDraw(chart) {
   dirty.add(chart);
-  if (timer === null) timer = setTimeout(nextFrame, 0);
+  timer ??= setTimeout(nextFrame, 0);
 }
 
 function nextFrame() {
-  timer = null;
   requestAnimationFrame(() => {
     const now = performance.now();
     let soonest = Infinity;
@@ -23,11 +22,11 @@ function nextFrame() {
       if (wait <= 0 && (!due || chart.drawnAt < due.drawnAt)) due = chart;
       soonest = Math.min(soonest, Math.max(0, wait));
     }
+    timer = dirty.size > (due ? 1 : 0) && soonest < Infinity ? setTimeout(nextFrame, due ? 0 : soonest) : null;
     if (due) {
       dirty.delete(due);
       due.draw();
     }
-    if (dirty.size && timer === null && soonest < Infinity) timer = setTimeout(nextFrame, due ? 0 : soonest);
   });
 }
 
