@@ -18,9 +18,9 @@ from .store.database import Database
 
 T = TypeVar("T")
 
-SHELF_EVENTS: Final = 4_000_000
+SHELF_EVENTS: Final = 2_000_000
 """Recordings are kept open until they have more events together, some 200 bytes each; the newest always is."""
-_KEPT_RESULTS: Final = 24
+_KEPT_RESULTS: Final = 12
 
 
 class Opened:

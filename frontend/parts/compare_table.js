@@ -19,7 +19,7 @@ const COLUMNS = [
   ["vs baseline", true, several, (row, base) => (row === base ? none() : delta(row.peak_reserved_bytes, base.peak_reserved_bytes))],
   ["Step time", true, undefined, (row) => known(seconds(row.step_seconds_median))],
   ["time ratio", true, several, (row, base) => (row === base ? none() : ratioCell(row.step_time_ratio))],
-  ["Fragm.", true, undefined, (row) => known(percent(row.fragmentation_fraction))],
+  ["Fragm.", true, undefined, (row) => h("a", { class: "quiet-link", href: `/runs/${encodeURIComponent(row.run)}/fragmentation` }, known(percent(row.fragmentation_fraction)))],
   ["Leaked", true, some("leaks"), leakedCell],
   ["Graphs", true, some("graphs_alive"), (row) => known(count(row.graphs_alive))],
   ["Steps", true, undefined, (row) => known(count(row.steps))],

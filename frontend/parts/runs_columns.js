@@ -13,7 +13,7 @@ export const RUNS_COLUMNS = [
   ["gpu", "Device", (row) => row.device ?? "", (row) => h("span", { title: row.device }, row.device ? shortDevice(row.device) : known("unknown", { short: true }))],
   ["number peak", "Peak allocated", (row) => row.peak_allocated_bytes, (row) => [known(bytes(row.peak_allocated_bytes), { short: true }), meter(row.peak_allocated_bytes, row.capacity_bytes)]],
   ["number delta", "vs baseline", null, deltaCell],
-  ["number frag", "Fragm.", (row) => row.fragmentation_fraction, (row) => known(percent(row.fragmentation_fraction), { short: true })],
+  ["number frag", "Fragm.", (row) => row.fragmentation_fraction, fragmentationCell],
   ["number time", "Step time", (row) => row.step_seconds_median, (row) => known(seconds(row.step_seconds_median), { short: true })],
   ["number steps", "Steps", (row) => row.steps, (row) => known(count(row.steps), { short: true })],
   ["number ranks", "Ranks", (row) => row.world_size, (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true })],
@@ -34,6 +34,13 @@ function nameCell(row) {
     row.error_type &&
       h("div", { class: "below error", title: `${row.error_type}: ${row.error_line ?? ""}` }, row.error_type, row.error_line ? `: ${row.error_line}` : ""),
   ];
+}
+
+/** Where a window was recorded, a way to what it shows. */
+function fragmentationCell(row) {
+  const share = known(percent(row.fragmentation_fraction), { short: true });
+  if (!(row.recordings > 0)) return share;
+  return h("a", { href: `/runs/${encodeURIComponent(row.run_id)}/fragmentation`, title: `free bytes that the run's requests cannot use, of reserved; recordings: ${row.recordings}` }, share);
 }
 
 function deltaCell(row, base) {

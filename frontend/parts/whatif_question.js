@@ -33,7 +33,7 @@ export class Question {
     if (this.dropped) return;
     // nobody looks at a hidden page: the server gives the job up, and it is asked for again when the page is back
     if (document.hidden) {
-      document.addEventListener("visibilitychange", () => this.ask(), { once: true });
+      document.addEventListener("visibilitychange", () => this.dropped || this.ask(), { once: true });
       return;
     }
     try {

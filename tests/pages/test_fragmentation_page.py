@@ -23,6 +23,8 @@ from vramscope import wire
 from vramscope.window import Window, pack
 
 SECOND = 1_000_000_000
+COMPILED_MS = 240_000
+"""The first replay on a machine compiles the simulator: half a minute, or more where others use the machine too."""
 
 
 class Sender:
@@ -130,7 +132,7 @@ def test_the_map_is_cells_from_afar_and_blocks_from_near_and_names_who_asked(pag
 def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: Sender) -> None:
     page.goto(recorded.page)
     table = page.locator(".whatif-table")
-    table.wait_for(timeout=60_000)
+    table.wait_for(timeout=COMPILED_MS)
     rows = table.locator("tbody tr")
     assert "default settings as recorded" in " ".join(rows.first.inner_text().split())
     assert rows.count() >= 12
@@ -148,7 +150,7 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
     # too small a card: the recorded settings run out, and the moment is a click away
     page.goto(f"{recorded.page}?card=1")
     out = table.locator("tbody tr").first.locator("button")
-    out.wait_for(timeout=60_000)
+    out.wait_for(timeout=COMPILED_MS)
     assert "out of memory" in table.locator("tbody tr").first.inner_text()
     assert "On 1.00 GiB" in table.locator("thead").inner_text()
     event = re.search(r"event (\d+)", out.inner_text().replace("\u202f", ""))
@@ -160,7 +162,7 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
 def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any, recorded: Sender) -> None:
     page.context.watcher.expected.append("422")
     page.goto(recorded.page)
-    page.locator(".whatif-table").wait_for(timeout=60_000)
+    page.locator(".whatif-table").wait_for(timeout=COMPILED_MS)
     field = page.get_by_label("Your own settings")
     field.fill("max_split_size_mb:1")
     field.press("Enter")
@@ -170,7 +172,7 @@ def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any
     field.fill('PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:333"')
     field.press("Enter")
     row = page.locator("[data-conf='max_split_size_mb:333']")
-    row.wait_for(timeout=60_000)
+    row.wait_for(timeout=COMPILED_MS)
     assert "yours" in row.inner_text()
     eventually(lambda: refusal.count() == 0)
 
@@ -260,23 +262,22 @@ def test_what_was_predicted_stands_beside_what_was_measured(page: Any, server: A
     page.goto(f"{server.url}/compare?runs={base.agent.run},{other.agent.run}&base={base.agent.run}")
     card = page.locator(".predictions")
     own, changed = (card.locator(f"[data-run='{run.agent.run}']") for run in (base, other))
-    eventually(lambda: "±0.0 %" in own.inner_text(), seconds=60)
+    eventually(lambda: "±0.0 %" in own.inner_text(), seconds=COMPILED_MS / 1000)
     assert "1.46 GiB" in own.inner_text()
     assert re.search(r"expandable_segments:True\s+1\.39 GiB\s+1\.39 GiB\s+±0\.0 %", changed.inner_text())
     assert "steps 1 to 3" in card.inner_text()
     assert "comes out identical" in card.inner_text()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 400])
-def test_nothing_overlaps_and_all_can_be_read(context: Any, recorded: Sender, width: int, theme: str) -> None:
-    page = context.new_page()
+def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, recorded: Sender, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})
-    page.emulate_media(color_scheme=theme)
     page.goto(recorded.page)
-    page.locator(".whatif-table").wait_for(timeout=60_000)
+    page.locator(".whatif-table").wait_for(timeout=COMPILED_MS)
     drawn(page, "map")
     drawn(page, "sizes")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate(CONTRAST) == []
     assert page.evaluate(OVERLAPS) == []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate(CONTRAST) == [], scheme
