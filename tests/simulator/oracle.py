@@ -19,9 +19,6 @@ from typing import Any
 import torch
 
 ALLOC, FREE, FREE_REQUESTED, FREE_COMPLETED, EMPTY_CACHE, POOL_FREEABLE, EMPTY_POOL = range(7)
-GUARD_NS = 1_000_000
-"""no event may become ready so shortly after we have looked: else one would not know whether malloc saw it"""
-
 NESTED = (
     "allocation",
     "allocated_bytes",
@@ -69,6 +66,8 @@ class Session:
         handles = [stream.cuda_stream for stream in self.streams]
         self.rank = [sorted(handles).index(handle) for handle in handles]
         self.delay_ns = 1000 * job["async_us"]
+        self.guard_ns = job["guard_ns"]
+        """no event may become ready so shortly after we have looked: else one would not know whether malloc saw it"""
         self.scope_is_capture = job["scope_is_capture"]
         """in the scope of a pool nothing that is pending is looked at"""
         self.snapshot_at = job["snapshot_at"]
@@ -240,7 +239,7 @@ class Session:
             doubtful = [
                 last + self.delay_ns
                 for first, last in self.pending.values()
-                if first + self.delay_ns - GUARD_NS <= now_ns < last + self.delay_ns
+                if first + self.delay_ns - self.guard_ns <= now_ns < last + self.delay_ns
             ]
             if not doubtful:
                 break
