@@ -6,7 +6,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ def measure_all(questions: Sequence[Question], workers: int = 2) -> list[dict[st
         [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["trainings"])
-    with ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1) as pool:
-        return list(pool.map(measure, questions))
+    context.set_forkserver_preload(["trainings", "torch._dynamo"])  # the first step of an optimizer loads the second
+    # Not an executor of concurrent.futures: with max_tasks_per_child these can wait for ever (CPython issue 115634).
+    with context.Pool(workers, maxtasksperchild=1) as pool:
+        return pool.map(measure, questions, chunksize=1)

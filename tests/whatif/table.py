@@ -95,7 +95,8 @@ def _whole(whole: dict[str, tuple[Trace, dict[str, Any]]], answers: Any, outside
         lines.append(f"| `{conf or 'default'}` | {' | '.join(cells)} |")
     exact = sum(check(trace).exact for trace, _ in whole.values())
     return [
-        f"Peak reserved as measured, MiB, and predicted minus measured. Of {len(CONFS) * len(NAMES)} runs {same} have the same",
+        "Peak reserved as measured, MiB; in brackets predicted minus measured, where that is not 0. Of "
+        f"{len(CONFS) * len(NAMES)} runs {same} have the same",
         "peak reserved, peak allocated, retries, cudaMalloc count and out-of-memory; under its own settings the replay of",
         f"{exact} of {len(whole)} histories is identical at each address.",
         "",
@@ -104,22 +105,23 @@ def _whole(whole: dict[str, tuple[Trace, dict[str, Any]]], answers: Any, outside
 
 
 def _late(late: dict[str, tuple[Trace, dict[str, Any]]], answers: Any) -> list[str]:
-    lines = [f"| settings | {' | '.join(NAMES)} |", f"|---|{'---|' * len(NAMES)}"]
+    cells: dict[str, list[str]] = {name: [] for name in NAMES}
     inside = 0
     for conf in LATE:
-        cells = []
         for name in NAMES:
             told, measured = predict(late[name][0], conf), next(answers)["peak_reserved_bytes"]
             low, high = told.band or (told.peak_reserved_bytes, told.peak_reserved_bytes)
             inside += low <= measured <= high
-            errors = [f"{(size / measured - 1) * 100:+.1f} %" for size in (told.peak_reserved_bytes, low, high)]
-            cells.append(f"{measured / MIB:.0f}, {errors[0]} ({errors[1]} to {errors[2]})")
-        lines.append(f"| `{conf}` | {' | '.join(cells)} |")
+            errors = [f"{(size / measured - 1) * 100:+.1f}" for size in (told.peak_reserved_bytes, low, high)]
+            cells[name].append(f"{measured / MIB:.0f}, {errors[0]} ({errors[1]} to {errors[2]})")
     return [
-        f"A history that begins after step {FROM_STEP} of 9: peak reserved as measured from there on, MiB; error of the prediction,",
-        f"and of the ends of its band. {inside} of {len(LATE) * len(NAMES)} lie inside.",
+        f"A history that begins after step {FROM_STEP} of 9: peak reserved as measured from there on, MiB; error of the "
+        "prediction in",
+        f"percent, and of the ends of its band. {inside} of {len(LATE) * len(NAMES)} lie inside.",
         "",
-        *lines,
+        f"| | {' | '.join(f'`{conf}`' for conf in LATE)} |",
+        f"|---|{'---|' * len(LATE)}",
+        *(f"| {name} | {' | '.join(row)} |" for name, row in cells.items()),
     ]
 
 
@@ -131,7 +133,8 @@ def _small(cards: dict[tuple[str, str], int], answers: Any) -> list[str]:
         for name in NAMES:
             size, survived, died = cards[name, conf], not next(answers)["out_of_memory"], next(answers)["out_of_memory"]
             right += survived + died
-            cells.append(f"{size / MIB:.0f}: {'survives' if survived else 'DIES'}, {'dies' if died else 'SURVIVES'}")
+            wrong = ("" if survived else " (dies)") + ("" if died else " (survives on less)")
+            cells.append(f"{size / MIB:.0f}{wrong}")
         lines.append(f"| `{conf or 'default'}` | {' | '.join(cells)} |")
     return [
         "The smallest card that the replay names, MiB beside the context, and what the real allocator does on it and on",

@@ -1,0 +1,124 @@
+"""The command: on files and on runs, for people and for scripts, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import RunningServer
+from window_maker import training
+from wire_maker import Agent, new_id
+
+from vramscope import wire
+from vramscope.window import pack
+from vramscope_server.__main__ import main
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs a command as a pipe would see it; gives exit code, stdout and stderr."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    running = RunningServer(tmp_path_factory.mktemp("server"))
+    yield running
+    running.stop()
+
+
+def test_json_has_the_keys_that_scripts_lean_on(recorded: dict[str, Any], cli: Cli) -> None:
+    """The contract of docs/architecture.md: one object a configuration, the recorded settings first."""
+    confs = ["expandable_segments:True", "max_split_size_mb:64"]
+    code, out, err = cli("whatif", recorded["lengths"].path, *[w for conf in confs for w in ("--conf", conf)], "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert [row["conf"] for row in told] == ["", *confs]
+    stable = "conf peak_reserved_bytes peak_allocated_bytes out_of_memory replay_residual_bytes notes"
+    more = "smallest_card_bytes retries device_allocs band saved_bytes"
+    for row in told:
+        assert set(f"{stable} {more}".split()) <= row.keys()
+        assert row["replay_residual_bytes"] == 0
+        assert isinstance(row["notes"], list)
+    assert told[0]["peak_reserved_bytes"] == recorded["lengths"].counted["peak_reserved_bytes"]
+
+
+def test_people_see_the_table_the_recommendation_and_the_line_to_copy(recorded: dict[str, Any], cli: Cli) -> None:
+    code, out, _ = cli("whatif", recorded["lengths"].path, "--conf", "expandable_segments:True")
+    assert code == 0
+    assert "default settings (recorded)" in out
+    assert 'export PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"' in out
+    assert "comes out identical" in out
+    assert "issues/130330" in out
+
+
+def test_a_card_of_another_size_can_be_asked_for(recorded: dict[str, Any], cli: Cli) -> None:
+    code, out, _ = cli("whatif", recorded["lengths"].path, "--device-bytes", 4 << 30, "--conf", "", "--json")
+    assert code == 0
+    (row,) = json.loads(out)
+    assert row["out_of_memory"]
+    assert row["smallest_card_bytes"] > 4 << 30
+
+
+def test_a_run_is_replayed_from_its_newest_recording(server: RunningServer, cli: Cli) -> None:
+    agent, data = Agent(name="recorded-run"), pack(training())
+    size = wire.MAX_PIECE_BYTES
+    parts = [data[at : at + size] for at in range(0, len(data), size)]
+    told: dict[str, Any] = {"artifact": new_id("w"), "kind": "window", "about": {"device": 0}, "pieces": len(parts)}
+    server.send(agent, *(wire.Piece(number=number, data=part, **told) for number, part in enumerate(parts)))
+    code, out, err = cli(
+        "whatif", "recorded-run", "--conf", "expandable_segments:True", "--json", "--server", server.url
+    )
+    assert (code, err) == (0, "")
+    rows = json.loads(out)
+    assert [row["recorded"] for row in rows] == [True, False]
+    assert rows[0]["replay_residual_bytes"] == 0
+
+
+def test_a_run_without_recordings_and_a_run_that_is_none_are_not_found(server: RunningServer, cli: Cli) -> None:
+    agent = Agent(name="nothing-recorded")
+    server.send(agent, agent.samples())
+    code, _, err = cli("whatif", "nothing-recorded", "--server", server.url)
+    assert code == 3
+    assert "nothing was recorded of it" in err
+    assert cli("whatif", "no-such-run", "--server", server.url)[0] == 3
+
+
+def test_bad_words_and_bad_files_are_refused_with_a_reason(recorded: dict[str, Any], cli: Cli, tmp_path: Path) -> None:
+    """2: the words or the file are wrong; 3: there is no such file."""
+    path = recorded["ring"].path
+    code, _, err = cli("whatif", path, "--conf", "max_split_size_mb:5")
+    assert code == 2
+    assert "PyTorch would refuse it: max_split_size_mb" in err
+    code, _, err = cli("whatif", path, "--conf", "no_such_key:1")
+    assert code == 2
+    assert "no_such_key" in err
+    code, _, err = cli("whatif", tmp_path / "missing.pickle")
+    assert code == 3
+    assert "no file" in err
+    cut = tmp_path / "cut.pickle"
+    cut.write_bytes(gzip.decompress(path.read_bytes())[:5000])
+    code, _, err = cli("whatif", cut)
+    assert code == 2
+    assert "cut off" in err
+    state = tmp_path / "state.pickle"
+    state.write_bytes(pickle.dumps([{"device": 0, "address": 1 << 40, "total_size": 512, "stream": 0,
+                                     "segment_type": "small", "blocks": [{"size": 512, "state": "inactive"}]}]))  # fmt: skip
+    code, _, err = cli("whatif", state)
+    assert code == 2
+    assert "_record_memory_history" in err
+    assert cli("whatif", tmp_path)[0] == 2

@@ -1,0 +1,178 @@
+"""Predictions against the real allocator, made to run under the settings that were predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from measured import measure_all
+
+from vramscope_server.analysis.recommendation import Risk, recommend
+from vramscope_server.analysis.simulator.settings import BadSetting
+from vramscope_server.analysis.snapshot_reader import read
+from vramscope_server.analysis.trace import Trace
+from vramscope_server.analysis.whatif import DEFAULT_SWEEP, predict, smallest_card, sweep
+
+GIB = 1 << 30
+CARD = 80 * GIB
+COUNTED = ("peak_reserved_bytes", "peak_allocated_bytes", "retries", "device_allocs", "out_of_memory")
+
+
+@pytest.fixture(scope="module")
+def traces(recorded: dict[str, Any]) -> dict[str, Trace]:
+    return {kind: read(one.path).devices[0] for kind, one in recorded.items()}
+
+
+@pytest.fixture(scope="module")
+def truth(recorded: dict[str, Any], traces: dict[str, Trace]) -> dict[tuple[str, str], dict[str, Any]]:
+    """What the real allocator does with ``lengths`` and with other trainings under settings that were not recorded."""
+    outside = recorded["lengths"].counted["outside_bytes"]
+    card = smallest_card(traces["lengths"], "max_split_size_mb:64")
+    assert card is not None
+    asked: dict[tuple[str, str], Any] = {
+        ("lengths", "max_split_size_mb:64"): {"steps": 6},
+        ("lengths", "expandable_segments:True,roundup_power2_divisions:8"): {"steps": 6},
+        ("lengths", "garbage_collection_threshold:0.6,per_process_memory_fraction:0.06"): {"steps": 6, "total": CARD},
+        ("evaluation", ""): {"steps": 4},
+        ("late", "expandable_segments:True"): {"steps": 7, "from_step": 3},
+        ("late", "max_split_size_mb:64"): {"steps": 7, "from_step": 3},
+        ("on the card", "max_split_size_mb:64"): {"steps": 6, "total": card + outside},
+        ("on a smaller one", "max_split_size_mb:64"): {"steps": 6, "total": card + outside - card // 50},
+    }
+    names = {"late": "lengths", "on the card": "lengths", "on a smaller one": "lengths"}
+    answers = measure_all([(names.get(kind, kind), conf, wish) for (kind, conf), wish in asked.items()])
+    return dict(zip(asked, answers, strict=True))
+
+
+def test_what_is_predicted_is_what_the_allocator_then_does(
+    traces: dict[str, Trace], truth: dict[tuple[str, str], dict[str, Any]]
+) -> None:
+    """To the byte, counters too, where the history begins with the first allocation; from and to expandable segments."""
+    compared = 0
+    for (kind, conf), measured in truth.items():
+        if kind not in ("lengths", "evaluation"):
+            continue
+        told = predict(traces[kind], conf, device_bytes=CARD)
+        assert {name: getattr(told, name) for name in COUNTED} == {name: measured[name] for name in COUNTED}, (
+            kind,
+            conf,
+        )
+        assert told.band is None
+        compared += 1
+    assert compared == 4
+
+
+def test_the_run_survives_on_the_smallest_card_and_dies_on_a_smaller_one(
+    truth: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    assert not truth["on the card", "max_split_size_mb:64"]["out_of_memory"]
+    assert truth["on a smaller one", "max_split_size_mb:64"]["out_of_memory"]
+
+
+def test_a_history_that_begins_late_gets_a_band_around_the_truth(
+    traces: dict[str, Trace], recorded: dict[str, Any], truth: dict[tuple[str, str], dict[str, Any]]
+) -> None:
+    """And under its own settings what was recorded, exactly."""
+    for conf in ("expandable_segments:True", "max_split_size_mb:64"):
+        told = predict(traces["late"], conf)
+        assert told.band is not None
+        low, high = told.band
+        assert low <= truth["late", conf]["peak_reserved_bytes"] <= high
+        assert low <= told.peak_reserved_bytes <= high
+        assert "in the middle of the run" in " ".join(told.notes)
+    own = predict(traces["late"], "")
+    assert own.band is None
+    assert own.peak_reserved_bytes == recorded["late"].counted["peak_reserved_bytes"]
+
+
+def test_a_sweep_begins_with_the_recorded_settings_and_can_be_stopped(traces: dict[str, Trace]) -> None:
+    told: list[tuple[int, int]] = []
+    result = sweep(traces["lengths"], progress=lambda done, total: told.append((done, total)))
+    total = len(set(DEFAULT_SWEEP) | {""})
+    assert told == [(done, total) for done in range(total + 1)]
+    assert [row.recorded for row in result.rows] == [True] + [False] * (total - 1)
+    assert result.residual.exact
+    base = result.rows[0].smallest_card_bytes
+    assert base is not None
+    for row in result.rows:
+        assert row.smallest_card_bytes is not None
+        assert row.saved_bytes == base - row.smallest_card_bytes
+        assert row.smallest_card_bytes >= row.prediction.peak_allocated_bytes
+    assert result.recommendation.conf == "expandable_segments:True"
+
+    class Enough(Exception):
+        pass
+
+    def stop(done: int, total: int) -> None:
+        if done == 1:
+            raise Enough
+
+    with pytest.raises(Enough):
+        sweep(traces["lengths"], progress=stop)
+
+
+def test_a_run_that_died_is_replayed_with_the_request_that_failed(
+    traces: dict[str, Trace], recorded: dict[str, Any]
+) -> None:
+    """On its own card it dies again, at the same event; on a large one it passes, and needs more than was there."""
+    trace = traces["died"]
+    again = predict(trace, "")
+    assert again.out_of_memory
+    assert again.out_of_memory_at_event is not None
+    assert trace.events.action[again.out_of_memory_at_event] == trace.events.action.max()
+    assert again.retries == recorded["died"].counted["retries"]
+    large = predict(trace, "", device_bytes=CARD)
+    assert not large.out_of_memory
+    assert large.peak_reserved_bytes > again.peak_reserved_bytes
+    assert "what would have come after" in " ".join(sweep(trace, []).notes)
+
+
+def test_expandable_segments_with_max_split_size_grow_and_are_never_recommended(traces: dict[str, Trace]) -> None:
+    result = sweep(traces["lengths"], ["max_split_size_mb:64,expandable_segments:True"])
+    row = result.rows[1]
+    assert row.risk.level == 3
+    assert "123548" in row.risk.source
+    assert "passed over" in " ".join(row.prediction.notes)
+    assert result.recommendation.conf is None
+
+
+def test_settings_that_need_a_limit_say_so(traces: dict[str, Trace]) -> None:
+    told = predict(traces["lengths"], "garbage_collection_threshold:0.5")
+    assert "does nothing without a limit" in " ".join(told.notes)
+    assert told.peak_reserved_bytes == predict(traces["lengths"], "").peak_reserved_bytes
+
+
+def test_settings_that_pytorch_refuses_are_refused_with_its_reason(traces: dict[str, Trace]) -> None:
+    with pytest.raises(BadSetting, match="max_split_size_mb"):
+        sweep(traces["ring"], ["", "max_split_size_mb:5"])
+
+
+# ---- the choice ----
+
+
+@dataclass(frozen=True)
+class Tried:
+    conf: str
+    smallest_card_bytes: int | None
+    risk: Risk
+    uncertainty_bytes: int = 0
+
+
+def tried(conf: str, gib: float | None, level: int = 0, uncertainty: int = 0) -> Tried:
+    return Tried(conf, None if gib is None else int(gib * GIB), Risk(level, "", ""), uncertainty)
+
+
+def test_the_smallest_card_wins_with_the_least_risk() -> None:
+    own = tried("", 10)
+    assert recommend(own, [tried("a", 8, 2), tried("b", 8.05, 1), tried("c", 9, 0)]).conf == "b"
+    assert recommend(own, [tried("a", 6, 2), tried("b", 8.05, 1)]).conf == "a"
+
+
+def test_it_is_left_as_it_is_when_nothing_helps_for_certain() -> None:
+    own = tried("", 10)
+    assert recommend(own, [tried("a", 9.95), tried("b", 11), tried("c", None)]).conf is None
+    assert recommend(own, [tried("a", 5, 3)]).conf is None
+    assert recommend(own, [tried("a", 9, uncertainty=GIB)]).conf is None
+    assert recommend(tried("", None), [tried("a", 5)]).conf is None
+    assert recommend(own, []).words.startswith("Leave it as it is")
