@@ -31,7 +31,7 @@ class History:
         known = getattr(self._memory, "_record_memory_history_impl", self._memory._record_memory_history)
         self._accepted = frozenset(inspect.signature(known).parameters)
         self.keeps_when_switched: Final = "clear_history" in self._accepted
-        """stacks can be switched on in the middle: seen on torch 2.11 to 2.13. Where the switch has no clear_history they are not."""
+        """stacks can be switched on in the middle: seen on torch 2.11 to 2.13; where clear_history is missing they are not"""
         self.ours = False
         self._calling = False
         self._put_back: list[Callable[[], None]] = []
