@@ -13,10 +13,6 @@ from truth import Truth
 
 from vramscope import wire
 
-NOT_FOUND_YET = {
-    "cycles.models_of_a_search": "whole models in a cycle: their parameters are taken for those of a model in use",
-}
-
 
 def on_devices(mended: bool) -> list[Any]:
     """(device, loop) with the marks of each; all of a device run in one process, whose start costs seconds."""
@@ -28,8 +24,6 @@ def on_devices(mended: bool) -> list[Any]:
             marks = [pytest.mark.xdist_group(f"leaks-{device}")]
             if device == "cuda":
                 marks.append(pytest.mark.gpu)
-            if name in NOT_FOUND_YET and not mended:
-                marks.append(pytest.mark.xfail(strict=True, reason=NOT_FOUND_YET[name]))
             if case.truth.frameworks:
                 marks.append(pytest.mark.frameworks)
             parameters.append(pytest.param(device, name, marks=marks, id=f"{device}-{name}"))

@@ -19,7 +19,7 @@ from vramscope.graphs import lines, referrers, roots, storages
 from vramscope.graphs.holders import Codes, Holder, group_key, holder_of
 from vramscope.graphs.paths import Path, find
 from vramscope.graphs.storages import Storages, TensorKinds
-from vramscope.graphs.sweep import held_by_python, sweep
+from vramscope.graphs.sweep import held_by_python, parameters_of, sweep, with_gradients
 from vramscope.graphs.walk import Budget, Graph, walk
 
 LEAST_PLAIN_BYTES: Final = 16 * 1024
@@ -89,6 +89,8 @@ class Sight:
     groups: list[Group]
     nameless: list[weakref.ref[Any]]
     """tensors that no variable leads to: :func:`trace` finds who holds them"""
+    models: dict[int, weakref.ref[Any]]
+    """of these, parameters that stand for a whole model: id -> its outermost module"""
     known: Storages
     tensors: int
     live_bytes: int
@@ -108,6 +110,8 @@ def explain(kinds: TensorKinds, seconds: float, ignored: Callable[[Any], bool] =
     left_out = [seen.left_out] if seen.left_out else []
     # references: the list, the variable
     wanted = {id(tensor) for tensor in seen.kept if held_by_python(tensor, 2) and not ignored(tensor)}
+    models = {id(tensor): weakref.ref(module) for tensor, module in seen.models if not ignored(tensor)}
+    wanted |= models.keys()
     groups: list[Group] = []
     nameless: list[weakref.ref[Any]] = []
     if wanted:
@@ -124,6 +128,10 @@ def explain(kinds: TensorKinds, seconds: float, ignored: Callable[[Any], bool] =
                 paths.append(path)
             elif id(tensor) in wanted:
                 nameless.append(weakref.ref(tensor))
+        # A model that a name leads to is in use; of one that none leads to, a parameter stands for all.
+        nameless += [
+            weakref.ref(tensor) for tensor, _ in seen.models if id(tensor) in wanted and id(tensor) not in found
+        ]
         budget = Budget()
         # However long the passes over all objects took: with nothing walked nothing could be judged.
         deadline = max(deadline, time.thread_time() + LEAST_WALK_SECONDS)
@@ -134,7 +142,7 @@ def explain(kinds: TensorKinds, seconds: float, ignored: Callable[[Any], bool] =
         if budget.left <= 0:
             left_out.append("parts of long graphs: their bytes are estimated from the rest")
     taken = time.thread_time() - start
-    return Sight(groups, nameless, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, taken)
+    return Sight(groups, nameless, models, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, taken)
 
 
 def _alive(references: list[weakref.ref[Any]]) -> list[Any]:
@@ -174,20 +182,34 @@ def undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-def trace(nameless: list[weakref.ref[Any]], known: Storages, seconds: float) -> tuple[list[Group], bool, float]:
+def trace(sight: Sight, seconds: float) -> tuple[list[Group], bool, float]:
     """Who holds tensors that no variable leads to: reference cycles, libraries, C. Groups, whether all was looked at, seconds.
 
     Within one :func:`undisturbed` with the look that found them.
     """
     start = time.thread_time()
     deadline = start + seconds
-    tensors = _alive(nameless)
+    tensors = _alive(sight.nameless)
     if not tensors:
         return [], True, 0.0
     budget = Budget()
     answers, complete = referrers.trace(tensors, Codes(), deadline)
     groups = []
     for answer in answers:
+        known = sight.known
+        modules = [sight.models[id(tensor)]() for tensor in answer.tensors if id(tensor) in sight.models]
+        if modules:
+            answer.tensors = [tensor for tensor in answer.tensors if id(tensor) not in sight.models]
+        if modules and answer.cyclic:
+            # Nobody can use these models any more: their parameters and gradients are held as any other tensor is.
+            held = [one for module in modules if module is not None for one in with_gradients(parameters_of(module))]
+            own: Storages = {}
+            for tensor in held:
+                storages.add(own, tensor)
+            known = {storage: size for storage, size in known.items() if storage not in own}
+            answer.tensors += held
+        if not answer.tensors:
+            continue
         group = group_of(answer.holder, answer.tensors, known, budget, deadline)
         group.cyclic = answer.cyclic
         group.tensors = round(group.tensors * answer.factor)

@@ -23,6 +23,8 @@ MOST_TENSORS: Final = 48
 MOST_OBJECTS: Final = 4_000
 MOST_YOUNG: Final = 100_000
 DEEPEST: Final = 8
+DEEPEST_OF_CYCLE: Final = 16
+"""a parameter lies nine references below the model's class: each module has two dicts"""
 
 
 @dataclasses.dataclass
@@ -205,7 +207,7 @@ def _holder(
     """
     for on_cycle in (True, False) if cyclic else (False,):
         level, seen, chain = [id(tensor)], {id(tensor)}, [type(tensor).__name__]
-        for _ in range(DEEPEST):
+        for _ in range(DEEPEST_OF_CYCLE if cyclic else DEEPEST):
             above = []
             for key in level:
                 if key in named:

@@ -25,6 +25,8 @@ class Seen(NamedTuple):
     """tensors that are neither parameters, small buffers, gradients nor optimizer state"""
     known: Storages
     """storages of those"""
+    models: list[tuple[Any, Any]]
+    """(a parameter, its outermost module) of each model that no optimizer trains: a teacher, or one that was let go of"""
     live_bytes: int
     """of all tensors seen"""
     tensors: int
@@ -48,6 +50,7 @@ def sweep(kinds: TensorKinds, deadline: float) -> Seen:
     optimizers = [thing for thing in found if type(thing) in optimizer_types]
     del found
     known = of_the_model(modules, optimizers)
+    untrained = models_without_optimizer(modules, optimizers) if optimizers else []
     kept, live, left_out = [], dict(known), ""
     parameter = torch.nn.Parameter
     tensors.reverse()  # the newest first
@@ -62,7 +65,7 @@ def sweep(kinds: TensorKinds, deadline: float) -> Seen:
         live[storage[0]] = storage[1]
         if storage[0] not in known and not issubclass(type(tensor), parameter):
             kept.append(tensor)
-    return Seen(kept, known, sum(live.values()), count, len(optimizers), left_out)
+    return Seen(kept, known, untrained, sum(live.values()), count, len(optimizers), left_out)
 
 
 def with_subclasses(kind: type) -> set[type]:
@@ -84,7 +87,7 @@ def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
     for module in modules:
         for tensor in list((module.__dict__.get("_parameters") or {}).values()):
             if tensor is not None:
-                _with_gradient(known, tensor)
+                add_with_gradient(known, tensor)
         for tensor in list((module.__dict__.get("_buffers") or {}).values()):
             # A large buffer may be one that the user makes longer and longer.
             if tensor is not None and tensor.numel() * tensor.element_size() < LARGE_BUFFER_BYTES:
@@ -92,16 +95,54 @@ def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
     for optimizer in optimizers:
         for parameters in optimizer.__dict__.get("param_groups", ()):
             for tensor in list(parameters.get("params", ())):
-                _with_gradient(known, tensor)
+                add_with_gradient(known, tensor)
         for state in list(optimizer.__dict__.get("state", {}).values()):
             _add_all(known, state, 3)
     return known
 
 
-def _with_gradient(known: Storages, tensor: Any) -> None:
-    storages.add(known, tensor)
-    if tensor.is_leaf and tensor.grad is not None:
-        storages.add(known, tensor.grad)
+def models_without_optimizer(modules: list[Any], optimizers: list[Any]) -> list[tuple[Any, Any]]:
+    """(largest parameter, outermost module) of each tree of modules of which no optimizer has a parameter. 1 µs a module."""
+    trained = {
+        id(parameter)
+        for optimizer in optimizers
+        for parameters in optimizer.__dict__.get("param_groups", ())
+        for parameter in parameters.get("params", ())
+    }
+    inner = {id(child) for module in modules for child in (module.__dict__.get("_modules") or {}).values()}
+    found = []
+    for module in modules:
+        if id(module) not in inner:
+            parameters = parameters_of(module)
+            if parameters and not any(id(parameter) in trained for parameter in parameters):
+                found.append((max(parameters, key=lambda parameter: int(parameter.numel())), module))
+    return found
+
+
+def parameters_of(module: Any) -> list[Any]:
+    """Of a module and all in it, each once; read from ``__dict__``, so that nothing of the user's runs."""
+    found: dict[int, Any] = {}
+    seen = {id(module)}
+    stack = [module]
+    while stack:
+        inside = stack.pop().__dict__
+        found.update((id(one), one) for one in (inside.get("_parameters") or {}).values() if one is not None)
+        for child in (inside.get("_modules") or {}).values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                stack.append(child)
+    return list(found.values())
+
+
+def add_with_gradient(known: Storages, tensor: Any) -> None:
+    """A tensor's storage, and its gradient's where it has one."""
+    for one in with_gradients([tensor]):
+        storages.add(known, one)
+
+
+def with_gradients(tensors: list[Any]) -> list[Any]:
+    """Tensors, and their gradients where they have some."""
+    return tensors + [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
 
 
 def _add_all(known: Storages, value: Any, depth: int) -> None:

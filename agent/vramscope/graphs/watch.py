@@ -242,7 +242,7 @@ class GraphWatch:
         with undisturbed():
             sight = explain(self._kinds, self._seconds, self._is_boring)
             rest = max(LEAST_TRACE_SECONDS, self._seconds - sight.seconds)
-            traced, complete, seconds = trace(sight.nameless, sight.known, rest)
+            traced, complete, seconds = trace(sight, rest)
         self._spent += sight.seconds + seconds
         if evaluating and self._may_be_summed_up(sight.optimizers):
             return
