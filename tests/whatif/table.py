@@ -113,7 +113,7 @@ def _late(late: dict[str, tuple[Trace, dict[str, Any]]], answers: Any) -> list[s
             low, high = told.band or (told.peak_reserved_bytes, told.peak_reserved_bytes)
             inside += low <= measured <= high
             errors = [f"{(size / measured - 1) * 100:+.1f}" for size in (told.peak_reserved_bytes, low, high)]
-            cells[name].append(f"{measured / MIB:.0f}, {errors[0]} ({errors[1]} to {errors[2]})")
+            cells[name].append(f"{measured / MIB:.0f}, {errors[0]} ({errors[1]}..{errors[2]})")
     return [
         f"A history that begins after step {FROM_STEP} of 9: peak reserved as measured from there on, MiB; error of the "
         "prediction in",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from vramscope_server.analysis.exact_replay import check
 from vramscope_server.analysis.program_of import derivation_of, reserved_after
 from vramscope_server.analysis.simulator.program import EMPTY_CACHE
 from vramscope_server.analysis.snapshot_reader import read
-from vramscope_server.analysis.trace import Trace, checked, from_window, layout_at
+from vramscope_server.analysis.trace import Events, Trace, checked, from_window, layout_at
 
 KINDS = ["lengths", "evaluation", "late", "ring", "died"]
 
@@ -52,17 +53,31 @@ def test_the_replay_under_its_own_settings_is_identical(
     assert int(reserved_after(traces[kind]).max()) <= recorded[kind].counted["peak_reserved_bytes"]
 
 
-def test_what_was_there_before_a_late_history_is_what_really_was(recorded: dict[str, Any]) -> None:
-    """``late`` was reset when its history began: its peaks are the window's own."""
+def test_the_peak_of_a_late_history_is_what_the_allocator_counted(recorded: dict[str, Any]) -> None:
+    """``late`` cut the allocator's peaks when its history began: they are the window's own, what was there included."""
     trace = read(recorded["late"].path).devices[0]
     assert trace.start is None
-    assert trace.beginning.allocated_bytes > 0
-    at_peak = max(
-        layout_at(trace, int(event)).allocated_bytes
-        for event in np.linspace(-1, len(trace.events) - 1, 300).astype(int)
-    )
-    assert 0.9 * recorded["late"].counted["peak_allocated_bytes"] < at_peak
-    assert at_peak <= recorded["late"].counted["peak_allocated_bytes"]
+    lives, held = trace.lives, np.zeros(len(trace.events) + 1, np.int64)
+    late = lives.alloc_event >= 0
+    np.add.at(held, lives.alloc_event[late], lives.size_bytes[late])
+    np.subtract.at(held, lives.requested_event, lives.size_bytes)
+    held = np.cumsum(held[:-1]) + lives.size_bytes[~late].sum()
+    assert held.max() == recorded["late"].counted["peak_allocated_bytes"]
+    assert layout_at(trace, int(held.argmax())).allocated_bytes == held.max()
+
+
+@pytest.mark.parametrize("kind", ["lengths", "evaluation"])
+def test_a_history_that_begins_at_any_event_is_rolled_back(traces: dict[str, Trace], kind: str) -> None:
+    """As if its beginning had been overwritten: the same segments and blocks are found, and the replay is identical."""
+    whole = traces[kind]
+    for first in np.linspace(40, len(whole.events) - 200, 9).astype(int):
+        rows = {one.name: getattr(whole.events, one.name)[first:] for one in fields(Events)}
+        late = replace(whole, events=Events(**rows))
+        assert check(late).exact, first
+        found, true = late.beginning, layout_at(whole, int(first) - 1)
+        assert np.array_equal(found.segments.address, true.segments.address)
+        used = [layout.blocks.address[layout.blocks.state > 0] for layout in (found, true)]
+        assert np.array_equal(*used)
 
 
 def test_empty_cache_is_told_from_a_retry(traces: dict[str, Trace], recorded: dict[str, Any]) -> None:

@@ -50,6 +50,8 @@ class Derivation:
     empty_caches: int
     failed: Int64
     """events of requests that failed"""
+    ended_by_failure: bool
+    """after the last of them nothing was asked for: the run died of it"""
     room_low_bytes: int
     """so much could be reserved for this process: it was"""
     room_high_bytes: int | None
@@ -135,6 +137,7 @@ def derivation_of(trace: Trace) -> Derivation:
         releases=own,
         empty_caches=len(explicit),
         failed=failed,
+        ended_by_failure=bool(died),
         room_low_bytes=room.low_bytes,
         room_high_bytes=room.high_bytes,
         notes=_notes(trace, len(own), len(failed), bool(died)),
@@ -266,11 +269,15 @@ def _own(trace: Trace, burst: _Burst, room: _Room) -> bool:
     return burst.reserved_before_bytes + new > (room.low_bytes if room.high_bytes is None else room.high_bytes)
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def _notes(trace: Trace, releases: int, failed: int, died: bool) -> list[str]:
     notes = []
     if releases:
         notes.append(
-            f"{releases:,} times the allocator gave back memory to make room; told from empty_cache() by what came next."
+            f"The allocator gave back memory to make room ({_times(releases)}); told from empty_cache() by what came next."
         )
     if failed:
         end = "the last one as held to the end" if died else "as freed at once, since the training went on"

@@ -186,9 +186,6 @@ class _Reader:
         ]
         if not len(events):
             notes.append("There is no history in the file: record one with torch.cuda.memory._record_memory_history().")
-        ran_out = sum(type(entry.get("action")) is str and entry["action"] == "oom" for entry in trace)
-        if ran_out:
-            notes.append(f"The training ran out of memory {ran_out} times in this history.")
         raw = settings.get("PYTORCH_CUDA_ALLOC_CONF", settings.get("PYTORCH_ALLOC_CONF"))
         plain = {key: value for key, value in settings.items() if type(value) in (int, float, bool, str)}
         return Trace(

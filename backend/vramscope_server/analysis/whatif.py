@@ -23,7 +23,7 @@ from vramscope_server.analysis.exact_replay import USUAL_TOTAL_BYTES, Residual, 
 from vramscope_server.analysis.program_of import derivation_of
 from vramscope_server.analysis.recommendation import Recommendation, Risk, recommend, risk_of
 from vramscope_server.analysis.simulator.profile import profile_of
-from vramscope_server.analysis.simulator.program import ALLOC, FREE_REQUESTED, Program
+from vramscope_server.analysis.simulator.program import FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, AddressOrder, Hazard, Replay, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.trace import Trace
@@ -321,7 +321,7 @@ def _whole(size: float) -> int:
 def _notes(trace: Trace, card: Card) -> list[str]:
     told = derivation_of(trace)
     notes = [*trace.notes, *told.notes]
-    if len(told.failed) and told.program.op[-1] == ALLOC and told.program.event[-1] == told.failed[-1]:
+    if told.ended_by_failure:
         notes.append(
             "The recorded run ended there: what would have come after is not in the history, and could need more."
         )
