@@ -23,8 +23,8 @@ from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.trace import Trace
 
 ASSUMED: Final = (
-    "The history begins in the middle of the run: what was there then is laid out anew. What the run did before the window, and "
-    "left behind in the cache, is not in it."
+    "The history begins in the middle of the run: what was there then is laid out anew, by calls of cudaMalloc that are counted. "
+    "What the run did before the window, and left behind in the cache, is not in it."
 )
 
 

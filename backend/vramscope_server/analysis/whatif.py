@@ -227,7 +227,9 @@ class _Case:
         uncapped = done = self.uncapped
         # A card far larger than what is reserved is never full either.
         if card.limit_bytes is not None or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > card.room_bytes:
-            done = self.run(card, self.courses.predicted)
+            # On another card the run would have been from its first allocation on: what was there would lie otherwise.
+            own_card = card == card_of(self.trace)
+            done = self.run(card, self.courses.predicted if own_card else self.courses.afresh)
         failed = done.out_of_memory_at
         event = int(self.told.program.event[failed]) if failed >= 0 else -1
         return Prediction(

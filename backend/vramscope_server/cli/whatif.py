@@ -163,11 +163,13 @@ def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
     risks = {row.risk.words: row.risk.source for row in result.rows if row.risk.words}
     for words, source in risks.items():
         out.print(Text(f"risk: {words}{f' ({source})' if source else ''}", style="dim"))
-    said: dict[str, None] = dict.fromkeys(result.notes)
+    said: dict[str, list[str]] = {note: [] for note in result.notes}
     for row in result.rows:
-        said.update(dict.fromkeys(note if note in said else f"{_name(row)}: {note}" for note in row.prediction.notes))
-    for note in said:
-        out.print(Text(f"note: {plain(note)}", style="dim"))
+        for note in row.prediction.notes:
+            said.setdefault(note, []).append(_name(row))
+    for note, names in said.items():
+        of = f"{names[0]}: " if len(names) == 1 else f"{len(names)} settings: " if names else ""
+        out.print(Text(f"note: {of}{plain(note)}", style="dim"))
 
 
 def _name(row: Row) -> str:
