@@ -16,7 +16,7 @@ from window_maker import MIB, Allocator, packed, recorded, training
 from wire_maker import Agent, new_id
 
 from vramscope import wire
-from vramscope.window import STATES, pack
+from vramscope.window import ACTIONS, STATES, pack
 from vramscope_server.analysis.segment_map import Row, block_at, blocks_between, cells
 from vramscope_server.analysis.size_classes import free_pieces, requests
 from vramscope_server.analysis.trace import from_window
@@ -227,6 +227,22 @@ def test_events_that_contradict_each_other_are_no_fault_of_ours(server: RunningS
         for part in ("moments", "strip", "map", "sizes"):
             answer = server.http.get(f"/recordings/{ident}/{part}")
             assert answer.status_code in (200, 422), (part, answer.text)
+
+
+def test_a_history_that_cannot_have_begun_is_not_replayed(server: RunningServer) -> None:
+    window = training(1, 6)
+    sizes = np.frombuffer(window.events["size_bytes"], "<i8").copy()
+    freed = np.frombuffer(window.events["action"], "<i8") == ACTIONS.index("free_requested")
+    addresses = np.frombuffer(window.events["address"], "<i8").copy()
+    addresses[np.flatnonzero(freed)[0]] = 0x6000_0000_0000  # in no segment that ever was
+    sizes[np.flatnonzero(freed)[0]] = 512
+    events = window.events | {"address": addresses.tobytes(), "size_bytes": sizes.tobytes()}
+    ident = send(server, pack(msgspec.structs.replace(window, start=None, events=events)))
+    refused = server.http.post(f"/recordings/{ident}/whatif", json={})
+    assert (refused.status_code, refused.json()["type"]) == (422, "urn:vramscope:problem:bad-recording")
+    assert "the beginning" in refused.json()["detail"]
+    late = send(server, pack(msgspec.structs.replace(window, start=None)))
+    assert finished(server, server.http.post(f"/recordings/{late}/whatif", json={"confs": [""]}))["state"] == "done"
 
 
 def test_pieces_that_are_missing_are_told(server: RunningServer) -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vramscope_server.analysis.simulator.profile import Profile, profile_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
+from vramscope_server.analysis.trace import checked
 from vramscope_server.house import House
 from vramscope_server.sweeps import GivenUp, Job, Progress, TooMany
 
@@ -48,6 +49,8 @@ def post_whatif(request: Request, recording: str, question: Question | None = No
     confs = question.confs
     with readable(stored):
         profile, _ = profile_of(opened.trace.torch)
+        # A beginning that is rolled back from events that contradict each other may be none; a replay would never end on it.
+        opened.once(("checked",), lambda: checked(opened.trace.beginning, "the beginning"))
     if confs is not None:
         confs = list(dict.fromkeys(conf.strip() for conf in confs))
         for position, conf in enumerate(confs):
