@@ -24,7 +24,10 @@ COMMANDS_TAKE = SERVER_TAKES | {f"vramscope.{m}" for m in ("launch", "spool", "s
 
 # Each room of the server: which other rooms it stands on, and which packages (None: any of the extra `server`).
 ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
-    "api": ({"store", "analysis", "figures", "settings", "house", "access", "broadcaster", "recordings", "sweeps"}, None),
+    "api": (
+        {"store", "analysis", "figures", "settings", "house", "access", "broadcaster", "recordings", "sweeps"},
+        None,
+    ),
     "house.py": ({"store", "settings", "access", "broadcaster", "recordings", "sweeps"}, None),
     "recordings.py": ({"store", "analysis"}, {"vramscope"}),
     "sweeps.py": (set(), {"msgspec"}),

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from vramscope_server.analysis.compiled import entry, inner
 
 Bytes = npt.NDArray[np.int64]
 
@@ -31,7 +32,7 @@ class Rounding:
     expandable: bool
 
 
-@njit(cache=True)
+@entry
 def rounded(requested_bytes: int, divisions: Any) -> Any:
     """A request as the allocator rounds it. ``divisions`` has 16 entries, of 1 MiB to 32 GiB (roundup_power2_divisions)."""
     if requested_bytes < MIN_BYTES:
@@ -46,7 +47,7 @@ def rounded(requested_bytes: int, divisions: Any) -> Any:
     return (requested_bytes + step - 1) // step * step
 
 
-@njit(cache=True)
+@inner
 def _carve(
     start: Any, size: Any, before: Any, after: Any, used: Any, count: int, piece: int, address: int, bytes_: int
 ) -> int:
@@ -72,7 +73,7 @@ def _carve(
     return count
 
 
-@njit(cache=True)
+@inner
 def _shortened(places: Any, at_place: Any, place: Any, start: Any, size: Any, before: Any, after: Any, used: Any, earlier: Any,
                size_bytes: Any, address: int) -> Any:  # fmt: skip
     """The free piece that begins at ``address`` after all: an allocation takes the low end of one, so what lies before it
@@ -99,7 +100,7 @@ def _shortened(places: Any, at_place: Any, place: Any, start: Any, size: Any, be
     return piece
 
 
-@njit(cache=True)
+@entry
 def followed(
     kind: Any, row: Any, places: Any, address: Any, requested: Any, size_bytes: Any,
     segment_address: Any, segment_size: Any, divisions: Any, max_split_bytes: int, already: int, guessed: Any,

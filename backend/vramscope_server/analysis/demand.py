@@ -8,11 +8,11 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.block_sizes import rounded
+from vramscope_server.analysis.compiled import entry
 
 Whole = npt.NDArray[np.int64]
 
@@ -41,7 +41,7 @@ def demand_of(heap: Whole, size_bytes: Whole, heaps: int) -> Demand:
     return Demand(first, size_bytes, share)
 
 
-@numba.njit(cache=True)
+@entry
 def rounded_sizes(requested_bytes: Whole, divisions: Whole) -> Whole:
     """Requests as the allocator rounds them; ``divisions`` as ``block_sizes.rounded`` takes them."""
     sizes = np.empty(len(requested_bytes), np.int64)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -24,6 +23,7 @@ from vramscope_server.analysis.block_sizes import (
     followed,
     rounded,
 )
+from vramscope_server.analysis.compiled import entry
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace import Events, Layout
@@ -173,7 +173,7 @@ def _paired(
 # ---- allocations ----
 
 
-@numba.njit(cache=True)
+@entry
 def _matched(
     action: Any, place: Any, open_at: Any, alloc: Any, requested: Any, completed: Any, first: Any, known: int
 ) -> int:

@@ -12,7 +12,8 @@ import pickletools
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
+
+from vramscope_server.analysis.compiled import entry
 
 MAX_OBJECTS: Final = 200_000_000
 """An event of a snapshot is some 25 of them."""
@@ -80,7 +81,7 @@ def _name_of(code: int) -> str:
     return f"the opcode {known[code]}" if code in known else f"the byte {code:#04x}"
 
 
-@njit(cache=True)
+@entry
 def _scan(data: Any, kind_of: Any, argument_of: Any, max_objects: int, max_depth: int) -> Any:
     """(verdict, position). Runs the pickle with the depth of each object in place of the object."""
     size = len(data)

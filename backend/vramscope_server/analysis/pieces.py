@@ -5,12 +5,12 @@ numba, because there are millions of moves.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.compiled import entry, inner
 from vramscope_server.analysis.demand import Demand
 
 Whole = npt.NDArray[np.int64]
@@ -96,7 +96,7 @@ NOW_FREE: Final = 4
 NOW_STRANDED: Final = 5
 
 
-@numba.njit(cache=True, nogil=True)
+@entry
 def _walk(moves: Moves, items: int, room: int, rules: Rules) -> Parts:
     n = len(moves.kind)
     requested, rounding = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -138,8 +138,8 @@ def _walk(moves: Moves, items: int, room: int, rules: Rules) -> Parts:
     return Parts(requested, rounding, usable, stranded, misfits)
 
 
-@numba.njit(cache=True)
-def _around(state: _State, address: int, size: int) -> int:
+@inner
+def _around(state: _State, address: int, size: int) -> Any:
     """Position of the free piece that has all of the range; -1: none."""
     at = _find(state.free, state.now[PIECES], address)
     if at >= 0 and state.free[ADDRESS, at] + state.free[SIZE, at] < address + size:
@@ -147,7 +147,7 @@ def _around(state: _State, address: int, size: int) -> int:
     return at
 
 
-@numba.njit(cache=True)
+@inner
 def _cut(state: _State, at: int, address: int, size: int, rules: Rules) -> None:
     """Take a range out of a free piece; what lies before and behind it stays free."""
     free = state.free
@@ -160,7 +160,7 @@ def _cut(state: _State, at: int, address: int, size: int, rules: Rules) -> None:
         _put_piece(state, at, start, address - start, heap, segment, rules)
 
 
-@numba.njit(cache=True)
+@inner
 def _add(state: _State, address: int, size: int, heap: int, segment: int, rules: Rules) -> None:
     """A range becomes free, and one piece with its free neighbours of the same segment."""
     free = state.free
@@ -176,7 +176,7 @@ def _add(state: _State, address: int, size: int, heap: int, segment: int, rules:
     _put_piece(state, at, address, size, heap, segment, rules)
 
 
-@numba.njit(cache=True)
+@inner
 def _put_piece(state: _State, at: int, address: int, size: int, heap: int, segment: int, rules: Rules) -> None:
     lost = round(size * (1.0 - _share_served(rules, heap, size)))
     if segment < 0 and rules.demand.first[heap] < rules.demand.first[heap + 1]:
@@ -189,7 +189,7 @@ def _put_piece(state: _State, at: int, address: int, size: int, heap: int, segme
     state.now[NOW_STRANDED] += lost
 
 
-@numba.njit(cache=True)
+@inner
 def _remove_piece(state: _State, at: int) -> None:
     state.now[NOW_FREE] -= state.free[SIZE, at]
     state.now[NOW_STRANDED] -= state.free[STRANDED, at]
@@ -197,7 +197,7 @@ def _remove_piece(state: _State, at: int) -> None:
     state.now[PIECES] -= 1
 
 
-@numba.njit(cache=True)
+@inner
 def _map(state: _State, address: int, size: int, heap: int) -> None:
     mapped, now = state.mapped, state.now
     start, end = address, address + size
@@ -216,7 +216,7 @@ def _map(state: _State, address: int, size: int, heap: int) -> None:
     now[RANGES] += 1
 
 
-@numba.njit(cache=True)
+@inner
 def _unmap(state: _State, address: int, size: int) -> None:
     mapped, now = state.mapped, state.now
     at = _find(mapped, now[RANGES], address)
@@ -233,13 +233,13 @@ def _unmap(state: _State, address: int, size: int) -> None:
         now[RANGES] += 1
 
 
-@numba.njit(cache=True)
+@inner
 def _find(table: Whole, count: int, address: int) -> int:
     """Position of the last row that begins at or before the address; -1: none does."""
     return int(np.searchsorted(table[ADDRESS, :count], address, side="right")) - 1
 
 
-@numba.njit(cache=True)
+@inner
 def _insert(table: Whole, count: int, at: int, row: tuple[int, int, int, int, int]) -> None:
     for column in range(5):
         for index in range(count, at, -1):
@@ -247,14 +247,14 @@ def _insert(table: Whole, count: int, at: int, row: tuple[int, int, int, int, in
         table[column, at] = row[column]
 
 
-@numba.njit(cache=True)
+@inner
 def _delete(table: Whole, count: int, at: int) -> None:
     for column in range(5):
         for index in range(at, count - 1):
             table[column, index] = table[column, index + 1]
 
 
-@numba.njit(cache=True)
+@inner
 def _share_served(rules: Rules, heap: int, size: int) -> float:
     """Of the heap's demand, in requests that a free block of that size serves."""
     demand = rules.demand

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from vramscope_server.analysis.compiled import entry
 from vramscope_server.analysis.simulator import heap as h
 from vramscope_server.analysis.simulator.heap import (
     FREEABLE,
@@ -251,12 +251,12 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     files; it does look at the values that a function closes over.
     """
 
-    @njit(cache=True, error_model="numpy")
+    @entry
     def fill(heap: Heap, initial: Initial) -> Any:
         lay(heap, initial)
         return sources
 
-    @njit(cache=True, error_model="numpy", nogil=True)
+    @entry
     def run(
         heap: Heap,
         op: npt.NDArray[np.uint8],
