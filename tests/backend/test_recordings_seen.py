@@ -241,6 +241,10 @@ def test_a_history_that_cannot_have_begun_is_not_replayed(server: RunningServer)
     refused = server.http.post(f"/recordings/{ident}/whatif", json={})
     assert (refused.status_code, refused.json()["type"]) == (422, "urn:vramscope:problem:bad-recording")
     assert "the beginning" in refused.json()["detail"]
+    allocator = Allocator()
+    allocator.alloc(1 << 40)
+    huge = send(server, pack(recorded(Allocator().layout(), allocator)))
+    assert "on a card of" in server.http.post(f"/recordings/{huge}/whatif", json={}).json()["detail"]
     late = send(server, pack(msgspec.structs.replace(window, start=None)))
     assert finished(server, server.http.post(f"/recordings/{late}/whatif", json={"confs": [""]}))["state"] == "done"
 
