@@ -129,7 +129,8 @@ def test_the_mini_map_shows_the_window_and_its_brush_moves_it(page: Any, server:
     brush.wait_for()
     assert brush.get_attribute("aria-valuetext") == "300 to 500"
     assert end.get_attribute("aria-valuemax") == "900"
-    drawn(page, "categories")
+    for name in ("categories", "memory", "fragmentation"):
+        drawn(page, name)
     # what stands above has its height: the numbers, and the mark of the baseline
     eventually(lambda: "GiB" in page.locator("[data-kpi=allocated] .value").inner_text())
     page.locator(".chip.baseline").first.wait_for()
