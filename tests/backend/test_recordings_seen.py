@@ -241,12 +241,18 @@ def test_a_history_that_cannot_have_begun_is_not_replayed(server: RunningServer)
     refused = server.http.post(f"/recordings/{ident}/whatif", json={})
     assert (refused.status_code, refused.json()["type"]) == (422, "urn:vramscope:problem:bad-recording")
     assert "the beginning" in refused.json()["detail"]
+    late = send(server, pack(msgspec.structs.replace(window, start=None)))
+    assert finished(server, server.http.post(f"/recordings/{late}/whatif", json={"confs": [""]}))["state"] == "done"
+
+
+def test_a_request_that_no_card_holds_is_out_of_memory_and_ends(server: RunningServer) -> None:
+    """1 TiB: more than the addresses that an expandable segment reserves, too."""
     allocator = Allocator()
     allocator.alloc(1 << 40)
     huge = send(server, pack(recorded(Allocator().layout(), allocator)))
-    assert "on a card of" in server.http.post(f"/recordings/{huge}/whatif", json={}).json()["detail"]
-    late = send(server, pack(msgspec.structs.replace(window, start=None)))
-    assert finished(server, server.http.post(f"/recordings/{late}/whatif", json={"confs": [""]}))["state"] == "done"
+    confs = ["", "expandable_segments:True"]
+    told = finished(server, server.http.post(f"/recordings/{huge}/whatif", json={"confs": confs}))
+    assert [row["out_of_memory"] for row in told["result"]["rows"]] == [True, True]
 
 
 def test_pieces_that_are_missing_are_told(server: RunningServer) -> None:

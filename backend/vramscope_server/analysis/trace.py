@@ -154,8 +154,12 @@ class Trace:
 
     @cached_property
     def beginning(self) -> Layout:
-        """What was held before the first event: recorded, or rolled back from the end as far as that can be known."""
-        return self.start if self.start is not None else layout_at(self, -1)
+        """What was held before the first event: recorded, or rolled back from the end as far as that can be known.
+
+        Raises BadWindow where events that contradict each other lead back to what no allocator holds: a replay from there
+        would never end.
+        """
+        return self.start if self.start is not None else checked(layout_at(self, -1), "the beginning")
 
 
 def layout_at(trace: Trace, event: int) -> Layout:

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from vramscope.window import ACTIONS, BadWindow
 from vramscope_server.analysis.simulator.profile import Profile, profile_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
-from vramscope_server.analysis.trace import Trace, checked
 from vramscope_server.house import House
 from vramscope_server.sweeps import GivenUp, Job, Progress, TooMany
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["recordings"])
 
 MAX_CONFS: Final = 32
-_ALLOC: Final = ACTIONS.index("alloc")
 _RETRY: Final = {"Retry-After": "5"}
 
 
@@ -51,9 +48,7 @@ def post_whatif(request: Request, recording: str, question: Question | None = No
     confs = question.confs
     with readable(stored):
         profile, _ = profile_of(opened.trace.torch)
-        # A beginning that is rolled back from events that contradict each other may be none; a replay would never end on it.
-        opened.once(("checked",), lambda: checked(opened.trace.beginning, "the beginning"))
-        _check_sizes(opened.trace)
+        _ = opened.trace.beginning  # (events that contradict each other are told here, and not in the job)
     if confs is not None:
         confs = list(dict.fromkeys(conf.strip() for conf in confs))
         for position, conf in enumerate(confs):
@@ -86,14 +81,6 @@ def get_whatif(request: Request, recording: str, job: str) -> Response:
             suggestions=[],
         )
     return answer(_told(house, found, recording))
-
-
-def _check_sizes(trace: Trace) -> None:
-    """Raises BadWindow for a block that no card of its size ever gave: no address range reserved for a replay holds it."""
-    largest = int(trace.events.size_bytes[trace.events.action == _ALLOC].max(initial=0))
-    total = trace.device_total_bytes
-    if total is not None and largest > total:
-        raise BadWindow(f"events: a block of {largest} bytes on a card of {total}")
 
 
 def _check(conf: str, profile: Profile, position: int) -> None:

@@ -66,6 +66,8 @@ def new_expandable(heap: Heap, block_list: int, size: int) -> Any:
         return 0
     while blocks[block, SIZE] < size:
         behind = blocks[block, NEXT]  # unmapped: free neighbours are one block
+        if not behind or blocks[behind, STATE] != UNMAPPED:
+            return 0  # a request that is larger than the addresses that are reserved for a card
         if not map_pages(heap, behind, min(size - blocks[block, SIZE], blocks[behind, SIZE])):
             return 0
         block = behind  # it has swallowed the block before it
