@@ -73,6 +73,8 @@ def exact_replay(trace: Trace) -> ExactReplay:
     settings, unknown = trace.parsed_settings
     if trace.backend != "native" or settings.backend != "native":
         raise ValueError(f"backend {trace.backend}: only PyTorch's native allocator can be replayed")
+    if not len(trace.events):
+        raise ValueError("there are no events to replay")
     profile, other = profile_of(trace.torch)
     told, recorded = derivation_of(trace), reserved_after(trace)
     program = told.program

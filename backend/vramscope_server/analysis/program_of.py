@@ -151,7 +151,9 @@ def initial_of(trace: Trace) -> Initial:
     there = np.flatnonzero(trace.lives.alloc_event < 0)  # by address
     item = np.full(len(blocks), -1, np.int64)
     found = np.searchsorted(blocks.address, trace.lives.address[there])
-    item[found] = told.item_of_life[there]
+    # (an event may free what never was there: a damaged history)
+    real = np.append(blocks.address, -1)[found] == trace.lives.address[there]
+    item[found[real]] = told.item_of_life[there][real]
     handles = {int(handle): number for number, handle in enumerate(told.streams)}
     return Initial(
         segment_address=segments.address,

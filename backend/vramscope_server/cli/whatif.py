@@ -54,6 +54,9 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
                 raise Failure(f"--conf: PyTorch would refuse it: {plain(str(refusal))}", BAD_WORDS) from None
             except ValueError as fault:
                 raise Failure(f"{plain(target)}: {plain(str(fault))}", BAD_WORDS) from None
+            except (ArithmeticError, LookupError) as fault:  # events that contradict each other
+                words = f"what it tells contradicts itself ({type(fault).__name__})"
+                raise Failure(f"{plain(target)}: {words}", BAD_WORDS) from None
     if as_json:
         print_json([_json_row(trace, result, row) for trace, result in told for row in result.rows])
         return
