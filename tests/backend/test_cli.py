@@ -358,5 +358,7 @@ def test_leaks_of_a_run_that_has_none_say_what_could_not_have_been_seen(server, 
     _, out, _ = cli("leaks", agent.run, "--server", server.url)
     assert re.match(r"No growth over 200 steps; smallest detectable slope \d+ B a step\.\n", out)
     assert "none found" in cli("show", agent.run, "--server", server.url)[1]
-    compared = cli("compare", agent.run, "leaky", "--server", server.url)[1]
+    other = make_run(server, "another", rows=3)
+    server.send(other, look(leak()))
+    compared = cli("compare", agent.run, other.run, "--server", server.url)[1]
     assert re.search(r"clean .* none", compared)

@@ -58,8 +58,12 @@ class SessionRecord:
         )
 
     def take_look(self, look: wire.Look, sequence: int) -> bool:
-        """Replace the look by a newer one; False if this one is older than what is known."""
-        if sequence < self.look_sequence:
+        """Replace the look by a newer one; False if this one is older than what is known.
+
+        By its step first: the cut-off half of a batch that was too large comes later, under a higher number.
+        """
+        known = -1 if self.look is None else self.look.step
+        if (look.step, sequence) < (known, self.look_sequence):
             return False
         self.look, self.look_sequence, self.look_dirty = look, sequence, True
         return True
