@@ -4,7 +4,7 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
 import { problemBanner, snippet } from "vramscope/parts/pieces.js";
 import { progressOf, Question } from "vramscope/parts/whatif_question.js";
-import { whatIfTable } from "vramscope/parts/whatif_table.js";
+import { sharedNotes, whatIfTable } from "vramscope/parts/whatif_table.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const GIB = 2 ** 30;
@@ -91,7 +91,8 @@ export class WhatIf {
     const yours = mine?.answer?.result?.rows ?? [];
     fill(this.parts.table, result && whatIfTable(result, { yours: yours.filter((row) => !row.recorded && this.own.includes(row.conf) && !result.rows.some((other) => other.conf === row.conf)), told: this.told, device: this.device, onEvent: this.onEvent }));
     fill(this.parts.residual, result && residual(result.residual));
-    fill(this.parts.notes, result && result.notes.length > 0 && h("ul", { class: "whatif-notes muted" }, result.notes.map((note) => h("li", {}, note))));
+    const notes = result ? [...result.notes, ...sharedNotes(result.rows)] : [];
+    fill(this.parts.notes, notes.length > 0 && h("ul", { class: "whatif-notes muted" }, notes.map((note) => h("li", {}, note))));
   }
 }
 

@@ -9,6 +9,7 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
   const recorded = rows.find((row) => row.recorded);
   const ranked = [recorded, ...[...rows, ...yours].filter((row) => row !== recorded).sort(bySmallestCard)];
   const risks = [...new Map(ranked.filter((row) => row.risk.words).map((row) => [row.risk.words, row.risk])).values()];
+  const shared = sharedNotes(rows);
   const least = Math.min(...[...rows, ...yours].map((row) => row.smallest_card_bytes).filter(isKnown));
   const line = (row) => {
     const mine = yours.includes(row);
@@ -21,7 +22,7 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
       h("td", { class: "number retries" }, known(count(row.retries), { short: true })),
       h("td", { class: "number calls" }, known(count(row.device_allocs), { short: true })),
       h("td", { class: "fits" }, fits(row, onEvent)),
-      h("td", { class: "risk" }, risk(row, risks)));
+      h("td", { class: "risk" }, risk(row, risks, shared)));
   };
   const card = device ? bytes(device) : isKnown(told.device_total_bytes) ? bytes(told.device_total_bytes) : "its card";
   const head = [
@@ -40,6 +41,12 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
       h("tbody", {}, ranked.map(line)))),
     risks.length > 0 && h("ol", { class: "risks" }, risks.map((told) => h("li", {}, told.words, told.source && [" ", h("a", { href: told.source, target: "_blank", rel: "noreferrer", class: "nowrap" }, "Source")]))),
   ];
+}
+
+/** What is to be said of every setting but the recorded ones: it stands once below the table, and not in each row. */
+export function sharedNotes(rows) {
+  const others = rows.filter((row) => !row.recorded);
+  return others.length < 2 ? [] : others[0].notes.filter((note) => others.every((row) => row.notes.includes(note)));
 }
 
 /** What survives on the smallest card first; of equals, what risks least. What is not known comes last. */
@@ -69,10 +76,10 @@ function fits(row, onEvent) {
 }
 
 /** In a word, with the number under which it is told in full below. */
-function risk({ risk: told, notes }, risks) {
+function risk({ risk: told, notes }, risks, shared) {
   const number = risks.findIndex((other) => other.words === told.words) + 1;
   return [
     number > 0 ? h("span", { class: told.level >= 3 ? "more" : null, title: told.words }, LEVELS[told.level], h("sup", {}, ` ${number}`)) : h("span", { class: "muted" }, LEVELS[0]),
-    notes.map((note) => h("span", { class: "below" }, note)),
+    notes.filter((note) => !shared.includes(note)).map((note) => h("span", { class: "below" }, note)),
   ];
 }

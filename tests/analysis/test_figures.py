@@ -163,6 +163,17 @@ def test_the_stack_is_the_composition_at_the_peak_of_the_bucket() -> None:
             np.testing.assert_allclose(np.asarray(trace.y) * trace.meta["divisor"], expected)
 
 
+def test_a_step_that_was_not_split_is_no_step_without_parameters() -> None:
+    """Plotly would stack a gap as zero. It goes from one known step to the next, and says how many there are."""
+    window = a_window(rows=10)
+    for values in window.steps.at_peak.values():
+        values[2:9] = np.nan
+    figure = RUN_FIGURES["categories"](window)
+    assert "split in 3 of 10 steps" in statements(figure)
+    assert {trace.stackgaps for trace in figure.data if trace.stackgroup} == {"interpolate"}
+    assert "split in" not in statements(RUN_FIGURES["categories"](a_window(rows=10)))
+
+
 @pytest.mark.parametrize("envelope", [False, True])
 def test_no_peak_is_lost_between_window_and_figure(envelope: bool) -> None:
     window = a_window(envelope=envelope)

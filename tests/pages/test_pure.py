@@ -191,3 +191,14 @@ def test_ticks_of_a_clock_stand_at_its_round_times_and_name_a_new_day(chromium: 
     )
     context.close()
     assert found == {"values": [600, 2400, 4200, 6000], "texts": ["23:00", "23:30", "Aug 4 00:00", "00:30"]}
+
+
+def test_what_holds_for_every_setting_is_said_once(loaded: Any) -> None:
+    rows = [
+        {"recorded": True, "notes": ["of the recorded ones"]},
+        {"recorded": False, "notes": ["laid out anew", "odd pages"]},
+        {"recorded": False, "notes": ["laid out anew"]},
+    ]
+    script = "async (rows) => (await import('vramscope/parts/whatif_table.js')).sharedNotes(rows)"
+    assert loaded.evaluate(script, rows) == ["laid out anew"]
+    assert loaded.evaluate(script, rows[:2]) == [], "of one other setting the notes stand in its row"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.wire import CATEGORIES
@@ -38,6 +39,7 @@ def draw(window: RunWindow) -> go.Figure:
             unit=unit,
             kind="area",
             stackgroup="categories",
+            stackgaps="interpolate",  # a step that was not split is no step without parameters
             meaning=f"{LABELS.get(category, category)} at the step's peak",
             feed={"stream": "steps", "field": f"peak_{category}_bytes"},
         )
@@ -53,6 +55,10 @@ def draw(window: RunWindow) -> go.Figure:
             feed={"stream": "steps", "field": TOTAL},
             line={"width": 1.2},
         )
+    split = max((int(np.isfinite(parts[category]).sum()) for category in seen), default=0)
+    if seen and split < len(steps.x_values):
+        what = "stretches" if steps.envelope else "steps"
+        drawing.say(f"split in {split} of {len(steps.x_values)} {what}; between them the areas go from one to the next")
     if not steps.rows:
         drawing.say("no step has ended in this window")
     elif not seen:
