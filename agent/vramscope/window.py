@@ -2,7 +2,7 @@
 
 A window is an artifact (``wire.Piece``): one :class:`Window`, as MessagePack, compressed by zlib. Columns are
 little-endian int64 arrays, as on the wire; -1 says unknown. The agent's ``trace`` room writes it, the server's
-``analysis/trace.py`` reads it, and makes the same of a snapshot file of PyTorch's.
+``analysis/history`` reads it, and makes the same of a snapshot file of PyTorch's.
 
 Stands on msgspec alone, because both sides import it.
 """

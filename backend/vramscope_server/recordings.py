@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 
 from vramscope.window import unpack
 
-from .analysis.moments import Moments, moments_of
-from .analysis.segment_map import Row
-from .analysis.trace import Trace, from_window, layout_at
+from .analysis.history.moments import Moments, moments_of
+from .analysis.history.segment_map import Row
+from .analysis.history.trace import Trace, from_window, layout_at
 from .store.artifacts import read_artifact
 from .store.database import Database
 

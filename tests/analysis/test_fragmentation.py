@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from vramscope.memory.fragments import Demand
-from vramscope_server.analysis import fragmentation, pieces, snapshot_reader
-from vramscope_server.analysis.demand import demand_of
+from vramscope_server.analysis.fragmentation import pieces, strip
+from vramscope_server.analysis.fragmentation.demand import demand_of, rounded_sizes
+from vramscope_server.analysis.history import snapshot_reader
 from vramscope_server.analysis.simulator.settings import UNLIMITED
 
 MIB = 1 << 20
@@ -136,7 +137,7 @@ def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, 
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(file)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     trace = snapshot_reader.read(file).devices[0]
-    seen = fragmentation.parts_of(trace)
+    seen = strip.parts_of(trace)
     assert seen.misfits == 0
     reserved = sum(seen[:4])
     allocs, frees = (np.append(0, np.cumsum(trace.events.action == code)) for code in (0, 1))
@@ -148,10 +149,10 @@ def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, 
         ]
         assert read in seen_then
 
-    strip = fragmentation.strip(trace, 200)
-    assert 200 <= len(strip.event) <= 204
-    assert (np.diff(strip.event) > 0).all() and strip.event[0] == -1 and strip.event[-1] == len(trace.events) - 1
-    assert sum(column[strip.peak] for column in (strip.requested, strip.rounding, strip.usable, strip.stranded)) == max(
+    drawn = strip.strip(trace, 200)
+    assert 200 <= len(drawn.event) <= 204
+    assert (np.diff(drawn.event) > 0).all() and drawn.event[0] == -1 and drawn.event[-1] == len(trace.events) - 1
+    assert sum(column[drawn.peak] for column in (drawn.requested, drawn.rounding, drawn.usable, drawn.stranded)) == max(
         reserved
     )
 
@@ -160,7 +161,7 @@ def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, 
         segments = pickle.load(opened)["segments"]
     settings, _ = trace.parsed_settings
     lives = trace.lives
-    asked = fragmentation.rounded_sizes(lives.requested_bytes, np.array(settings.divisions, np.int64)).tolist()
+    asked = rounded_sizes(lives.requested_bytes, np.array(settings.divisions, np.int64)).tolist()
     demand = Demand(
         (
             ((trace.pools[pool], size > MIB, stream), size)

@@ -13,9 +13,9 @@ from wire_maker import Agent, leak, look
 
 from vramscope import wire
 from vramscope.window import pack
-from vramscope_server.analysis.recommendation import Recommendation, Risk
 from vramscope_server.analysis.verdicts import KIND_WORDS
-from vramscope_server.analysis.whatif import Prediction, Residual, Row
+from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk
+from vramscope_server.analysis.whatif.sweep import Prediction, Residual, Row
 from vramscope_server.api import problems
 from vramscope_server.broadcaster import COLUMNS
 from vramscope_server.settings import Settings

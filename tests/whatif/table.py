@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from measured import Question, measure_all
 
-from vramscope_server.analysis.snapshot_reader import read
-from vramscope_server.analysis.trace import Trace
-from vramscope_server.analysis.whatif import check, predict, smallest_card
+from vramscope_server.analysis.history.snapshot_reader import read
+from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.whatif.sweep import check, predict, smallest_card
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "fragmentation.md"
 MIB = 1 << 20

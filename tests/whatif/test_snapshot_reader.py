@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from vramscope.window import ACTIONS
-from vramscope_server.analysis import pickle_bounds
-from vramscope_server.analysis.snapshot_reader import BadSnapshot, read
-from vramscope_server.analysis.trace import layout_at
+from vramscope_server.analysis.history import pickle_bounds
+from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
+from vramscope_server.analysis.history.trace import layout_at
 
 MIB = 1 << 20
 FRAMES = [{"name": "forward", "filename": "model.py", "line": 7}, {"name": "main", "filename": "train.py", "line": 3}]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from vramscope.window import ACTIONS, STATES, BadWindow, Layout, Window, pack, unpack
-from vramscope_server.analysis.exact_replay import check
-from vramscope_server.analysis.program_of import derivation_of, reserved_after
+from vramscope_server.analysis.history.snapshot_reader import read
+from vramscope_server.analysis.history.trace import Events, Trace, checked, from_window, layout_at
 from vramscope_server.analysis.simulator.program import EMPTY_CACHE
-from vramscope_server.analysis.snapshot_reader import read
-from vramscope_server.analysis.trace import Events, Trace, checked, from_window, layout_at
+from vramscope_server.analysis.whatif.exact_replay import check
+from vramscope_server.analysis.whatif.program_of import derivation_of, reserved_after
 
 KINDS = ["lengths", "evaluation", "late", "ring", "died"]
 

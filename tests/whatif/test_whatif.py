@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from measured import measure_all
 
-from vramscope_server.analysis.recommendation import Risk, recommend
+from vramscope_server.analysis.history.snapshot_reader import read
+from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.simulator.settings import BadSetting
-from vramscope_server.analysis.snapshot_reader import read
-from vramscope_server.analysis.trace import Trace
-from vramscope_server.analysis.whatif import DEFAULT_SWEEP, predict, smallest_card, sweep
+from vramscope_server.analysis.whatif.recommendation import Risk, recommend
+from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_card, sweep
 
 GIB = 1 << 30
 CARD = 80 * GIB

@@ -1,6 +1,6 @@
 """How much of the free memory is of no use to this run, read now and then while it trains.
 
-``stranded_bytes``, as the server defines it for recorded windows (``analysis/fragmentation.py``): each free piece counts by
+``stranded_bytes``, as the server defines it for recorded windows (``analysis/fragmentation``): each free piece counts by
 the share of its heap's demand that does not fit into it. The demand is what the run asked for in its last recorded window;
 before there is one, stranded is not known.
 """

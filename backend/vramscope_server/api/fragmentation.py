@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from vramscope.window import BadWindow
-from vramscope_server.analysis import segment_map, size_classes
+from vramscope_server.analysis.history import segment_map, size_classes
 from vramscope_server.house import House
 from vramscope_server.recordings import Opened
 from vramscope_server.store.artifacts import Stored
@@ -69,7 +69,7 @@ def get_moments(request: Request, recording: str) -> Response:
 @router.get("/recordings/{recording}/strip", summary="Where reserved memory was, over the events")
 def get_strip(request: Request, recording: str, points: Points = 800) -> Response:
     """``{figure, peak, out_of_memory}``: requested, rounding, usable and stranded, and their values at these moments."""
-    from vramscope_server.analysis.fragmentation import strip
+    from vramscope_server.analysis.fragmentation.strip import strip
     from vramscope_server.figures import strip as figure
 
     stored, opened = open_recording(request, recording)

@@ -18,7 +18,7 @@ from .fragmentation import open_recording, readable
 from .problems import Busy, InvalidParameter, NotFound
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.whatif import Sweep
+    from vramscope_server.analysis.whatif.sweep import Sweep
 
 router = APIRouter(tags=["recordings"])
 
@@ -55,7 +55,7 @@ def post_whatif(request: Request, recording: str, question: Question | None = No
             _check(conf, profile, position)
 
     def work(progress: Progress) -> Any:
-        from vramscope_server.analysis.whatif import DEFAULT_SWEEP, sweep
+        from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
         trace = house.shelf.open(stored.id).trace
         return sweep(trace, confs or DEFAULT_SWEEP, device_bytes=question.device_bytes, progress=progress)

@@ -19,8 +19,8 @@ from vramscope_server.cli.talk import BAD_WORDS, NOT_FOUND, Failure, ask, fetch,
 from vramscope_server.cli.words import ABSENT, amount, count, plain
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.trace import Trace
-    from vramscope_server.analysis.whatif import Row, Sweep
+    from vramscope_server.analysis.history.trace import Trace
+    from vramscope_server.analysis.whatif.sweep import Row, Sweep
 
 QUIET_SECONDS: Final = 2.0
 _FILE_ENDINGS: Final = (".pickle", ".pkl", ".pt", ".gz", ".snapshot", ".bin")
@@ -41,7 +41,7 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
     """Print a table of settings for each device, or a JSON array of their rows. Raises talk.Failure."""
     traces = _of_file(Path(target)) if _is_file(target) else [_of_run(server, target)]
     from vramscope_server.analysis.simulator.settings import BadSetting
-    from vramscope_server.analysis.whatif import DEFAULT_SWEEP, sweep
+    from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
     told: list[tuple[Trace, Sweep]] = []
     for trace in traces:
@@ -74,7 +74,7 @@ def _is_file(target: str) -> bool:
 
 
 def _of_file(path: Path) -> list[Trace]:
-    from vramscope_server.analysis.snapshot_reader import BadSnapshot, read
+    from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
 
     if not path.exists():
         raise Failure(f"there is no file {plain(str(path))}.", NOT_FOUND)
@@ -93,7 +93,7 @@ def _of_file(path: Path) -> list[Trace]:
 
 
 def _of_run(server: str, run: str) -> Trace:
-    from vramscope_server.analysis.trace import from_window
+    from vramscope_server.analysis.history.trace import from_window
 
     found = ask(server, f"/runs/{path_of(server, run)}/recordings")["recordings"]
     whole = [one for one in found if one["whole"]]

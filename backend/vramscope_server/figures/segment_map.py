@@ -8,9 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.window import STATES
+from vramscope_server.analysis.history.segment_map import Row, blocks_between, cells, stack_lines
+from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.quantities import amount
-from vramscope_server.analysis.segment_map import Row, blocks_between, cells, stack_lines
-from vramscope_server.analysis.trace import Trace
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 
 EXACT_BLOCKS = 2000

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.compiled import entry, inner
-from vramscope_server.analysis.demand import Demand
+from vramscope_server.analysis.fragmentation.demand import Demand
 
 Whole = npt.NDArray[np.int64]
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.window import ACTIONS
-from vramscope_server.analysis.fragmentation import strip
-from vramscope_server.analysis.trace import Trace
+from vramscope_server.analysis.fragmentation.strip import strip
+from vramscope_server.analysis.history.trace import Trace
 
 Whole = npt.NDArray[np.int64]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from vramscope_server.analysis.program_of import derivation_of
+from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.simulator.replay import UNLIMITED
-from vramscope_server.analysis.trace import Trace
+from vramscope_server.analysis.whatif.program_of import derivation_of
 
 
 @dataclass(frozen=True)

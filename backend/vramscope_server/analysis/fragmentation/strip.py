@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.window import ACTIONS
-from vramscope_server.analysis import pieces
-from vramscope_server.analysis.block_sizes import SMALL_BYTES
-from vramscope_server.analysis.demand import demand_of, rounded_sizes
-from vramscope_server.analysis.pieces import Moves, Parts, Rules
+from vramscope_server.analysis.fragmentation import pieces
+from vramscope_server.analysis.fragmentation.demand import demand_of, rounded_sizes
+from vramscope_server.analysis.fragmentation.pieces import Moves, Parts, Rules
+from vramscope_server.analysis.history.block_sizes import SMALL_BYTES
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.trace import Trace
+    from vramscope_server.analysis.history.trace import Trace
 
 Whole = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.signedinteger]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.window import STATES
-from vramscope_server.analysis.trace import Layout, Trace
+from vramscope_server.analysis.history.trace import Layout, Trace
 
 Whole = npt.NDArray[np.int64]
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.window import ACTIONS
-from vramscope_server.analysis.segment_map import INACTIVE
-from vramscope_server.analysis.trace import Layout, Trace
+from vramscope_server.analysis.history.segment_map import INACTIVE
+from vramscope_server.analysis.history.trace import Layout, Trace
 
 Whole = npt.NDArray[np.int64]
 

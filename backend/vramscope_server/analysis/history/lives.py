@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.window import ACTIONS, STATES
-from vramscope_server.analysis.block_sizes import (
+from vramscope_server.analysis.compiled import entry
+from vramscope_server.analysis.history.block_sizes import (
     GIVE_BACK,
     NO_SEGMENT,
     SEGMENT,
@@ -23,10 +24,9 @@ from vramscope_server.analysis.block_sizes import (
     followed,
     rounded,
 )
-from vramscope_server.analysis.compiled import entry
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.trace import Events, Layout
+    from vramscope_server.analysis.history.trace import Events, Layout
 
 Bytes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -20,8 +20,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from vramscope.window import ACTIONS, STATES, BadWindow
-from vramscope_server.analysis import pickle_bounds
-from vramscope_server.analysis.trace import Blocks, Events, Layout, Segments, Trace, checked, rows_of
+from vramscope_server.analysis.history import pickle_bounds
+from vramscope_server.analysis.history.trace import Blocks, Events, Layout, Segments, Trace, checked, rows_of
 
 MAX_BYTES: Final = 1 << 30
 """of the pickle, unpacked"""

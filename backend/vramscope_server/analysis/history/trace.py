@@ -16,8 +16,8 @@ import numpy.typing as npt
 from vramscope.window import ACTIONS, STATES, BadWindow, Columns, Window
 from vramscope.window import Layout as RecordedLayout
 from vramscope.wire import PHASES
-from vramscope_server.analysis.block_sizes import Rounding
-from vramscope_server.analysis.lives import Lives, SegmentLives, lives_of, segment_lives_of
+from vramscope_server.analysis.history.block_sizes import Rounding
+from vramscope_server.analysis.history.lives import Lives, SegmentLives, lives_of, segment_lives_of
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 

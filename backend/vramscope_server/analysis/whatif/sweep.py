@@ -17,16 +17,16 @@ from typing import Final
 
 import numpy as np
 
-from vramscope_server.analysis.card import Card, card_of
-from vramscope_server.analysis.courses import Course, courses_of
-from vramscope_server.analysis.exact_replay import USUAL_TOTAL_BYTES, Residual, check
-from vramscope_server.analysis.program_of import derivation_of
-from vramscope_server.analysis.recommendation import Recommendation, Risk, recommend, risk_of
+from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, AddressOrder, Hazard, Replay, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
-from vramscope_server.analysis.trace import Trace
+from vramscope_server.analysis.whatif.card import Card, card_of
+from vramscope_server.analysis.whatif.courses import Course, courses_of
+from vramscope_server.analysis.whatif.exact_replay import USUAL_TOTAL_BYTES, Residual, check
+from vramscope_server.analysis.whatif.program_of import derivation_of
+from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk, recommend, risk_of
 
 __all__ = ["DEFAULT_SWEEP", "Prediction", "Residual", "Row", "Sweep", "check", "predict", "smallest_card", "sweep"]
 

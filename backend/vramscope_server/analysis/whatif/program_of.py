@@ -13,9 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.window import ACTIONS
-from vramscope_server.analysis.block_sizes import SMALL_BYTES, rounded
-from vramscope_server.analysis.lives import ALLOC as ALLOCATED
-from vramscope_server.analysis.lives import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, SMALL_SEGMENT_BYTES
+from vramscope_server.analysis.history.block_sizes import SMALL_BYTES, rounded
+from vramscope_server.analysis.history.lives import ALLOC as ALLOCATED
+from vramscope_server.analysis.history.lives import (
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    SMALL_SEGMENT_BYTES,
+)
+from vramscope_server.analysis.history.trace import Layout, Trace
 from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.program import (
     ALLOC,
@@ -27,7 +34,6 @@ from vramscope_server.analysis.simulator.program import (
     POOL_FREEABLE,
     Program,
 )
-from vramscope_server.analysis.trace import Layout, Trace
 
 Int64 = npt.NDArray[np.int64]
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.block_sizes import rounded
 from vramscope_server.analysis.compiled import entry
+from vramscope_server.analysis.history.block_sizes import rounded
 
 Whole = npt.NDArray[np.int64]
 
