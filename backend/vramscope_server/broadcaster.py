@@ -25,7 +25,8 @@ from .store.book import Stored
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "samples": (
-        "step", "phase", "allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes",
+        "step", "phase", "allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes", "inactive_split_bytes",
+        "stranded_bytes",
         "device_used_bytes", "process_device_bytes", "gpu_utilization_percent", "temperature_celsius",
         "power_milliwatts", "process_rss_bytes", "host_used_bytes", "alloc_retries", "ooms",
     ),

@@ -142,7 +142,7 @@ def rank_main(rank, path):
         if sys.argv[1] == "kept":
             losses.append(loss)
     hooks.remove()
-    print(json.dumps([rank, [leak[:2] for leak in told()]]), flush=True)
+    os.write(1, (json.dumps([rank, [leak[:2] for leak in told()]]) + "\\n").encode())  # at once: the other one writes, too
     os._exit(0)
 
 with torch.device("meta"):

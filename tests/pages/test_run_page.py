@@ -137,17 +137,18 @@ def test_the_mini_map_shows_the_window_and_its_brush_moves_it(page: Any, server:
     page.evaluate("scrollTo(0, 0)")
 
     def drag(slider: Any, by: float) -> None:
-        """By a share of the whole."""
-        boxes = [None, slider.bounding_box()]
-        while boxes[-1] != boxes[-2]:  # what is above may still grow by a line
-            page.wait_for_timeout(200)
-            boxes.append(slider.bounding_box())
-        box, whole = boxes[-1], page.locator(".mini-field").bounding_box()
-        middle, height = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        page.mouse.move(middle, height)
-        page.mouse.down()
-        page.mouse.move(middle + by * whole["width"], height, steps=5)
-        page.mouse.up()
+        """By a share of the whole. Again where what stands above it grew by a line in this very moment."""
+        before = query(page)
+        for _ in range(5):
+            box, whole = slider.bounding_box(), page.locator(".mini-field").bounding_box()
+            middle, height = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+            page.mouse.move(middle, height)
+            page.mouse.down()
+            page.mouse.move(middle + by * whole["width"], height, steps=5)
+            page.mouse.up()
+            page.wait_for_timeout(1000)
+            if query(page) != before:
+                return
 
     drag(brush, 1 / 9)
     eventually(lambda: float(query(page)["from"]) == pytest.approx(400, abs=2))

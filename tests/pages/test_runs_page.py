@@ -106,11 +106,11 @@ def test_sorts_with_unknown_last(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs")
     row(page, sender.BASELINE.run).wait_for()
     page.get_by_role("button", name="Peak allocated").click()
-    runs = listed(page)
+    runs = [run for run in listed(page) if not run.startswith("pagesrun")]  # those that other tests have sent
     assert runs[0] == sender.TOO_LARGE.run
     assert runs[-1] == sender.ON_CPU.run
     page.get_by_role("button", name="Peak allocated").click()
-    runs = listed(page)
+    runs = [run for run in listed(page) if not run.startswith("pagesrun")]  # those that other tests have sent
     assert runs[0] == sender.CHECKPOINTING.run
     assert runs[-1] == sender.ON_CPU.run
 
