@@ -30,8 +30,8 @@ router = APIRouter(tags=["ingest"])
 _TYPES = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack", "application/octet-stream")
 _RETRY = {"Retry-After": "2"}
 PATH = "/api/v1/batches"
-_INLINE_BYTES = 4096
-"""A small batch is prepared faster than it is handed to another thread."""
+_INLINE_BYTES = 64 * 1024
+"""Up to some 400 rows: prepared in 0.4 ms at most. To hand it to another thread costs more where both cores are busy."""
 
 
 @router.post(
