@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from vramscope.collector import collector_paused
 from vramscope.graphs import lines, referrers, roots, storages
 from vramscope.graphs.holders import Codes, Holder, group_key, holder_of
 from vramscope.graphs.paths import Path, find
@@ -167,19 +167,12 @@ def _matters(tensors: list[Any]) -> bool:
 def undisturbed() -> Iterator[None]:
     """For the time of a look: no garbage collection, and no ``__torch_function__`` of a tensor class of the user's.
 
-    A look makes objects, and would set off the collection of what it looks for; and asking a tensor for its storage would run
-    the code of its class. Both are as they were afterwards.
+    Asking a tensor for its storage would run the code of its class.
     """
     import torch
 
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        with torch._C.DisableTorchFunctionSubclass():
-            yield
-    finally:
-        if enabled:
-            gc.enable()
+    with collector_paused(), torch._C.DisableTorchFunctionSubclass():
+        yield
 
 
 def trace(sight: Sight, seconds: float) -> tuple[list[Group], bool, float]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -55,19 +52,6 @@ class Raw:
     modules: list[str]
     notes: list[str]
     stacks: bool
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """No garbage collection meanwhile: a tree of a hundred thousand entries would set off dozens, over all that the process
-    holds; with a large heap that took seconds."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def counters_of(stats: Tree) -> dict[str, int]:

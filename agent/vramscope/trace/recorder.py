@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from vramscope import console, wire
+from vramscope.collector import collector_paused
 from vramscope.guard import guarded
 from vramscope.memory.allocator import SharedPeakCounters, share_peak_counters
 from vramscope.trace.history import History
 from vramscope.trace.modules import ModuleTags, is_compiled
 from vramscope.trace.plan import Plan, Wish
-from vramscope.trace.raw import Facts, Mark, Raw, Tree, collector_paused, counters_of
+from vramscope.trace.raw import Facts, Mark, Raw, Tree, counters_of
 from vramscope.trace.uploads import Uploads
 
 if TYPE_CHECKING:

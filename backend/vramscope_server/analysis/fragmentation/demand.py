@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.compiled import entry
-from vramscope_server.analysis.history.block_sizes import rounded
+from vramscope_server.analysis.simulator.rounding import rounded
 
 Whole = npt.NDArray[np.int64]
 

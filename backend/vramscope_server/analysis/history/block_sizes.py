@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.compiled import entry, inner
+from vramscope_server.analysis.simulator.rounding import rounded
 
 Bytes = npt.NDArray[np.int64]
 
 TAKE, GIVE_BACK, SEGMENT, NO_SEGMENT = range(4)
 """What a row of the history does: an allocation, its end, a segment made and returned."""
 SMALL_BYTES = 1 << 20
-MIN_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,6 @@ class Rounding:
     """16 of them, for requests of up to 2 MiB, of 2 to 4 MiB ... of 32 GiB and more; 0 or 1: none (roundup_power2_divisions)"""
     max_split_bytes: int
     expandable: bool
-
-
-@entry
-def rounded(requested_bytes: int, divisions: Any) -> Any:
-    """A request as the allocator rounds it. ``divisions`` has 16 entries, of 1 MiB to 32 GiB (roundup_power2_divisions)."""
-    if requested_bytes < MIN_BYTES:
-        return MIN_BYTES
-    power = 0
-    while requested_bytes >> (power + 1):
-        power += 1
-    parts = divisions[min(max(power - 20, 0), 15)]
-    step = np.int64(MIN_BYTES)
-    if parts > 1 and requested_bytes > MIN_BYTES * parts:
-        step = (np.int64(1) << power) // parts
-    return (requested_bytes + step - 1) // step * step
 
 
 @inner

@@ -22,8 +22,8 @@ from vramscope_server.analysis.history.block_sizes import (
     TAKE,
     Rounding,
     followed,
-    rounded,
 )
+from vramscope_server.analysis.simulator.rounding import rounded
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.history.trace import Events, Layout

@@ -9,12 +9,9 @@ import numpy.typing as npt
 
 from vramscope.window import ACTIONS
 from vramscope_server.analysis.fragmentation.strip import strip
-from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.history.trace import Trace, reserved_after
 
 Whole = npt.NDArray[np.int64]
-
-_GROWS = [ACTIONS.index(name) for name in ("segment_alloc", "segment_map")]
-_SHRINKS = [ACTIONS.index(name) for name in ("segment_free", "segment_unmap")]
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class Moments:
 
 def moments_of(trace: Trace) -> Moments:
     """About 1 µs an event."""
-    reserved = np.append(trace.beginning.reserved_bytes, reserved_after(trace))
+    reserved = reserved_after(trace)
     growth = int(np.argmax(reserved)) - 1
     peak = strip(trace, 1)
     step = trace.events.step
@@ -45,11 +42,3 @@ def moments_of(trace: Trace) -> Moments:
         out_of_memory_events=np.flatnonzero(trace.events.action == ACTIONS.index("oom")).tolist(),
         steps=[(int(step[at]), int(at)) for at in changes if step[at] >= 0],
     )
-
-
-def reserved_after(trace: Trace) -> Whole:
-    """Reserved bytes after each event."""
-    events = trace.events
-    signs = np.isin(events.action, _GROWS).astype(np.int64) - np.isin(events.action, _SHRINKS)
-    reserved: Whole = trace.beginning.reserved_bytes + np.cumsum(signs * events.size_bytes)
-    return reserved

@@ -17,7 +17,16 @@ from vramscope.window import ACTIONS, STATES, BadWindow, Columns, Window
 from vramscope.window import Layout as RecordedLayout
 from vramscope.wire import PHASES
 from vramscope_server.analysis.history.block_sizes import Rounding
-from vramscope_server.analysis.history.lives import Lives, SegmentLives, lives_of, segment_lives_of
+from vramscope_server.analysis.history.lives import (
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    Lives,
+    SegmentLives,
+    lives_of,
+    segment_lives_of,
+)
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 
@@ -204,6 +213,16 @@ def layout_at(trace: Trace, event: int) -> Layout:
     }
     by_address = np.argsort(blocks["address"], kind="stable")
     return Layout(segments, _rows(Blocks, {name: column[by_address] for name, column in blocks.items()}))
+
+
+def reserved_after(trace: Trace) -> Bytes:
+    """Reserved bytes after each event; element 0 is before the first. From the segments that came and went."""
+    events = trace.events
+    gain = np.isin(events.action, (SEGMENT_ALLOC, SEGMENT_MAP)).astype(np.int64)
+    loss = np.isin(events.action, (SEGMENT_FREE, SEGMENT_UNMAP)).astype(np.int64)
+    change = np.cumsum((gain - loss) * events.size_bytes)
+    base = trace.start.reserved_bytes if trace.start is not None else trace.end.reserved_bytes - int(change[-1:].sum())
+    return np.concatenate([[base], base + change])
 
 
 # ---- from a recorded window ----

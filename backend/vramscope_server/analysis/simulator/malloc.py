@@ -17,6 +17,7 @@ from vramscope_server.analysis.simulator.heap import (
     ALLOCATION,
     COLLECT_ABOVE,
     DEVICE_ALLOCATIONS,
+    DIVISIONS,
     EXPANDABLE,
     FREEABLE,
     HAZARDS,
@@ -62,7 +63,8 @@ from vramscope_server.analysis.simulator.release import (
     release_cached,
     release_oversize,
 )
-from vramscope_server.analysis.simulator.segments import SMALL_MOST, new_segment, rounded, segment_size
+from vramscope_server.analysis.simulator.rounding import rounded
+from vramscope_server.analysis.simulator.segments import SMALL_MOST, new_segment, segment_size
 
 REJECTED = -1
 
@@ -71,7 +73,7 @@ REJECTED = -1
 def allocate(heap: Heap, item: int, requested: int, stream: int, pool: int) -> Any:
     """Find or make a block for a request. Whether there is one: else it is out of memory."""
     blocks, counts, settings = heap.blocks, heap.counts, heap.settings
-    size = rounded(settings, requested)
+    size = rounded(requested, settings[DIVISIONS : DIVISIONS + 16])
     block_list = (2 * pool + (size > SMALL_MOST)) * settings[STREAMS] + stream
     heap.pools[pool, FREEABLE] = 0
     block = search(heap, block_list, size)

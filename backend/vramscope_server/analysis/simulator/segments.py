@@ -14,7 +14,6 @@ from vramscope_server.analysis.simulator.heap import (
     DEVICE_BYTES,
     DEVICE_FREES,
     DEVICE_USED,
-    DIVISIONS,
     HAZARDS,
     INTERIOR_FREE,
     LARGE_SEGMENT,
@@ -47,21 +46,6 @@ OWN_SEGMENT = 10 * MIB
 SLOT_BITS = 43
 """made-up addresses: a segment has 8 TiB to itself, so that only their order matters"""
 SLOTS = 1 << 19
-
-
-@compiled
-def rounded(settings: Int64, size: int) -> Any:
-    """Bytes of the block for a request: whole 512 B, or a step between two powers of two where that is set."""
-    if size < 512:
-        return 512
-    power = 0
-    while size >> (power + 1):
-        power += 1
-    divisions = settings[DIVISIONS + min(max(power - 20, 0), 15)]
-    if divisions > 1 and size > 512 * divisions:
-        step = (1 << power) // divisions
-        return (size + step - 1) // step * step
-    return (size + 511) // 512 * 512
 
 
 @compiled

@@ -14,13 +14,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.history.trace import Trace, reserved_after
 from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import ALLOC, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.whatif.exact_replay import exact_replay
-from vramscope_server.analysis.whatif.program_of import derivation_of, reserved_after
+from vramscope_server.analysis.whatif.program_of import derivation_of
 
 ASSUMED: Final = (
     "The history begins in the middle of the run: what was there then is laid out anew, by calls of cudaMalloc that are counted. "

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from vramscope.window import ACTIONS
 from vramscope_server.analysis.history.lives import SEGMENT_ALLOC, SEGMENT_MAP, SEGMENT_UNMAP, SMALL_SEGMENT_BYTES
-from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.history.trace import Trace, reserved_after
 from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import ALLOC, EMPTY_CACHE, EMPTY_POOL, POOL_FREEABLE
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
-from vramscope_server.analysis.whatif.program_of import derivation_of, initial_of, reserved_after
+from vramscope_server.analysis.whatif.program_of import derivation_of, initial_of
 
 USUAL_TOTAL_BYTES: Final = 80 << 30
 """Where a file does not tell its card: of that the addresses of expandable segments are counted, and nothing else."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.window import ACTIONS
-from vramscope_server.analysis.history.block_sizes import SMALL_BYTES, rounded
+from vramscope_server.analysis.history.block_sizes import SMALL_BYTES
 from vramscope_server.analysis.history.lives import ALLOC as ALLOCATED
 from vramscope_server.analysis.history.lives import (
     SEGMENT_ALLOC,
@@ -22,7 +22,7 @@ from vramscope_server.analysis.history.lives import (
     SEGMENT_UNMAP,
     SMALL_SEGMENT_BYTES,
 )
-from vramscope_server.analysis.history.trace import Layout, Trace
+from vramscope_server.analysis.history.trace import Layout, Trace, reserved_after
 from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.program import (
     ALLOC,
@@ -34,6 +34,7 @@ from vramscope_server.analysis.simulator.program import (
     POOL_FREEABLE,
     Program,
 )
+from vramscope_server.analysis.simulator.rounding import rounded
 
 Int64 = npt.NDArray[np.int64]
 
@@ -209,16 +210,6 @@ class _Room:
     """by the allocator's own counters"""
 
 
-def reserved_after(trace: Trace) -> Int64:
-    """Reserved bytes after each event; element 0 is before the first. From the segments that came and went."""
-    events = trace.events
-    gain = np.isin(events.action, (SEGMENT_ALLOC, SEGMENT_MAP)).astype(np.int64)
-    loss = np.isin(events.action, (SEGMENT_FREE, SEGMENT_UNMAP)).astype(np.int64)
-    change = np.cumsum((gain - loss) * events.size_bytes)
-    base = trace.start.reserved_bytes if trace.start is not None else trace.end.reserved_bytes - int(change[-1:].sum())
-    return np.concatenate([[base], base + change])
-
-
 def _room(trace: Trace) -> _Room:
     reserved = reserved_after(trace)
     low = int(reserved.max())
@@ -306,4 +297,4 @@ def _notes(trace: Trace, releases: int, failed: int, died: bool) -> list[str]:
     return notes
 
 
-__all__ = ["Derivation", "Layout", "derivation_of", "initial_of", "program_of", "reserved_after"]
+__all__ = ["Derivation", "Layout", "derivation_of", "initial_of", "program_of"]
