@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 import weakref
 from array import array
 from collections.abc import Callable, Iterator
@@ -383,10 +384,15 @@ def test_training_gives_the_same_numbers_with_and_without_windows(training) -> N
 
 def test_a_peak_that_rises_is_recorded_again(training) -> None:
     now = [0.0]
-    run = training(plan=Plan(now=lambda: now[0]))
+    packed = threading.Event()  # the plan learns a window's cost and peak on the thread that packs it
+    plan = Plan(now=lambda: now[0])
+    run = training(plan=plan)
+    ended = plan.ended
+    run.recorder._uploads._on_cost = lambda *cost: (ended(*cost), packed.set())
     run.recorder.begin()
     for _ in range(3):
         run.step()
+    assert packed.wait(60)
     now[0] = 1e6  # whatever it costs, it is affordable
     for _ in range(3):
         run.step()

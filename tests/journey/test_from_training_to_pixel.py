@@ -6,12 +6,9 @@ import contextlib
 import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,33 +58,6 @@ main()
 """
 
 VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        url = f"http://127.0.0.1:{port}"
-        process = subprocess.Popen(
-            [*VRAMSCOPE, "server", "--port", str(port)],
-            env={**os.environ, "VRAMSCOPE_DATA_DIR": folder},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        deadline = time.monotonic() + 60
-        while True:
-            assert process.poll() is None, process.stderr.read()
-            assert time.monotonic() < deadline
-            try:
-                if httpx.get(f"{url}/api/v1/health").is_success:
-                    break
-            except httpx.TransportError:
-                time.sleep(0.1)
-        yield url
-        process.terminate()
-        assert process.wait(10) in (0, -signal.SIGTERM), "a server that is asked to stop stops in time"
 
 
 def vramscope(*words: str) -> str:

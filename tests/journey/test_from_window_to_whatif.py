@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
@@ -37,29 +31,6 @@ for step in range(3):
 print(json.dumps([torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]))
 """
 SETTINGS = ("expandable_segments:True", "max_split_size_mb:64", "roundup_power2_divisions:2")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        url = f"http://127.0.0.1:{port}"
-        process = subprocess.Popen(
-            [*VRAMSCOPE, "server", "--port", str(port)], env={**os.environ, "VRAMSCOPE_DATA_DIR": folder}
-        )
-        deadline = time.monotonic() + 60
-        while True:
-            assert process.poll() is None and time.monotonic() < deadline
-            try:
-                if httpx.get(f"{url}/api/v1/health").is_success:
-                    break
-            except httpx.TransportError:
-                time.sleep(0.1)
-        yield url
-        process.terminate()
-        assert process.wait(10) in (0, -signal.SIGTERM)
 
 
 def train(server: str, folder: Path, name: str, settings: str) -> tuple[int, int]:
