@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vramscope import __version__, redaction, wire
+from vramscope.memory.host import Host
 
 GIT_TIMEOUT_S = 2.0
 
@@ -188,4 +189,5 @@ def attached(
         git_commit=commit,
         command=redaction.command_line(sys.argv),
         agent_version=__version__,
+        host_total_bytes=Host().total_bytes(),
     )

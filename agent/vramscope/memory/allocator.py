@@ -106,6 +106,8 @@ class PeakCounter:
         self._reset_seen = 0
         self._start_bytes = 0
         self._sampled_bytes = 0
+        self.newest: Stats = {}
+        """the reading of the last cut"""
         if not from_the_start:
             self.cut()  # what came before attach belongs to the user's counters alone
 
@@ -119,9 +121,12 @@ class PeakCounter:
     def cut(self) -> Interval:
         """End the interval that runs: its exact peaks, and a fresh start for the next."""
         with self._lock:
-            stats = self._read(self.device)
+            stats = self.newest = self._read(self.device)
             self._reset(self.device)
-            self._carry(stats)
+            # A training repeats itself: most intervals' peaks were seen before, and are in the carried ones already.
+            peaks = peaks_of(stats)
+            if peaks not in self._known or stats.get(_PRIVATE):
+                self._carry(peaks, stats.get(_PRIVATE) or {})
             allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
             current: int = allocated["current"]
             peak: int = allocated["peak"]
@@ -175,20 +180,16 @@ class PeakCounter:
             self._carried, self._carried_private = (), {}
             self._known.clear()
 
-    def _carry(self, stats: Stats) -> None:
-        peaks = peaks_of(stats)
-        # A training repeats itself: most intervals' peaks were seen before, and are in the carried ones already.
+    def _carry(self, peaks: tuple[int, ...], private: dict[Any, Any]) -> None:
         if peaks not in self._known:
             self._carried = tuple(map(max, self._carried, peaks)) if self._carried else peaks
             if len(self._known) >= _KNOWN_MOST:
                 self._known.clear()
             self._known.add(peaks)
-        private = stats.get(_PRIVATE)
-        if private:
-            for private_pool, entry in private.items():
-                peaks = tuple(map(_peak_of, _pools_of(entry)))
-                before = self._carried_private.get(private_pool, peaks)
-                self._carried_private[private_pool] = tuple(map(max, before, peaks))
+        for private_pool, entry in private.items():
+            peaks = tuple(map(_peak_of, _pools_of(entry)))
+            before = self._carried_private.get(private_pool, peaks)
+            self._carried_private[private_pool] = tuple(map(max, before, peaks))
 
 
 class SharedPeakCounters:
@@ -259,3 +260,13 @@ def share_peak_counters() -> SharedPeakCounters:
     if _shared is None:
         _shared = SharedPeakCounters()
     return _shared
+
+
+def limit_bytes(device: int) -> int | None:
+    """What ``set_per_process_memory_fraction`` leaves of a device; None: no limit is set, or this torch does not tell."""
+    import torch
+
+    read = getattr(torch._C, "_cuda_getMemoryFraction", None)
+    fraction: float = 1.0 if read is None or torch.cuda.get_allocator_backend() != "native" else read(device)
+    # The allocator reckons with the properties' total, and takes 1.0 for no limit at all.
+    return int(fraction * torch.cuda.get_device_properties(device).total_memory) if fraction < 1 else None

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramscope.memory.allocator import Interval, block_bytes
-from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, Split, Stretch
+from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, OTHER, Split, Stretch
 from vramscope.wire import CPU, UNKNOWN
 
 if TYPE_CHECKING:
@@ -162,7 +162,11 @@ class Categories:
         at_forward = self._gradients_before_forward.get(device)
         if phase == OPTIMIZER:
             return closed(held, held.gradients, 0, peak)
-        gradients = {BACKWARD: self._gradients_at_peak.get(device), FORWARD: at_forward}.get(phase)
+        gradients = {
+            FORWARD: at_forward,
+            BACKWARD: self._gradients_at_peak.get(device),
+            OTHER: self._grown.get(device),  # behind a backward: all that it made
+        }.get(phase)
         allocated = allocated_before_forward(stretches, position)
         if gradients is None or at_forward is None or allocated is None:
             return closed(held, UNKNOWN, UNKNOWN, peak)
@@ -210,6 +214,7 @@ class Categories:
         for device, cut in zip(devices, cuts, strict=False):
             if device not in self._heard:  # gradients are made some other way (FSDP): then it is not known
                 self._gradients_at_peak.pop(device, None)
+                self._grown.pop(device, None)
             elif cut.peak_allocated_bytes > self._seen_peak.get(device, 0):
                 self._gradients_at_peak[device] = self._grown.get(device, 0)
         self._seen_peak.clear()

@@ -66,6 +66,16 @@ class Nvml:
             UNKNOWN if power is None else int(power),
         )
 
+    def processes(self, uuid: str) -> list[tuple[int, int | None]] | None:
+        """(pid, bytes) of each process that computes on the device; None where NVML does not tell."""
+        handle = self._handle(uuid)
+        if handle is None:
+            return None
+        running = self._ask(uuid, "processes", lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        if running is None:
+            return None
+        return [(int(p.pid), None if p.usedGpuMemory is None else int(p.usedGpuMemory)) for p in running]
+
     def _process_bytes(self, uuid: str, handle: Any) -> int:
         running = self._ask(uuid, "processes", lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(handle))
         for process in running or ():

@@ -1,4 +1,4 @@
-"""Reads the host's memory: this process's resident bytes, and what the machine has in use (Linux /proc)."""
+"""Reads the host's memory: this process's resident bytes, and what is in use of the machine, or of its container."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from vramscope.memory.cgroup import ControlGroup
 from vramscope.wire import UNKNOWN
 
 
@@ -20,11 +21,37 @@ class Host:
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._statm = proc / "self" / "statm"
         self._meminfo = proc / "meminfo"
+        self._vmstat = proc / "vmstat"
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+        self._group = ControlGroup(proc)
+        machine, limit = self._told("MemTotal:"), self._group.limit_bytes
+        self._limited = limit is not None and (machine is None or limit < machine)
+        self._total = limit if self._limited else machine
+        self._kills_before = self._kills()
 
     def read(self) -> HostMemory:
         """UNKNOWN where /proc does not tell (macOS, a locked-down container)."""
         return HostMemory(self._rss(), self._used())
+
+    def total_bytes(self) -> int | None:
+        """Of the machine, or what the container may use where that is less; None where neither is told."""
+        return self._total
+
+    def kills(self) -> int | None:
+        """Processes that Linux has ended for want of memory since this was made: in this one's container, where that can be
+        told, else on the whole machine. None: nobody tells."""
+        now = self._kills()
+        return None if now is None or self._kills_before is None else now - self._kills_before
+
+    def _kills(self) -> int | None:
+        of_group = self._group.kills()
+        if of_group is not None:
+            return of_group
+        try:
+            lines = self._vmstat.read_text().splitlines()
+            return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+        except (OSError, ValueError, IndexError):
+            return None
 
     def _rss(self) -> int:
         try:
@@ -33,14 +60,16 @@ class Host:
             return UNKNOWN
 
     def _used(self) -> int:
-        total = available = None
-        try:
-            for line in self._meminfo.read_text().splitlines():
-                if line.startswith("MemTotal:"):
-                    total = int(line.split()[1]) * 1024
-                elif line.startswith("MemAvailable:"):
-                    available = int(line.split()[1]) * 1024
-                    break
-        except (OSError, ValueError, IndexError):
-            return UNKNOWN
+        if self._limited:
+            used = self._group.used_bytes()
+            return UNKNOWN if used is None else used
+        total, available = self._total, self._told("MemAvailable:")
         return UNKNOWN if total is None or available is None else total - available
+
+    def _told(self, name: str) -> int | None:
+        """A line of /proc/meminfo, in bytes."""
+        try:
+            with self._meminfo.open() as lines:
+                return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), None)
+        except (OSError, ValueError, IndexError):
+            return None
