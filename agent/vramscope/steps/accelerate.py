@@ -46,5 +46,23 @@ def configuration(accelerator: Any) -> dict[str, Any]:
         "gradient_accumulation_steps": accelerator.gradient_accumulation_steps,
         "distributed_type": str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type)),
         "num_processes": accelerator.num_processes,
+        **_plugins(accelerator),
     }
     return {name: value for name, value in config.items() if value is not None}
+
+
+def _plugins(accelerator: Any) -> dict[str, Any]:
+    """What its plugins for FSDP, DeepSpeed and torch.compile were told that bears on memory."""
+    state = accelerator.state
+    fsdp, deepspeed = getattr(state, "fsdp_plugin", None), getattr(state, "deepspeed_plugin", None)
+    backend = getattr(getattr(getattr(state, "dynamo_plugin", None), "backend", None), "value", "NO")
+    config: dict[str, Any] = {}
+    if fsdp is not None:
+        config["fsdp"] = str(getattr(fsdp, "sharding_strategy", None) or f"version {getattr(fsdp, 'fsdp_version', 1)}")
+        config["activation_checkpointing"] = bool(getattr(fsdp, "activation_checkpointing", False))
+        config["cpu_offload"] = bool(getattr(getattr(fsdp, "cpu_offload", None), "offload_params", fsdp.cpu_offload))
+    if deepspeed is not None:
+        config["deepspeed"] = f"zero stage {deepspeed.zero_stage}"
+    if str(backend).upper() != "NO":
+        config["torch_compile"] = str(backend)
+    return config

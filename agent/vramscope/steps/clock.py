@@ -3,8 +3,9 @@
 The training thread calls :meth:`StepClock.enter` and :meth:`StepClock.end_step` from hooks; both only read the
 allocator, note, and return. The sampler's thread takes the finished steps with :meth:`StepClock.take` and does the rest.
 
-A phase lasts until the next one begins: *forward* includes the loss, *backward* what is done between it and the
-optimizer (clipping, unscaling), *data* all from the end of a step to the next forward (loading, copying, zero_grad).
+A phase lasts until the next one begins: *forward* includes the loss, *data* all from the end of a step to the next forward
+(loading, copying, zero_grad). *Backward* ends when it returns; what is done between it and the next phase is *other*: clipping,
+unscaling, gradients reduced by hand, copies of weights, the making of the next micro-batch where no DataLoader is asked.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import methodcaller
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from vramscope import wire
 from vramscope.memory.allocator import Interval, PeakCounter
+
+if TYPE_CHECKING:
+    from vramscope.trace.held import Seen
 
 OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER, EVAL = range(len(wire.PHASES))
 
@@ -31,10 +36,14 @@ UNWATCHED_STEPS = 4
 STRETCHES_TO_KNOW = 50
 """after so many the cost is known; from then on steps are left alone only once in ten times BLOCK_STEPS"""
 
+SAME_INSTANT_NS = 50_000
+"""so soon behind a backward nothing has run yet: the phase that begins then begins where the backward ended, without a reading"""
+
 SILENCE_NS = 10_000_000_000
 """after that long without a word from the training thread, another one may take its place"""
 
 _MOST_FINISHED = 20_000
+_cut = methodcaller("cut")
 
 
 class Stretch(NamedTuple):
@@ -100,6 +109,31 @@ class Windows(Protocol):
     """Records windows of allocator history (trace/recorder.py). All calls are on the training thread."""
 
     def entered(self) -> None: ...
+    def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
+    def end_step(self, stretches: list[Stretch]) -> None: ...
+    @property
+    def asks_who_holds(self) -> bool: ...
+    def held(self, seen: Iterable[Seen]) -> None: ...
+    def needed(self, addresses: Iterable[int]) -> None: ...
+
+
+class Techniques(Protocol):
+    """Watches how the training is done (techniques/watch.py). All calls are on the training thread."""
+
+    def end_step(self, backwards: int) -> None: ...
+
+
+class Losses(Protocol):
+    """Notes the loss of each step (scalars/loss.py). All calls are on the training thread."""
+
+    def end_step(self, number: int, at_ns: int) -> None: ...
+
+
+class Profiles(Protocol):
+    """Records profiles of single steps (profile/recorder.py). All calls are on the training thread."""
+
+    def entered(self) -> None: ...
+    def goes_on(self) -> None: ...
     def end_step(self, stretches: list[Stretch]) -> None: ...
 
 
@@ -129,12 +163,15 @@ class StepClock:
         self.anatomy: Anatomy | None = None
         self.graphs: Graphs | None = None
         self.recorder: Windows | None = None
+        self.profiler: Profiles | None = None
+        self.techniques: Techniques | None = None
+        self.loss: Losses | None = None
         self.look_for_devices: Callable[[], None] | None = None
         """called at marks while no device is watched, so that the first step with CUDA is exact; costs 0.3 µs"""
         self._devices: tuple[int, ...] = ()
         self._thread: int | None = None
         self._stretches: list[Stretch] = []
-        self._since_ns = now()
+        self._since_ns = self._entered_ns = now()
         self._micro_steps = 0
         self._agent_ns = 0
         self._calm_from = self._calm_until = WARM_UP_STEPS
@@ -144,6 +181,8 @@ class StepClock:
         self._duration_ns = 0.0
         self._end_ns = self._since_ns
         self._finished: deque[FinishedStep] = deque(maxlen=_MOST_FINISHED)
+        self.newest: FinishedStep | None = None
+        """the last one that was finished"""
         self.lost_steps = 0
 
     def watch(self, counter: PeakCounter) -> None:
@@ -155,20 +194,26 @@ class StepClock:
     def enter(self, phase: int) -> None:
         """The training enters a phase. Nothing happens where it already is in it, or in a step that is left alone.
 
-        Cost: one cut a device (about 13 µs), 0.3 µs in an unwatched step.
+        Cost: one cut a device (about 13 µs), 0.3 µs in an unwatched step and right behind a backward.
         """
         if phase == BACKWARD:
             self._micro_steps += 1
         if phase == self.phase or not self.watched or not self.is_training_thread():
+            if self.profiler is not None:
+                self.profiler.goes_on()
             return
         began = self._now()
-        self._close(began)
+        if self.phase != OTHER or not self._stretches or began - self._entered_ns > SAME_INSTANT_NS:
+            self._close(began)
         self.phase = phase
         if self.anatomy is not None:
             self.anatomy.begin(phase, self._devices, self._stretches[-1].cuts)
         if self.recorder is not None:
             self.recorder.entered()
-        self._agent_ns += self._now() - began
+        if self.profiler is not None:
+            self.profiler.entered()
+        self._entered_ns = self._now()
+        self._agent_ns += self._entered_ns - began
 
     def end_step(self) -> None:
         """The optimizer has stepped: the step is complete, and the next begins with *data*."""
@@ -183,25 +228,30 @@ class StepClock:
         if len(self._finished) == _MOST_FINISHED:
             self.lost_steps += 1
         # What this call itself takes is counted in the next step: this one's row is written before it is over.
-        self._finished.append(
-            FinishedStep(
-                self.step,
-                began,
-                stretches,
-                self._micro_steps,
-                self.watched,
-                self._agent_ns,
-                self._devices,
-                splits,
-                held,
-            )
+        self.newest = FinishedStep(
+            self.step,
+            began,
+            stretches,
+            self._micro_steps,
+            self.watched,
+            self._agent_ns,
+            self._devices,
+            splits,
+            held,
         )
-        self._micro_steps = 0
+        self._finished.append(self.newest)
+        backwards, self._micro_steps = self._micro_steps, 0
         self.phase = DATA
         self._choose_watched(began - self._end_ns)
         self._end_ns = began
         if self.recorder is not None:
             self.recorder.end_step(stretches)
+        if self.profiler is not None:
+            self.profiler.end_step(stretches)
+        if self.techniques is not None:
+            self.techniques.end_step(backwards)
+        if self.loss is not None:
+            self.loss.end_step(self.step, began)
         self._agent_ns = self._now() - began
 
     def mark(self) -> int | None:
@@ -218,6 +268,11 @@ class StepClock:
         return self._stretches
 
     @property
+    def micro_steps(self) -> int:
+        """Backward passes of the step that runs, so far."""
+        return self._micro_steps
+
+    @property
     def calm(self) -> bool:
         """This step is left alone, to measure what watching costs."""
         return self._phases and not self.watched
@@ -226,12 +281,22 @@ class StepClock:
         """Time that the agent took on the training thread outside of the clock's own calls."""
         self._agent_ns += nanoseconds
 
+    def timed(self, listener: Callable[..., None], *args: Any) -> None:
+        """Call a listener; what it takes is the agent's time."""
+        began = self._now()
+        listener(*args)
+        self._agent_ns += self._now() - began
+
     def take(self) -> list[FinishedStep]:
         """The steps finished since the last call, oldest first. For the sampler's thread."""
         steps = []
         while self._finished:
             steps.append(self._finished.popleft())
         return steps
+
+    def untaken(self) -> list[FinishedStep]:
+        """The steps that nobody has taken yet, oldest first. From any thread; they stay."""
+        return list(self._finished)
 
     def begin_again(self, step: int) -> None:
         """A run that is resumed goes on counting where it was."""
@@ -241,7 +306,7 @@ class StepClock:
     def _close(self, at_ns: int) -> None:
         if not self.counters and self.look_for_devices is not None:
             self.look_for_devices()
-        self._stretches.append(Stretch(self.phase, self._since_ns, at_ns, [c.cut() for c in self.counters]))
+        self._stretches.append(Stretch(self.phase, self._since_ns, at_ns, list(map(_cut, self.counters))))
         self._since_ns = at_ns
 
     def _choose_watched(self, duration_ns: int) -> None:

@@ -29,9 +29,18 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 
         @guarded("the Trainer's on_train_begin")
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+            if hooks.loss is not None and args.world_size > 1:
+                # It multiplies the loss by the number of processes, or not, as it averages tokens: what it logs is told.
+                hooks.loss.off = True
             clock.begin_again(state.global_step)
             if model is not None:
                 hooks.add_root(model)
+
+        @guarded("the Trainer's on_log")
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            loss = (logs or {}).get("loss")  # a Python number, for which the Trainer has waited by itself
+            if hooks.tell is not None and isinstance(loss, int | float):
+                hooks.tell(state.global_step, {"trainer_loss": loss})
 
         @guarded("the Trainer's on_evaluate")
         def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -88,5 +88,11 @@ def configuration(trainer: Any) -> dict[str, Any]:
         "num_nodes",
     )
     config = {name: getattr(trainer, name, None) for name in names}
-    config["strategy"] = type(getattr(trainer, "strategy", None)).__name__
+    strategy = getattr(trainer, "strategy", None)
+    config["strategy"] = type(strategy).__name__
+    # What FSDPStrategy was given as activation_checkpointing_policy or activation_checkpointing is kept under these names.
+    if getattr(strategy, "_activation_checkpointing_kwargs", None):
+        config["activation_checkpointing"] = True
+    if getattr(getattr(strategy, "cpu_offload", None), "offload_params", False):
+        config["cpu_offload"] = True
     return {name: value for name, value in config.items() if value is not None}

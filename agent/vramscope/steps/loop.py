@@ -4,6 +4,7 @@
 data        the DataLoader is asked for a batch (its iterator's ``__next__``, wrapped; private)
 forward     forward hooks on the root modules only: per-module hooks would cost 2 µs each
 backward    ``torch.autograd.backward`` and ``grad``, wrapped (``loss.backward()`` calls it by name)
+other       that ``backward`` has returned, and nothing of the above has begun yet
 optimizer   ``torch.optim.optimizer.register_optimizer_step_pre_hook``
 step's end  ``torch.optim.optimizer.register_optimizer_step_post_hook``
 ==========  =====================================================================================
@@ -13,21 +14,24 @@ Nothing here keeps a module, an optimizer or a tensor alive.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import gc
-import time
+import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from vramscope.fronts import Fronts
 from vramscope.guard import guarded
-from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, StepClock
+from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
+from vramscope.steps.roots import MOST_ROOTS, ModuleHook, outermost_modules
+from vramscope.steps.scaler import ScalerFront
 
 if TYPE_CHECKING:
     import torch
 
     from vramscope.graphs.watch import GraphWatch
+    from vramscope.scalars.loss import LossWatch
+    from vramscope.techniques.watch import TechniqueWatch
 
 
 @dataclasses.dataclass
@@ -60,9 +64,10 @@ def connect(target: object, hooks: LoopHooks) -> Connection | None:
     return Connection("loop")
 
 
-MOST_ROOTS = 16
+OUTSIDE = -1
+"""what autograd answers where none of its walks runs"""
 LEADER_SILENT_STEPS = 8
-"""optimizer steps of others after which the leader is taken to be gone"""
+"""backward passes that only others' steps followed, after which the leader is taken to be gone"""
 
 
 class LoopHooks:
@@ -70,19 +75,36 @@ class LoopHooks:
 
     def __init__(self, clock: StepClock) -> None:
         self.clock = clock
+        self.timed = clock.timed
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.graphs: GraphWatch | None = None
+        self.techniques: TechniqueWatch | None = None
+        self.loss: LossWatch | None = None
+        self.tell: Callable[[int, Mapping[str, Any]], None] | None = None
+        """takes numbers that a framework logs of a step"""
         self.heard_forward = False
         self._roots_are_given = False
         self._found_once = False
-        self._batches = 0
+        self.batches = 0
+        """that a DataLoader was asked for so far"""
         self.on_first_step: Callable[[], None] | None = None
+        self.fronts = Fronts()
         self._removals: list[Callable[[], None]] = []
-        self._inside_backward: Callable[[], bool] = lambda: False
+        self._graph_task: Callable[[], int] = lambda: OUTSIDE
+        """of autograd: which walk runs on this thread; PyTorch's own function, so that asking makes no frame"""
         self._grad_enabled: Callable[[], bool] = lambda: True
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
         self._others_steps = 0
+        self._in_step: set[int] = set()
+        """optimizers whose step has begun, and not ended that we know of"""
+        self._nests = False
+        """a step began within one of the same optimizer, or one was left by an exception: from now on that is looked up"""
+        self._others_after = -1
+        """the backward pass of the step that the last of them followed"""
+        self._stepped_in_backward = False
+        self._runs_closure = False
+        """an optimizer's step is running what it was given: forward, backward and the rest of it"""
 
     def install(self, roots: Iterable[torch.nn.Module] = ()) -> None:
         """Hook optimizers, backward and the DataLoader; and the given root modules, or those found (see find_roots)."""
@@ -94,14 +116,25 @@ class LoopHooks:
         self._removals += [pre.remove, post.remove]
         self._grad_enabled = torch.is_grad_enabled
         self._wrap_backward()
+        ScalerFront(self).install()
         self._wrap_train()
         self._wrap_data_loader()
         for root in roots:
             self.add_root(root)
 
     def remove(self) -> None:
+        self.fronts.remove()
         while self._removals:
             self._removals.pop()()
+
+    def when_removed(self, call: Callable[[], None]) -> None:
+        """Have this called with the hooks' removal."""
+        self._removals.append(call)
+
+    @property
+    def leader(self) -> torch.optim.Optimizer | None:
+        """The optimizer whose steps are the training's."""
+        return None if self._leader is None else self._leader()
 
     def add_root(self, module: torch.nn.Module) -> None:
         """A module whose call is the forward of the training (or its evaluation, without gradients), as the user told us."""
@@ -114,7 +147,8 @@ class LoopHooks:
         if getattr(module, "_compiled_call_impl", None) is not None:
             return  # module.compile(): a hook would be traced into the graph and break it; backward still tells
         self.roots.add(module)
-        self._removals.append(module.register_forward_pre_hook(ModuleHook(self._before_forward)).remove)
+        before = module.register_forward_pre_hook(ModuleHook(self._before_forward), with_kwargs=True)
+        self._removals.append(before.remove)
         self._removals.append(module.register_forward_hook(ModuleHook(self._after_forward)).remove)
 
     def find_roots(self) -> None:
@@ -141,50 +175,88 @@ class LoopHooks:
     # -- the hooks: on the training thread, many times a second ------------------------------------------------------
 
     @guarded("forward hook")
-    def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
+    def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         clock, graphs = self.clock, self.graphs
-        if (clock.calm and (graphs is None or not graphs.is_due)) or self._inside_backward():
+        self._forward_begins()
+        if (clock.calm and (graphs is None or not graphs.is_due)) or self._graph_task() != OUTSIDE:
             return  # (a root inside backward is being recomputed: activation checkpointing)
         if not clock.is_training_thread():
             return
+        before = clock.phase
         if self._grad_enabled():
             self.heard_forward = True
             if graphs is not None:
-                self._tell(graphs.before_forward, module.training)
+                self.timed(graphs.before_forward, module.training)
             clock.enter(FORWARD)
-        elif clock.phase not in (FORWARD, BACKWARD, OPTIMIZER):
+        elif clock.phase in (DATA, EVAL) or (clock.phase == OTHER and not clock.micro_steps):
             clock.enter(EVAL)  # but a teacher or critic without gradients in the midst of a step is part of the step
+        if clock.recorder is not None and clock.phase != before:
+            clock.recorder.inputs(args, kwargs)
 
     def before_training_step(self, module: torch.nn.Module) -> None:
         """For a framework whose training step is no call of a module: its forward is about to begin."""
+        self._forward_begins()
         if self.graphs is not None and not self.clock.calm and self.clock.is_training_thread():
-            self._tell(self.graphs.before_forward, module.training)
+            self.timed(self.graphs.before_forward, module.training)
+
+    def _forward_begins(self) -> None:
+        loss = self.loss
+        if loss is not None and self._grad_enabled() and self.clock.is_training_thread():
+            loss.forward()
 
     @guarded("forward hook")
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if self.graphs is not None and self._grad_enabled() and not self.clock.calm and not self._inside_backward():
-            self._tell(self.graphs.after_forward, module, output)
+        if self.graphs is None or not self._grad_enabled() or self.clock.calm:
+            return
+        if self._graph_task() == OUTSIDE:
+            self.timed(self.graphs.after_forward, module, output)
 
     @guarded("optimizer hook")
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._leader is None or self._leader() is not optimizer:
             self.optimizers.add(optimizer)
-        if kwargs.get("closure") is not None or (len(args) > 1 and callable(args[1])):
+        self._nests = self._nests or id(optimizer) in self._in_step
+        self._in_step.add(id(optimizer))
+        self._runs_closure = kwargs.get("closure") is not None or (len(args) > 1 and callable(args[1]))
+        if self._runs_closure:
             return  # the closure runs forward and backward inside step(); they mark themselves
-        self.clock.enter(OPTIMIZER)
+        if self._graph_task() == OUTSIDE:
+            self.clock.enter(OPTIMIZER)
 
     @guarded("optimizer hook")
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._nests and steps_within_its_own_step(optimizer):
+            return
+        self._in_step.discard(id(optimizer))
+        self._runs_closure = False
         if self.graphs is not None:
             self.graphs.stepped(optimizer)
+        if self._graph_task() != OUTSIDE:
+            # Each parameter's as soon as its gradient is there, on a thread of autograd's: the step ends with the backward.
+            self._stepped_in_backward = True
+            return
         # With several optimizers (a GAN's two) one of them leads: a step lasts from one of its steps to the next.
-        leader = None if self._leader is None else self._leader()
+        leader = self.leader
         if leader is not optimizer:
-            self._others_steps += 1
+            if self.clock.micro_steps != self._others_after:  # those that follow one backward step together
+                self._others_after = self.clock.micro_steps
+                self._others_steps += 1
+            if self.loss is not None and self.clock.is_training_thread():
+                self.loss.other_stepped()
             if leader is not None and self._others_steps < LEADER_SILENT_STEPS:
                 return
             self._leader = weakref.ref(optimizer)
-        self._others_steps = 0
+        self._end_step()
+
+    @guarded("the end of a backward")
+    def _after_backward(self) -> None:
+        if self._stepped_in_backward:
+            self._end_step()
+        else:
+            self.clock.enter(OPTIMIZER if self._runs_closure else OTHER)
+
+    def _end_step(self) -> None:
+        self._others_steps, self._others_after, self._stepped_in_backward = 0, -1, False
         self.clock.end_step()
         if self.on_first_step is not None:
             first, self.on_first_step = self.on_first_step, None
@@ -195,55 +267,58 @@ class LoopHooks:
     def _wrap_backward(self) -> None:
         import torch
 
-        graph_task: Callable[[], int] = torch._C._current_graph_task_id
-        self._inside_backward = lambda: graph_task() != -1
-        original, original_grad = torch.autograd.backward, torch.autograd.grad
-        enter, inside = guarded("backward hook")(self.clock.enter), self._inside_backward
-        walk = guarded("graph watch")(self._before_walk)
+        graph_task = self._graph_task = torch._C._current_graph_task_id
+        enter = guarded("backward hook")(self.clock.enter)
+        walk, loss = guarded("graph watch")(self._before_walk), guarded("the loss")(self._before_backward)
 
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            if not inside():  # reentrant checkpointing calls backward within backward
-                enter(BACKWARD)
-                walk(args, kwargs, "tensors", 2)
+        def backward(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if graph_task() != OUTSIDE:  # reentrant checkpointing calls backward within backward
+                return original(*args, **kwargs)
+            enter(BACKWARD)
+            walk(args, kwargs, "tensors", 2)
+            loss(args, kwargs)
+            answer = original(*args, **kwargs)
+            self._after_backward()
+            return answer
+
+        def grad(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if graph_task() == OUTSIDE:
+                walk(args, kwargs, "outputs", 3)
             return original(*args, **kwargs)
 
-        def grad(*args: Any, **kwargs: Any) -> Any:
-            if not inside():
-                walk(args, kwargs, "outputs", 3)
-            return original_grad(*args, **kwargs)
-
-        self._replace(torch.autograd, "backward", backward)
-        self._replace(torch.autograd, "grad", grad)
+        self.fronts.put(torch.autograd, "backward", backward)
+        self.fronts.put(torch.autograd, "grad", grad)
 
     def _before_walk(self, args: tuple[Any, ...], kwargs: dict[str, Any], roots: str, retain_graph_at: int) -> None:
         """``roots``: what the first argument is called; retain_graph and create_graph stand at a place and the next."""
         if self.clock.step == 0 and self.on_first_step is not None:
             self._find_once()
-        if self.graphs is not None and self.clock.is_training_thread():
-            retain, create = (
-                args[place] if len(args) > place else kwargs.get(name)
-                for place, name in ((retain_graph_at, "retain_graph"), (retain_graph_at + 1, "create_graph"))
-            )
-            self._tell(self.graphs.before_walk, args[0] if args else kwargs.get(roots), bool(retain), bool(create))
+        if (self.graphs is None and self.techniques is None) or not self.clock.is_training_thread():
+            return
+        given = args[0] if args else kwargs.get(roots)
+        if self.graphs is not None:
+            place = retain_graph_at
+            retain = args[place] if len(args) > place else kwargs.get("retain_graph")
+            create = args[place + 1] if len(args) > place + 1 else kwargs.get("create_graph")
+            self.timed(self.graphs.before_walk, given, bool(retain), bool(create))
+        if self.techniques is not None:
+            self.techniques.before_walk(given[0] if isinstance(given, (list, tuple)) and given else given)
 
-    def _tell(self, listener: Callable[..., None], *args: Any) -> None:
-        """Tell the graph watch something; what it takes is the agent's time."""
-        began = time.perf_counter_ns()
-        listener(*args)
-        self.clock.spent(time.perf_counter_ns() - began)
+    def _before_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.loss is not None and self.clock.is_training_thread():
+            self.timed(self.loss.backward, args, kwargs)
 
     def _wrap_train(self) -> None:
         """``model.train()`` and ``.eval()`` (which calls it) show a model that was made after attach, before its first call."""
         import torch
 
-        original = torch.nn.Module.train
         shown = guarded("model hook")(self._shown)
 
-        def train(module: torch.nn.Module, mode: bool = True) -> torch.nn.Module:
+        def train(original: Callable[..., Any], module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             shown(module)
-            return original(module, mode)
+            return original(module, *args, **kwargs)
 
-        self._replace(torch.nn.Module, "train", train)
+        self.fronts.put(torch.nn.Module, "train", train)
 
     def _shown(self, module: torch.nn.Module) -> None:
         # Called for each child too, from within; the outermost comes first. A teacher's eval() makes no root of it where the
@@ -261,11 +336,10 @@ class LoopHooks:
         iterator = getattr(dataloader, "_BaseDataLoaderIter", None)
         if iterator is None:
             return
-        original = iterator.__next__
         clock, enter = self.clock, guarded("data hook")(self.clock.enter)
         asked, ended = guarded("data hook")(self._batch_asked), guarded("data hook")(self._batches_ended)
 
-        def next_batch(self: Any) -> Any:
+        def next_batch(original: Callable[..., Any], self: Any) -> Any:
             if clock.phase != EVAL:
                 enter(DATA)
             asked()
@@ -275,69 +349,30 @@ class LoopHooks:
                 ended()
                 raise
 
-        self._replace(iterator, "__next__", next_batch)
+        self.fronts.put(iterator, "__next__", next_batch)
 
     def _batch_asked(self) -> None:
-        self._batches += 1
-        if self._batches == 2 and self.on_first_step is not None:
+        self.batches += 1
+        if self.batches == 2 and self.on_first_step is not None:
             self._find_once()
         if self.graphs is not None and not self.clock.calm and self.clock.is_training_thread():
-            self._tell(self.graphs.before_batch)
+            self.timed(self.graphs.before_batch)
 
     def _batches_ended(self) -> None:
         if self.graphs is not None and self.clock.is_training_thread():
-            self._tell(self.graphs.after_batches)
-
-    def _replace(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-        """Put a wrapper in place; on removal take it out again unless somebody has wrapped it meanwhile."""
-        original = getattr(owner, name)
-        wrapper.__wrapped__ = original  # type: ignore[attr-defined]
-        wrapper.__name__, wrapper.__doc__ = name, original.__doc__
-        setattr(owner, name, wrapper)
-
-        def put_back() -> None:
-            if getattr(owner, name) is wrapper:
-                setattr(owner, name, original)
-
-        self._removals.append(put_back)
+            self.timed(self.graphs.after_batches)
 
 
-class ModuleHook:
-    """A hook that lives in the user's module, and so goes where the module goes: into copies, files and compilers."""
+def steps_within_its_own_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the step that ends was called by another of the same optimizer: ``super().step()`` in a subclass. From its hook.
 
-    __slots__ = ("_call", "_is_compiling")
-
-    def __init__(self, call: Callable[..., None]) -> None:
-        import torch
-
-        self._call = call
-        self._is_compiling = torch.compiler.is_compiling
-
-    def __call__(self, *args: Any) -> None:
-        # torch.compile traces hooks into its graph: this test is constant there, and nothing of ours is left in it.
-        if not self._is_compiling():
-            self._call(*args)
-
-    def __deepcopy__(self, memo: Any) -> ModuleHook:
-        return self  # an EMA copy of the model must not copy the session (its locks cannot be copied)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A pickled model must load where vramscope is not installed: there the hook is a function that does nothing.
-        return (getattr, (contextlib.nullcontext(), "__exit__"))
-
-
-def outermost_modules() -> list[torch.nn.Module]:
-    """Modules with parameters that no other module contains, largest first, at most MOST_ROOTS."""
-    from torch import nn
-
-    # type(), not isinstance: lazy proxies run code when they are asked for their class.
-    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
-    inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
-    sized = []
-    for module in modules:
-        if id(module) not in inner:
-            size = sum(p.numel() for p in module.parameters())
-            if size:
-                sized.append((size, module))
-    sized.sort(key=lambda pair: -pair[0])
-    return [module for _, module in sized[:MOST_ROOTS]]
+    PyTorch puts its hooks around the step of each class that was instantiated, so that one step is told twice. Some 2 µs.
+    """
+    file = sys.modules["torch.optim.optimizer"].__file__
+    frame, steps = sys._getframe(1), 0
+    while frame is not None and steps < 2:
+        code = frame.f_code
+        if code.co_name == "wrapper" and code.co_filename == file:
+            steps += frame.f_locals.get("self") is optimizer
+        frame = frame.f_back  # type: ignore[assignment]  # None at the outermost
+    return steps == 2
