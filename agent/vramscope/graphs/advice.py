@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramscope.graphs.explain import Group
+from vramscope.graphs.group import Group
 
 LARGE_SCALAR_BYTES = 4096
 """mse_loss, say, leaves its scalar in a storage as large as the prediction"""

@@ -1,85 +1,39 @@
 """One look at what is held: which names keep which tensors and graphs, and how many bytes. A pure reading.
 
 Sweep (every tensor), paths (from local and global names), walks (through the graphs), and, for what no name reaches,
-referrers. Bounded in time: what the bound left out is said. It runs on the training thread at a boundary between steps, where
-tensors stand still; nothing of the user's runs, and nothing of theirs is kept when it returns.
+referrers. It runs on the training thread at a boundary between steps, where tensors stand still; nothing of the user's runs,
+and nothing of theirs is kept when it returns.
+
+Bounded in time, calls that nothing can interrupt included (see allowance.py); what the bound left out is said. But each part
+does its least, a few ms, whatever the parts before it took: a machine that is slow, or busy, judges an ordinary training as any
+other does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from vramscope.collector import collector_paused
-from vramscope.graphs import lines, referrers, roots, storages
-from vramscope.graphs.holders import Codes, Holder, group_key, holder_of
-from vramscope.graphs.paths import Path, find
+from vramscope.graphs import referrers, roots, storages
+from vramscope.graphs.allowance import Allowance, Costs
+from vramscope.graphs.group import Group, group_of
+from vramscope.graphs.holders import Codes, Holder, group_key, held_links, holder_of, lonely_links
+from vramscope.graphs.paths import MOST_OF_A_CONTAINER, Path, find
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.sweep import held_by_python, parameters_of, sweep, with_gradients
-from vramscope.graphs.walk import Budget, Graph, walk
+from vramscope.graphs.walk import Budget
 
 LEAST_PLAIN_BYTES: Final = 16 * 1024
-MOST_GRAPHS_WALKED: Final = 24
-"""of one holder; the bytes of the others follow from these"""
-LEAST_WALK_SECONDS: Final = 0.05
-PART_FOR_SWEEP: Final = 0.5
-PART_FOR_PATHS: Final = 0.8
-"""of the time, up to the end of the sweep, and of the search for paths"""
-
-
-@dataclasses.dataclass
-class Group:
-    """What one holder keeps."""
-
-    holder: Holder
-    tensors: int
-    graphs: int
-    """of the tensors, how many have a graph"""
-    scalars: bool
-    own: Storages
-    """of the tensors themselves"""
-    saved: Storages
-    """what their graphs keep beside: saved tensors, attributes of custom Functions, parameters of models that are gone"""
-    saved_factor: float
-    """graphs there are for each that was walked"""
-    nodes: int
-    births: list[int]
-    """sequence numbers at which the graphs' newest operations were made, rising"""
-    oldest: int
-    """sequence number that the graphs reach back to"""
-    attributes: list[tuple[str, int | None, str, int]]
-    """(file, line, ``Function.attribute``, bytes) of tensors that a custom Function keeps beside save_for_backward"""
-    examples: list[str]
-    on_cpu: bool
-    references: list[weakref.ref[Any]]
-    """to the tensors, at most MOST_GRAPHS_WALKED: to see when they die"""
-    cyclic: bool = False
-    """nothing but a reference cycle holds it"""
-    factor: float = 1.0
-    """tensors there are for each that was traced"""
-
-    @property
-    def own_bytes(self) -> int:
-        return sum(self.own.values())
-
-    @property
-    def saved_bytes(self) -> int:
-        extra = sum(size for key, size in self.saved.items() if key not in self.own)
-        return int(extra * self.saved_factor)
-
-    @property
-    def held_bytes(self) -> int:
-        return int((self.own_bytes + self.saved_bytes) * self.factor)
-
-    def bytes_beside(self, others: set[int]) -> int:
-        """What is held, without the storages of ``others``."""
-        return int(
-            sum(size for key, size in {**self.saved, **self.own}.items() if key not in others) * self.saved_factor
-        )
+PART_FOR_PATHS: Final = 0.9
+"""of the time, up to the end of the search for paths"""
+MANY_MODELS: Final = 3
+"""that none trains, of one holder: copies, of which there may be more and more. One or two are teachers and targets"""
+LEAST_HOLDERS: Final = 64
+"""that are put into words, whatever time is left; some 50 µs each"""
 
 
 @dataclasses.dataclass
@@ -99,14 +53,19 @@ class Sight:
     seconds: float
 
 
-def explain(kinds: TensorKinds, seconds: float, ignored: Callable[[Any], bool] = lambda tensor: False) -> Sight:
-    """Look once, for at most about ``seconds`` of this thread's time (one pass over all objects of the process is not cut).
+def explain(
+    kinds: TensorKinds,
+    seconds: float,
+    ignored: Callable[[Any], bool] = lambda tensor: False,
+    costs: Costs | None = None,
+) -> Sight:
+    """Look once, for ``seconds`` of this thread's time.
 
     ignored   tensors that an earlier look has found nothing about
+    costs     what earlier looks in this process have measured
     """
-    start = time.thread_time()
-    deadline = start + seconds
-    seen = sweep(kinds, start + seconds * PART_FOR_SWEEP)
+    time = Allowance(seconds, costs)
+    seen = sweep(kinds, time)
     left_out = [seen.left_out] if seen.left_out else []
     # references: the list, the variable
     wanted = {id(tensor) for tensor in seen.kept if held_by_python(tensor, 2) and not ignored(tensor)}
@@ -115,34 +74,82 @@ def explain(kinds: TensorKinds, seconds: float, ignored: Callable[[Any], bool] =
     groups: list[Group] = []
     nameless: list[weakref.ref[Any]] = []
     if wanted:
-        found, complete = find(roots.roots(), wanted, start + seconds * PART_FOR_PATHS)
-        if not complete and len(found) < len(wanted):
+        found, between, complete = find(roots.roots(), wanted, time, PART_FOR_PATHS)
+        if not complete and len(found) + len(between) < len(wanted):
             left_out.append("some of what your variables hold: too many objects")
-        codes = Codes()
+        codes, lonely = Codes(), lonely_links(found.values())
         named: dict[tuple[str, ...], tuple[list[Any], list[Path]]] = {}
         for tensor in seen.kept:
             path = found.get(id(tensor))
             if path is not None:
-                tensors, paths = named.setdefault(group_key(path), ([], []))
+                tensors, paths = named.setdefault(group_key(path, lonely), ([], []))
                 tensors.append(tensor)
                 paths.append(path)
-            elif id(tensor) in wanted:
+            elif id(tensor) in wanted and id(tensor) not in between:
                 nameless.append(weakref.ref(tensor))
+        models_of: dict[tuple[str, ...], tuple[list[Any], list[Path]]] = {}
+        for tensor, module in seen.models:
+            path = found.get(id(tensor))
+            if path is not None:
+                modules, paths = models_of.setdefault(group_key(path, lonely), ([], []))
+                modules.append(module)
+                paths.append(path)
         # A model that a name leads to is in use; of one that none leads to, a parameter stands for all.
         nameless += [
-            weakref.ref(tensor) for tensor, _ in seen.models if id(tensor) in wanted and id(tensor) not in found
+            weakref.ref(tensor)
+            for tensor, _ in seen.models
+            if id(tensor) in wanted and id(tensor) not in found and id(tensor) not in between
         ]
-        budget = Budget()
-        # However long the passes over all objects took: with nothing walked nothing could be judged.
-        deadline = max(deadline, time.thread_time() + LEAST_WALK_SECONDS)
-        pairs = [(holder_of(paths, codes), tensors) for tensors, paths in named.values() if _matters(tensors)]
+        pairs: list[tuple[Holder, list[Any], float]] = []
+        many = sorted(named.values(), key=lambda entry: -len(entry[0]))
+        for tensors, paths in many:
+            if len(pairs) >= LEAST_HOLDERS and time.over():
+                left_out.append(f"some of {len(many):,} variables, those with the fewest tensors")
+                break
+            if _matters(tensors):
+                holder = holder_of(paths, codes, lonely)
+                pairs.append((holder, tensors, _elements_each(holder, paths, bool(seen.left_out))))
         # Containers first: the budget is for those that hold many.
         pairs.sort(key=lambda pair: (not pair[0].container, -len(pair[1])))
-        groups = [group_of(holder, tensors, seen.known, budget, deadline) for holder, tensors in pairs]
+        budget = Budget()
+        for holder, tensors, factor in pairs:
+            group = group_of(holder, tensors, seen.known, budget)
+            group.scale(factor)
+            groups.append(group)
+        groups += [
+            _of_models(holder_of(paths, codes, lonely), modules, seen.known, budget)
+            for modules, paths in models_of.values()
+            if len(modules) >= MANY_MODELS
+        ]
         if budget.left <= 0:
             left_out.append("parts of long graphs: their bytes are estimated from the rest")
-    taken = time.thread_time() - start
+    taken = time.taken
     return Sight(groups, nameless, models, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, taken)
+
+
+def _elements_each(holder: Holder, paths: list[Path], cut_short: bool) -> float:
+    """Of a container with more elements than are looked at: how many there are for each that was seen to hold something."""
+    if holder.size is None or holder.size <= MOST_OF_A_CONTAINER:
+        return 1.0
+    if not cut_short:
+        return holder.size / MOST_OF_A_CONTAINER
+    # The older tensors were left out, and with them the container's first elements.
+    depth = len(held_links(paths[0]))
+    seen = {id(links[min(depth, len(links) - 1)]) for links in map(Path.links, paths)}
+    return holder.size / min(len(seen), MOST_OF_A_CONTAINER)
+
+
+def _of_models(holder: Holder, modules: list[Any], known: Storages, budget: Budget) -> Group:
+    """Whole models as tensors that are kept: their parameters and gradients count as any other tensor does."""
+    held = [one for module in modules for one in with_gradients(parameters_of(module))]
+    return group_of(holder, held, _without(known, held), budget)
+
+
+def _without(known: Storages, tensors: list[Any]) -> Storages:
+    own: Storages = {}
+    for tensor in tensors:
+        storages.add(own, tensor)
+    return {storage: size for storage, size in known.items() if storage not in own}
 
 
 def _alive(references: list[weakref.ref[Any]]) -> list[Any]:
@@ -175,20 +182,22 @@ def undisturbed() -> Iterator[None]:
         yield
 
 
-def trace(sight: Sight, seconds: float) -> tuple[list[Group], bool, float]:
+def trace(sight: Sight, seconds: float, costs: Costs | None = None) -> tuple[list[Group], bool, float]:
     """Who holds tensors that no variable leads to: reference cycles, libraries, C. Groups, whether all was looked at, seconds.
 
     Within one :func:`undisturbed` with the look that found them.
     """
-    start = time.thread_time()
-    deadline = start + seconds
+    time = Allowance(seconds, costs)
     tensors = _alive(sight.nameless)
     if not tensors:
         return [], True, 0.0
     budget = Budget()
-    answers, complete = referrers.trace(tensors, Codes(), deadline)
+    answers, complete = referrers.trace(tensors, Codes(), time)
     groups = []
+    told = who_owns_is_told()
     for answer in answers:
+        if answer.holder.name == "unknown" and not told:
+            continue
         known = sight.known
         modules = [sight.models[id(tensor)]() for tensor in answer.tensors if id(tensor) in sight.models]
         if modules:
@@ -196,82 +205,23 @@ def trace(sight: Sight, seconds: float) -> tuple[list[Group], bool, float]:
         if modules and answer.cyclic:
             # Nobody can use these models any more: their parameters and gradients are held as any other tensor is.
             held = [one for module in modules if module is not None for one in with_gradients(parameters_of(module))]
-            own: Storages = {}
-            for tensor in held:
-                storages.add(own, tensor)
-            known = {storage: size for storage, size in known.items() if storage not in own}
+            known = _without(known, held)
             answer.tensors += held
         if not answer.tensors:
             continue
-        group = group_of(answer.holder, answer.tensors, known, budget, deadline)
+        group = group_of(answer.holder, answer.tensors, known, budget)
         group.cyclic = answer.cyclic
-        group.tensors = round(group.tensors * answer.factor)
-        group.factor = answer.factor
+        group.scale(answer.factor)
         groups.append(group)
         answer.tensors.clear()
-    return groups, complete, time.thread_time() - start
+    return groups, complete, time.taken
 
 
-def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget, deadline: float) -> Group:
-    """Count what ``tensors`` keep alive."""
-    own: Storages = {}
-    with_graph = []
-    for tensor in tensors:
-        storages.add(own, tensor)
-        if not tensor.is_leaf and tensor.requires_grad:
-            with_graph.append(tensor)
-    walked = _spread(with_graph, MOST_GRAPHS_WALKED)
-    saved: Storages = {}
-    births, oldest, nodes, done = [], 2**64, 0, 0
-    attributes: dict[tuple[type, str], int] = {}
-    for tensor in walked:
-        if budget.left <= 0 or time.thread_time() > deadline:
-            break
-        node = tensor.grad_fn
-        if node is None:
-            continue
-        graph: Graph = walk(node, budget)
-        births.append(node._sequence_nr())
-        oldest = min(oldest, graph.oldest)
-        nodes += graph.nodes
-        done += 1
-        saved.update(graph.saved)
-        saved.update(graph.parameters)
-        for function, name, size in graph.attributes:
-            attributes[function, name] = max(size, attributes.get((function, name), 0))
-    for storage in known:
-        saved.pop(storage, None)
-    factor = len(with_graph) / done if done else 1.0
-    return Group(
-        holder=holder,
-        tensors=len(tensors),
-        graphs=len(with_graph),
-        scalars=all(tensor.numel() == 1 for tensor in tensors),
-        own={key: size for key, size in own.items() if key not in known},
-        saved=saved,
-        saved_factor=factor,
-        nodes=int(nodes * factor),
-        births=sorted(births),
-        oldest=oldest,
-        attributes=[
-            (*_where(function, name), f"{lines.forward_class(function).__name__}.{name}", size)
-            for (function, name), size in attributes.items()
-        ],
-        examples=storages.describe(tensors),
-        references=[weakref.ref(tensor) for tensor in walked],
-        on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
-    )
+def who_owns_is_told() -> bool:
+    """Whether PyTorch tells a tensor that only C++ holds from one that a Python name does: not so before 2.11 or so.
 
+    There a saved tensor whose wrapper lives on has one reference more, from nobody; it is no finding.
+    """
+    import torch
 
-def _where(function: type, name: str) -> tuple[str, int | None]:
-    """File and line in a custom Function's forward that set ``ctx.name``."""
-    at = lines.context_kept_at(function, name)
-    return ("", None) if at is None else (at[0].co_filename, at[1])
-
-
-def _spread(things: list[Any], most: int) -> list[Any]:
-    """At most so many, evenly spread, the first and the last among them."""
-    if len(things) <= most:
-        return things
-    step = (len(things) - 1) / (most - 1)
-    return [things[round(position * step)] for position in range(most)]
+    return hasattr(torch._C._autograd.SavedTensor, "data")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -11,8 +11,11 @@ import msgspec
 from vramscope import wire
 from vramscope.graphs import advice, roots
 from vramscope.graphs.effect import NOT_ON_CPU, Effect, Follower
+from vramscope.graphs.group import MOST_WORDS, Group
+from vramscope.graphs.storages import Storages
 from vramscope.graphs.verdicts import Verdict
 from vramscope.graphs.walk import NODE_BYTES
+from vramscope.trace.held import Seen
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
@@ -44,6 +47,9 @@ class Findings:
         self._report = report
         self._tell = tell
         self._leaks: dict[Key, wire.Leak] = {}
+        self._told: set[Key] = set()
+        self._graphs_alone: dict[Key, bool] = {}
+        """of each that a holder has: whether its fix lets go what the graphs saved, and keeps the tensors themselves"""
         self._followers: list[tuple[Key, Follower, bool]] = []
         self._unwalked_are_kept = False
         self._seconds, self._tensors, self._left_out = 0.0, 0, ""
@@ -78,32 +84,57 @@ class Findings:
             return
         known = self._leaks.get(key)
         effect = self._effect(verdict, key, known)
+        self._graphs_alone[key] = verdict.freed_bytes < group.held_bytes
         growth = verdict.growth
         if growth is None and kind in ("growing", "growing-eval"):
             growth = group.held_bytes / (verdict.age or 1)
         step = self._clock.step
-        leak = wire.Leak(
-            kind=kind,
-            name=holder.name or "?",
-            holder=holder.words[:4096],
-            chain=[link[:4096] for link in holder.chain],
-            file=holder.file,
-            line=holder.line or None,
-            function=holder.function,
+        leak = group.as_leak(
+            kind,
             count=verdict.count,
             first_step=known.first_step if known else step,
             last_step=step,
             age_steps=verdict.age,
-            held_bytes=group.held_bytes,
             exclusive_bytes=min(verdict.exclusive_bytes, group.held_bytes),
-            node_bytes=group.nodes * NODE_BYTES,
             growth_bytes_per_step=growth,
             peak_effect_bytes=effect.peak_bytes,
             peak_effect=effect.words,
-            advice=verdict.advice[:4096],
-            examples=group.examples,
+            advice=verdict.advice[:MOST_WORDS],
         )
         self._put(key, leak)
+
+    @property
+    def names_holders(self) -> bool:
+        """A leak is known whose holdings another look can see."""
+        return bool(self._graphs_alone)
+
+    def held_by(self, groups: Sequence[Group], *, whole: bool) -> list[Seen]:
+        """What each leak holds now, as far as its fix lets it go.
+
+        whole   the look left nothing out: a holder that it did not see has let go by itself; else nothing is said of that one
+        """
+        found = []
+        for key, graphs_alone in self._graphs_alone.items():
+            leak = self._leaks.get(key)
+            if leak is None:
+                continue
+            sizes: Storages = {}
+            held = 0
+            its = [group for group in groups if group.holder.key == key[1:]]
+            if not its and not whole:
+                continue
+            for group in its:
+                keeps = group.own if graphs_alone else {}
+                sizes |= {place: size for place, size in {**group.saved, **group.own}.items() if place not in keeps}
+                held += group.saved_bytes if graphs_alone else group.held_bytes
+            counted = max(0, held - sum(sizes.values()))
+            found.append(Seen(leak.kind, leak.name, leak.file, leak.line, sorted(sizes), counted))
+        return found
+
+    def withdraw(self, settled: Iterable[Key]) -> None:
+        """Of these holders it was said that they take more and more; they do not any more: a buffer that was filling up."""
+        for holder in settled:
+            self._leaks.pop(("tensor-growth", *holder), None)
 
     def add_nobodys(self, module: str, saved_bytes: int, nodes: int) -> None:
         """A graph that no variable holds: what ``module`` gives is built and dropped with each batch."""
@@ -160,9 +191,9 @@ class Findings:
         return True
 
     def _put(self, key: Key, leak: wire.Leak) -> None:
-        known = key in self._leaks
         self._leaks[key] = leak
-        if not known and self._tell is not None:
+        if key not in self._told and self._tell is not None:
+            self._told.add(key)
             self._tell(leak)
 
     def _effect(self, verdict: Verdict, key: Key, known: wire.Leak | None) -> Effect:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import collections
 import functools
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from vramscope.graphs import lines, roots
-from vramscope.graphs.paths import Path
+from vramscope.graphs import classes, lines, roots
+from vramscope.graphs.paths import Path, is_array
 
 _GROWS = (list, dict, set, collections.deque)
+_CONTAINERS = (*_GROWS, tuple, frozenset)
 
 
 class Holder(NamedTuple):
@@ -36,6 +37,8 @@ class Holder(NamedTuple):
     attribute itself refers back, not a list in it"""
     variable: bool
     """a plain local or global variable"""
+    emptied: bool = False
+    """a container that the code takes out of too, or overwrites: it may have a bound that is not reached yet"""
 
 
 class Codes:
@@ -50,7 +53,7 @@ class Codes:
         for module in roots.user_modules():
             for value in list(module.__dict__.values()):
                 if issubclass(type(value), type):
-                    if value.__module__ == module.__dict__.get("__name__"):
+                    if classes.module_of(value) == module.__dict__.get("__name__"):
                         found.update(dict.fromkeys(lines.codes_of_class(value)))
                 else:
                     code = lines.code_of(value)
@@ -59,26 +62,40 @@ class Codes:
         return [code for code in found if not roots.is_library(code.co_filename)]
 
 
-def holder_of(paths: Sequence[Path], codes: Codes) -> Holder:
+def lonely_links(paths: Iterable[Path]) -> frozenset[int]:
+    """Identities of the links that alone lead from their parent to what is held: the one callback, of a list, that keeps."""
+    ways: dict[int, set[int]] = {}
+    for path in paths:
+        link = path
+        while link.parent is not None:
+            known = ways.setdefault(id(link.parent), set())
+            if id(link) in known:
+                break
+            known.add(id(link))
+            link = link.parent
+    return frozenset(next(iter(links)) for links in ways.values() if len(links) == 1)
+
+
+def holder_of(paths: Sequence[Path], codes: Codes, lonely: frozenset[int] = frozenset()) -> Holder:
     """The holder that paths with the same :func:`group_key` have in common."""
-    links = held_links(paths[0])
+    links = held_links(paths[0], lonely)
     last = links[-1]
     root = links[0].root
     names = [link.label for link in links[1:]]
     deeper = _shared_labels(paths, len(links))
     name = root.name + "".join(names) + "".join(deeper)
-    is_container = issubclass(last.kind, _GROWS)
+    is_container = issubclass(last.kind, _GROWS) or is_array(last.kind)
     owner = f" of {root.owner}()" if root.kind == "local" else ""
     words = f"{root.kind} '{root.name}'{owner}" if root.kind != "class" else f"class attribute {root.owner}.{root.name}"
     for link in links[1:]:
-        words += f" -> {link.parent.kind.__name__}{link.label}" if link.parent else link.label
+        words += f" -> {classes.name_of(link.parent.kind)}{link.label}" if link.parent else link.label
     if deeper:
         words += " -> " + "".join(deeper)
     if last.size is not None:
-        words += f" -> {last.kind.__name__}[{last.size}]"
+        words += f" -> {classes.name_of(last.kind)}[{last.size}]"
     place, line = _place(links, codes, container=is_container)
     return Holder(
-        key=group_key(paths[0]),
+        key=group_key(paths[0], lonely),
         name=name.strip()[:200],
         words=words,
         chain=tuple(_chain(paths[0]))[:16],
@@ -90,28 +107,50 @@ def holder_of(paths: Sequence[Path], codes: Codes) -> Holder:
         size=last.size,
         carried=len(links) > 1 or is_container or root.code is None or lines.carried_by_loop(root.code, root.name),
         variable=len(links) == 1,
+        emptied=is_container and _is_emptied(links, codes),
     )
 
 
-def group_key(path: Path) -> tuple[str, ...]:
-    links = held_links(path)
+def _is_emptied(links: list[Path], codes: Codes) -> bool:
+    root, last = links[0].root, links[-1]
+    of_list = issubclass(last.kind, list)
+    if last.parent is None:
+        own = [root.code] if root.code is not None else codes.all
+        return lines.taken_from(own, root.name, is_list=of_list)
+    if not last.label.startswith("."):
+        return False
+    own = [code for code in lines.codes_of_class(last.parent.kind) if not roots.is_library(code.co_filename)]
+    return lines.taken_from(own or codes.all, last.label[1:], is_list=of_list)
+
+
+def group_key(path: Path, lonely: frozenset[int] = frozenset()) -> tuple[str, ...]:
+    links = held_links(path, lonely)
     root = links[0].root
     for link in reversed(links[1:]):
         if link.label.startswith(".") and link.parent is not None:
             # One object has many names ("self" in each method): its class and attribute are the key.
-            return ("attribute", link.parent.kind.__qualname__, *(inner.label for inner in links[links.index(link) :]))
+            return (
+                "attribute",
+                classes.qualified_name(link.parent.kind),
+                *(inner.label for inner in links[links.index(link) :]),
+            )
     return (root.kind, root.owner, root.file or "", root.name, *(link.label for link in links[1:]))
 
 
-def held_links(path: Path) -> list[Path]:
-    """The links up to the first container that takes more and more, or else to the object that has the tensor."""
+def held_links(path: Path, lonely: frozenset[int] = frozenset()) -> list[Path]:
+    """The links up to the first container that takes more and more, or else to the object that has the tensor.
+
+    lonely   see :func:`lonely_links`: a list of objects of which one alone keeps is passed over for what that one has
+    """
     links = path.links()
     root = links[0].root
     if root.kind == "local" and root.code is not None and lines.made_anew(root.code, root.name):
         return links[:1]  # the loop binds it anew each round: to let go of it is to let go of all that is in it
     for position, link in enumerate(links[1:], start=1):
         if link.label.startswith(("[", "{")):
-            return links[:position]
+            is_way = id(link) in lonely and not issubclass(link.kind, _CONTAINERS)
+            if not (is_way and any(deeper.label.startswith(("[", "{")) for deeper in links[position + 1 :])):
+                return links[:position]
     return links
 
 
@@ -131,15 +170,15 @@ def _chain(path: Path) -> list[str]:
     words = [str(links[0].root)]
     for link in links[1:]:
         parent = link.parent
-        words.append(f"{parent.kind.__name__ if parent else ''}{link.label}")
-    words.append(links[-1].kind.__name__)
+        words.append(f"{classes.name_of(parent.kind) if parent else ''}{link.label}")
+    words.append(classes.name_of(links[-1].kind))
     return words
 
 
 def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.CodeType | None, int | None]:
     """The function and the line that keep."""
     root = links[0].root
-    name, owner = root.name, None
+    name, owner, of = root.name, None, ""
     for link in links[1:]:
         label = link.label
         if label.startswith("._") and label.endswith("hooks"):
@@ -147,7 +186,7 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
             if found is not None:
                 return found
         if label.startswith("."):
-            name, owner = label[1:], (link.parent.kind if link.parent else None)
+            name, owner, of = label[1:], (link.parent.kind if link.parent else None), name
         elif "'" in label and not label.startswith("["):  # a closure's or a generator's variable
             name, owner = label.split("'")[1], None
             function = label.strip().partition("()")[0] if "() local" in label else None
@@ -157,7 +196,7 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
     if owner is not None or root.kind == "class":
         own = [] if owner is None else [c for c in lines.codes_of_class(owner) if not roots.is_library(c.co_filename)]
         at = lines.attribute_kept_at(own, name, container=container) or lines.attribute_kept_at(
-            codes.all, name, container=container
+            codes.all, name, container=container, of=of, strictly=owner is not None and not own
         )
         if at is not None:
             return at

@@ -12,6 +12,8 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+from vramscope.graphs import classes
+
 ADDERS: Final = frozenset(
     (
         "append",
@@ -27,6 +29,7 @@ ADDERS: Final = frozenset(
         "push",
     )
 )
+REMOVERS: Final = frozenset(("pop", "popleft", "popitem", "clear", "remove", "discard"))
 MOST_INSTRUCTIONS: Final = 20_000
 """of one function; generated code can be endless"""
 
@@ -41,6 +44,12 @@ class Line(NamedTuple):
     attributes_stored: frozenset[str]
     adds: bool
     """calls a method that adds to a container, or assigns to a subscript"""
+    removes: bool
+    """calls a method that takes out of a container, or deletes a subscript"""
+    overwrites: bool
+    """assigns to a subscript"""
+    cuts: bool
+    """takes a slice of something"""
     augments: bool
     """has an in-place operation such as +="""
     calls: bool
@@ -53,6 +62,8 @@ def name_kept_at(code: types.CodeType, name: str, *, container: bool) -> int | N
     """The line of a function (or of one inside it) that keeps something in variable ``name``; None where there is none."""
     best: tuple[int, int] | None = None
     for part in with_inner(code):
+        if not _has_variable(part, name):
+            continue  # (to read a function's bytecode takes longer than all else)
         for line in lines_of(part):
             score = _score(line, name in line.loads, name in line.stores, container=container)
             score = score * 8 + min(len(line.loads), 7) if score else 0  # of two, the one that has more to keep
@@ -61,10 +72,18 @@ def name_kept_at(code: types.CodeType, name: str, *, container: bool) -> int | N
     return best[1] if best else None
 
 
+def _has_variable(code: types.CodeType, name: str) -> bool:
+    return name in code.co_varnames or name in code.co_names or name in code.co_cellvars or name in code.co_freevars
+
+
 def attribute_kept_at(
-    codes: Iterable[types.CodeType], attribute: str, *, container: bool
+    codes: Iterable[types.CodeType], attribute: str, *, container: bool, of: str = "", strictly: bool = False
 ) -> tuple[types.CodeType, int] | None:
-    """The function and line, of those given, that keep something in an attribute of that name."""
+    """The function and line, of those given, that keep something in an attribute of that name.
+
+    of         what the object is called where its name is known: of two lines the one that has it is right
+    strictly   a line that does not have it is of no use
+    """
     best: tuple[int, types.CodeType, int] | None = None
     for code in codes:
         for part in with_inner(code):
@@ -75,23 +94,52 @@ def attribute_kept_at(
                 score = _score(line, loaded, stored, container=container)
                 if score and part.co_name != "__init__":
                     score += 4
+                if score and of and (of in line.loads or of in line.attributes_loaded):
+                    score += 8
+                elif strictly:
+                    continue
                 if score and (best is None or score > best[0]):
                     best = score, part, line.number
     return best[1:] if best else None
+
+
+def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool) -> bool:
+    """Whether one of the functions also takes something out of the container of that name (a variable or an attribute), or
+    keeps a slice of it.
+
+    is_list   to assign to its subscript overwrites
+    """
+    for code in codes:
+        for part in with_inner(code):
+            if _has_variable(part, name):
+                has_loop = any(line.in_loop for line in lines_of(part))
+                for line in lines_of(part):
+                    if has_loop and not line.in_loop:
+                        continue  # emptied once, before the training or after it
+                    loaded = name in line.loads or name in line.attributes_loaded
+                    stored = name in line.stores or name in line.attributes_stored
+                    if loaded and (line.removes or (is_list and line.overwrites) or (stored and line.cuts)):
+                        return True
+    return False
 
 
 def call_at(codes: Iterable[types.CodeType], prefix: str, suffix: str) -> tuple[types.CodeType, int] | None:
     """The first line, one in a loop before others, that calls a method of such a name (``register_forward_hook``)."""
     found: list[tuple[bool, types.CodeType, int]] = []
     for code in codes:
-        for line in lines_of(code):
-            if any(name.startswith(prefix) and name.endswith(suffix) for name in line.attributes_loaded):
-                found.append((not line.in_loop, code, line.number))
+        for part in with_inner(code):
+            if not any(name.startswith(prefix) and name.endswith(suffix) for name in part.co_names):
+                continue
+            for line in lines_of(part):
+                if any(name.startswith(prefix) and name.endswith(suffix) for name in line.attributes_loaded):
+                    found.append((not line.in_loop, part, line.number))
     return min(found, key=lambda entry: entry[0])[1:] if found else None
 
 
 def _score(line: Line, loaded: bool, stored: bool, *, container: bool) -> int:
     score = 0
+    if container and line.removes and not line.adds:
+        return 0
     if container and loaded and line.adds:
         score = 60
     elif stored and line.augments and loaded:
@@ -101,10 +149,17 @@ def _score(line: Line, loaded: bool, stored: bool, *, container: bool) -> int:
     elif stored and not line.constant:
         score = 30
     elif container and loaded and (line.calls or line.in_loop):
-        score = 20  # handed to a function that adds to it
+        # Handed to a function that adds to it; in a loop more likely than on a line before it that makes it.
+        score = 29 if line.calls and line.in_loop else 20
     elif stored:
         score = 10
     return score + (2 if score and line.in_loop else 0)
+
+
+def stored_on(code: types.CodeType, number: int) -> str | None:
+    """The variable or attribute that a line assigns; None where it is none, or several."""
+    stores = [name for line in lines_of(code) if line.number == number for name in line.stores | line.attributes_stored]
+    return stores[0] if len(stores) == 1 else None
 
 
 def carried_by_loop(code: types.CodeType, name: str) -> bool:
@@ -122,8 +177,8 @@ def made_anew(code: types.CodeType, name: str) -> bool:
 
 def codes_of_class(kind: type) -> Iterator[types.CodeType]:
     """The functions of a class and of its bases, the class's own first."""
-    for base in kind.__mro__:
-        for member in list(base.__dict__.values()):
+    for base in classes.bases(kind):
+        for member in list(classes.namespace(base).values()):
             code = code_of(member)
             if code is not None:
                 yield code
@@ -181,8 +236,11 @@ class _Draft:
         self.attributes_loaded: set[str] = set()
         self.attributes_stored: set[str] = set()
         self.adds = self.augments = self.calls = False
+        self.removes = self.overwrites = self.cuts = False
         self.computes = False
         self.in_loop = False
+        self.own: set[str] = set()
+        """variables of a comprehension on this line that is no function of its own (from Python 3.12 on)"""
 
 
 def _read(code: types.CodeType) -> Iterator[Line]:
@@ -197,16 +255,23 @@ def _read(code: types.CodeType) -> Iterator[Line]:
         at.append((instruction.offset, number))
         draft = drafts.setdefault(number, _Draft())
         operation, argument = instruction.opname, instruction.argval
+        if operation == "LOAD_FAST_AND_CLEAR":
+            draft.own.add(argument)
         for kind, name in _names(operation, argument):
             (draft.loads if kind == "LOAD" else draft.stores).add(name)
         if operation in ("LOAD_ATTR", "LOAD_METHOD"):
             draft.attributes_loaded.add(argument)
             draft.adds |= argument in ADDERS
+            draft.removes |= argument in REMOVERS
             draft.computes = True
         elif operation == "STORE_ATTR":
             draft.attributes_stored.add(argument)
         elif operation in ("STORE_SUBSCR", "STORE_SLICE"):
-            draft.adds = True
+            draft.adds = draft.overwrites = True
+        elif operation == "DELETE_SUBSCR":
+            draft.removes = True
+        elif operation in ("BUILD_SLICE", "BINARY_SLICE"):
+            draft.cuts = draft.computes = True
         elif operation.startswith("INPLACE_") or (operation == "BINARY_OP" and str(instruction.argrepr).endswith("=")):
             draft.augments = draft.computes = True
         elif operation.startswith(("CALL", "BINARY_")):
@@ -222,6 +287,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
         if any(start <= offset <= end for start, end in loops):
             drafts[number].in_loop = True
     for number, draft in drafts.items():
+        draft.stores -= draft.own
         # A bare ``history = []`` or ``total = 0`` keeps nothing yet; ``a = b`` loads a name, so it is none.
         constant = bool(draft.stores or draft.attributes_stored) and not draft.computes and not draft.loads - {"self"}
         yield Line(
@@ -231,6 +297,9 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             frozenset(draft.attributes_loaded),
             frozenset(draft.attributes_stored),
             draft.adds,
+            draft.removes,
+            draft.overwrites,
+            draft.cuts,
             draft.augments,
             draft.calls,
             constant,

@@ -10,16 +10,18 @@ from __future__ import annotations
 import dataclasses
 import gc
 import sys
-import time
 import types
 from typing import Any, Final
 
-from vramscope.graphs import lines, roots
+from vramscope.graphs import allowance, classes, lines, roots
+from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.holders import Codes, Holder
 from vramscope.graphs.paths import children
 
 MOST_TENSORS: Final = 48
 """traced upwards; the others of the same shapes are taken to be alike"""
+MOST_TARGETS: Final = 12
+"""of these, through all objects of the process: each makes the pass longer"""
 MOST_OBJECTS: Final = 4_000
 MOST_YOUNG: Final = 100_000
 DEEPEST: Final = 8
@@ -38,16 +40,17 @@ class Answer:
     """tensors there are for each that was traced"""
 
 
-def trace(tensors: list[Any], codes: Codes, deadline: float) -> tuple[list[Answer], bool]:
+def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answer], bool]:
     """Answers for the tensors (the largest are traced), and whether all was looked at.
 
     First among the young objects, which is cheap: garbage is young, and the count of references proves that nothing old
-    refers to it. For what is left, one pass over all objects of the process a level, some 30 ms each at 300,000 objects.
+    refers to it. For what is left, one pass over all objects of the process a level, some 30 ms each at 300,000 objects, as
+    many as end in time.
     """
     chosen = sorted(tensors, key=lambda tensor: -tensor.numel())[:MOST_TENSORS]
     factor = len(tensors) / len(chosen)
     lists = 3  # references to a tensor that are ours: the two lists and the closure
-    closure = _young_ancestors(chosen, {id(tensors), id(chosen)})
+    closure, complete = _young_ancestors(chosen, {id(tensors), id(chosen)}, time)
     parents = _parents(closure)
     outside = _held_from_outside(closure, parents, {id(tensor) for tensor in chosen}, lists)
     alive = _reached(outside, closure)
@@ -63,9 +66,11 @@ def trace(tensors: list[Any], codes: Codes, deadline: float) -> tuple[list[Answe
         if holder.carried and not answer.holder.carried:
             answer.holder = holder  # says more: the attribute that refers back, where the other is a list of children
     closure.clear()
-    complete = True
     if rest:
-        closure, named, complete = _old_ancestors(rest, deadline, {id(tensors), id(chosen), id(rest)})
+        factor *= len(rest) / len(rest[:MOST_TARGETS])
+        del rest[MOST_TARGETS:]
+        closure, named, whole = _old_ancestors(rest, time, {id(tensors), id(chosen), id(rest)})
+        complete = complete and whole
         parents = _parents(closure)
         for tensor in rest:
             holder = _holder(tensor, closure, parents, named, codes, cyclic=False)
@@ -74,15 +79,26 @@ def trace(tensors: list[Any], codes: Codes, deadline: float) -> tuple[list[Answe
     return list(answers.values()), complete and factor == 1
 
 
-def _young_ancestors(tensors: list[Any], ours: set[int]) -> dict[int, Any]:
-    """The tensors and what refers to them, directly or not, among objects that no full collection has seen yet."""
-    # Not [*a, *b]: that list would be one of the young objects, hold itself, and with it everything.
-    young = gc.get_objects(generation=0)
-    young += gc.get_objects(generation=1)
+def _young_ancestors(tensors: list[Any], ours: set[int], time: Allowance) -> tuple[dict[int, Any], bool]:
+    """The tensors and what refers to them, directly or not, among objects that no full collection has seen yet.
+
+    And whether all of these were looked at: of a great many the newest, as far as the time goes.
+    """
+    costs = time.costs
+    if not time.allows(costs.of(allowance.LIST, gc.get_count()[0])):
+        return {id(tensor): tensor for tensor in tensors}, False  # of a user who has switched the collector off
+    # The youngest first: a list that was made before would be one of them, hold itself, and with it everything.
+    newest, young = gc.get_objects(generation=0), gc.get_objects(generation=1)
+    young += newest
+    del newest
+    complete = len(young) <= MOST_YOUNG
     del young[: max(0, len(young) - MOST_YOUNG)]
     above: dict[int, list[int]] = {}
-    for position, thing in enumerate(young):
-        for child in gc.get_referents(thing):
+    for position in range(len(young) - 1, -1, -1):
+        if not position % 1024 and time.over():
+            complete = complete and not position
+            break
+        for child in gc.get_referents(young[position]):
             above.setdefault(id(child), []).append(position)
     closure = {id(tensor): tensor for tensor in tensors}
     ours |= {id(young), id(above), id(closure)}
@@ -93,22 +109,26 @@ def _young_ancestors(tensors: list[Any], ours: set[int]) -> dict[int, Any]:
             if id(thing) not in closure and id(thing) not in ours and not _is_ours(thing):
                 closure[id(thing)] = thing
                 stack.append(id(thing))
-    return closure
+    return closure, complete
 
 
 def _old_ancestors(
-    tensors: list[Any], deadline: float, ours: set[int]
+    tensors: list[Any], time: Allowance, ours: set[int]
 ) -> tuple[dict[int, Any], dict[int, tuple[str, str | None]], bool]:
     """What refers to the tensors among all objects, and which of them are somebody's names."""
     closure: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
     ours.add(id(closure))
     named: dict[int, tuple[str, str | None]] = {}
+    costs = time.costs
+    objects = costs.objects
     frontier = tensors
     for _ in range(DEEPEST):
-        if time.thread_time() > deadline or len(closure) > MOST_OBJECTS:
+        if not time.allows(costs.of(allowance.REFERRERS, objects, len(frontier))) or len(closure) > MOST_OBJECTS:
             return closure, named, False
         ours.add(id(frontier))
+        began = time.taken
         above = gc.get_referrers(*frontier)
+        costs.measured(allowance.REFERRERS, objects, time.taken - began, len(frontier))
         ours.add(id(above))
         fresh: list[Any] = []
         ours.add(id(fresh))
@@ -134,7 +154,7 @@ def _is_ours(thing: Any) -> bool:
     kind = type(thing)
     if kind is types.FrameType:
         return roots.is_own(thing.f_code.co_filename)
-    return kind.__module__.startswith("vramscope.")
+    return classes.module_of(kind).startswith("vramscope.")
 
 
 def _end_of_search(thing: Any) -> tuple[str, str | None] | None:
@@ -145,7 +165,7 @@ def _end_of_search(thing: Any) -> tuple[str, str | None] | None:
     if kind is dict and "__module__" in thing and "__qualname__" in thing:
         return f"class {thing['__module__']}.{thing['__qualname__']}", None
     if issubclass(kind, type):
-        return f"class {thing.__module__}.{thing.__qualname__}", None
+        return f"class {classes.module_of(thing)}.{classes.qualified_name(thing)}", None
     if kind is types.ModuleType:
         return f"module {thing.__dict__.get('__name__')}", thing.__dict__.get("__file__")
     return None
@@ -223,9 +243,9 @@ def _holder(
                         return holder
             if not above:
                 break
-            chain.append(type(closure[above[0]]).__name__)
+            chain.append(classes.name_of(type(closure[above[0]])))
             level = above
-    return _unknown(tensor)
+    return (None if cyclic else _being_built(closure[level[0]], chain)) or _unknown(tensor)
 
 
 def _telling(
@@ -265,8 +285,8 @@ def _telling(
     if issubclass(kind, torch.autograd.function.BackwardCFunction):
         return _of_function(thing, child, chain)
     if (
-        kind.__module__ in ("builtins", "types", "collections", "_thread")
-        or kind.__module__.partition(".")[0] == "torch"
+        classes.module_of(kind) in ("builtins", "types", "collections", "_thread")
+        or classes.module_of(kind).partition(".")[0] == "torch"
     ):
         return None
     if cyclic:
@@ -279,10 +299,10 @@ def _telling(
     own = [code for code in lines.codes_of_class(kind) if not roots.is_library(code.co_filename)]
     name = label.partition("[")[0].lstrip(".")
     at = lines.attribute_kept_at([*own, *codes.all], name, container=contained) if label.startswith(".") else None
-    words = f"{'objects' if cyclic else 'an object'} of {kind.__qualname__}{label}"
+    words = f"{'objects' if cyclic else 'an object'} of {classes.qualified_name(kind)}{label}"
     return _make(
-        ("object", kind.__module__, kind.__qualname__),
-        f"{kind.__name__}{label}",
+        ("object", classes.module_of(kind), classes.qualified_name(kind)),
+        f"{classes.name_of(kind)}{label}",
         words,
         [words, *chain[::-1]],
         at[0].co_filename if at else None,
@@ -307,15 +327,37 @@ def _of_function(node: Any, child: Any, chain: list[str]) -> Holder:
     values = child if type(child) is dict else node.__dict__
     attribute = next((name for name, value in list(values.items()) if value is child or type(child) is dict), "")
     at = lines.context_kept_at(type(node), attribute)
-    words = f"ctx.{attribute} of the autograd function {source.__qualname__}"
+    words = f"ctx.{attribute} of the autograd function {classes.qualified_name(source)}"
     return _make(
-        ("ctx", source.__module__, source.__qualname__, attribute),
-        f"{source.__name__}.{attribute}",
+        ("ctx", classes.module_of(source), classes.qualified_name(source), attribute),
+        f"{classes.name_of(source)}.{attribute}",
         words,
         [words, *chain[::-1]],
         at[0].co_filename if at else None,
         at[1] if at else None,
         at[0].co_name if at else None,
+    )
+
+
+def _being_built(top: Any, chain: list[str]) -> Holder | None:
+    """A container that nothing refers to but the function that fills it."""
+    kind = type(top)
+    if kind not in (list, set, dict):
+        return None
+    frame = roots.building()
+    if frame is None:
+        return None
+    code, line = frame.f_code, frame.f_lineno
+    name = lines.stored_on(code, line)
+    words = f"a {kind.__name__} that is being built in {code.co_name}()" + (f", for '{name}'" if name else "")
+    return _make(
+        ("built", code.co_filename, code.co_name, str(line)),
+        name or f"a {kind.__name__} in {code.co_name}()",
+        words,
+        [words, *chain[::-1][1:]],
+        code.co_filename,
+        line,
+        code.co_name,
     )
 
 

@@ -7,6 +7,8 @@ alive what the function deletes afterwards. So the dict is emptied again, unless
 
 from __future__ import annotations
 
+import contextvars
+import dis
 import functools
 import inspect
 import os
@@ -18,7 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from vramscope.graphs import classes
+
 LOCALS_ARE_COPIED: Final = sys.version_info < (3, 13)
+INLINED: Final = sys.version_info >= (3, 12)
+"""comprehensions are loops of the function that they stand in"""
 
 _OWN = str(Path(__file__).resolve().parents[1]) + os.sep
 _LIBRARIES = tuple(
@@ -34,7 +40,7 @@ class Root(NamedTuple):
     """One name under which an object can be reached."""
 
     kind: str
-    """local | global | class"""
+    """local | global | class | context variable"""
     name: str
     value: Any
     code: types.CodeType | None
@@ -71,7 +77,7 @@ def roots() -> list[list[Root]]:
     for frame in frames():
         found = list(_locals_of(frame))
         (theirs if is_library(frame.f_code.co_filename) else mine).extend(found)
-    return [mine, theirs, list(_globals())]
+    return [mine, theirs, [*_globals(), *_context()]]
 
 
 def frames() -> list[types.FrameType]:
@@ -94,6 +100,43 @@ def frames() -> list[types.FrameType]:
     return found
 
 
+def building() -> types.FrameType | None:
+    """The user's frame in which a container is being built right now, by a comprehension or out of a generator.
+
+    Until it is done the container has no name: ``losses = [step(batch) for batch in loader]``.
+    """
+    for frame in frames():
+        code, caller = frame.f_code, frame.f_back
+        if not is_library(code.co_filename) and _is_in_comprehension(code, frame.f_lasti):
+            return frame
+        if caller is None or is_library(caller.f_code.co_filename):
+            continue
+        if code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>"):
+            return caller
+        # A loop asks a generator for its next; a call that asks is one of list(), dict(), sorted() ...
+        asks = dis.opname[caller.f_code.co_code[caller.f_lasti]]
+        if code.co_flags & inspect.CO_GENERATOR and asks.startswith("CALL"):
+            return caller
+    return None
+
+
+_TAKES: Final = ("LIST_APPEND", "SET_ADD", "MAP_ADD")
+
+
+def _is_in_comprehension(code: types.CodeType, at: int) -> bool:
+    """Whether this place of a function is in a comprehension of its: from Python 3.12 on most have no frame of their own."""
+    if INLINED:
+        instructions = list(dis.get_instructions(code))
+        loops = [(one.offset, one.argval) for one in instructions if one.opname == "FOR_ITER"]
+        for taker in instructions:
+            if taker.opname in _TAKES and (taker.arg or 0) > 1:  # (1: of a display, ``[*these, that]``)
+                around = [loop for loop in loops if loop[0] < taker.offset < loop[1]]
+                start, end = min(around, key=lambda loop: loop[1] - loop[0], default=(0, 0))
+                if start <= at < end:
+                    return True
+    return False
+
+
 def is_torch(file: str) -> bool:
     return f"{os.sep}torch{os.sep}" in file and is_library(file)
 
@@ -106,7 +149,10 @@ def _locals_of(frame: types.FrameType) -> Iterator[Root]:
     names = dict(frame.f_globals if at_module else locals_of(frame))
     kind = "global" if at_module else "local"
     for name, value in names.items():
-        if type(value) not in ATOMS and not (at_module and name.startswith("__")):
+        if issubclass(type(value), type) and not at_module:
+            if classes.module_of(value) == frame.f_globals.get("__name__"):  # a class of the function's own
+                yield from _class_attributes(value, code.co_filename)
+        elif type(value) not in ATOMS and not (at_module and name.startswith("__")):
             yield Root(kind, name, value, code, code.co_filename, frame.f_lineno, code.co_name)
 
 
@@ -147,16 +193,23 @@ def _globals() -> Iterator[Root]:
             if kind in ATOMS or kind is types.ModuleType or name.startswith("__"):
                 continue
             if issubclass(kind, type):
-                if value.__module__ == module.__dict__.get("__name__"):
+                if classes.module_of(value) == module.__dict__.get("__name__"):
                     yield from _class_attributes(value, file)
                 continue
             yield Root("global", name, value, None, file, None, module.__dict__.get("__name__", "?"))
 
 
+def _context() -> Iterator[Root]:
+    """Values of this thread's context variables."""
+    for variable, value in contextvars.copy_context().items():
+        if type(value) not in ATOMS:
+            yield Root("context variable", variable.name, value, None, None, None, "")
+
+
 def _class_attributes(kind: type, file: str | None) -> Iterator[Root]:
-    for name, value in list(kind.__dict__.items()):
+    for name, value in list(classes.namespace(kind).items()):
         if type(value) not in ATOMS and not name.startswith("__"):
-            yield Root("class", name, value, None, file, None, kind.__qualname__)
+            yield Root("class", name, value, None, file, None, classes.qualified_name(kind))
 
 
 def user_modules() -> list[types.ModuleType]:

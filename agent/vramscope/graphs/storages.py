@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from vramscope.graphs import classes
 from vramscope.memory.allocator import block_bytes
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ _PRETENDERS: Final = frozenset(("FakeTensor", "FunctionalTensor", "GradTrackingT
 def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
     """(identity, bytes) of what a tensor stands on; None where it has no memory of its own or its device is gone.
 
-    About 1 µs. CUDA storages are rounded up to the allocator's blocks of 512 bytes.
+    About 1 µs. CUDA storages are rounded up to the allocator's blocks of 512 bytes, and their address is their identity: by it
+    they are found again among the events of a recorded window.
     """
     try:
         storage = tensor.untyped_storage()
@@ -27,7 +29,7 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
         if not size or storage.device.type == "meta":
             return None
         if storage.device.type == "cuda":
-            size = block_bytes(size)
+            return storage.data_ptr(), block_bytes(size)
         return storage._cdata, size
     except (RuntimeError, NotImplementedError, TypeError):
         return None  # sparse, nested, of a wrapper class: what it wraps is counted by itself
@@ -51,16 +53,16 @@ class TensorKinds:
     def owns_memory(self, kind: type) -> bool:
         known = self._known.get(kind)
         if known is None:
-            known = issubclass(kind, self._base) and kind.__name__ not in _PRETENDERS and not self._wraps(kind)
+            known = issubclass(kind, self._base) and classes.name_of(kind) not in _PRETENDERS and not self._wraps(kind)
             self._known[kind] = known
         return known
 
     def _wraps(self, kind: type) -> bool:
         """A class such as DTensor: its own storage is empty, the tensors in it are seen by themselves."""
-        for base in kind.__mro__:
+        for base in classes.bases(kind):
             if base is self._base:
                 return False
-            if "__torch_dispatch__" in base.__dict__:
+            if "__torch_dispatch__" in classes.namespace(base):
                 return True
         return False
 

@@ -1,21 +1,36 @@
-"""Sees every tensor that Python knows of, and tells those of the model from those that somebody keeps."""
+"""Sees every tensor that Python knows of, and tells those of the model from those that somebody keeps.
+
+Where the process has so many objects that a pass over them all takes too long, it sees those that variables lead to.
+"""
 
 from __future__ import annotations
 
 import gc
 import sys
-import time
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
-from vramscope.graphs import storages
+from vramscope.graphs import allowance, classes, paths, roots, storages
+from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.storages import Storages, TensorKinds
 
 MOST_TENSORS: Final = 20_000
 """looked at one by one, newest first; some 3 µs each"""
+PART_FOR_OBJECTS: Final = 0.7
+"""of the time, that the pass over all objects may take: there must be some left to see who holds what it finds"""
+ORDINARY: Final = 600_000
+"""objects, as a training has that has loaded some libraries: of so many the pass is always made, so that a machine that is slow
+or busy judges an ordinary training as any other does"""
+PART_FOR_TENSORS: Final = 0.8
+"""of the time, up to the end of the sweep"""
+LEAST_TENSORS: Final = 4_096
+"""whatever time is left: with the newest few alone, what grows would seem to stand still"""
 
+TOO_MANY: Final = "of more objects than can be passed over in time all but those that your variables lead to"
 
 LARGE_BUFFER_BYTES: Final = 64 * 1024
+SLICE: Final = 250_000
+"""objects that are passed over between two looks at the clock, some 25 ms"""
 
 
 class Seen(NamedTuple):
@@ -34,30 +49,41 @@ class Seen(NamedTuple):
     left_out: str
 
 
-def sweep(kinds: TensorKinds, deadline: float) -> Seen:
-    """All live tensors. About 0.1 µs an object of the process and 3 µs a tensor."""
+class _TooMany(Exception):
+    """There are so many objects that not all tensors can be seen in time."""
+
+
+def sweep(kinds: TensorKinds, time: Allowance) -> Seen:
+    """All live tensors, newest first. About 0.1 µs an object of the process and 3 µs a tensor.
+
+    The tensors from LEAST_TENSORS on only within PART_FOR_TENSORS of the time; what is left out is said.
+    """
     import torch
 
     module_types, optimizer_types = with_subclasses(torch.nn.Module), with_subclasses(torch.optim.Optimizer)
     tensor_types = {kind for kind in with_subclasses(torch.Tensor) if kinds.owns_memory(kind)}
     of_interest = tensor_types | module_types | optimizer_types
-    objects = gc.get_objects()
-    # All in C and in one pass: a loop over the objects takes ten times that.
-    found = list(compress(objects, map(of_interest.__contains__, map(type, objects))))
-    del objects
+    left_out = ""
+    try:
+        found = _of_all_objects(of_interest, time)
+    except _TooMany as reason:
+        left_out = str(reason)
+        found = paths.reachable(roots.roots(), of_interest, time, PART_FOR_TENSORS)
     tensors = [thing for thing in found if type(thing) in tensor_types]
     modules = [thing for thing in found if type(thing) in module_types]
     optimizers = [thing for thing in found if type(thing) in optimizer_types]
     del found
     known = of_the_model(modules, optimizers)
     untrained = models_without_optimizer(modules, optimizers) if optimizers else []
-    kept, live, left_out = [], dict(known), ""
+    kept, live = [], dict(known)
     parameter = torch.nn.Parameter
     tensors.reverse()  # the newest first
     count = len(tensors)
     for position, tensor in enumerate(tensors):
-        if position >= MOST_TENSORS or (not position % 256 and position and time.thread_time() > deadline):
-            left_out = f"{count - position:,} of {count:,} tensors, the older ones"
+        if position >= MOST_TENSORS or (
+            position >= LEAST_TENSORS and not position % 256 and time.over(PART_FOR_TENSORS)
+        ):
+            left_out += f"{'; ' if left_out else ''}{count - position:,} of {count:,} tensors, the older ones"
             break
         storage = storages.storage_of(tensor)
         if storage is None:
@@ -66,6 +92,38 @@ def sweep(kinds: TensorKinds, deadline: float) -> Seen:
         if storage[0] not in known and not issubclass(type(tensor), parameter):
             kept.append(tensor)
     return Seen(kept, known, untrained, sum(live.values()), count, len(optimizers), left_out)
+
+
+def _of_all_objects(of_interest: set[type], time: Allowance) -> list[Any]:
+    """Those of these types, the oldest first. Raises _TooMany where the pass would not end in time."""
+    costs = time.costs
+    count = costs.objects
+    seconds = costs.of(allowance.LIST, count) + costs.of(allowance.SORT, count)
+    if count > ORDINARY and not time.allows(seconds, PART_FOR_OBJECTS):
+        costs.left_out(allowance.LIST, allowance.SORT)
+        raise _TooMany(TOO_MANY)
+    began = time.taken
+    # By generation, as without one the youngest would come first; and the newest tensors are looked at first. The youngest
+    # are listed first: a list that was made before would be one of them, and hold itself, and all objects, for ever.
+    young, middle, objects = (gc.get_objects(generation=generation) for generation in (0, 1, 2))
+    objects += middle
+    objects += young
+    del middle, young
+    count, listed = len(objects), time.taken
+    costs.counted(count)
+    costs.measured(allowance.LIST, count, listed - began)
+    found: list[Any] = []
+    for start in range(0, count, SLICE):
+        if count > ORDINARY and not time.allows(costs.of(allowance.SORT, count - start), PART_FOR_OBJECTS):
+            raise _TooMany(TOO_MANY)
+        part = objects[start : start + SLICE]
+        # All in C: a loop over the objects takes ten times that.
+        found.extend(compress(part, map(of_interest.__contains__, map(type, part))))
+        costs.measured(allowance.SORT, start + len(part), time.taken - listed)
+        del part
+    del objects
+    costs.measured(allowance.SORT, count, time.taken - listed)
+    return found
 
 
 def with_subclasses(kind: type) -> set[type]:
@@ -96,9 +154,18 @@ def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
         for parameters in optimizer.__dict__.get("param_groups", ()):
             for tensor in list(parameters.get("params", ())):
                 add_with_gradient(known, tensor)
+        # A library bounds the lists that its optimizers keep; one that the user wrote may have forgotten to.
+        depth = 3 if _of_a_library(type(optimizer)) else 1
         for state in list(optimizer.__dict__.get("state", {}).values()):
-            _add_all(known, state, 3)
+            _add_all(known, state, depth)
     return known
+
+
+def _of_a_library(kind: type) -> bool:
+    """Whether a class, and all that it is made from, comes out of an installed package."""
+    named = {classes.module_of(base) for base in classes.bases(kind)}
+    foreign = {name for name in named if name.partition(".")[0] not in ("torch", "builtins", "typing")}
+    return not foreign or foreign.isdisjoint(module.__dict__.get("__name__") for module in roots.user_modules())
 
 
 def models_without_optimizer(modules: list[Any], optimizers: list[Any]) -> list[tuple[Any, Any]]:

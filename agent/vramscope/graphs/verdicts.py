@@ -10,10 +10,12 @@ from __future__ import annotations
 import bisect
 import collections
 import dataclasses
+import weakref
 from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from vramscope.graphs import advice
-from vramscope.graphs.explain import Group
+from vramscope.graphs.group import Group
 
 MATERIAL_BYTES = 64 * 1024
 MATERIAL_FRACTION = 0.01
@@ -26,6 +28,12 @@ LEAST_GROWTH_ROUNDS = 8
 """that graphs must have grown over, in three looks; shorter is a buffer that is emptied now and then"""
 LEAST_TENSOR_GROWTH_ROUNDS = 12
 """the same for plain tensors, in four looks: caches and replay buffers fill up, and stop"""
+LATELY: Final = 1 / 6
+"""of the rounds that something grew over: in the last of them it must not have grown more slowly"""
+MOST_REMEMBERED: Final = 24
+"""looks: where optimizers take turns there is one at each of them, and growth must be seen over many rounds all the same"""
+PATIENCE: Final = 2
+"""times as many rounds, where the code takes out of the container too"""
 
 
 @dataclasses.dataclass
@@ -49,7 +57,8 @@ class Moment:
     """rounds in a row of which each one's graph is still alive"""
     ages_are_sure: bool
     """no backward was differentiable on a GPU: sequence numbers are a thread's own, and the nodes of such a backward, which
-    autograd's threads make, look old; that old graphs are alive must then be known from the sentinels as well"""
+    autograd's threads make, look old; that old graphs are alive must then be known from the sentinels as well, and that
+    something is new from what was there before it"""
     retained: tuple[str, int, str] | None
     """file, line and function of the last backward(retain_graph=True)"""
 
@@ -65,6 +74,7 @@ class Remembered:
     reach: int
     overlaps: bool
     after: int
+    tensors_then: list[weakref.ref[Any]]
 
 
 @dataclasses.dataclass
@@ -90,6 +100,8 @@ class Judge:
     def __init__(self) -> None:
         self._seen: dict[tuple[str, ...], list[Remembered]] = {}
         self._plain: set[int] = set()
+        self.settled: set[tuple[str, ...]] = set()
+        """keys of the holders of the last look that take no more: as many as three looks ago, or fewer"""
 
     def judge(self, groups: Sequence[Group], live_bytes: int, moment: Moment, rounds: int) -> list[Verdict]:
         """The leaks of this look, the largest first.
@@ -99,6 +111,7 @@ class Judge:
         """
         material = material_bytes(live_bytes)
         verdicts: list[Verdict] = []
+        self.settled.clear()
         # The batch that a checkpoint saved is there anyway: what plain variables hold is nobody's overlap.
         self._plain = {
             storage for group in groups if not group.graphs and group.holder.variable for storage in group.own
@@ -119,8 +132,11 @@ class Judge:
         before = self._seen.setdefault(holder.key, [])
         reach = _rounds_since(group.oldest, moment.boundaries) if group.graphs else 0
         newest = _rounds_since(group.births[-1], moment.boundaries) if group.births else len(moment.boundaries)
-        overlaps = moment.fresh and group.graphs > 0 and newest <= 1 and group.bytes_beside(self._plain) >= material
-        now = Remembered(moment.step, rounds, group.tensors, group.held_bytes, reach, overlaps, moment.after)
+        is_new = newest <= 1 or (not moment.ages_are_sure and _was_renewed(before))
+        overlaps = moment.fresh and group.graphs > 0 and is_new and group.bytes_beside(self._plain) >= material
+        now = Remembered(
+            moment.step, rounds, group.tensors, group.held_bytes, reach, overlaps, moment.after, group.references
+        )
         growth = _growth(before, now)
         verdict: tuple[str, int, bool] | None = None
         if group.cyclic:
@@ -131,7 +147,9 @@ class Judge:
         elif self._grows_plainly(group, before, now, material):
             verdict = "tensor-growth", group.tensors, False
         before.append(now)
-        del before[:-8]
+        del before[:-MOST_REMEMBERED]
+        if _has_settled(before):
+            self.settled.add(holder.key)
         if verdict is None:
             return None
         kind, count, chain = verdict
@@ -153,11 +171,17 @@ class Judge:
             if group.saved_bytes >= material:
                 return "no_grad-missing", group.graphs, False
             return None
+        if group.graphs >= 3 and len(set(ages)) < 3 and self._takes_more(group, before, now):
+            # Made on another thread, whose sequence numbers are its own: the number of graphs tells.
+            return "growing", group.graphs, False
         # Seen at each boundary of the cycle of optimizers: what one of them still needs is no overlap.
         again = [seen for seen in before if seen.overlaps and seen.step < now.step and seen.after == now.after]
         others = moment.optimizers | {now.after}
         everywhere = all(any(seen.overlaps for seen in [*before, now] if seen.after == after) for after in others)
-        if now.overlaps and again and everywhere:
+        # Between the steps of two optimizers more may be held, for the second: what is too much is what is left at the end.
+        elsewhere = {seen.after: seen.held_bytes for seen in before if seen.after in others - {now.after}}
+        least = all(now.held_bytes <= held for held in elsewhere.values())
+        if now.overlaps and again and everywhere and least:
             unfreed = sum(size for key, size in group.saved.items() if key not in group.own and key not in self._plain)
             return ("overlap-unfreed" if unfreed >= material else "overlap"), group.graphs, False
         return None
@@ -195,8 +219,19 @@ class Judge:
             return False
         looks = [*before, now]
         if holder.container and now.tensors >= 3:
-            return _rises(looks, lambda seen: seen.tensors, LEAST_TENSOR_GROWTH_ROUNDS, 4)
+            return self._takes_more(group, before, now)
         return holder.carried and _rises(looks, lambda seen: seen.held_bytes, LEAST_TENSOR_GROWTH_ROUNDS, 4)
+
+    def _takes_more(self, group: Group, before: list[Remembered], now: Remembered) -> bool:
+        holder = group.holder
+        rounds = LEAST_TENSOR_GROWTH_ROUNDS * (PATIENCE if holder.emptied else 1)
+        steady = _rises([*before, now], lambda seen: seen.tensors, rounds, 4)
+        return steady and holder.container and not holder.bounded
+
+
+def _was_renewed(before: list[Remembered]) -> bool:
+    """Whether none of what was held at the last look lives: what is held now was made since."""
+    return bool(before) and all(reference() is None for reference in before[-1].tensors_then)
 
 
 def _rises(looks: list[Remembered], value: Callable[[Remembered], int], rounds: int, least_looks: int) -> bool:
@@ -207,13 +242,23 @@ def _rises(looks: list[Remembered], value: Callable[[Remembered], int], rounds: 
             break
         if seen.round < rising[-1].round:
             rising.append(seen)
-    newest, second, oldest = rising[0], rising[min(1, len(rising) - 1)], rising[-1]
+    newest, oldest = rising[0], rising[-1]
     span = newest.round - oldest.round
+    # Not simply the look before: where optimizers take turns it lies within the same batch.
+    second = next((seen for seen in rising[1:] if newest.round - seen.round >= span * LATELY), oldest)
     gained = value(newest) - value(oldest)
     if len(rising) < least_looks or span < rounds or gained < 2:
         return False
     lately = (value(newest) - value(second)) / (newest.round - second.round)
     return lately >= 0.75 * gained / span
+
+
+def _has_settled(looks: list[Remembered]) -> bool:
+    """Whether the last three looks, over as many rounds as growth must be seen over, show no growth."""
+    if len(looks) < 3 or looks[-1].round - looks[-3].round < LEAST_GROWTH_ROUNDS:
+        return False
+    first, *later = looks[-3:]
+    return all(seen.tensors <= first.tensors and seen.held_bytes <= first.held_bytes for seen in later)
 
 
 def material_bytes(live_bytes: int) -> int:

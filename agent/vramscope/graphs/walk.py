@@ -1,6 +1,6 @@
 """Counts what an autograd graph keeps alive: saved tensors, attributes of custom Functions, parameters of older models.
 
-Saved tensors are read as they lie (``SavedTensor.data``, PyTorch 2.13), so that no unpack hook runs: no recomputation of a
+Saved tensors are read as they lie (``SavedTensor.data``, PyTorch 2.11), so that no unpack hook runs: no recomputation of a
 checkpoint, no copy back from the host. Where that is missing they are read through the hook only if none is set.
 The walk makes Python wrappers of the nodes it visits, so it is bounded (see sentinel.py).
 """

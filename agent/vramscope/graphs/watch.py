@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope import wire
-from vramscope.graphs import floor, roots
-from vramscope.graphs.explain import Group, explain, trace, undisturbed
+from vramscope.graphs import classes, floor, roots
+from vramscope.graphs.allowance import Costs
+from vramscope.graphs.explain import explain, trace, undisturbed
 from vramscope.graphs.findings import Findings
+from vramscope.graphs.group import Group
 from vramscope.graphs.sentinel import Outputs, Sentinels, newest_node
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.verdicts import Judge, Moment, material_bytes
@@ -27,12 +29,12 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.25
 LEAST_TRACE_SECONDS: Final = 0.05
-LOOKS_AT: Final = frozenset((4, 8, 12, 16, 30, 60, 200, 1_000, 10_000, 100_000))
-"""steps after which there is a look whatever happens"""
+LOOKS_AT: Final = frozenset((4, 8, 12, 16, 22, 30, 42, 60, 200, 1_000, 10_000, 100_000))
+"""steps after which there is a look whatever happens, also where looks are slow: without these a short run is not judged"""
 LAST_EARLY_LOOK: Final = 16
 """up to there the looks that are made anyway are enough"""
 MOST_SECONDS: Final = 3.0
-"""that looks may take in all, and a hundredth of the run's time beside"""
+"""that looks on suspicion may take in all, and a hundredth of the run's time beside"""
 OLD_GRAPHS: Final = 6
 """of earlier steps alive: suspicious"""
 RECENT_STEPS: Final = 16
@@ -60,6 +62,7 @@ class GraphWatch:
         self._clock = clock
         self._findings = Findings(clock, report, tell)
         self._seconds = seconds
+        self._costs = Costs()
         self._kinds = TensorKinds()
         self._sequence: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
         self._cuda = torch.cuda
@@ -118,6 +121,8 @@ class GraphWatch:
                 if create_graph and root.device.type != "cpu":
                     self._ages_are_sure = False
                 self._sentinels.place(root, self._rounds)
+                if self._window_asks and root.grad_fn is not None:
+                    self._clock.recorder.needed(walk(root.grad_fn, Budget()).saved)  # type: ignore[union-attr]
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; of several, each in turn."""
@@ -201,7 +206,13 @@ class GraphWatch:
     @property
     def is_due(self) -> bool:
         """A look waits for the next forward."""
-        return bool(self._suspicion or self._due)
+        return bool(self._suspicion or self._due or self._window_asks)
+
+    @property
+    def _window_asks(self) -> bool:
+        """A window is being recorded, of which one wants to know what the known leaks hold."""
+        recorder = self._clock.recorder
+        return recorder is not None and self._findings.names_holders and recorder.asks_who_holds
 
     # -- when to look ----------------------------------------------------------------------------------------------------
 
@@ -215,7 +226,7 @@ class GraphWatch:
         if built < self._look_when_built:
             return
         dropped = self._outputs.dropped >= UNWALKED
-        if dropped or not self._training_mode or self._pass_ended or not self._optimizers:
+        if (dropped or not self._training_mode or self._pass_ended or not self._optimizers) and self._may_spend():
             # Again after six, twelve, twenty-four ...: growth shows from look to look.
             self._look_when_built = built + max(6, built // 2)
             self._look("graphs are built and nothing walks them backward", fresh=False, evaluating=True)
@@ -223,26 +234,31 @@ class GraphWatch:
     def _look_if_due(self, *, fresh: bool) -> None:
         if self._suspicion:
             why, self._suspicion = self._suspicion, ""
-            self._look(why, fresh=fresh, evaluating=False)
+            if self._may_spend():
+                self._look(why, fresh=fresh, evaluating=False)
             self._next_look_round = self._rounds + max(4, self._rounds // 4)
         elif self._after in self._due:
             self._due.discard(self._after)
             self._look(f"the look after step {self._clock.step}", fresh=fresh, evaluating=False)
+        elif fresh and self._window_asks and self._may_spend():
+            self._look("a window is recorded", fresh=True, evaluating=False, judging=False)
 
     def _may_look(self) -> bool:
-        if self._cuda.is_initialized() and self._cuda.is_current_stream_capturing():
-            return False
+        return not (self._cuda.is_initialized() and self._cuda.is_current_stream_capturing())
+
+    def _may_spend(self) -> bool:
         return self._spent < MOST_SECONDS + 0.01 * (time.monotonic() - self._began)
 
     # -- a look ----------------------------------------------------------------------------------------------------------
 
-    def _look(self, reason: str, *, fresh: bool, evaluating: bool) -> None:
+    def _look(self, reason: str, *, fresh: bool, evaluating: bool, judging: bool = True) -> None:
+        """``judging``: False where it is too near to others to tell growth."""
         if not self._may_look():
             return
         with undisturbed():
-            sight = explain(self._kinds, self._seconds, self._is_boring)
+            sight = explain(self._kinds, self._seconds, self._is_boring, self._costs)
             rest = max(LEAST_TRACE_SECONDS, self._seconds - sight.seconds)
-            traced, complete, seconds = trace(sight, rest)
+            traced, complete, seconds = trace(sight, rest, self._costs)
         self._spent += sight.seconds + seconds
         if evaluating and self._may_be_summed_up(sight.optimizers):
             return
@@ -250,7 +266,12 @@ class GraphWatch:
             sight.left_out.append(f"who holds some of {len(sight.nameless):,} tensors that no variable leads to")
         self._bore(sight.nameless, traced)
         self._live_bytes = sight.live_bytes
-        self._conclude([*sight.groups, *traced], fresh=fresh, evaluating=evaluating)
+        groups = [*sight.groups, *traced]
+        if judging:
+            self._conclude(groups, fresh=fresh, evaluating=evaluating)
+        if (fresh or evaluating) and self._window_asks:
+            seen = self._findings.held_by(groups, whole=not sight.left_out)
+            self._clock.recorder.held(seen)  # type: ignore[union-attr]
         dropped = evaluating and self._outputs.dropped >= UNWALKED
         if dropped and not self._findings.tell_of_an_evaluation:
             self._measured = sight.known
@@ -265,7 +286,7 @@ class GraphWatch:
         graph = walk(node, Budget())
         saved = sum(size for storage, size in graph.saved.items() if storage not in known)
         if saved >= material_bytes(self._live_bytes):
-            self._findings.add_nobodys(type(module).__name__, saved, graph.nodes)
+            self._findings.add_nobodys(classes.name_of(type(module)), saved, graph.nodes)
             self._findings.send("a graph that nobody walks was measured")
 
     def _may_be_summed_up(self, optimizers: int) -> bool:
@@ -274,9 +295,14 @@ class GraphWatch:
         return summed and optimizers > 0 and not self._optimizers
 
     def _bore(self, nameless: list[weakref.ref[Any]], traced: list[Group]) -> None:
-        """What was traced and is no cycle need not be traced again: a dataset that only its loader knows, say."""
+        """What was traced, has no graph and is no cycle need not be traced again: a dataset that only its loader knows, say."""
         if not any(group.cyclic for group in traced):
-            self._boring.update((id(thing), reference) for reference in nameless if (thing := reference()) is not None)
+            with self._plainly():
+                self._boring.update(
+                    (id(thing), reference)
+                    for reference in nameless
+                    if (thing := reference()) is not None and thing.is_leaf
+                )
         self._boring = {key: reference for key, reference in self._boring.items() if reference() is not None}
 
     def _is_boring(self, tensor: Any) -> bool:
@@ -299,3 +325,4 @@ class GraphWatch:
         rounds = self._rounds + (len(self._forwards) if evaluating and not self._rounds_are_batches else 0)
         for verdict in self._judge.judge(groups, self._live_bytes, moment, rounds):
             self._findings.add(verdict)
+        self._findings.withdraw(self._judge.settled)

@@ -1,0 +1,38 @@
+"""What a class says of itself, read past its metaclass, whose code could run otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_MRO: Any = type.__dict__["__mro__"]
+_NAMESPACE: Any = type.__dict__["__dict__"]
+_NAME: Any = type.__dict__["__name__"]
+_QUALIFIED: Any = type.__dict__["__qualname__"]
+_MODULE: Any = type.__dict__["__module__"]
+
+
+def bases(kind: type) -> tuple[type, ...]:
+    """The class and those that it is made from, in the order in which attributes are looked up."""
+    found: tuple[type, ...] = _MRO.__get__(kind)
+    return found
+
+
+def namespace(kind: type) -> Mapping[str, Any]:
+    """The class's own ``__dict__``."""
+    found: Mapping[str, Any] = _NAMESPACE.__get__(kind)
+    return found
+
+
+def name_of(kind: type) -> str:
+    return str(_NAME.__get__(kind))
+
+
+def qualified_name(kind: type) -> str:
+    return str(_QUALIFIED.__get__(kind))
+
+
+def module_of(kind: type) -> str:
+    """Empty where the class does not say it in words."""
+    found = _MODULE.__get__(kind)
+    return found if type(found) is str else ""

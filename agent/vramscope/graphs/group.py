@@ -1,0 +1,155 @@
+"""What one holder keeps: its tensors, their graphs, and the bytes of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from typing import Any, Final
+
+from vramscope import wire
+from vramscope.graphs import classes, lines, storages
+from vramscope.graphs.holders import Holder
+from vramscope.graphs.storages import Storages
+from vramscope.graphs.walk import NODE_BYTES, Budget, Graph, walk
+
+MOST_GRAPHS_WALKED: Final = 24
+"""of one holder; the bytes of the others follow from these"""
+MOST_WORDS: Final = 4096
+"""characters of a text, as the wire has it"""
+
+
+@dataclasses.dataclass
+class Group:
+    """What one holder keeps."""
+
+    holder: Holder
+    tensors: int
+    graphs: int
+    """of the tensors, how many have a graph"""
+    scalars: bool
+    own: Storages
+    """of the tensors themselves"""
+    saved: Storages
+    """what their graphs keep beside: saved tensors, attributes of custom Functions, parameters of models that are gone"""
+    saved_factor: float
+    """graphs there are for each that was walked"""
+    nodes: int
+    births: list[int]
+    """sequence numbers at which the graphs' newest operations were made, rising"""
+    oldest: int
+    """sequence number that the graphs reach back to"""
+    attributes: list[tuple[str, int | None, str, int]]
+    """(file, line, ``Function.attribute``, bytes) of tensors that a custom Function keeps beside save_for_backward"""
+    examples: list[str]
+    on_cpu: bool
+    references: list[weakref.ref[Any]]
+    """to the tensors, at most MOST_GRAPHS_WALKED: to see when they die"""
+    cyclic: bool = False
+    """nothing but a reference cycle holds it"""
+    factor: float = 1.0
+    """tensors there are for each that was looked at"""
+
+    def scale(self, factor: float) -> None:
+        """There are ``factor`` times as many as were looked at."""
+        self.factor = factor
+        self.tensors, self.graphs, self.nodes = (
+            round(count * factor) for count in (self.tensors, self.graphs, self.nodes)
+        )
+
+    @property
+    def own_bytes(self) -> int:
+        return sum(self.own.values())
+
+    @property
+    def saved_bytes(self) -> int:
+        extra = sum(size for key, size in self.saved.items() if key not in self.own)
+        return int(extra * self.saved_factor)
+
+    @property
+    def held_bytes(self) -> int:
+        return int((self.own_bytes + self.saved_bytes) * self.factor)
+
+    def bytes_beside(self, others: set[int]) -> int:
+        """What is held, without the storages of ``others``."""
+        beside = sum(size for key, size in {**self.saved, **self.own}.items() if key not in others)
+        return int(beside * self.saved_factor * self.factor)
+
+    def as_leak(self, kind: str, **told: Any) -> wire.Leak:
+        """In the wire's words, with what else is ``told`` of it: who holds it, where, and how many bytes."""
+        holder = self.holder
+        return wire.Leak(
+            kind=kind,
+            name=holder.name or "?",
+            holder=holder.words[:MOST_WORDS],
+            chain=[link[:MOST_WORDS] for link in holder.chain],
+            file=holder.file,
+            line=holder.line or None,
+            function=holder.function,
+            held_bytes=self.held_bytes,
+            node_bytes=self.nodes * NODE_BYTES,
+            examples=self.examples,
+            **told,
+        )
+
+
+def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget) -> Group:
+    """Count what ``tensors`` keep alive. How old their graphs are is read of each, the bytes as far as the budget reaches."""
+    own: Storages = {}
+    with_graph = []
+    for tensor in tensors:
+        storages.add(own, tensor)
+        if not tensor.is_leaf and tensor.requires_grad:
+            with_graph.append(tensor)
+    chosen = _spread(with_graph, MOST_GRAPHS_WALKED)
+    nodes = [node for tensor in chosen if (node := tensor.grad_fn) is not None]
+    births = sorted(node._sequence_nr() for node in nodes)
+    saved: Storages = {}
+    oldest, visited, walked = min(births, default=2**64), 0, 0
+    attributes: dict[tuple[type, str], int] = {}
+    for node in nodes:
+        if budget.left <= 0:
+            break
+        graph: Graph = walk(node, budget)
+        oldest = min(oldest, graph.oldest)
+        visited += graph.nodes
+        walked += 1
+        saved.update(graph.saved)
+        saved.update(graph.parameters)
+        for function, name, size in graph.attributes:
+            attributes[function, name] = max(size, attributes.get((function, name), 0))
+    for storage in known:
+        saved.pop(storage, None)
+    factor = len(with_graph) / walked if walked else 1.0
+    return Group(
+        holder=holder,
+        tensors=len(tensors),
+        graphs=len(with_graph),
+        scalars=all(tensor.numel() == 1 for tensor in tensors),
+        own={key: size for key, size in own.items() if key not in known},
+        saved=saved,
+        saved_factor=factor,
+        nodes=int(visited * factor),
+        births=births,
+        oldest=oldest,
+        attributes=[
+            (*_where(function, name), f"{classes.name_of(lines.forward_class(function))}.{name}", size)
+            for (function, name), size in attributes.items()
+        ],
+        examples=storages.describe(tensors),
+        references=[weakref.ref(tensor) for tensor in chosen],
+        on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
+    )
+
+
+def _where(function: type, name: str) -> tuple[str, int | None]:
+    """File and line in a custom Function's forward that set ``ctx.name``."""
+    at = lines.context_kept_at(function, name)
+    return ("", None) if at is None else (at[0].co_filename, at[1])
+
+
+def _spread(things: list[Any], most: int) -> list[Any]:
+    """At most so many, evenly spread, the first and the last among them."""
+    if len(things) <= most:
+        return things
+    step = (len(things) - 1) / (most - 1)
+    return [things[round(position * step)] for position in range(most)]
