@@ -66,6 +66,21 @@ BLOCKS: Final = {
     "state": "position in STATES",
     "stack": "position in Window.stacks",
 }
+OWNER_CATEGORIES: Final = ("parameters", "gradients", "optimizer", "buffers", "input")
+"""What an owner can be: codes are positions in this tuple."""
+OWNERS: Final = {
+    "event": "how many events had happened when it was seen",
+    "address": "of the block that the tensor lies in",
+    "category": "position in OWNER_CATEGORIES",
+    "name": "position in Window.owner_names",
+}
+"""Columns of what the program had a name for when a step began, before its optimizer ran, and when it ended."""
+HELD: Final = {
+    "event": "how many events had happened when it was seen",
+    "address": "of the block that the tensor lies in",
+    "holding": "position in Window.holdings; -1: saved for the backward that begins then",
+}
+"""Columns of what leaks hold and their fixes would let go, and of what each backward needs."""
 FRAMES: Final = {"file": "position in Window.words", "line": "from 1", "function": "position in Window.words"}
 
 Columns = dict[str, bytes]
@@ -80,6 +95,17 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """in the order of their addresses"""
     counters: dict[str, int] = {}
     """torch.cuda.memory_stats() at that moment, flattened (``reserved_bytes.all.peak``)"""
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """One leak (``wire.Leak``, by these four fields), as the looks within a window saw it."""
+
+    kind: Text
+    name: Text
+    file: Text | None
+    line: int | None
+    counted_bytes: list[int]
+    """that its fix lets go beside what Window.held has addresses of, counted from its like: one a look; -1: not found by then"""
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +145,15 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     frames: Columns = {}
     stacks: list[list[int]] = []
     """positions among the frames, innermost first"""
+    owners: Columns = {}
+    """empty where nobody looked, or nothing is owned on this device"""
+    owner_names: list[Text] = []
+    """``transformer.h.3.mlp.c_fc.weight``, ``gradient of ...``, ``exp_avg of ...``; of an input the argument's name"""
+    held: Columns = {}
+    """empty where no leak was known, or the window was too short for two looks"""
+    holdings: list[Holding] = []
+    looks: list[int] = []
+    """how many events had happened at each look at what is held"""
     notes: list[Text] = []
     """what a reader should know: a history that the user has cleared, a bound that was met"""
 
@@ -161,6 +196,8 @@ def _check(window: Window) -> None:
     for name, columns, known in [
         ("events", window.events, EVENTS),
         ("frames", window.frames, FRAMES),
+        ("owners", window.owners, OWNERS),
+        ("held", window.held, HELD),
         *(("segments", layout.segments, SEGMENTS) for layout in layouts),
         *(("blocks", layout.blocks, BLOCKS) for layout in layouts),
     ]:

@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import compress
 from operator import itemgetter
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ SLICE_EVENTS: Final = 2000
 """some 2 ms, then the interpreter's lock is let go"""
 
 _CODES: Final = {name: code for code, name in enumerate(ACTIONS)}
+ALLOCATED: Final = ACTIONS.index("alloc")
+FREED: Final = ACTIONS.index("free_completed")
 _action, _address, _size, _stream, _time_us, _pool = map(
     itemgetter, ("action", "addr", "size", "stream", "time_us", "pool_id")
 )
@@ -44,6 +47,8 @@ class Events:
         """by action"""
         self.unknown: Counter[str] = Counter()
         """actions that are not of window.ACTIONS, and left out"""
+        self.freed: set[int] = set()
+        """addresses of blocks that were let go"""
 
     def read(self, entries: Entries, pause: Callable[[], None]) -> None:
         """Take the trace's entries, oldest first. The list is emptied on the way: its memory is given back in slices too."""
@@ -71,8 +76,10 @@ class Events:
             for entry in entries:
                 # An oom has no address: in its place PyTorch tells what the device had free.
                 entry.setdefault("addr", entry.get("device_free", UNKNOWN))
-        self.counts.update(actions)
+        for action in set(actions):
+            self.counts[action] += actions.count(action)
         addresses = list(map(_address, entries))
+        self.freed.update(compress(addresses, map(FREED.__eq__, codes)))
         self._times_us.extend(map(_time_us, entries))
         if "pool_id" in entries[0]:
             pools = self._pools.numbers(list(map(_pool, entries)))
@@ -86,7 +93,7 @@ class Events:
             ("size_bytes", list(map(_size, entries))),
             ("stream", list(map(_stream, entries))),
             ("pool", pools),
-            ("stack", self._stacks.numbers([entry.get("frames") for entry in entries])),
+            ("stack", self._stacks.numbers([entry.get("frames") or None for entry in entries])),
             ("module", self._module_numbers(tags)),
         ):
             # (extend by itself takes one item at a time; from a list at once is four times as fast)
@@ -94,11 +101,9 @@ class Events:
 
     def columns(self) -> dict[str, bytes]:
         """Columns of window.EVENTS."""
-        count = len(self._times_us)
         steps, phases = array("q"), array("q")
-        ends = [*self._beginnings()[1:], count]
         begins = 0
-        for mark, end in zip(self._marks, ends, strict=True):
+        for mark, end in zip(self._marks, self.bounds()[1:], strict=True):
             steps.extend([mark.step] * (end - begins))
             phases.extend([mark.phase] * (end - begins))
             begins = end
@@ -106,8 +111,17 @@ class Events:
         columns = {**self._parts, "time_ns": times, "step": steps, "phase": phases}
         return {name: column.tobytes() for name, column in columns.items()}
 
-    def _beginnings(self) -> list[int]:
-        """Position of each mark's first event. By the clock, and to the event where the metadata tells it."""
+    def private_allocations(self) -> Counter[int]:
+        """How many there were in each pool but the default one; UNKNOWN: it cannot be told whether they were in one."""
+        pools = self._parts["pool"]
+        if pools.count(0) == len(pools):
+            return Counter()
+        return Counter(
+            pool for pool, action in zip(pools, self._parts["action"], strict=True) if pool and action == ALLOCATED
+        )
+
+    def bounds(self) -> list[int]:
+        """Position of each mark's first event, and the number of events. By the clock, and by the metadata where it tells."""
         begins, times, count = [0], self._times_us, len(self._times_us)
         for number, mark in enumerate(self._marks[1:], 1):
             place = bisect_left(times, mark.time_us, begins[-1])
@@ -117,7 +131,7 @@ class Events:
             while place > begins[-1] and self._mark_of(self._tags[place - 1]) >= number:
                 place -= 1
             begins.append(place)
-        return begins
+        return [*begins, count]
 
     def _mark_of(self, tag: str) -> int:
         number = tag[len(self._tag) :].split(".", 1)[0] if tag.startswith(self._tag) else ""

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
+from vramscope.fronts import Fronts
 from vramscope.guard import guarded
 
 SWITCHES: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
@@ -34,7 +35,7 @@ class History:
         """stacks can be switched on in the middle: seen on torch 2.11 to 2.13; where clear_history is missing they are not"""
         self.ours = False
         self._calling = False
-        self._put_back: list[Callable[[], None]] = []
+        self._fronts = Fronts()
 
     @property
     def is_the_users(self) -> bool:
@@ -77,31 +78,18 @@ class History:
         """Hear the switch from now on, until :meth:`release`."""
         for name in SWITCHES:
             if hasattr(self._native, name):
-                self._listen_to(name)
+                self._fronts.put(self._native, name, self._hear)
 
     def release(self) -> None:
-        """PyTorch's own functions again, unless somebody has put theirs in front of ours."""
-        while self._put_back:
-            self._put_back.pop()()
+        """PyTorch's own functions again."""
+        self._fronts.remove()
 
     def forget(self) -> None:
         """In a forked child: what is on there belongs to the parent, and CUDA is not for this process."""
         self.ours = False
         self.release()
 
-    def _listen_to(self, name: str) -> None:
-        native, original = self._native, getattr(self._native, name)
-
-        def switch(*args: Any, **kwargs: Any) -> Any:
-            if self.ours and not self._calling:
-                self._on_taken()
-            return original(*args, **kwargs)
-
-        switch.__name__, switch.__doc__ = name, original.__doc__
-        setattr(native, name, switch)
-
-        def put_back() -> None:
-            if getattr(native, name) is switch:
-                setattr(native, name, original)
-
-        self._put_back.append(put_back)
+    def _hear(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.ours and not self._calling:
+            self._on_taken()
+        return original(*args, **kwargs)

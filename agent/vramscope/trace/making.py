@@ -13,6 +13,7 @@ from vramscope.trace.pools import Pools
 from vramscope.trace.raw import Facts, Raw, Tree
 from vramscope.trace.stacks import Stacks
 from vramscope.window import Window
+from vramscope.wire import UNKNOWN
 
 MOST_TEXT: Final = 4096
 
@@ -40,11 +41,17 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
     events.read(entries, pause)
     for action, times in events.unknown.items():
         notes.append(f"{times} events of a kind that is not known here were left out: {action[:100]}")
+    notes += private_notes(events.private_allocations(), pools)
     lost = lost_events(events.counts, facts)
     if not is_whole:
         notes.append(f"a bound was met: of this window the newest {raw.most_events} events alone are here")
     if lost is None:
         notes.append("the accumulated counters were reset in this window, so that lost events cannot be told")
+    bounds = events.bounds()
+    owners, owner_names = (
+        ({}, []) if raw.owners is None else raw.owners.columns(device, bounds, events.freed, (starting, ending))
+    )
+    held, holdings, looks = raw.held.columns(events.bounds()) if raw.held is not None else ({}, [], [])
     told = raw.end.get("allocator_settings", {})
     settings = given(told)
     return Window(
@@ -70,6 +77,11 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
         words=stacks.words,
         frames=stacks.frames,
         stacks=stacks.stacks,
+        owners=owners,
+        owner_names=[name[:MOST_TEXT] for name in owner_names],
+        held=held,
+        holdings=holdings,
+        looks=looks,
         notes=notes,
     )
 
@@ -83,6 +95,24 @@ def lost_events(seen: Counter[str], facts: Facts) -> int | None:
             return None
         lost += abs(happened - seen[action])
     return lost
+
+
+def private_notes(private: Counter[int], pools: Pools) -> list[str]:
+    """What a capture allocates stands among the step's own events: said, because its replays are in none."""
+    notes = []
+    unknown = private.pop(UNKNOWN, 0)
+    if private:
+        names = ", ".join(str(pools.ids[pool]) for pool in sorted(private))
+        notes.append(
+            f"{private.total()} allocations are in private pools {names}, of captured CUDA graphs or a torch.cuda.MemPool: "
+            "a graph allocates when it is captured, and not when it is replayed"
+        )
+    if unknown:
+        notes.append(
+            f"{unknown} allocations were in segments that neither snapshot has, and this torch does not tell an event's pool: "
+            "some may be a captured CUDA graph's"
+        )
+    return notes
 
 
 def end_counters(facts: Facts) -> dict[str, int]:

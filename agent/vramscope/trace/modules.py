@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import wraps
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class ModuleTags:
-    """Global forward hooks of ``torch.nn``, for the time of some steps. About 2 µs a module call; gone afterwards.
+    """A function in front of ``torch.nn.Module.__call__``, for the time of some steps; gone afterwards.
+
+    About 1 µs a module call. Global forward hooks would take four times that, and a frame more in each allocation's stack.
 
     set_tag   sets the metadata of this thread's allocator events
     """
@@ -24,63 +27,80 @@ class ModuleTags:
 
         self._set_tag = set_tag
         self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+        self._class: Any = torch.nn.Module
         self._thread = get_ident()
-        self._numbers: dict[int, int] = {}
-        self._tags: list[str] = []
-        self._inside: list[int] = []
+        self._tags: dict[int, str] = {}
+        """by id(): a dot, and the module's number"""
         self._prefix = ""
-        self._handles: list[Any] = []
+        self._inside = ""
+        """tag of the innermost module that runs; "" outside of all"""
+        self._on = False
+        self._put_back: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
-        from torch.nn.modules import module
+        self._on = True
+        original, is_compiling = self._class.__call__, self._is_compiling
+        enter, leave = guarded("module tags")(self._enter), guarded("module tags")(self._leave)
+        is_pytorchs = original is getattr(self._class, "_wrapped_call_impl", None)
 
-        self._handles = [
-            module.register_module_forward_pre_hook(guarded("module tags")(self._before)),
-            module.register_module_forward_hook(guarded("module tags")(self._after)),
-        ]
+        @wraps(original)
+        def tagged(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():  # torch.compile traces this function: nothing of ours is left in what it makes
+                return original(module, *args, **kwargs)
+            outer = enter(module)
+            try:
+                if is_pytorchs and module._compiled_call_impl is None:
+                    return module._call_impl(*args, **kwargs)  # which is all that the original does, and a frame less
+                return original(module, *args, **kwargs)
+            finally:
+                if outer is not None:
+                    leave(outer)
+
+        def put_back() -> None:
+            if self._class.__call__ is tagged:
+                self._class.__call__ = original
+
+        self._class.__call__, self._put_back = tagged, put_back
 
     def end(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        """PyTorch's own again; where somebody has put a function in front of ours, ours only passes the call on."""
+        self._on = False
+        self._put_back()
 
     def phase(self, prefix: str) -> None:
-        """Another phase begins: tags begin with this from now on. No module runs across phases."""
-        self._prefix = prefix
-        self._inside.clear()
+        """Another phase begins: tags begin with this from now on. The model that begins it is not told: all runs in it."""
+        self._prefix, self._inside = prefix, ""
+        self._set_tag(prefix)
 
     def names(self, roots: Iterable[torch.nn.Module]) -> list[str]:
         """The modules' names, in the order of their numbers; the class's name where the root does not know it."""
-        names = ["a module of no known model"] * len(self._numbers)
+        names = dict.fromkeys(self._tags, "a module of no known model")
         for root in roots:
             for name, module in root.named_modules():
-                number = self._numbers.get(id(module))
-                if number is not None:
-                    names[number] = name or type(module).__name__
-        return names
+                if id(module) in names:
+                    names[id(module)] = name or type(module).__name__
+        return list(names.values())
 
-    def _before(self, module: Any, args: Any) -> None:
-        if self._is_compiling() or get_ident() != self._thread:
-            return
-        number = self._numbers.get(id(module))
-        if number is None:
-            number = self._numbers[id(module)] = len(self._tags)
-            self._tags.append(f".{number}")
-        self._inside.append(number)
-        self._set_tag(self._prefix + self._tags[number])
+    def _enter(self, module: Any) -> str | None:
+        """The tag to go back to; None where this call is not told: another thread's, or after the end."""
+        if not self._on or get_ident() != self._thread:
+            return None
+        try:
+            tag = self._tags[id(module)]
+        except KeyError:
+            tag = self._tags[id(module)] = f".{len(self._tags)}"
+        outer, self._inside = self._inside, tag
+        self._set_tag(self._prefix + tag)
+        return outer
 
-    def _after(self, module: Any, args: Any, output: Any) -> None:
-        if self._is_compiling() or get_ident() != self._thread:
-            return
-        number = self._numbers.get(id(module))
-        inside = self._inside
-        # A module whose forward raised was never left: leaving an outer one leaves it too.
-        while inside and inside.pop() != number:
-            pass
-        self._set_tag(self._prefix + self._tags[inside[-1]] if inside else self._prefix)
+    def _leave(self, outer: str) -> None:
+        if self._on:
+            self._inside = outer
+            self._set_tag(self._prefix + outer)
 
 
 def is_compiled() -> bool:
-    """Whether torch.compile has been at work: a global hook would make it compile again."""
+    """Whether torch.compile has been at work: a function in front of a module's call would make it compile again."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     counters = getattr(dynamo, "counters", None)
     return bool(counters and counters.get("frames"))

@@ -1,4 +1,4 @@
-"""Which steps are recorded: the first ones, a later one, one after the peak has risen, and those that somebody asks for."""
+"""Which steps are recorded: the first ones, a later one, one after the peak has risen, when a leak was found, and on request."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ SHARE: Final = 0.001
 """of the run's time that the windows take, all but the first and those that were asked for"""
 RISE: Final = 1.1
 LEAST_RISE_BYTES: Final = 64 << 20
+MOST_LEAKS: Final = 3
+"""windows after leaks were found in one session: they are worth more than their share of the time, and few trainings leak"""
 MOST_RISES: Final = 8
 """windows after risen peaks in one session"""
 
@@ -30,6 +32,8 @@ class Wish(NamedTuple):
 FIRST: Final = Wish("the first steps", FIRST_STEPS, FIRST_STEPS - 1)
 LATER: Final = Wish("a later step", 1, 0)
 RISEN: Final = Wish("the peak rose", 1, 0)
+LEAK: Final = Wish("a leak was found", 2, 0)
+"""one step from look to look"""
 ASKED: Final = Wish("asked for", ASKED_STEPS, 0)
 
 
@@ -44,6 +48,8 @@ class Plan:
         self._began_s = now()
         self._waiting: Wish | None = FIRST
         self._asked = False
+        self._leak_waits = False
+        self._leaks_left = MOST_LEAKS
         self._later_is_due = True
         self._rises_left = MOST_RISES
         self._known_peak_bytes = 0
@@ -54,10 +60,16 @@ class Plan:
         """Somebody would like a window of the next steps. Asked twice before it begins, there is one."""
         self._asked = True
 
+    def leak_found(self) -> None:
+        """Of what it holds a window can tell what its fix would bring. Several that are found at once have one."""
+        self._leak_waits = self._leaks_left > 0
+
     def wish(self) -> Wish | None:
         """The window to begin now; None: none."""
         if self._asked:
             return ASKED
+        if self._leak_waits and self._waiting is not FIRST:
+            return LEAK
         waiting = self._waiting
         return waiting if waiting is FIRST or (waiting is not None and self._is_affordable(waiting)) else None
 
@@ -65,12 +77,16 @@ class Plan:
         """It is being recorded."""
         if wish is ASKED:
             self._asked = False
+        if wish is LEAK:
+            self._leaks_left -= 1
+        if wish in (LEAK, ASKED):
+            self._leak_waits = False
         if wish is self._waiting:
             self._waiting = None
 
     def missed(self) -> None:
         """It cannot be recorded: the history is somebody else's. What is asked for is forgotten, a later one comes later."""
-        self._asked = False
+        self._asked = self._leak_waits = False
         self._waiting = None
 
     def ended(self, steps: int, seconds: float, peak_bytes: int) -> None:

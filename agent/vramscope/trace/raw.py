@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramscope import wire
+
+if TYPE_CHECKING:
+    from vramscope.trace.held import Held
+    from vramscope.trace.owners import Owners
 
 Tree = dict[str, Any]
 """torch.cuda.memory._snapshot()"""
@@ -52,6 +56,10 @@ class Raw:
     modules: list[str]
     notes: list[str]
     stacks: bool
+    idents: dict[int, str] = field(default_factory=dict)
+    """by device, what the artifacts shall be called; of others: something fresh"""
+    owners: Owners | None = None
+    held: Held | None = None
 
 
 def counters_of(stats: Tree) -> dict[str, int]:

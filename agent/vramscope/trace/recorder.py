@@ -9,24 +9,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from vramscope import console, wire
-from vramscope.collector import collector_paused
+from vramscope import wire
+from vramscope.errands import on_thread
 from vramscope.guard import guarded
-from vramscope.memory.allocator import SharedPeakCounters, share_peak_counters
+from vramscope.identity import fresh_id
+from vramscope.notice import Notice
+from vramscope.steps.clock import OPTIMIZER
+from vramscope.trace.held import Held, Seen
 from vramscope.trace.history import History
 from vramscope.trace.modules import ModuleTags, is_compiled
-from vramscope.trace.plan import Plan, Wish
-from vramscope.trace.raw import Facts, Mark, Raw, Tree, counters_of
-from vramscope.trace.uploads import Uploads
+from vramscope.trace.onlookers import Onlookers
+from vramscope.trace.open_window import OpenWindow
+from vramscope.trace.owners import Owners
+from vramscope.trace.packing import Packing
+from vramscope.trace.plan import LEAK, Plan, Wish
+from vramscope.trace.raw import Mark, Raw, counters_of
+from vramscope.trace.readings import Readings
+from vramscope.uploads import Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import torch
 
-    from vramscope.memory.allocator import Interval
     from vramscope.ring import Ring
     from vramscope.steps.clock import StepClock, Stretch
     from vramscope.window import Window
@@ -38,6 +46,9 @@ ROOM: Final = 0.8
 TAG: Final = "vs"
 """what our metadata begins with; short, so that PyTorch keeps it without an allocation"""
 
+USERS_HISTORY: Final = (
+    "memory history is recorded by this process itself, so that no windows of it are recorded for vramscope"
+)
 RECORD_NS, RECORD_STACK_NS = 200, 1200
 """what an event costs while it is recorded (GPT-2 on torch 2.13), to reckon what a window cost"""
 
@@ -45,8 +56,10 @@ RECORD_NS, RECORD_STACK_NS = 200, 1200
 class Recorder:
     """One a session. All calls but :meth:`ask` come on the training thread; the clock tells of phases and steps.
 
-    roots       the models, for the names of modules
+    roots       the models, for the names of modules and of what they own
+    optimizers  for what they own
     on_window   called on our own thread with each window when it is packed
+    other_is_open   whether a profile is being recorded: never both at once
     """
 
     def __init__(
@@ -55,10 +68,12 @@ class Recorder:
         ring: Ring,
         *,
         roots: Iterable[torch.nn.Module] = (),
+        optimizers: Iterable[torch.optim.Optimizer] = (),
         pace_s: float = 0.2,
         on_window: Callable[[Window], None] | None = None,
         plan: Plan | None = None,
         most_events: int = MOST_EVENTS,
+        other_is_open: Callable[[], bool] = lambda: False,
     ) -> None:
         import torch
 
@@ -68,26 +83,40 @@ class Recorder:
         self._roots = roots
         self._plan = plan or Plan()
         self._most_events = most_events
+        self._other_is_open = other_is_open
         self._history = History(self._give_way)
-        self._uploads = Uploads(ring, pace_s=pace_s, on_window=on_window, on_cost=self._plan.ended)
+        self._users_history = Notice(ring, clock, USERS_HISTORY)
+        self._uploads = Uploads(ring, clock, pace_s=pace_s, name="windows")
+        self._packing = Packing(on_window, self._plan.ended)
         self._set_metadata: Callable[[str], None] = getattr(torch._C, "_cuda_setMemoryMetadata", lambda text: None)
         self._get_metadata: Callable[[], str] = getattr(torch._C, "_cuda_getMemoryMetadata", lambda: "")
         self._is_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
-        self._fraction: Callable[[int], float] | None = getattr(torch._C, "_cuda_getMemoryFraction", None)
-        self._shared: SharedPeakCounters | None = None
-        self._window: _Open | None = None
+        self._readings = Readings()
+        self._window: OpenWindow | None = None
         self._off = False
+        self._onlookers = Onlookers(roots, optimizers)
+
+    @property
+    def is_open(self) -> bool:
+        """A window is being recorded."""
+        return self._window is not None
 
     @guarded("recording windows")
     def begin(self) -> None:
         """Listen to the clock; the first window begins at once where CUDA is in use already, else with it."""
         self._history.listen()
+        if self._torch.cuda.is_initialized():
+            self._onlookers.sweep()  # here rather than in a step
         self._clock.recorder = self
         self._begin_if_wished()
 
     def ask(self) -> None:
         """Somebody would like a window of the next steps. From any thread."""
         self._plan.ask()
+
+    def leak_found(self) -> None:
+        """Somebody is named who holds memory: a window would tell what the fix brings."""
+        self._plan.leak_found()
 
     def close(self) -> None:
         """The session ends: a window that is open is closed, and all go to the ring. At most 2 s."""
@@ -98,9 +127,11 @@ class Recorder:
 
     def after_fork_in_child(self) -> None:
         """The child records nothing, and does not touch what is on: that is CUDA's."""
+        window, self._window = self._window, None
         self._off = True
         self._clock.recorder = None
-        self._window = None
+        if window is not None and window.modules is not None:
+            window.modules.end()
         self._history.forget()
         self._uploads.after_fork_in_child()
 
@@ -112,6 +143,32 @@ class Recorder:
             self._mark()
         elif self._clock.step == 0 and not self._off:
             self._begin_if_wished()  # CUDA may have come up after attach
+
+    def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The outermost module is called with these arguments, at the beginning of a phase."""
+        window = self._window
+        if window is not None:
+            with window.timed():
+                window.owners.inputs(len(window.raw.marks) - 1, args, kwargs)
+
+    @property
+    def asks_who_holds(self) -> bool:
+        """A window is open that is long enough for two looks at what leaks hold."""
+        return self._window is not None and self._window.wish.steps > 1
+
+    def held(self, seen: Iterable[Seen]) -> None:
+        """A look is over, at a step's boundary: this is what all known leaks hold."""
+        self._mark()
+        window = self._window
+        if window is not None and window.raw.held is not None:
+            window.raw.held.look(len(window.raw.marks) - 1, seen)
+
+    def needed(self, addresses: Iterable[int]) -> None:
+        """A backward is about to begin, and these are saved for it."""
+        self._mark()
+        window = self._window
+        if window is not None and window.raw.held is not None:
+            window.raw.held.needed(len(window.raw.marks) - 1, addresses)
 
     def end_step(self, stretches: Sequence[Stretch]) -> None:
         """A step is over, and these were its stretches."""
@@ -137,11 +194,11 @@ class Recorder:
         wish = self._plan.wish()
         if wish is None or self._off or not self._clock.counters or self._clock.calm or self._uploads.is_full:
             return
-        if self._is_capturing():
+        if self._is_capturing() or self._other_is_open():
             return  # and again at the next phase
         if self._history.is_the_users:
             self._plan.missed()
-            self._tell_users_history()
+            self._users_history.tell()
             return
         with self._all_or_nothing():
             self._open(wish)
@@ -152,9 +209,11 @@ class Recorder:
         self._plan.begun(wish)
         stacks = wish.stacks_from == 0
         metadata = self._get_metadata()
+        if metadata.startswith(TAG):
+            metadata = ""  # an earlier window's, which its thread has not put back yet
         self._history.begin(self._most_events, stacks=stacks)
-        start = self._snapshot()
-        facts = [self._facts(counter.device) for counter in clock.counters]
+        start = self._readings.snapshot()
+        facts = [self._readings.facts(counter.device) for counter in clock.counters]
         raw = Raw(
             reason=wish.reason,
             first_step=clock.step,
@@ -166,13 +225,16 @@ class Recorder:
             facts=facts,
             marks=[],
             modules=[],
-            notes=[] if self._fraction is not None else ["whether a memory limit is set cannot be read in this torch"],
+            notes=[] if self._readings.knows_limits else ["whether a memory limit is set cannot be read in this torch"],
             stacks=stacks,
         )
-        self._window = _Open(wish, raw, metadata, len(clock.cuts()))
+        raw.owners = owners = Owners(self._roots, self._onlookers)
+        raw.held = Held()
+        self._window = OpenWindow(wish, raw, metadata, len(clock.cuts()), owners)
         if stacks:
             self._tag_modules(self._window)
         self._mark()
+        owners.all(0)
         self._window.spent_ns = time.perf_counter_ns() - began
 
     @guarded("recording windows")
@@ -190,14 +252,18 @@ class Recorder:
                 Mark(time.time_ns() // 1000, clock.step, clock.phase if clock.watched else wire.UNKNOWN)
             )
             prefix = f"{TAG}{number}"
-            if window.modules is not None:
+            if window.modules is None:
+                self._set_metadata(prefix)
+            else:
                 window.modules.phase(prefix)
-            self._set_metadata(prefix)
-            if number % 2 and self._events_so_far(window) > ROOM * self._most_events:
+            if clock.phase == OPTIMIZER and clock.watched:
+                with window.timed():
+                    window.owners.gradients(number)
+            if number % 2 and self._readings.events_since(window.raw.facts) > ROOM * self._most_events:
                 self._close(f"closed in the middle of a step: more than {self._most_events} events are not recorded")
 
     @guarded("recording windows")
-    def _step_in(self, window: _Open, stretches: Sequence[Stretch]) -> None:
+    def _step_in(self, window: OpenWindow, stretches: Sequence[Stretch]) -> None:
         with self._all_or_nothing():
             window.see(stretches[window.skip :])
             window.skip = 0
@@ -205,7 +271,9 @@ class Recorder:
                 self._give_up()
                 return
             done = self._clock.step - window.raw.first_step
-            events = self._events_so_far(window)
+            with window.timed():
+                window.owners.stepped(len(window.raw.marks))
+            events = self._readings.events_since(window.raw.facts)
             if done >= window.wish.steps:
                 self._close()
             elif events + events / done > ROOM * self._most_events:
@@ -230,6 +298,20 @@ class Recorder:
                 else:
                     self._close("the session ended in it")
 
+    @guarded("recording windows")
+    def out_of_memory(self) -> dict[int, str]:
+        """Memory has run out: the open window ends with that. Gives by device what it is called; nothing where none is open."""
+        window = self._window
+        if window is None:
+            return {}
+        with self._all_or_nothing():
+            if self._is_capturing():
+                self._give_up()
+                return {}
+            window.raw.idents = {facts.device: fresh_id() for facts in window.raw.facts}
+            self._close("it ends with an out-of-memory error")
+        return window.raw.idents
+
     def _close(self, note: str = "") -> None:
         window = self._window
         assert window is not None
@@ -238,10 +320,12 @@ class Recorder:
         window.see(self._clock.cuts()[window.skip :])
         # Closed at a step's end, the step that comes is not in it.
         raw.last_step = max(raw.first_step, step - 1 if not self._clock.cuts() else step)
-        raw.end = self._snapshot()
+        raw.end = self._readings.snapshot()
+        if window.wish is LEAK and raw.held is not None and not raw.held.spans_a_step:
+            self._plan.leak_found()  # a look was cut short, or none came: once more
         events = 0
         for facts in raw.facts:
-            stats = self._read(facts.device)
+            stats = self._readings.counters(facts.device)
             facts.end_counters = counters_of(stats)
             peak_allocated, peak_reserved = window.peaks.get(facts.device, (wire.UNKNOWN, wire.UNKNOWN))
             # What came after the last cut is in the counters themselves.
@@ -256,21 +340,28 @@ class Recorder:
         with_stacks = events - window.events_without_stacks if raw.stacks else 0
         recording = with_stacks * RECORD_STACK_NS + (events - with_stacks) * RECORD_NS
         window.spent_ns += time.perf_counter_ns() - began + recording
-        self._uploads.put(raw, window.spent_ns / 1e9)
+        self._uploads.put(partial(self._packing.artifacts, raw, window.spent_ns / 1e9))
 
     def _give_up(self) -> None:
         """Leave everything as it was before the window."""
         window, self._window = self._window, None
-        if window is not None and window.modules is not None:
-            window.modules.end()
-        if window is not None and self._get_metadata().startswith(TAG):
-            self._set_metadata(window.metadata)
-        self._history.end()
+        try:
+            if window is not None:
+                if window.modules is not None:
+                    window.modules.end()
+                # The metadata is the training thread's; memory may have run out on autograd's.
+                on_thread(window.thread, partial(self._put_back_metadata, window.metadata))
+        finally:
+            self._history.end()
+
+    def _put_back_metadata(self, text: str) -> None:
+        if self._get_metadata().startswith(TAG):
+            self._set_metadata(text)
 
     def _give_way(self) -> None:
         self._give_up()
         self._plan.missed()
-        self._tell_users_history()
+        self._users_history.tell()
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -284,82 +375,7 @@ class Recorder:
                 self._off = True
                 self._give_up()
 
-    # -- what is read --------------------------------------------------------------------------------------------------
-
-    def _snapshot(self) -> Tree:
-        with collector_paused():
-            tree: Tree = self._torch.cuda.memory._snapshot()
-        return tree
-
-    def _read(self, device: int) -> Tree:
-        self._shared = self._shared or share_peak_counters()
-        return self._shared.read(device)
-
-    def _facts(self, device: int) -> Facts:
-        cuda = self._torch.cuda
-        counters = counters_of(self._read(device))
-        free, total = cuda.mem_get_info(device)
-        fraction = 1.0 if self._fraction is None else self._fraction(device)
-        properties = cuda.get_device_properties(device)
-        return Facts(
-            device=device,
-            name=properties.name,
-            total_bytes=total,
-            free_bytes=free,
-            # The allocator reckons with the properties' total, and takes 1.0 for no limit at all.
-            limit_bytes=int(fraction * properties.total_memory) if fraction < 1 else None,
-            start_counters=counters,
-        )
-
-    def _events_so_far(self, window: _Open) -> int:
-        """As the counters tell: an allocation and the two events of its free; segments are few beside them."""
-        events = 0
-        for facts in window.raw.facts:
-            stats, before = self._read(facts.device), facts.start_counters
-            events += stats["allocation"]["all"]["allocated"] - before["allocation.all.allocated"]
-            events += 2 * (stats["allocation"]["all"]["freed"] - before["allocation.all.freed"])
-        return events
-
-    def _tag_modules(self, window: _Open) -> None:
+    def _tag_modules(self, window: OpenWindow) -> None:
         if hasattr(self._torch._C, "_cuda_setMemoryMetadata") and not is_compiled():
             window.modules = ModuleTags(self._set_metadata)
             window.modules.begin()
-
-    def _tell_users_history(self) -> None:
-        text = "memory history is recorded by this process itself, so that no windows of it are recorded for vramscope"
-        if console.speaks_for_host():
-            console.say_once("the user's history", f"{text} meanwhile")
-        if not self._told:
-            self._told = True
-            self._ring.put(
-                wire.Event(time_ns=time.time_ns(), kind="notice", step=self._clock.step, data={"text": text})
-            )
-
-    _told = False
-
-
-class _Open:
-    """A window that is being recorded."""
-
-    def __init__(self, wish: Wish, raw: Raw, metadata: str, skip: int) -> None:
-        self.wish = wish
-        self.raw = raw
-        self.metadata = metadata
-        """the user's own, to be put back"""
-        self.skip = skip
-        """stretches of the first step that were over before the window began"""
-        self.modules: ModuleTags | None = None
-        self.peaks: dict[int, tuple[int, int]] = {}
-        self.events_without_stacks = 0
-        """that came before stacks were switched on"""
-        self.spent_ns = 0
-
-    def see(self, stretches: Sequence[Stretch]) -> None:
-        """The highest allocated and reserved of each device, by the allocator's own counters."""
-        for stretch in stretches:
-            for facts, cut in zip(self.raw.facts, stretch.cuts, strict=False):
-                self._see(facts.device, cut)
-
-    def _see(self, device: int, cut: Interval) -> None:
-        allocated, reserved = self.peaks.get(device, (0, 0))
-        self.peaks[device] = max(allocated, cut.peak_allocated_bytes), max(reserved, cut.peak_reserved_bytes)

@@ -34,11 +34,13 @@ class Stacks:
         known = self._numbers
         numbers = list(map(known.get, map(id, stacks)))
         if None in numbers:
-            for frames in stacks:
-                if id(frames) not in known:
-                    known[id(frames)] = self._number(frames) if frames else UNKNOWN
-                    self._seen.append(frames)
-            return [known[id(frames)] for frames in stacks]
+            for place, frames in enumerate(stacks):
+                if numbers[place] is None:
+                    number = known.get(id(frames))  # the same list may stand twice in here
+                    if number is None:
+                        number = known[id(frames)] = self._number(frames) if frames else UNKNOWN
+                        self._seen.append(frames)
+                    numbers[place] = number
         return numbers  # type: ignore[return-value]  # none is None
 
     def _number(self, frames: Frames) -> int:
