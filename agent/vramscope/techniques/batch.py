@@ -1,0 +1,56 @@
+"""How large a batch is: of a micro-step, of a step, and of all ranks together."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from vramscope.techniques.accumulation import seen_micro_steps
+from vramscope.techniques.facts import Facts, Found, said, technique
+
+KIND: Final = "batch"
+
+
+def find(facts: Facts) -> Found | None:
+    name, value = facts.setting("per_device_train_batch_size")
+    declared = said(name, value) if name else None
+    heard = facts.heard
+    if heard is None or not heard.input_shape:
+        return Found(technique(KIND, f"batch {value}", declared, None, batch_size=value)) if declared else None
+    shape = heard.input_shape
+    micro_steps, ranks = seen_micro_steps(facts), data_ranks()
+    length = shape[1] if heard.tokens else None
+    observed = f"{shape[0]} sequences of {length}" if length else f"inputs of {' x '.join(map(str, shape))}"
+    if micro_steps is not None and micro_steps > 1:
+        observed += f", {micro_steps} times a step"
+    chip = f"batch {shape[0]}" + (f" x {length}" if length else "")
+    return Found(
+        technique(
+            KIND,
+            chip,
+            declared,
+            observed,
+            batch_size=shape[0],
+            sequence_length=length,
+            effective_batch_size=None if micro_steps is None or ranks is None else shape[0] * micro_steps * ranks,
+        )
+    )
+
+
+def data_ranks() -> int | None:
+    """Processes that each take batches of their own; None where the model itself may be split over some of them."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 1
+    return (
+        None
+        if "torch.distributed.tensor.parallel" in sys.modules and _is_split()
+        else int(distributed.get_world_size())
+    )
+
+
+def _is_split() -> bool:
+    """A device mesh of several dimensions: tensor or pipeline parallel ranks share a batch."""
+    mesh = sys.modules.get("torch.distributed.device_mesh")
+    resources = getattr(mesh, "_mesh_resources", None)
+    return bool(getattr(resources, "root_to_flatten_mapping", None))

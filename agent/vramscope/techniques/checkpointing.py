@@ -1,0 +1,82 @@
+"""Gradient checkpointing: switched on in the model or the framework, and seen when modules run again in backward."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Final
+
+from vramscope import wire
+from vramscope.techniques.facts import Facts, Found, said, some, technique
+from vramscope.techniques.regions import OTHER
+
+KIND: Final = "gradient_checkpointing"
+WRAPPERS: Final = re.compile(r"\.?\b(_checkpoint_wrapped_module|_fsdp_wrapped_module|_orig_mod)\b")
+"""parts of a module's name that its wrappers add"""
+
+
+def find(facts: Facts) -> Found | None:
+    declared = _declared(facts)
+    heard = facts.heard
+    if heard is None:
+        return Found(technique(KIND, "checkpointing", declared, None)) if declared else None
+    regions = heard.regions
+    again = regions.recomputed
+    names, kinds = _blocks(facts, again)
+    # What some library runs without gradients and again in its own backward (flex attention does) is no part of the model.
+    if not names and regions.variants <= {OTHER}:
+        if not declared:
+            return None
+        told = technique(KIND, "checkpointing", declared, "")
+        return Found(told, _not_seen(facts, declared) if facts.is_sure else None)
+    variant = " and ".join(sorted(regions.variants))
+    if not names:
+        blocks = f"{some(len(again), 'module')} of no known model"
+    else:
+        blocks = f"{len(names)} {next(iter(kinds))}" if len(kinds) == 1 else some(len(names), "module")
+        blocks += f" ({names[0]})" if len(names) == 1 else f" ({names[0]} to {names[-1]})"
+    observed = f"{blocks} ran again in backward; variant: {variant}"
+    return Found(technique(KIND, "checkpointing", declared, observed, blocks=len(names) or len(again), variant=variant))
+
+
+def _declared(facts: Facts) -> str | None:
+    name, value = facts.setting("activation_checkpointing", "gradient_checkpointing")
+    if name:
+        return said(name, value)
+    # Transformers sets this on each module that can checkpoint itself; the model's own property would warn.
+    able = any(vars(module).get("gradient_checkpointing") for module in facts.modules)
+    return "gradient_checkpointing=True in the model" if able else None
+
+
+def _blocks(facts: Facts, again: set[int]) -> tuple[list[str], Counter[str]]:
+    """Names and classes of the outermost modules that ran again; none where no known model has them."""
+    names: list[str] = []
+    kinds: Counter[str] = Counter()
+    known: set[int] = set()
+    for root in facts.roots:
+        inside = ""
+        for name, module in root.named_modules():
+            known.add(id(module))
+            if id(module) in again and not (inside and name.startswith(inside)):
+                inside = f"{name}." if name else "."
+                names.append(WRAPPERS.sub("", name) or type(module).__name__)
+                kinds[type(module).__name__] += 1
+            if inside == ".":
+                break  # the root itself
+    return names, kinds
+
+
+def _not_seen(facts: Facts, declared: str) -> wire.Finding:
+    heard = facts.heard
+    assert heard is not None
+    if heard.calls_in_eval_mode > heard.calls // 2:
+        why = "the model is in eval mode, in which its blocks do not checkpoint themselves"
+        advice = "call model.train() before the loop, and again after each evaluation"
+    elif heard.regions.inside or heard.regions.without_gradients:
+        why = "modules were called in a checkpoint, but nothing in it needed a gradient"
+        advice = "call model.enable_input_require_grads(), or use_reentrant=False"
+    else:
+        why = "no module ran in a checkpoint: no block of this model checkpoints itself"
+        advice = "wrap the blocks: torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
+    text = f"{declared}, and no recomputation was seen in {facts.observed} observed steps: {why}. It saves nothing."
+    return facts.finding("checkpointing-not-seen", text, advice)

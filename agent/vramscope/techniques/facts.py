@@ -1,0 +1,120 @@
+"""What the kinds of techniques judge by: what was declared, the models and optimizers, and the step that was observed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vramscope import wire
+
+if TYPE_CHECKING:
+    import torch
+
+    from vramscope.techniques.sight import Sight
+
+
+class Found(NamedTuple):
+    """A technique, and what is wrong with it: declared and not observed, say."""
+
+    technique: wire.Technique
+    finding: wire.Finding | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """Held for one summary only: nothing of it outlives the call.
+
+    framework   loop | huggingface | lightning | accelerate
+    config      the framework's own settings, as the user gave them
+    roots       the models, outermost modules
+    optimizers  those that have stepped, the one that leads the steps first
+    sight       the newest observed step; None before the first
+    observed    how many steps were observed
+    emptied     in how many of them the cache was emptied
+    """
+
+    framework: str
+    config: Mapping[str, Any]
+    roots: Sequence[torch.nn.Module]
+    optimizers: Sequence[torch.optim.Optimizer]
+    sight: Sight | None
+    observed: int
+    emptied: int
+    step: int
+
+    @property
+    def heard(self) -> Sight | None:
+        """The observed step, where its module calls could be heard."""
+        return self.sight if self.sight is not None and not self.sight.blind and self.sight.calls else None
+
+    @property
+    def is_sure(self) -> bool:
+        """What is declared and was not seen may be told as a finding: not in the first observed step, which may be a warm-up."""
+        return self.observed >= 2
+
+    @functools.cached_property
+    def modules(self) -> list[torch.nn.Module]:
+        """Every module of the models, each once."""
+        return list({id(module): module for root in self.roots for module in root.modules()}.values())
+
+    @functools.cached_property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Every parameter of the models, each once."""
+        own = (
+            parameter for module in self.modules for parameter in module._parameters.values() if parameter is not None
+        )
+        return list({id(parameter): parameter for parameter in own}.values())
+
+    @functools.cached_property
+    def states(self) -> list[tuple[torch.Tensor, list[torch.Tensor]]]:
+        """Each parameter that an optimizer keeps state for, and the tensors of that state."""
+        import torch
+
+        return [
+            (parameter, [value for value in state.values() if isinstance(value, torch.Tensor)])
+            for optimizer in self.optimizers
+            for parameter, state in list(optimizer.state.items())
+            if isinstance(state, dict) and isinstance(parameter, torch.Tensor)
+        ]
+
+    def setting(self, *names: str) -> tuple[str, Any]:
+        """Name and value of the first of these settings that is there and not False, "no" or 0; ("", None) where none is."""
+        for name in names:
+            value = self.config.get(name)
+            if value not in (None, False, "", "no", 0, {}, []):
+                return name, value
+        return "", None
+
+    def finding(
+        self, kind: str, text: str, advice: str, place: tuple[str, int] | tuple[str, int, str] | None = None
+    ) -> wire.Finding:
+        """A finding of this step; ``place``: file and line."""
+        file, line = (place[0], place[1]) if place is not None else (None, None)
+        return wire.Finding(
+            kind=kind, text=text[:4096], advice=advice, file=file, line=line or None, first_step=self.step
+        )
+
+
+def technique(
+    kind: str, chip: str, declared: str | None, observed: str | None, **detail: wire.Scalar
+) -> wire.Technique:
+    """A technique's message; figures that are None are left out."""
+    return wire.Technique(
+        kind=kind,
+        chip=chip[:200],
+        declared=declared,
+        observed=observed,
+        detail={name: value for name, value in detail.items() if value is not None},
+    )
+
+
+def said(name: str, value: Any) -> str:
+    """A setting as its user wrote it: ``bf16=True``."""
+    return f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}"
+
+
+def some(count: int, noun: str) -> str:
+    """``1 call``, ``12 calls``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

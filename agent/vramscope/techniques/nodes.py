@@ -1,0 +1,62 @@
+"""What is read of an autograd graph before it is walked: the names of its nodes, and where what they saved lies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+MOST_NODES: Final = 20_000
+"""of a graph, whose names are read: 20 ms"""
+MOST_OPENED: Final = 500
+"""of these, whose saved tensors are looked at where somebody's hooks packed them: some 20 µs each"""
+SAVED: Final = "_raw_saved_"
+
+
+def names_of_nodes(root: Any) -> Counter[str]:
+    """Names of the nodes of the graph behind a tensor, and how many of each. Some 1 µs a node."""
+    return Counter(node.name() for node in _nodes(root, MOST_NODES))
+
+
+def host_bytes_saved(root: Any) -> int:
+    """Bytes of host memory in what the graph's saved tensors were packed into, as tensors or tuples and lists with them.
+
+    PyTorch 2.13 shows what a hook packed; 0 where it does not.
+    """
+    return sum(_host_bytes(saved.data) for node in _nodes(root, MOST_OPENED) for saved in _packed_in(node))
+
+
+def _nodes(root: Any, most: int) -> Iterator[Any]:
+    import torch
+
+    if not isinstance(root, torch.Tensor) or root.grad_fn is None:
+        return
+    seen: set[Any] = {root.grad_fn}
+    stack: list[Any] = [root.grad_fn]
+    while stack and len(seen) < most:
+        node = stack.pop()
+        yield node
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                stack.append(child)
+
+
+def _packed_in(node: Any) -> Iterator[Any]:
+    for name in dir(node):
+        if name.startswith(SAVED):
+            try:
+                told = getattr(node, name)
+            except RuntimeError:
+                continue  # let go by an earlier backward
+            for saved in told if isinstance(told, (list, tuple)) else (told,):
+                if getattr(saved, "unpack_hook", None) is not None:
+                    yield saved
+
+
+def _host_bytes(packed: Any) -> int:
+    import torch
+
+    if isinstance(packed, torch.Tensor):
+        return 0 if packed.is_cuda or packed.dim() == 0 else packed.numel() * packed.element_size()
+    return sum(map(_host_bytes, packed)) if isinstance(packed, (list, tuple)) else 0

@@ -1,0 +1,138 @@
+"""The optimizers, and how much of their state is kept in 8 bits or fewer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from vramscope.memory.categories import storages
+from vramscope.techniques.facts import Facts, Found, said, technique
+from vramscope.wire import CPU
+
+if TYPE_CHECKING:
+    import torch
+
+KIND: Final = "optimizer"
+KIND_8BIT: Final = "optimizer_8bit"
+NARROW_BITS: Final = 8
+NARROW_NAMES: Final = re.compile(r"8-?bit|4-?bit|fp8|paged_lion_8|bnb_8", re.IGNORECASE)
+
+
+def find(facts: Facts) -> Found | None:
+    name, value = facts.setting("optim")
+    declared = said(name, value) if name else None
+    if not facts.optimizers:
+        return Found(technique(KIND, str(value), declared, None)) if name else None
+    classes = list(dict.fromkeys(type(optimizer).__name__ for optimizer in facts.optimizers))
+    how = _how(facts.optimizers[0])
+    state, parameters = _state_bytes(facts)
+    observed = " and ".join(
+        dict.fromkeys(f"{_package(optimizer)}.{type(optimizer).__name__}" for optimizer in facts.optimizers)
+    ) + (f" ({how})" if how else "")
+    told = technique(
+        KIND,
+        " + ".join(classes) + (f" {how}" if how == "fused" else ""),
+        declared,
+        observed,
+        implementation=how or None,
+        state_bytes=state,
+        state_bytes_per_parameter=round(state / parameters, 2) if parameters else None,
+        optimizers=len(facts.optimizers),
+    )
+    return Found(told)
+
+
+def find_8bit(facts: Facts) -> Found | None:
+    """Coverage is by parameters, not by tensors: embeddings and small tensors often stay at 32 bits, and they are many."""
+    name, value = facts.setting("optim")
+    declared = said(name, value) if name and NARROW_NAMES.search(str(value)) else None
+    narrow: Counter[int] = Counter()
+    wide: dict[int, int] = {}
+    widths: set[int] = set()
+    for parameter, state in facts.states:
+        bits = _moment_bits(parameter, state)
+        if bits is not None and bits <= NARROW_BITS:
+            narrow[bits] += parameter.numel()
+        elif bits is not None:
+            wide[id(parameter)] = parameter.numel()
+            widths.add(bits)
+    covered, rest = sum(narrow.values()), sum(wide.values())
+    if not covered:
+        if declared is None:
+            return None
+        if not facts.optimizers or not rest:
+            return Found(technique(KIND_8BIT, "8-bit optimizer", declared, None))
+        finding = facts.finding(
+            "8bit-not-seen",
+            f"{declared}, and no state of {type(facts.optimizers[0]).__name__} is 8 bits wide.",
+            "look at which optimizer the training was really given",
+        )
+        return Found(technique(KIND_8BIT, "8-bit optimizer", declared, ""), finding if facts.is_sure else None)
+    fraction = covered / (covered + rest)
+    bits = min(narrow)
+    observed = f"state of {covered:,} of {covered + rest:,} parameters has {bits} bits"
+    if wide:
+        kind, size = _most_of(wide, facts)
+        observed += f"; {' and '.join(map(str, sorted(widths)))} bits remain, most for {kind} ({size:,})"
+    return Found(
+        technique(
+            KIND_8BIT,
+            f"{bits}-bit {int(100 * fraction)} %",
+            declared,
+            observed,
+            covered_fraction=fraction,
+            bits=bits,
+        )
+    )
+
+
+def _moment_bits(parameter: torch.Tensor, state: Sequence[torch.Tensor]) -> int | None:
+    """Bits of a moment's element, of the narrowest; None where there is none of the parameter's size."""
+    size = parameter.numel()
+    return min((bits_of(value) for value in state if value.numel() == size > 1), default=None)
+
+
+def bits_of(tensor: torch.Tensor) -> int:
+    """Of one element. Quantised wrappers pretend to a wide dtype: their class's name tells."""
+    inner = getattr(tensor, "_local_tensor", tensor)  # a DTensor's own part
+    named = re.search(r"([48])[Bb]it|[Ff][Pp](8)", type(inner).__name__)
+    return int(named[1] or named[2]) if named else inner.element_size() * 8
+
+
+def _most_of(wide: Mapping[int, int], facts: Facts) -> tuple[str, int]:
+    """The class of module that most of these parameters belong to, and how many there are in it."""
+    kinds: Counter[str] = Counter()
+    for module in facts.modules:
+        for parameter in module._parameters.values():
+            kinds[type(module).__name__] += wide.get(id(parameter), 0)
+    kind, size = kinds.most_common(1)[0] if kinds else ("", 0)
+    return (kind, size) if size else ("others", sum(wide.values()))
+
+
+def _state_bytes(facts: Facts) -> tuple[int, int]:
+    """Bytes of all state, wherever it is, each storage once; and how many parameters are trained."""
+    seen: dict[int, int] = {}
+    for _, state in facts.states:
+        for value in state:
+            seen.update(storages(value, value.device.index if value.device.type == "cuda" else CPU))
+    groups = (group["params"] for optimizer in facts.optimizers for group in optimizer.param_groups)
+    with_state = {
+        id(parameter) for parameter, _ in facts.states
+    }  # an offloading optimizer's own copies need no gradient
+    trained = {id(p): p.numel() for parameters in groups for p in parameters if p.requires_grad or id(p) in with_state}
+    return sum(seen.values()), sum(trained.values())
+
+
+def _how(optimizer: torch.optim.Optimizer) -> str:
+    """``fused``, ``foreach`` or ``single``, as it was asked for; "" where PyTorch chooses."""
+    asked = optimizer.defaults
+    if asked.get("fused"):
+        return "fused"
+    return {True: "foreach", False: "single"}.get(asked.get("foreach"), "")
+
+
+def _package(optimizer: object) -> str:
+    module = type(optimizer).__module__
+    return "torch.optim" if module.startswith("torch.optim") else module.partition(".")[0]

@@ -1,0 +1,63 @@
+"""Parameter-efficient fine-tuning: adapters by the library peft, or a model most of which is frozen."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from vramscope.techniques.facts import Facts, Found, technique
+
+KIND: Final = "peft"
+MOST_TRAINED: Final = 0.5
+"""of a model's parameters: where more is trained, it is an ordinary training with some frozen layers"""
+
+
+def find(facts: Facts) -> Found | None:
+    """Counted are the parameters of the models that have one which is trained, less the branches that only look on."""
+    adapters = [(module, config) for module in facts.modules if (config := _config(module)) is not None]
+    declared = None
+    kind = "trained"
+    if adapters:
+        config = adapters[0][1]
+        kind = str(getattr(config.peft_type, "value", config.peft_type)).replace("LORA", "LoRA")
+        rank = getattr(config, "r", None)
+        declared = f"peft: {kind}" + (f", r={rank}" if rank else "")
+    trained = total = 0
+    with_state = {id(parameter) for parameter, _ in facts.states}
+    onlookers = set() if adapters else _onlookers(facts)
+    seen: set[int] = set()
+    for root in [module for module, _ in adapters] or facts.roots:
+        own = [p for p in root.parameters() if id(p) not in seen | onlookers]
+        seen.update(map(id, own))
+        # Two networks that take turns switch each other's requires_grad off: what has state is trained all the same.
+        learning = [p for p in own if p.requires_grad or id(p) in with_state]
+        if learning:  # a teacher or a critic that is frozen as a whole is none of it
+            trained += sum(p.numel() for p in learning)
+            total += sum(p.numel() for p in own)
+    share = trained / total if total else 1.0
+    if not adapters and share > MOST_TRAINED:
+        return None
+    if not trained:
+        return None
+    percent = f"{100 * share:.2g} %"
+    observed = f"{trained:,} of {total:,} parameters are trained ({percent})"
+    return Found(technique(KIND, f"{kind} {percent}", declared, observed, trained_fraction=share, trained=trained))
+
+
+def _onlookers(facts: Facts) -> set[int]:
+    """Frozen parameters of modules that ran without gradients only: a teacher's, within the model that learns from it."""
+    if facts.heard is None:
+        return set()
+    regions = facts.heard.regions
+    alone = regions.without_gradients - set(regions.again)
+    return {
+        id(p) for module in facts.modules if id(module) in alone for p in module.parameters() if not p.requires_grad
+    }
+
+
+def _config(module: Any) -> Any:
+    """The active adapter's configuration of a model that peft made, or transformers gave an adapter; else None."""
+    by_peft = any(kind.__name__ in ("PeftModel", "PeftMixedModel") for kind in type(module).__mro__)
+    if not by_peft and not vars(module).get("_hf_peft_config_loaded"):
+        return None
+    configs = vars(module).get("peft_config") or getattr(module, "peft_config", None)
+    return next(iter(configs.values()), None) if isinstance(configs, dict) else None

@@ -1,0 +1,268 @@
+"""What one step shows of how it is trained: hooks for the time of that step, gone afterwards.
+
+A global hook on modules hears each call, also those that a checkpoint makes again in backward; functions are wrapped, so that
+a gradient scaler and an emptied cache are seen; and the autograd graph's nodes tell which attention ran.
+Where ``torch.compile`` has made the forward a hook would make it compile again: nothing is hooked then, and the sight is blind.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from vramscope.fronts import Fronts
+from vramscope.graphs import roots as places
+from vramscope.guard import guarded
+from vramscope.techniques.nodes import host_bytes_saved, names_of_nodes
+from vramscope.techniques.regions import Regions
+
+if TYPE_CHECKING:
+    import torch
+
+    from vramscope.steps.clock import StepClock
+
+WRAPPERS: Final = frozenset(
+    ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel", "DeepSpeedEngine")
+)
+"""modules that go around a model, and that its framework may know alone"""
+EMPTIES: Final = ("_cuda_emptyCache", "_accelerator_emptyCache")
+"""what every way of emptying the cache calls in the end"""
+PROBES: Final = 8
+"""parameters that tell whether gradients were dropped within the step"""
+
+
+class Sight:
+    """One observed step. ``begin`` at the end of the step before, ``end`` at its own; all that it holds are numbers and names.
+
+    calls           module calls with gradients on, outside of backward
+    called          the identities of all modules that were called
+    autocast        dtype -> of these, how many ran under autocast to it
+    weights         dtype -> of these, how many had weights of it at that moment (FSDP casts them for a forward)
+    weights_on_gpu  some of these had weights there at that moment
+    micro_steps     forward and backward, one after the other, whose gradients were summed up; None where that cannot be told
+    turns           optimizers stepped at different moments of the step, each after a backward of its own (a GAN's)
+    batches         that the DataLoader gave
+    input_shape     of the first tensor that a module was called with; of a whole number's, with ``tokens``
+    wrappers        the first module of each class around the model that was called (DDP's, say)
+    saved_to_host   what took saved tensors to the host; "" where nothing did
+    scaled          losses that an enabled GradScaler scaled
+    nodes           names of the graph's nodes -> how many
+    """
+
+    def __init__(self, clock: StepClock, batches: Callable[[], int]) -> None:
+        import torch
+
+        self._clock = clock
+        self._batches = batches
+        self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+        self._graph_task: Callable[[], int] = torch._C._current_graph_task_id
+        self._grad_enabled = torch.is_grad_enabled
+        self._autocast_dtype = _autocast_reader("cuda")
+        self._top_hooks: Callable[[bool], Any] = getattr(
+            torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignored: None
+        )
+        self._tensor = torch.Tensor
+        self._fronts = Fronts()
+        self._removals: list[Callable[[], None]] = []
+        self._probes: list[weakref.ref[torch.Tensor]] = []
+        self._rounds: set[int] = set()
+        self._stepped_after: set[int] = set()
+        self._packs = ""
+        self._classes: set[type] = set()
+        self._round = -1
+        self._batches_before = 0
+        self.blind = False
+        self.calls = 0
+        self.called: set[int] = set()
+        self.calls_in_eval_mode = 0
+        self.autocast: Counter[str] = Counter()
+        self.weights: Counter[torch.dtype] = Counter()
+        self.weights_on_gpu = False
+        self.scaled = 0
+        self.wrappers: list[weakref.ref[torch.nn.Module]] = []
+        self.regions = Regions()
+        self.saved_to_host = ""
+        self.micro_steps: int | None = None
+        self.turns = False
+        self.backwards = 0
+        self.batches: int | None = None
+        self.input_shape: tuple[int, ...] = ()
+        self.tokens = False
+        self.nodes: Counter[str] = Counter()
+        self.emptied = 0
+        self.emptied_ns = 0
+        self.emptied_at: tuple[str, int, str] | None = None
+        self.lasted_ns = 0
+
+    def begin(self, parameters: Iterable[torch.Tensor], *, compiled: bool) -> None:
+        """Hook what is to be heard.
+
+        parameters   those that are trained, with the gradients of the step that ended
+        compiled     torch.compile has made the forward
+        """
+        import torch
+        from torch.nn.modules import module
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        parameters = list(parameters)
+        if parameters and parameters[0].device.type == "cpu":  # it trains there, or they are offloaded
+            on_gpu, on_host = self._autocast_dtype, _autocast_reader("cpu")
+            self._autocast_dtype = lambda: on_gpu() or on_host()
+        self._batches_before = self._batches()
+        self.blind = compiled
+        if not compiled:
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    self._probes.append(weakref.ref(parameter))
+                    if len(self._probes) == PROBES:
+                        break
+            hook = module.register_module_forward_pre_hook(guarded("techniques' hook")(self._before_module))
+            self._removals.append(hook.remove)
+            stepping = register_optimizer_step_pre_hook(guarded("techniques' hook")(self._before_optimizer))
+            self._removals.append(stepping.remove)
+            scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
+            if scaler is not None:  # (a step ends within scaler.step)
+                for kind in (scaler, *scaler.__subclasses__()):
+                    if "scale" in vars(kind):
+                        self._front(kind, "scale", self._scaled)
+            for name in EMPTIES:
+                if hasattr(torch._C, name):
+                    self._front(torch._C, name, self._emptied)
+        self._began_ns = time.perf_counter_ns()
+
+    def end(self, backwards: int) -> None:
+        """The step is over, with so many backward passes. Takes all hooks out again."""
+        self.lasted_ns = time.perf_counter_ns() - self._began_ns
+        self._fronts.remove()
+        while self._removals:
+            self._removals.pop()()
+        self.backwards = backwards
+        self.batches = self._batches() - self._batches_before
+        if self.calls:
+            self.micro_steps = sum(begun < backwards for begun in self._rounds)
+        self.turns = len(self._stepped_after) > 1
+        self._probes.clear()
+
+    # -- what is heard ---------------------------------------------------------------------------------------------------
+
+    def before_walk(self, root: Any) -> None:
+        """The step's backward begins from here; of several, the first tells the graph's nodes. Some 1 µs a node."""
+        if not self.nodes:
+            began = time.perf_counter_ns()
+            self.nodes = names_of_nodes(root)
+            if self._packs and not self.saved_to_host and host_bytes_saved(root):
+                self.saved_to_host = self._packs
+            self._clock.spent(time.perf_counter_ns() - began)
+
+    def _before_module(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        if self._is_compiling():
+            return
+        self.called.add(id(module))
+        if self._graph_task() != -1:  # in backward, which on CUDA is a thread of autograd's
+            self.regions.called_again(module)
+            return
+        if not self._clock.is_training_thread():
+            return
+        began = time.perf_counter_ns()
+        if self._grad_enabled():
+            hooks = self._top_hooks(True)
+            if hooks is not None:
+                self._inside_hooks(hooks[0], module)
+            self._called(module, args)
+        elif self.regions.called_without_gradients(module):
+            self._called(module, args)
+        self._clock.spent(time.perf_counter_ns() - began)
+
+    def _inside_hooks(self, pack: Any, module: torch.nn.Module) -> None:
+        name = getattr(pack, "__qualname__", "")
+        if name.startswith("_checkpoint_hook."):
+            self.regions.called_in_checkpoint(module)
+        elif name.startswith("save_on_cpu.") or "offload" in f"{getattr(pack, '__module__', '')}.{name}".lower():
+            self.saved_to_host = name.partition(".")[0]
+        else:
+            self._packs = (
+                name.rpartition(".")[2] or "saved_tensors_hooks"
+            )  # of the user's own: the graph tells what it gives
+
+    def _called(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        self.calls += 1
+        if not module.training:
+            self.calls_in_eval_mode += 1
+        if type(module) not in self._classes:
+            self._classes.add(type(module))
+            if not WRAPPERS.isdisjoint(kind.__name__ for kind in type(module).__mro__):
+                self.wrappers.append(weakref.ref(module))
+        dtype = self._autocast_dtype()
+        if dtype:
+            self.autocast[dtype] += 1
+        weight = module._parameters.get("weight")
+        if weight is None:
+            weight = vars(module).get("weight")  # FSDP puts a view of its flat parameter here
+        if isinstance(weight, self._tensor):
+            self.weights[weight.dtype] += 1
+            self.weights_on_gpu |= weight.is_cuda
+        round_ = self._clock.micro_steps
+        if round_ != self._round:
+            if self._probes and all((p := probe()) is None or p.grad is None for probe in self._probes):
+                self._rounds.clear()  # what was summed up so far was dropped: no accumulation
+            self._round = round_
+            self._rounds.add(round_)
+        if args and not self.input_shape and isinstance(args[0], self._tensor):
+            self._see_input(module, args[0])
+
+    def _see_input(self, module: torch.nn.Module, given: torch.Tensor) -> None:
+        shape = tuple(given.shape)
+        whole = not given.dtype.is_floating_point and len(shape) == 2
+        if getattr(module, "batch_first", True) is False and len(shape) == 3:
+            shape = (shape[1], shape[0], *shape[2:])  # a recurrent layer or transformer of its own order
+        self.input_shape, self.tokens = shape, whole
+
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        # What steps before the first backward belongs to the step before: the leader ended it.
+        if self._clock.micro_steps and self._clock.is_training_thread():
+            self._stepped_after.add(self._clock.micro_steps)
+
+    # -- wrapped functions -------------------------------------------------------------------------------------------------
+
+    def _scaled(self, args: tuple[Any, ...], nanoseconds: int) -> None:
+        self.scaled += bool(args and args[0].is_enabled())
+
+    def _emptied(self, args: tuple[Any, ...], nanoseconds: int) -> None:
+        self.emptied += 1
+        self.emptied_ns += nanoseconds
+        self.emptied_at = self.emptied_at or places.user_line()
+
+    def _front(self, owner: Any, name: str, heard: Callable[[tuple[Any, ...], int], None]) -> None:
+        told = guarded("techniques' hook")(heard)
+
+        def timed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter_ns()
+            answer = original(*args, **kwargs)
+            told(args, time.perf_counter_ns() - began)
+            return answer
+
+        self._fronts.put(owner, name, timed)
+
+
+def _autocast_reader(device_type: str) -> Callable[[], str]:
+    """Gives the dtype that autocast casts to just now on this kind of device; "" where it is off."""
+    import torch
+
+    if hasattr(torch, "get_autocast_dtype"):  # torch 2.4 and later
+
+        def read() -> str:
+            if not torch.is_autocast_enabled(device_type):
+                return ""
+            return str(torch.get_autocast_dtype(device_type)).removeprefix("torch.")
+
+    else:
+
+        def read() -> str:
+            if not torch.is_autocast_enabled():
+                return ""
+            return str(torch.get_autocast_gpu_dtype()).removeprefix("torch.")
+
+    return read

@@ -1,0 +1,140 @@
+"""Two trainings in one process: the second one's peak has in it what is left of the first.
+
+What is left is known by its optimizer: one that has not stepped since attach, with state or gradients on a device; or by a model
+with gradients that no optimizer has and nothing calls. It holds parameters, their gradients and state; what the training that
+runs now uses too is not counted.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from vramscope import wire
+from vramscope.graphs.verdicts import material_bytes
+from vramscope.memory.categories import storages
+from vramscope.steps.roots import outermost_modules
+from vramscope.techniques.facts import Facts
+
+if TYPE_CHECKING:
+    import torch
+
+LEAST_BYTES: Final = 128 * 2**20
+"""cuBLAS's workspaces (64 MiB on an H100) and a batch or two explain less than that"""
+LOOK_AT_STEP: Final = 20
+"""until then an optimizer that steps rarely has stepped"""
+
+
+class EarlierRun:
+    """Keeps one number from attach on, and what it found; no optimizer."""
+
+    def __init__(self) -> None:
+        self._at_attach_bytes = 0
+        self._looked = False
+        self._finding: wire.Finding | None = None
+
+    def begin(self) -> None:
+        """At attach: how much was allocated then. Some 10 µs."""
+        self._at_attach_bytes = allocated_bytes()
+
+    def find(self, facts: Facts) -> wire.Finding | None:
+        """A sweep over all objects, some 0.1 s, once, and only where much was there at attach that this training does not use."""
+        if facts.step < LOOK_AT_STEP or self._looked:
+            return self._finding
+        self._looked = True
+        if self._at_attach_bytes < LEAST_BYTES:
+            return None
+        ours = _bytes_of(facts.optimizers, facts.roots)
+        total = sum(ours.values())
+        if allocated_bytes() - total >= max(LEAST_BYTES, material_bytes(total)):
+            self._finding = self._look(facts, ours, total)
+        return self._finding
+
+    def _look(self, facts: Facts, ours: dict[int, int], total: int) -> wire.Finding | None:
+        left = [thing for thing in optimizers_on_devices() if all(thing is not known for known in facts.optimizers)]
+        models = self._models(facts, left)
+        # A model that was given up counts among the roots too, as long as it lives: it is no part of this training.
+        theirs = {id(p) for p in _parameters(left)} | {id(p) for model in models for p in model.parameters()}
+        used = _bytes_of(
+            facts.optimizers, [root for root in facts.roots if all(id(p) not in theirs for p in root.parameters())]
+        )
+        size = sum(bytes_ for key, bytes_ in _bytes_of(left, models).items() if key not in used)
+        if size < max(LEAST_BYTES // 2, material_bytes(total)):
+            return None  # some of what was there at attach, and not most of it
+        names = ", ".join(dict.fromkeys(type(thing).__name__ for thing in (*left, *models)))
+        return facts.finding(
+            "earlier-run-alive",
+            f"When this run began the process held an earlier training, and still does: {names} with parameters, gradients and "
+            f"state, {size / 2**20:,.0f} MiB on the device. Every peak of this run has them in it.",
+            "compare runs in processes of their own, or delete the first model and optimizer and call gc.collect() before the next",
+        )
+
+    def _models(self, facts: Facts, optimizers: Sequence[Any]) -> list[torch.nn.Module]:
+        """Those with gradients that are no optimizer's, and that were not called in the observed step: its optimizer is gone."""
+        if facts.heard is None:
+            return []
+        known = {id(p) for p in _parameters([*facts.optimizers, *optimizers])}
+        return [
+            model
+            for model in outermost_modules()
+            if id(model) not in facts.heard.called
+            and any(_on_device(p.grad) for p in model.parameters())
+            and all(id(p) not in known for p in model.parameters())
+        ]
+
+
+def allocated_bytes() -> int:
+    """Of all devices that are in use; 0 where CUDA is not."""
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return 0
+    return sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
+
+
+def optimizers_on_devices() -> list[torch.optim.Optimizer]:
+    """Every optimizer of the process that has state on a device, or gradients: one that has trained."""
+    import torch
+
+    kinds: dict[type, bool] = {}
+    found = []
+    for thing in gc.get_objects():
+        kind = type(thing)  # not isinstance: lazy proxies run code when they are asked for their class
+        known = kinds.get(kind)
+        if known is None:
+            known = kinds[kind] = issubclass(kind, torch.optim.Optimizer)
+        if known and any(map(_on_device, (*_state_of(thing), *(p.grad for p in _parameters([thing]))))):
+            found.append(thing)
+    return found
+
+
+def _bytes_of(optimizers: Sequence[Any], roots: Iterable[torch.nn.Module]) -> dict[int, int]:
+    """Storage -> bytes on devices: parameters, gradients, state and buffers."""
+    held: dict[int, int] = {}
+    parameters = _parameters(optimizers)
+    for root in roots:
+        parameters += root.parameters()
+        for buffer in root.buffers():
+            held.update(_on_device(buffer))
+    for parameter in parameters:
+        held.update(_on_device(parameter))
+        held.update(_on_device(parameter.grad))
+    for optimizer in optimizers:
+        for value in _state_of(optimizer):
+            held.update(_on_device(value))
+    return held
+
+
+def _parameters(optimizers: Sequence[Any]) -> list[torch.Tensor]:
+    return [p for optimizer in optimizers for group in vars(optimizer).get("param_groups", ()) for p in group["params"]]
+
+
+def _state_of(optimizer: Any) -> list[Any]:
+    states = list(vars(optimizer).get("state", {}).values())
+    return [value for state in states if isinstance(state, dict) for value in state.values()]
+
+
+def _on_device(tensor: Any) -> list[tuple[int, int]]:
+    device = getattr(tensor, "device", None)
+    return [] if device is None or device.type != "cuda" else list(storages(tensor, device.index))

@@ -1,0 +1,29 @@
+"""torch.cuda.empty_cache() in every step: what is given back is asked of the driver again, in each step."""
+
+from __future__ import annotations
+
+from vramscope import wire
+from vramscope.techniques.facts import Facts, said
+
+
+def find(facts: Facts) -> wire.Finding | None:
+    heard = facts.heard
+    if heard is None or not facts.is_sure or facts.emptied < facts.observed:
+        return None  # (two steps in a row are among the observed ones, where it was seen in the first)
+    times = "once" if heard.emptied == 1 else f"{heard.emptied} times"
+    name, steps = facts.setting("torch_empty_cache_steps")
+    return facts.finding(
+        "empty-cache",
+        f"torch.cuda.empty_cache() is called {times} a step: it waits for the device and takes {milliseconds(heard.emptied_ns)} of "
+        f"the step's {milliseconds(heard.lasted_ns)} itself, and what it gives back has to be asked for again. The peak of "
+        "allocated memory stays the same.",
+        (f"leave out {said(name, steps)}" if name else "call it once after an evaluation or not at all")
+        + "; against fragmentation, expandable_segments:True",
+        None if name else heard.emptied_at,
+    )
+
+
+def milliseconds(nanoseconds: int) -> str:
+    """``0.11 ms``, ``610 ms``."""
+    value = nanoseconds / 1e6
+    return f"{value:,.0f} ms" if value >= 10 else f"{value:.2g} ms"
