@@ -1,0 +1,41 @@
+"""What an exception tells after the fact: the errors it stands for, and where it came from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vramscope.black_box import MAX_FRAMES, Frame
+from vramscope.graphs.roots import is_own as is_ours
+from vramscope.oom import stack
+
+CHAIN: Final = 6
+"""errors behind an error that are looked at"""
+
+
+def chain_of(fault: BaseException) -> list[BaseException]:
+    """The error, and those that it stands for, newest first."""
+    chain: list[BaseException] = []
+    known: BaseException | None = fault
+    while known is not None and len(chain) < CHAIN and known not in chain:
+        chain.append(known)
+        known = known.__cause__ or (None if known.__suppress_context__ else known.__context__)
+    return chain
+
+
+def frames_of(fault: BaseException) -> list[Frame]:
+    """Where an error came from, innermost first."""
+    frames = []
+    step = fault.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if not is_ours(code.co_filename):
+            frames.append(
+                Frame(
+                    file=code.co_filename[:4096],
+                    line=step.tb_lineno or 0,
+                    function=getattr(code, "co_qualname", code.co_name)[:4096],
+                    own=stack.is_own(code.co_filename),
+                )
+            )
+        step = step.tb_next
+    return frames[::-1][:MAX_FRAMES]

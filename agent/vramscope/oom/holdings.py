@@ -1,0 +1,154 @@
+"""Who owns what at that moment: parameters, gradients, optimizer state and buffers, by module; each storage once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from vramscope.black_box import MAX_HOLDERS, OWNERS, Holder
+from vramscope.graphs.roots import locals_of
+from vramscope.memory.allocator import block_bytes
+from vramscope.memory.categories import storages
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    import torch
+
+UNNAMED: Final = "parameters of no known model"
+MOST_IN_HAND: Final = 1000
+"""tensors in one list of a running step"""
+
+STATE_OF: Final = {
+    "Adam": 2.0,
+    "AdamW": 2.0,
+    "NAdam": 2.0,
+    "RAdam": 2.0,
+    "Adamax": 2.0,
+    "Adagrad": 1.0,
+    "Adadelta": 2.0,
+    "Rprop": 2.0,
+}
+"""state in bytes a byte of parameters, of PyTorch's own optimizers that always keep as much (amsgrad: one more)"""
+
+
+class Holdings(NamedTuple):
+    """Of one device."""
+
+    owned_bytes: dict[str, int]
+    trainable_bytes: int
+    waiting_bytes: int
+    largest_parameter_bytes: int
+    holders: list[Holder]
+    optimizer_kind: str | None
+    state_per_byte: float | None
+
+
+def count(
+    optimizers: Iterable[Any],
+    roots: Iterable[torch.nn.Module],
+    device: int,
+    *,
+    loading: bool,
+    frames: Iterable[FrameType] = (),
+) -> Holdings:
+    """``loading``: the model is on its way to the card, what lies on the host will follow. ``frames``: the stack.
+
+    Some 3 µs a tensor. Views (tied weights, gradients in one bucket) count once, for the first that has them."""
+    optimizers, roots = list(optimizers), list(roots)
+    seen: set[int] = set()
+    rows: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+
+    def add(tensor: Any, module: str, category: str) -> int:
+        size = 0
+        for key, held in storages(tensor, device):
+            if key not in seen:
+                seen.add(key)
+                size += held
+        if size:
+            row = rows[module, category]
+            row[0] += size
+            row[1] += 1
+        return size
+
+    names: dict[int, str] = {}
+    parameters: list[Any] = []
+    for root in roots:
+        for name, parameter in root.named_parameters():
+            if id(parameter) not in names:
+                names[id(parameter)] = name.rpartition(".")[0]
+                parameters.append(parameter)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) not in names:
+                    names[id(parameter)] = UNNAMED
+                    parameters.append(parameter)
+    trainable = waiting = largest = 0
+    for parameter in parameters:
+        size = add(parameter, names[id(parameter)], "parameters")
+        if loading and not size and parameter.device.type == "cpu":
+            size = block_bytes(parameter.numel() * parameter.element_size())
+            waiting += size
+        trainable += size if parameter.requires_grad else 0
+        largest = max(largest, size)
+    for parameter in parameters:
+        if parameter.grad is not None:
+            add(parameter.grad, names[id(parameter)], "gradients")
+    for optimizer in optimizers:
+        for parameter, state in list(optimizer.state.items()):
+            for value in state.values() if isinstance(state, dict) else ():
+                for part in value if isinstance(value, list) else (value,):  # (LBFGS keeps its history in lists)
+                    add(part, names.get(id(parameter), UNNAMED), "optimizer")
+    for value in _in_hand(frames, optimizers):
+        add(value, UNNAMED, "optimizer")
+    for root in roots:
+        for name, buffer in root.named_buffers():
+            add(buffer, name.rpartition(".")[0], "buffers")
+    owned = dict.fromkeys(OWNERS, 0)
+    for (_, category), (size, _) in rows.items():
+        owned[category] += size
+    most = sorted(rows.items(), key=lambda entry: -entry[1][0])[:MAX_HOLDERS]
+    holders = [
+        Holder(module=module[:4096], category=category, held_bytes=size, tensors=tensors)
+        for (module, category), (size, tensors) in most
+    ]
+    kind = type(optimizers[0]).__name__ if optimizers else None
+    return Holdings(owned, trainable, waiting, largest, holders, kind, _state_per_byte(optimizers))
+
+
+def _in_hand(frames: Iterable[FrameType], optimizers: list[Any]) -> Iterator[Any]:
+    """What an optimizer has in local variables of its ``step``: LBFGS its whole history, until its first step has ended.
+
+    Others have what is counted already, or nothing: they update in functions.
+    """
+    import torch
+
+    known = set(map(id, optimizers))
+    for frame in frames:
+        code = frame.f_code
+        if code.co_name != "step" or not code.co_argcount:
+            continue
+        values = locals_of(frame)
+        if id(values.get(code.co_varnames[0])) not in known:
+            continue
+        for value in values.values():
+            held = value[:MOST_IN_HAND] if type(value) is list else (value,)
+            yield from (one for one in held if issubclass(type(one), torch.Tensor))
+
+
+def _state_per_byte(optimizers: list[Any]) -> float | None:
+    """What the optimizer will keep for each byte of a parameter; None where that is not known."""
+    shares = set()
+    for optimizer in optimizers:
+        kind, defaults = type(optimizer), getattr(optimizer, "defaults", {})
+        if not kind.__module__.startswith("torch.optim"):
+            return None
+        if kind.__name__ == "SGD":
+            shares.add(1.0 if defaults.get("momentum") else 0.0)
+        elif kind.__name__ in STATE_OF:
+            shares.add(STATE_OF[kind.__name__] + (1.0 if defaults.get("amsgrad") else 0.0))
+        else:
+            return None
+    return shares.pop() if len(shares) == 1 else None

@@ -1,0 +1,62 @@
+"""Who holds what has grown, where memory ran out before the leak detector's own looks could be sure.
+
+Its patience (several looks, over eight steps and more) is for runs that go on. Here the growth is known from the steps
+themselves; what is missing is the name. So one look is taken, and a container that holds as much as has grown is named.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vramscope import wire
+from vramscope.graphs import advice
+from vramscope.graphs.explain import explain, trace, undisturbed
+from vramscope.graphs.group import MOST_WORDS
+from vramscope.graphs.storages import TensorKinds
+
+LOOK_SECONDS: Final = 0.25
+TRACE_SECONDS: Final = 0.1
+FEWEST: Final = 3
+"""tensors in a container that takes more with each step"""
+LEAST_SHARE, MOST_SHARE = 0.7, 1.7
+"""of what has grown, that a container must hold to be named: of few steps, the first and the last weigh much"""
+MOST: Final = 4
+
+
+def holders_of(growth_bytes: int, step: int) -> list[wire.Leak]:
+    """What may have grown by so much, the likeliest first; nothing of it is kept.
+
+    Up to 0.4 s of the thread that ran out; 1 s where there are 100,000 tensors.
+    """
+    found = []
+    with undisturbed():
+        sight = explain(TensorKinds(), LOOK_SECONDS)
+        traced, _, _ = trace(sight, TRACE_SECONDS)
+        for group in (*sight.groups, *traced):
+            holder = group.holder
+            many = holder.container and group.tensors >= FEWEST  # (one with a bound has not come to it)
+            fits = LEAST_SHARE * growth_bytes <= group.held_bytes <= MOST_SHARE * growth_bytes
+            # (A language model's cache of keys grows by design, and is needed until the generation ends.)
+            is_cache = any("Cache" in link or "past_key_values" in link for link in holder.chain)
+            if group.on_cpu or is_cache or not fits or not (many or group.cyclic):
+                continue
+            kind = "cycle" if group.cyclic else "growing" if group.graphs >= FEWEST else "tensor-growth"
+            words, freed = advice.of(kind, group, None)
+            if holder.bounded:
+                words = (
+                    f"{holder.name} has a bound, which is more than fits: fewer elements, or off the device (.cpu())"
+                )
+            found.append(
+                group.as_leak(
+                    kind,
+                    count=group.tensors,
+                    first_step=step,
+                    last_step=step,
+                    exclusive_bytes=group.held_bytes,
+                    growth_bytes_per_step=growth_bytes / max(1, step - 1),
+                    peak_effect_bytes=freed,
+                    peak_effect="seen when memory ran out",
+                    advice=words[:MOST_WORDS],
+                )
+            )
+    return sorted(found, key=lambda leak: abs(leak.held_bytes - growth_bytes))[:MOST]

@@ -1,0 +1,161 @@
+"""Told of an out-of-memory error at the moment it happens, it brings a record of it away before anything else can happen.
+
+It costs nothing until then: the observer sleeps in the allocator, the sampler keeps its last minute of rows and the course of
+the steps. What is recorded: ``scene``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from vramscope import console, redaction, wire
+from vramscope.black_box import MESSAGE_EVENT, SURVIVED_EVENT, BlackBox
+from vramscope.oom import batch, fault, observer, stack
+from vramscope.oom.parcel import messages_of
+from vramscope.oom.scene import Error, Scene
+from vramscope.oom_cause import judge
+from vramscope.oom_facts import facts_of_box
+from vramscope.oom_message import Message, parse
+from vramscope.steps.clock import StepClock
+
+MOST_RECORDS: Final = 16
+"""of one session: a loop that runs out of memory in every step tells as many times, and is then only counted"""
+MOST_TEXT: Final = 4000
+MEMORY_TYPES: Final = ("OutOfMemoryError", "MemoryError")
+
+
+class OomRecorder:
+    """One a session.
+
+    keep        brings a batch away at once: ``keep(messages) -> bool``; False where it could not be written
+    put         puts a message into the ring
+    """
+
+    def __init__(
+        self,
+        clock: StepClock,
+        scene: Scene,
+        *,
+        keep: Callable[[list[wire.Message]], bool],
+        put: Callable[[wire.Message], None],
+        url: str,
+    ) -> None:
+        self._clock, self._scene = clock, scene
+        self._keep, self._put = keep, put
+        self._url = url
+        self._busy = threading.Lock()
+        self._open: BlackBox | None = None
+        """of which it is not known yet whether the run survived it"""
+        self._records = 0
+        self._listening = False
+
+    def begin(self) -> None:
+        self._listening = observer.listen(self)
+
+    def end(self) -> None:
+        """The session ends."""
+        if self._listening:
+            observer.stop()
+        self._listening = False
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def ran_out(self, device: int, asked_bytes: int, allowed_bytes: int, free_bytes: int) -> None:
+        """The allocator is about to raise. On the thread that asked: the training's, or autograd's."""
+        if self._records >= MOST_RECORDS or not self._busy.acquire(blocking=False):
+            return
+        try:
+            self._records += 1
+            if self._open is not None:
+                self._went_on(self._open)  # somebody caught that one
+            total, _ = self._scene.memory_of(device)
+            frames, roots = stack.frames_now(), self._scene.roots()
+            error = Error(
+                "observer",
+                device,
+                asked_bytes,
+                total or allowed_bytes,
+                free_bytes,
+                allowed_bytes if total is not None and allowed_bytes < total else None,
+                stack=stack.told(frames),
+                running=stack.running(frames, roots),
+                batch_size=batch.rows_of(frames),
+                frames=frames,
+                roots=roots,
+            )
+            self._bring(self._scene.box(error))
+        finally:
+            self._busy.release()
+
+    def raised(self, error: BaseException) -> None:
+        """An error ends the run: its words, and a record of its own where the allocator had not told of it."""
+        for known in fault.chain_of(error):
+            text = redaction.without_secrets(str(known)[: 1 << 20])
+            kind = type(known).__name__
+            told = parse(text, kind)
+            if not told.is_known or not (told.certain or kind in MEMORY_TYPES):
+                continue
+            box = self._open
+            if (
+                box is not None
+                and box.step == self._clock.step
+                and told.kind == "pytorch"
+                and box.seen_by == "observer"
+            ):
+                self._put_words(box, kind, told)
+            else:
+                device = told.device if told.device is not None else self._scene.device()
+                box = self._scene.box(
+                    Error(
+                        "exception",
+                        device,
+                        told.asked_bytes,
+                        limit_bytes=told.limit_bytes,
+                        stack=fault.frames_of(known),
+                        error_type=kind,
+                        error_text=told.text[:MOST_TEXT],
+                    )
+                )
+                self._bring(box)
+            self._say(box, told)
+            self._open = None
+            return
+
+    def ended_with(self, error_type: str, error_line: str) -> None:
+        """The same where only the first line is known: a notebook's cell, a framework's report."""
+        told = parse(error_line, error_type)
+        box = self._open
+        if told.is_known and box is not None:
+            self._put_words(box, error_type, told)
+
+    def _put_words(self, box: BlackBox, error_type: str, told: Message) -> None:
+        data: dict[str, wire.Scalar] = {"record": box.record, "error_type": error_type, "text": told.text[:MOST_TEXT]}
+        self._put(wire.Event(time_ns=time.time_ns(), kind=MESSAGE_EVENT, step=box.step, data=data))
+
+    def look_back(self) -> None:
+        """Has the run gone on since the last error? On the sampler's thread, and at the end."""
+        box = self._open
+        if box is not None and self._clock.step > box.step:
+            self._open = None
+            self._went_on(box)
+
+    def _went_on(self, box: BlackBox) -> None:
+        data: dict[str, wire.Scalar] = {"record": box.record, "step": self._clock.step}
+        self._put(wire.Event(time_ns=time.time_ns(), kind=SURVIVED_EVENT, step=self._clock.step, data=data))
+
+    def _bring(self, box: BlackBox) -> None:
+        """To the disk in one write, from where the sender takes it; into the ring where there is no disk."""
+        self._open = box
+        messages = messages_of(box)
+        if not self._keep(messages):
+            for message in messages:
+                self._put(message)
+
+    def _say(self, box: BlackBox, told: Message) -> None:
+        """The block that a person at the terminal finds below the traceback."""
+        verdict = judge(facts_of_box(box, told))
+        console.say_once(f"oom {box.record}", verdict.sentence, every_rank=True)
+        console.say_once(f"oom fix {box.record}", f"{verdict.first_aid} All of it: {self._url}/oom", every_rank=True)

@@ -1,0 +1,292 @@
+"""What is read of the process when memory has run out, and the record that is made of it.
+
+Some 2 ms, and 0.3 s of processor time where there are 100,000 blocks; the run is about to end, or to try again.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from vramscope import identity, wire
+from vramscope.black_box import BlackBox, Frame, Neighbour
+from vramscope.collector import collector_paused
+from vramscope.columns import step_row
+from vramscope.guard import guarded
+from vramscope.memory.allocator import limit_bytes, share_peak_counters
+from vramscope.memory.categories import allocated_before_forward
+from vramscope.memory.host import Host
+from vramscope.oom import holdings, last_look, stack
+from vramscope.oom_facts import LEAKS_THAT_GROW, held_by
+from vramscope.oom_growth import growth_of
+from vramscope.steps.clock import DATA, EVAL, FORWARD, OTHER
+from vramscope.steps.roots import outermost_modules
+from vramscope.trace.in_force import given, in_force
+from vramscope.trace.layouts import layout
+from vramscope.trace.pools import Pools
+from vramscope.trace.raw import counters_of
+from vramscope.trace.stacks import Stacks
+from vramscope.window import Layout
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    import torch
+
+    from vramscope.sampler import Sampler
+    from vramscope.steps.clock import StepClock
+    from vramscope.trace.recorder import Recorder
+
+MOST_BLOCKS: Final = 400_000
+"""with more the layout is left out: reading it would take seconds"""
+NAMED_SHARE: Final = 0.5
+"""of what has grown: where the leaks that are known hold less, there is one more look"""
+
+
+class Error(NamedTuple):
+    """What whoever met the error tells of it."""
+
+    seen_by: Any
+    device: int | None
+    asked_bytes: int | None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    limit_bytes: int | None = None
+    stack: Sequence[Frame] = ()
+    running: stack.Running | None = None
+    batch_size: int | None = None
+    error_type: str | None = None
+    error_text: str | None = None
+    frames: Sequence[FrameType] = ()
+    """of the thread that asked, while they stand"""
+    roots: Sequence[torch.nn.Module] | None = None
+    """the models that train, where they were looked for already"""
+
+
+class Scene:
+    """One a session.
+
+    leaks, techniques   what the session has found so far
+    """
+
+    def __init__(
+        self,
+        clock: StepClock,
+        sampler: Sampler,
+        *,
+        optimizers: Iterable[Any],
+        roots: Iterable[torch.nn.Module],
+        windows: Recorder | None,
+        leaks: Callable[[], Sequence[wire.Leak]],
+        techniques: Callable[[], Sequence[wire.Technique]],
+        place: identity.Place,
+    ) -> None:
+        self._clock, self._sampler = clock, sampler
+        self._optimizers, self._roots = optimizers, roots
+        self._windows = windows
+        self._leaks, self._techniques = leaks, techniques
+        self._place = place
+        self._host = Host()
+        self._looked = False
+
+    def roots(self) -> list[torch.nn.Module]:
+        """The models that train, as far as they are known; where none are, all objects are looked through (0.1 s a million)."""
+        return list(self._roots) or outermost_modules()
+
+    def box(self, error: Error) -> BlackBox:
+        """The record."""
+        import torch
+
+        began = time.perf_counter()
+        clock, recent = self._clock, self._sampler.recent
+        now_ns = time.time_ns()
+        notes: list[str] = []
+        device, total, free, limit = error.device, error.total_bytes, error.free_bytes, error.limit_bytes
+        is_cuda = device is not None and device != wire.CPU and torch.cuda.is_initialized()
+        if is_cuda and total is None:
+            total, free = self.memory_of(device)
+            if device is not None and total is not None:
+                limit = limit or limit_bytes(device)
+        counters = self._counters(device) if is_cuda else {}
+        cuts = clock.cuts()
+        position = next((n for n, c in enumerate(clock.counters) if c.device == device), None)
+        known = [s.cuts[position] for s in cuts if position is not None and position < len(s.cuts)]
+        held = None
+        if device is not None:
+            with guarded("the count of who owns what"):
+                loading = clock.step == 0 and clock.phase == OTHER and not known
+                roots = self.roots() if error.roots is None else error.roots
+                held = holdings.count(self._optimizers, roots, device, loading=loading, frames=error.frames)
+        made, pools = self._layout(device, counters, notes) if is_cuda else (None, Pools())
+        before = recent.newest(device if device is not None else wire.CPU)
+        steps = {} if device is None else recent.course.columns(device, clock.untaken())
+        leaks = list(self._leaks())[:64]
+        host = self._host.read()
+        neighbours, own_bytes = self._on_card(device if is_cuda else None)
+        reserved = counters.get("reserved_bytes.all.current")
+        settings = given({})
+        windows = self._close_window() if is_cuda else {}
+        return BlackBox(
+            record=identity.fresh_id(),
+            seen_by=error.seen_by,
+            time_ns=now_ns,
+            rank=self._place.rank,
+            world_size=self._place.world_size,
+            error_type=error.error_type,
+            error_text=error.error_text,
+            device=device,
+            asked_bytes=error.asked_bytes,
+            total_bytes=total,
+            free_bytes=free,
+            limit_bytes=limit,
+            step=clock.step,
+            phase=self._phase(error.running),
+            module=None if error.running is None else error.running.name[:4096],
+            node=_node(),
+            progress=None if error.running is None else error.running.progress,
+            stack=list(error.stack),
+            counters=counters,
+            counters_before={name: value for name, value in before.items() if name in wire.SAMPLES},
+            peak_allocated_bytes=max([cut.peak_allocated_bytes for cut in known], default=None),
+            owned_bytes={} if held is None else held.owned_bytes,
+            trainable_bytes=None if held is None else held.trainable_bytes,
+            waiting_bytes=None if held is None else held.waiting_bytes,
+            largest_parameter_bytes=None if held is None else held.largest_parameter_bytes,
+            optimizer_kind=None if held is None else held.optimizer_kind,
+            state_bytes_per_parameter_byte=None if held is None else held.state_per_byte,
+            allocated_before_forward_bytes=self._before_forward(position),
+            holders=[] if held is None else held.holders,
+            layout=made,
+            pools=pools.ids,
+            samples=recent.columns(device if device is not None else wire.CPU, now_ns),
+            last_step=self._last_step(device),
+            steps=steps,
+            batch_size=error.batch_size,
+            outside_before_bytes=None if device is None else recent.least_outside_bytes(device),
+            outside_bytes=None if own_bytes is None or reserved is None else max(0, own_bytes - reserved),
+            neighbours=neighbours,
+            process_rss_bytes=_known(host.process_rss_bytes),
+            host_used_bytes=_known(host.host_used_bytes),
+            host_total_bytes=self._host.total_bytes(),
+            host_kills=self._host.kills(),
+            settings=settings[:4096],
+            settings_in_force=in_force({}, settings),
+            torch=str(torch.__version__),
+            leaks=leaks,
+            last_look=self._last_look(steps, leaks, self._gathered(counters, held)),
+            techniques=list(self._techniques())[:64],
+            window=windows.get(device) if device is not None else None,
+            seconds=time.perf_counter() - began,
+            notes=notes,
+        )
+
+    # -- what is read --------------------------------------------------------------------------------------------------
+
+    def device(self) -> int | None:
+        """The one that is most likely meant where an error does not say."""
+        counters = self._clock.counters
+        if not counters:
+            return None
+        import torch
+
+        current = torch.cuda.current_device()
+        return next((c.device for c in counters if c.device == current), counters[0].device)
+
+    def memory_of(self, device: int | None) -> tuple[int | None, int | None]:
+        """(total, free) as cudaMemGetInfo tells it."""
+        import torch
+
+        try:
+            free, total = torch.cuda.mem_get_info(device)
+        except RuntimeError:  # (a device that is lost)
+            return None, None
+        return total, free
+
+    def _phase(self, running: stack.Running | None) -> str | None:
+        """As the clock says; the forward of a model that nobody has seen yet, as the stack does."""
+        import torch
+
+        clock = self._clock
+        if not clock.watched:
+            return None
+        if clock.phase in (OTHER, DATA) and running is not None and _node() is None:
+            return "forward" if torch.is_grad_enabled() else "eval"
+        return wire.PHASES[clock.phase]
+
+    def _counters(self, device: int | None) -> dict[str, int]:
+        import torch
+
+        if device is None or torch.cuda.get_allocator_backend() != "native":
+            return {}
+        return counters_of(share_peak_counters().read(device))
+
+    def _layout(self, device: int | None, counters: dict[str, int], notes: list[str]) -> tuple[Layout | None, Pools]:
+        from vramscope.memory.fragments import layout as segments_now
+
+        pools = Pools()
+        if not counters:
+            return None, pools
+        blocks = counters.get("active.all.current", 0) + counters.get("inactive_split.all.current", 0)
+        if blocks > MOST_BLOCKS:
+            notes.append(f"the allocator held {blocks:,} blocks: their layout was not read")
+            return None, pools
+        with collector_paused(), guarded("the layout at the error"):
+            segments = [segment for segment in segments_now() or [] if segment["device"] == device]
+            pools.learn(segments)
+            return layout(segments, pools, Stacks(), counters, lambda: None), pools
+        return None, pools
+
+    def _last_step(self, device: int | None) -> dict[str, int]:
+        newest = self._clock.newest
+        return {} if newest is None or device is None else step_row(newest, wire.UNKNOWN, device)
+
+    def _before_forward(self, position: int | None) -> int | None:
+        stretches = [s for s in self._clock.cuts() if position is not None and position < len(s.cuts)]
+        if position is None or not stretches:
+            return None
+        if self._clock.phase == FORWARD:
+            return stretches[-1].cuts[position].allocated_bytes
+        return allocated_before_forward(stretches, position)
+
+    def _on_card(self, device: int | None) -> tuple[list[Neighbour] | None, int | None]:
+        """Other processes, and what this one has."""
+        told = None if device is None else self._sampler.processes(device)
+        if told is None:
+            return None, None
+        own, others = told
+        return [Neighbour(pid=pid, used_bytes=used) for pid, used in others], own
+
+    def _close_window(self) -> dict[int, str]:
+        return {} if self._windows is None else self._windows.out_of_memory() or {}
+
+    def _gathered(self, counters: dict[str, int], held: holdings.Holdings | None) -> int:
+        """In an evaluation, which has no steps that could be seen to grow: all that is in use and nobody owns."""
+        if held is None or self._clock.phase != EVAL:
+            return 0
+        return max(0, counters.get("active_bytes.all.current", 0) - sum(held.owned_bytes.values()))
+
+    def _last_look(self, steps: dict[str, bytes], leaks: Sequence[wire.Leak], gathered_bytes: int) -> list[wire.Leak]:
+        """Who holds what has grown, where the leaks that are known hold little of it; once a session."""
+        growth = growth_of(steps)
+        grown_bytes = gathered_bytes if growth is None else growth.bytes
+        held = sum(held_by(leak, self._clock.step) for leak in leaks if leak.kind in LEAKS_THAT_GROW)
+        if not grown_bytes or held >= NAMED_SHARE * grown_bytes or self._looked:
+            return []
+        self._looked = True
+        with guarded("the last look"):
+            return last_look.holders_of(grown_bytes, self._clock.step)
+        return []
+
+
+def _node() -> str | None:
+    """The autograd node that runs on this thread."""
+    torch = sys.modules.get("torch")
+    current = getattr(getattr(torch, "_C", None), "_current_autograd_node", None)
+    node = None if current is None else current()
+    return None if node is None else str(node.name())[:4096]
+
+
+def _known(value: int) -> int | None:
+    return None if value == wire.UNKNOWN else value

@@ -1,0 +1,260 @@
+"""What an out-of-memory error says, as numbers: every wording of PyTorch since 1.11, and of the libraries beside it.
+
+    told = parse("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 15.78 GiB of which ...")
+    told.kind, told.asked_bytes, told.free_bytes       # "pytorch", 20971520, ...
+    told.rounding_bytes["free_bytes"]                  # by how much the two decimals may be off
+
+A text that no wording fits is kept as it is, with kind ``unknown``; nothing is guessed. Agent, server and command line
+use it, so it stands on the standard library alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+MAX_CHARACTERS: Final = 1 << 20
+"""of a text that is looked at; the rest is left out"""
+MAX_KEPT: Final = 8192
+"""characters of the text that are kept, from where the error begins"""
+MAX_PROCESSES: Final = 64
+
+KINDS: Final = {
+    "pytorch": "PyTorch's caching allocator could not get memory",
+    "preemptive": "PyTorch refused before trying: the request is beyond the memory fraction that was set",
+    "cudaMallocAsync": "CUDA's own pool (backend:cudaMallocAsync) could not get memory",
+    "cuda": "a CUDA call outside PyTorch's allocator ran out of memory",
+    "cublas": "cuBLAS could not get its workspace",
+    "cudnn": "cuDNN could not get memory",
+    "nccl": "NCCL met an error of CUDA",
+    "bitsandbytes": "bitsandbytes could not get memory",
+    "host": "the host's memory ran out, not the GPU's",
+    "worker_killed": "a DataLoader worker was killed, as Linux does when the host's memory runs out",
+    "shared_memory": "the host's shared memory (/dev/shm) ran out",
+    "unknown": "no out-of-memory error that is known here",
+}
+"""what each kind is, in words"""
+
+OUTSIDE_PYTORCH: Final = frozenset({"cuda", "cublas", "cudnn", "nccl", "bitsandbytes"})
+ON_HOST: Final = frozenset({"host", "worker_killed", "shared_memory"})
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of which the message tells. ``mine``: the one that asked."""
+
+    pid: int | None
+    used_bytes: int
+    mine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is told; None where it is not."""
+
+    kind: str
+    """one of KINDS"""
+    text: str
+    """the words themselves, from where the error begins"""
+    certain: bool = True
+    """False: these words are used for other errors too"""
+    device: int | None = None
+    asked_bytes: int | None = None
+    """of the request as the allocator rounds it: 20 MiB for a tensor of 1.1 MB"""
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    limit_bytes: int | None = None
+    """that set_per_process_memory_fraction allows"""
+    process_bytes: int | None = None
+    """of this process, CUDA's context and all"""
+    allocated_bytes: int | None = None
+    private_pools_bytes: int | None = None
+    """free pieces in the private pools of CUDA graphs (the message calls them allocated)"""
+    reserved_bytes: int | None = None
+    unallocated_bytes: int | None = None
+    """reserved, not allocated, and not in a private pool"""
+    processes: tuple[Process, ...] = ()
+    rounding_bytes: dict[str, int] = field(default_factory=dict)
+    """by how much each number may be off: the text has two decimals"""
+    worker: int | None = None
+    """the DataLoader worker that met it"""
+    wording: str = ""
+    """which versions of PyTorch say it like this"""
+    shortened: bool = False
+    """the text was longer than is looked at, or kept"""
+
+    @property
+    def is_known(self) -> bool:
+        return self.kind != "unknown"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        told = {name: getattr(self, name) for name in self.__slots__ if name not in ("processes", "rounding_bytes")}
+        return told | {
+            "processes": [{"pid": p.pid, "used_bytes": p.used_bytes, "mine": p.mine} for p in self.processes],
+            "rounding_bytes": dict(self.rounding_bytes),
+            "kind_words": KINDS[self.kind],
+        }
+
+
+_UNITS: Final = {"bytes": 1, "byte": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_UNITS_OF_OTHERS: Final = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+_SIZE: Final = r"(\d{1,20}(?:\.\d{1,4})?)\s?(bytes?|[KMGT]iB|[KMGT]?B)\b"
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """``SIZE`` stands for an amount; a blank for any white space, as logs wrap lines; a blank with ``?`` may be missing."""
+    return re.compile(text.replace(" ?", r"\s{0,40}").replace(" ", r"\s{1,40}").replace("SIZE", _SIZE))
+
+
+_FIELDS: Final = {
+    "asked_bytes": [_pattern("Tried to allocate SIZE")],
+    "total_bytes": [_pattern("total capaci?ty of SIZE"), _pattern("; SIZE total capacity")],
+    "free_bytes": [_pattern("of which SIZE is free"), _pattern("; SIZE free")],
+    "limit_bytes": [_pattern("SIZE allowed;")],
+    "process_bytes": [_pattern("this process has SIZE memory in use")],
+    "allocated_bytes": [_pattern("memory SIZE is allocated by PyTorch"), _pattern("; SIZE already allocated")],
+    "private_pools_bytes": [_pattern("with SIZE allocated in private pools")],
+    "unallocated_bytes": [_pattern("SIZE is reserved by PyTorch but unallocated")],
+    "reserved_bytes": [_pattern("; SIZE reserved in total by PyTorch")],
+}
+_PROCESS: Final = _pattern(r"Process (\d{1,12}) has SIZE memory in use")
+_DEVICE: Final = re.compile(r"GPU (\d{1,4})\b")
+_WORKER: Final = re.compile(r"DataLoader worker process (\d{1,6})")
+_ASYNC: Final = {
+    "allocated_bytes": _pattern("Currently allocated ?: SIZE"),
+    "asked_bytes": _pattern("Requested ?: SIZE"),
+    "total_bytes": _pattern("Device limit ?: SIZE"),
+    "free_bytes": _pattern(r"Free \(according to CUDA\) ?: SIZE"),
+    "limit_bytes": _pattern(r"PyTorch limit \(set by user-supplied memory fraction\) ?: SIZE"),
+}
+_PREEMPTIVE: Final = _pattern("Requested size: SIZE")
+_HOST_ASKED: Final = (
+    re.compile(r"[Yy]ou tried to allocate (\d{1,20}) (bytes)"),
+    _pattern("Unable to allocate SIZE for an array"),
+)
+
+_BEGINNINGS: Final = {
+    "preemptive": r"(?:CUDA|HIP|XPU) out of memory\. Allocation was preemptively rejected",
+    "pytorch": r"(?:CUDA|HIP|XPU) out of memory\.\s{0,4}Tried to allocate",
+    "cudaMallocAsync": r"Allocation on device \d{1,4} would exceed allowed memory",
+    "cublas": r"(?:CUBLAS|HIPBLAS)_STATUS_ALLOC_FAILED|rocblas_status_memory_error",
+    "cudnn": r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)|miopenStatusAllocFailed",
+    "bitsandbytes": r"Error out of memory at line \d{1,6} in file [^\n]{0,300}",
+    "nccl": r"ncclUnhandledCudaError|unhandled cuda error|NCCL WARN Cuda failure|RCCL error",
+    "worker_killed": r"DataLoader worker \(pid\(?s?\)?:? ?[\d, ]{1,200}\) (?:is killed by signal: Killed|exited unexpectedly)",
+    "shared_memory": r"workers? (?:are|is) out of shared memory|unable to (?:mmap|open shared memory|write to file)[^\n]{0,200}",
+    "host": r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|Unable to allocate [^\n]{1,60} for an array"
+    r"|\bMemoryError\b|Cannot allocate memory|std::bad_alloc",
+    "cuda": r"(?:CUDA|HIP|CUDA driver) error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|hipErrorOutOfMemory",
+}
+"""Of each kind the words with which it begins: the first kind that is found anywhere, so the most telling ones stand first."""
+_PATTERNS: Final = [(kind, re.compile(words)) for kind, words in _BEGINNINGS.items()]
+
+
+def parse(text: str, error_type: str = "") -> Message:
+    """What the text says. ``error_type``: the exception's class, where it is known. About 10 ms for a megabyte; never raises."""
+    shortened = len(text) > MAX_CHARACTERS
+    text = text[:MAX_CHARACTERS]
+    matches = ((kind, pattern.search(text)) for kind, pattern in _PATTERNS)
+    otherwise = "host" if error_type == "MemoryError" else "unknown"
+    kind, found = next(((kind, match) for kind, match in matches if match is not None), (otherwise, None))
+    start = found.start() if found is not None else 0
+    part = text[start : start + MAX_KEPT]
+    shortened = shortened or len(text) > start + MAX_KEPT
+    numbers = _Numbers()
+    worker = _WORKER.search(text)
+    more: dict[str, Any] = {"worker": int(worker.group(1)) if worker else None}
+    if kind == "pytorch":
+        more |= _read_pytorch(part, numbers)
+    elif kind == "preemptive":
+        numbers.take("asked_bytes", [_PREEMPTIVE], part)
+        more["wording"] = "2.13 and later"
+    elif kind == "cudaMallocAsync":
+        _read_async(part, numbers)
+        device = re.search(r"Allocation on device (\d{1,4})", part)
+        more["device"] = int(device.group(1)) if device else None
+    elif kind == "host":
+        numbers.take("asked_bytes", _HOST_ASKED, part)
+    elif kind == "nccl":
+        more["certain"] = "out of memory" in part
+    elif kind == "worker_killed":
+        more["certain"] = "Killed" in part
+    kept = part if kind != "unknown" else text[:MAX_KEPT]
+    told: dict[str, Any] = {**numbers.values, **more}
+    return Message(kind=kind, text=kept.rstrip(), shortened=shortened, rounding_bytes=numbers.rounding, **told)
+
+
+class _Numbers:
+    """Amounts as they are found, and by how much each may be off."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+        self.rounding: dict[str, int] = {}
+
+    def take(self, name: str, patterns: Any, text: str) -> None:
+        for pattern in patterns:
+            found = pattern.search(text)
+            if found is not None:
+                self.values[name], off = amount(found.group(1), found.group(2))
+                if off:
+                    self.rounding[name] = off
+                return
+
+
+def amount(number: str, unit: str) -> tuple[int, int]:
+    """Bytes, and the half unit of the last decimal: ``("1.38", "GiB")`` is 1481763717 to 5368710 more or less."""
+    size = _UNITS.get(unit.lower()) or _UNITS_OF_OTHERS[unit.lower()]
+    if size == 1:
+        return round(float(number)), 0
+    decimals = len(number.partition(".")[2])
+    return round(float(number) * size), -(-size // (2 * 10**decimals))
+
+
+def _read_pytorch(part: str, numbers: _Numbers) -> dict[str, Any]:
+    for name, patterns in _FIELDS.items():
+        numbers.take(name, patterns, part)
+    values, rounding = numbers.values, numbers.rounding
+    device = _DEVICE.search(part)
+    processes = [
+        Process(int(found.group(1)), amount(found.group(2), found.group(3))[0], False)
+        for _, found in zip(range(MAX_PROCESSES), _PROCESS.finditer(part), strict=False)
+    ]
+    if "process_bytes" in values:
+        processes.insert(0, Process(None, values["process_bytes"], True))
+    before_2_1 = "reserved_bytes" in values
+    if before_2_1:
+        # 1.x tells what is reserved in all; from 2.1 on, the part of it that is not allocated.
+        if "allocated_bytes" in values:
+            values["unallocated_bytes"] = max(0, values["reserved_bytes"] - values["allocated_bytes"])
+            rounding["unallocated_bytes"] = rounding.get("reserved_bytes", 0) + rounding.get("allocated_bytes", 0)
+    elif "allocated_bytes" in values and "unallocated_bytes" in values:
+        parts = ("allocated_bytes", "unallocated_bytes", "private_pools_bytes")
+        values["reserved_bytes"] = sum(values.get(name, 0) for name in parts)
+        rounding["reserved_bytes"] = sum(rounding.get(name, 0) for name in parts)
+    return {
+        "device": int(device.group(1)) if device else None,
+        "processes": tuple(processes),
+        "wording": _wording(part, before_2_1=before_2_1),
+    }
+
+
+def _read_async(part: str, numbers: _Numbers) -> None:
+    for name, pattern in _ASYNC.items():
+        numbers.take(name, [pattern], part)
+    limit = numbers.values.get("limit_bytes")
+    if limit is not None and limit >= 1 << 62:  # no limit is told as the largest number that there is
+        del numbers.values["limit_bytes"]
+        numbers.rounding.pop("limit_bytes", None)
+
+
+def _wording(part: str, *, before_2_1: bool) -> str:
+    if before_2_1:
+        return "1.11 to 2.0"
+    if "capacty" in part:
+        return "2.1"
+    if "docs.pytorch.org" in part:
+        return "2.9 and later"
+    return "2.2 to 2.8" if "expandable_segments" in part else "2.1 and later"

@@ -1,0 +1,111 @@
+"""How much the training would have needed in all, had it not run out: from where it stood when it did.
+
+    needed = fixed + what does not depend on the batch + working * share of the batch
+
+*fixed* is weights, a full set of gradients and all of the optimizer's state, made or to come. *working* is what the step had
+made when it died, and what it asked for; in the forward it is drawn out by how far the forward was, which is crude: layers
+differ. So there are two numbers. For blame, what is likely: where the drawn-out number is of the order of what earlier steps
+took, what those took. For a remedy, the larger one with its error, within which nothing counts as enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from vramscope.oom_facts import Facts
+
+DIED_IN_FORWARD: Final = 1.0
+"""error of the working memory as a share of itself, where it is drawn out from a part of the forward"""
+DIED_LATER: Final = 0.10
+"""where the forward was over: the rest of a backward frees more than it makes"""
+STEADY: Final = 0.05
+"""where an earlier step had reached its end"""
+PIECES: Final = 0.05
+"""of what is needed, what must be reserved beyond it, as pieces never fit quite"""
+SAME_ORDER: Final = 2.0
+"""what is drawn out from a part of the forward says no more than that"""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes that PyTorch would have needed; ``error_bytes``: by how much that may be too little."""
+
+    fixed_bytes: int
+    beside_bytes: int
+    """used before the forward and none of the owners': does not shrink with the batch"""
+    working_bytes: int | None
+    """that scales with the batch; None: how much was still to come is not known"""
+    error_bytes: int
+    least_bytes: int
+    """known to be needed for certain"""
+    likely_bytes: int
+    """what the step would have come to, without any error or loose pieces; ``least_bytes`` where that is not known"""
+    words: str
+    update_bytes: int = 0
+    """of ``foreach``: the optimizer's copies of all that it updates, where that is what it died of"""
+
+    def at(self, share: float = 1.0, *, less: int = 0) -> int | None:
+        """With this share of the batch, and so much less of the rest; error and loose pieces included."""
+        if self.working_bytes is None:
+            return None
+        working = max((self.working_bytes + self.error_bytes) * share, self.update_bytes)
+        most = self.fixed_bytes + self.beside_bytes + working - less
+        return int(max(most, 0) * (1 + PIECES))
+
+    def fits(self, room_bytes: int, share: float = 1.0, *, less: int = 0) -> bool | None:
+        """Whether that is enough room; None: it may be."""
+        most = self.at(share, less=less)
+        if most is not None and most <= room_bytes:
+            return True
+        least = self.least_bytes - less
+        return False if share == 1.0 and least > room_bytes else None
+
+    def largest_share(self, room_bytes: int) -> float | None:
+        """Of the batch, that fits for sure: above 1 a larger one does; None: none, or that is not known."""
+        if self.working_bytes is None or self.update_bytes:
+            return None
+        left = room_bytes / (1 + PIECES) - self.fixed_bytes - self.beside_bytes
+        working = self.working_bytes + self.error_bytes
+        return left / working if left > 0 and working > 0 else None
+
+
+def need_of(facts: Facts) -> Need | None:
+    """None where the record tells too little."""
+    fixed, working, asked = facts.fixed_bytes, facts.working_bytes, facts.asked_bytes
+    used, least = facts.used_bytes, facts.least_bytes
+    if fixed is None or working is None or asked is None or used is None or least is None:
+        return None
+    beside = facts.beside_bytes
+    scaling, resting = working - beside + asked, fixed + beside
+    before = max(0, (facts.peak_before_bytes or 0) - resting)
+    if facts.state_is_unknown:
+        return Need(fixed, beside, None, 0, least, least, "how much state the optimizer will keep is not known")
+    if facts.phase == "forward" and facts.progress:
+        full, error = scaling / facts.progress, DIED_IN_FORWARD * (1 - facts.progress) + DIED_LATER
+        likely = before if before >= full / SAME_ORDER else full
+        words = f"the forward was {facts.progress:.0%} done, by its modules and how wide their outputs are"
+    elif facts.phase == "backward":
+        # (From here on activations go as gradients come: what there was, and was asked for, is the most that is likely.)
+        likely, full = 0.0, max(scaling, (facts.peak_now_bytes or 0) - (used - working) - beside)
+        error, words = DIED_LATER, "the forward was over"
+    elif facts.phase == "optimizer":
+        # What this step's forward and backward took at most, and beside it the state that was not there then.
+        state, there = facts.full_state_bytes, facts.optimizer_bytes or 0 if facts.step else 0
+        full = max(0, (facts.peak_now_bytes or 0) + state - there - resting)
+        words, update = "forward and backward were over", facts.trainable_bytes or 0
+        return Need(fixed, beside, full, int(full * DIED_LATER), least, max(least, resting + full), words, update)
+    elif facts.phase in ("data", "other") and facts.peak_before_bytes:
+        # Between two steps: this request, and a step as the last one, are what is known to be wanted.
+        likely, full = 0.0, max(scaling, before)
+        error, words = STEADY, "earlier steps had reached their end"
+    else:
+        of_forward = facts.phase in ("forward", "eval", None)
+        words = "how much of the forward was still to come is not known" if of_forward else "no forward had begun"
+        # For blame what lies free must do for the rest of the forward too: with a cache of keys it grows as with gradients.
+        drawn = resting + int(scaling / facts.progress) if facts.phase == "eval" and facts.progress else least
+        likely = least if before >= (drawn - resting) / SAME_ORDER else drawn
+        return Need(fixed, beside, None, 0, least, max(least, likely), words)
+    if before >= full:
+        full, error, words = before, STEADY, "an earlier step had reached its end"
+    return Need(fixed, beside, int(full), int(full * error), least, max(least, resting + int(likely)), words)
