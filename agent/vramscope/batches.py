@@ -13,14 +13,14 @@ VALUE_BYTES: Final = 8
 UNKNOWN_VALUE: Final = wire.UNKNOWN.to_bytes(VALUE_BYTES, "little", signed=True)
 
 
-def merge(messages: Iterable[wire.Message]) -> list[wire.Message]:
+def merge(messages: Iterable[wire.Cargo]) -> list[wire.Cargo]:
     """The same rows in fewer blocks: one for each (stream, device), where the first of them stood.
 
     Rows of one stream and device keep their order, and so do all other messages; a column that only some of the blocks
     have is unknown in the rows of the others. A block whose columns do not have ``rows`` values is passed on as it is,
     for the server to refuse by itself, instead of shifting its neighbours' rows.
     """
-    merged: list[wire.Message | _Group] = []
+    merged: list[wire.Cargo | _Group] = []
     open_groups: dict[tuple[str, int], _Group] = {}
     for message in messages:
         if not isinstance(message, wire.Block) or not _is_whole(message):
@@ -61,12 +61,13 @@ def _join(blocks: Sequence[wire.Block]) -> wire.Block:
     )
 
 
-def split(body: bytes) -> tuple[list[wire.Message], list[wire.Message]] | None:
+def split(body: bytes) -> tuple[list[wire.Cargo], list[wire.Cargo]] | None:
     """An encoded batch's messages in two halves: the same rows in the same order. None where nothing can be cut."""
     try:
-        messages = wire.decode_batch(body).messages
+        batch = wire.decode_batch(body)
     except msgspec.MsgspecError:
         return None  # the server would not have it in pieces either
+    messages: list[wire.Cargo] = [*batch.messages, *batch.scalars]
     if len(messages) > 1:
         middle = len(messages) // 2
         return messages[:middle], messages[middle:]
@@ -81,9 +82,21 @@ def _cut(block: wire.Block, start: int, end: int) -> wire.Block:
     return wire.Block(stream=block.stream, device=block.device, rows=end - start, columns=columns)
 
 
-def rows_in(messages: Iterable[wire.Message]) -> int:
-    """How many rows the blocks among the messages hold."""
-    return sum(message.rows for message in messages if isinstance(message, wire.Block))
+def loaded(batch: wire.Batch, cargo: Iterable[wire.Cargo]) -> wire.Batch:
+    """The same batch with this in it, each thing in its place."""
+    messages: list[wire.Message] = []
+    scalars: list[wire.Scalars] = []
+    for item in cargo:
+        if isinstance(item, wire.Scalars):
+            scalars.append(item)
+        else:
+            messages.append(item)
+    return msgspec.structs.replace(batch, messages=messages, scalars=scalars)
+
+
+def rows_in(messages: Iterable[wire.Cargo]) -> int:
+    """How many rows are among the messages."""
+    return sum(message.rows for message in messages if isinstance(message, wire.Block | wire.Scalars))
 
 
 def encode(value: wire.Batch | wire.Attached) -> bytes:

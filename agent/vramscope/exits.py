@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from vramscope.fronts import Fronts
 from vramscope.guard import first_line, guarded
 
 
@@ -29,40 +30,30 @@ class ExitWatch:
         self.failure: tuple[str, str] | None = None
         """type and words, where the newest exit that nobody caught has a code other than 0"""
         self._leaving: weakref.ref[_Leaving] | None = None
-        self._removals: list[Callable[[], None]] = []
+        self._fronts = Fronts()
 
     def begin(self) -> None:
-        self._wrap(sys, "exit")
-        self._wrap(_sitebuiltins.Quitter, "__call__")  # what exit() and quit() are
+        self._front(sys, "exit")
+        self._front(_sitebuiltins.Quitter, "__call__")  # what exit() and quit() are
 
     def release(self) -> None:
-        while self._removals:
-            self._removals.pop()()
+        self._fronts.remove()
 
     def forget(self) -> None:
         """Somebody caught it."""
         self.failure = self._leaving = None
 
-    def _wrap(self, owner: Any, name: str) -> None:
-        original = getattr(owner, name)
+    def _front(self, owner: Any, name: str) -> None:
         note = guarded("the note of how the program ends")(self._note)
 
-        def leave(*args: Any, **kwargs: Any) -> None:
+        def leave(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
             try:
                 original(*args, **kwargs)
             except SystemExit as leaving:
                 _kept = note(leaving)
                 raise
 
-        leave.__wrapped__ = original  # type: ignore[attr-defined]
-        leave.__name__, leave.__doc__ = name, original.__doc__
-        setattr(owner, name, leave)
-
-        def put_back() -> None:
-            if getattr(owner, name) is leave:
-                setattr(owner, name, original)
-
-        self._removals.append(put_back)
+        self._fronts.put(owner, name, leave)
 
     def _note(self, leaving: SystemExit) -> _Leaving | None:
         if threading.current_thread() is not threading.main_thread():

@@ -22,7 +22,9 @@ from vramscope.notebook import watch_cells
 
 class Ends(Protocol):
     def end(self, error_type: str | None = None, error_line: str | None = None) -> None: ...
+    def failing(self, fault: BaseException) -> None: ...
     def cell_failed(self, error_type: str, error_line: str, cell: int | None) -> None: ...
+    def before_fork(self) -> None: ...
     def forget_in_child(self) -> None: ...
 
 
@@ -57,6 +59,10 @@ class Lifecycle:
         with guarded("the note of how the run ended"):
             self._failure = (kind.__name__, first_line(fault))  # text only: the frames hold the user's tensors
         self._previous_hook(kind, fault, frames)
+        with guarded("the record of an out-of-memory error"):
+            session = self._session()
+            if session is not None and os.getpid() == self._pid:
+                session.failing(fault)
 
     def _cell_failed(self, error_type: str, error_line: str, cell: int | None) -> None:
         session = self._session()
@@ -70,6 +76,11 @@ class Lifecycle:
         if session is not None and os.getpid() == self._pid:
             session.end(*(self._failure or self._exits.failure or (None, None)))
 
+    def before_fork(self) -> None:
+        session = self._session()
+        if session is not None:
+            session.before_fork()
+
     def forget_in_child(self) -> None:
         session = self._session()
         if session is not None:
@@ -80,9 +91,15 @@ _forkable: weakref.WeakSet[Lifecycle] = weakref.WeakSet()
 
 
 @guarded("the fork")
+def _before_fork() -> None:
+    for lifecycle in list(_forkable):
+        lifecycle.before_fork()
+
+
+@guarded("the fork")
 def _after_fork_in_child() -> None:
     for lifecycle in list(_forkable):
         lifecycle.forget_in_child()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

@@ -32,6 +32,7 @@ class Packer:
         run: str,
         rank: int,
         first_message: Callable[[], wire.Attached],
+        look_up: Callable[[], None] = lambda: None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.introduce = True
@@ -41,25 +42,34 @@ class Packer:
         self._next_first: wire.Attached | None = None
         self._ring = ring
         self._session, self._run, self._rank = session, run, rank
-        self._first_message = first_message
+        self.first_message = first_message
+        self._look_up = look_up
         self._clock = clock
         self._sequence = 0
 
     def next(self, *, heartbeat: bool = False) -> Packed | None:
         """The oldest messages of the ring as one batch; None where there is nothing to say, and no heartbeat is due."""
         self.prepare()  # before anything is taken from the ring: it may fail
-        first: list[wire.Message] = [] if self._next_first is None else [self._next_first]
+        first: list[wire.Cargo] = [] if self._next_first is None else [self._next_first]
         self._next_first = None
         messages = first + batches.merge(self._ring.take(BATCH_BYTES))
         return self.pack(messages) if messages or heartbeat else None
 
     def prepare(self) -> None:
-        """Make the Attached message if one is due. May take some 10 ms: it asks git."""
-        if self.introduce:
-            self.attached = self._next_first = self._first_message()
-            self.introduce = False
+        """Make the Attached message if one is due. May take some 10 ms: what is not known yet is looked up."""
+        if not self.introduce:
+            return
+        self.introduce = False  # first: what changes while it is made asks for another
+        made: wire.Attached | None = None
+        try:
+            self._look_up()
+            made = self.first_message()
+        finally:
+            if made is None:
+                self.introduce = True  # and so does what went wrong
+        self.attached = self._next_first = made
 
-    def pack(self, messages: Sequence[wire.Message], sequence: int | None = None) -> Packed:
+    def pack(self, messages: Sequence[wire.Cargo], sequence: int | None = None) -> Packed:
         """The messages as one batch, with the next number unless one is given."""
         if sequence is None:
             self._sequence += 1
@@ -71,9 +81,9 @@ class Packer:
             rank=self._rank,
             sequence=sequence,
             sent_ns=self._clock(),
-            messages=list(messages),
+            messages=[],
         )
-        return Packed(sequence, batches.rows_in(messages), batches.encode(batch))
+        return Packed(sequence, batches.rows_in(messages), batches.encode(batches.loaded(batch, messages)))
 
     def introduced(self, body: bytes) -> bytes:
         """The same encoded batch, beginning with Attached."""

@@ -59,17 +59,17 @@ class Ring:
 
     def _start_empty(self) -> None:
         self._pid = os.getpid()
-        self._inbox: deque[wire.Message] = deque()
-        self._held: deque[tuple[int, wire.Message]] = deque()
+        self._inbox: deque[wire.Cargo] = deque()
+        self._held: deque[tuple[int, wire.Cargo]] = deque()
         self._books = threading.Lock()
         self.held_bytes = 0
         self.put_messages = 0
         self.taken_messages = 0
         self.dropped_messages = 0
         self.dropped_rows = 0
-        """rows of the blocks among the dropped messages"""
+        """rows among the dropped messages"""
 
-    def put(self, message: wire.Message) -> None:
+    def put(self, message: wire.Cargo) -> None:
         """Add a message; the oldest ones make room. In a forked child: nothing happens."""
         if self._pid != os.getpid():
             return
@@ -78,13 +78,13 @@ class Ring:
         if self.held_bytes * 2 >= self.max_bytes:
             self.wake.ring()
 
-    def take(self, max_bytes: int) -> list[wire.Message]:
+    def take(self, max_bytes: int) -> list[wire.Cargo]:
         """Remove and give the oldest messages, in order: as many as fit into ``max_bytes``, but one at least.
 
         Empty also when the books stay taken for a second: a signal handler that closes the session may have
         interrupted this very thread while it was at them, and must not wait for itself.
         """
-        taken: list[wire.Message] = []
+        taken: list[wire.Cargo] = []
         room = max_bytes
         if not self._books.acquire(timeout=1.0):
             return taken
@@ -130,12 +130,12 @@ class Ring:
             size, oldest = self._held.popleft()
             self.held_bytes -= size
             self.dropped_messages += 1
-            self.dropped_rows += oldest.rows if isinstance(oldest, wire.Block) else 0
+            self.dropped_rows += oldest.rows if isinstance(oldest, wire.Block | wire.Scalars) else 0
 
 
-def size_bytes(message: wire.Message) -> int:
+def size_bytes(message: wire.Cargo) -> int:
     """What a message takes in memory, closely enough to bound it by."""
-    if isinstance(message, wire.Block):
+    if isinstance(message, wire.Block | wire.Scalars):
         return MESSAGE_OVERHEAD_BYTES + sum(COLUMN_OVERHEAD_BYTES + len(column) for column in message.columns.values())
     if isinstance(message, wire.Piece):
         return MESSAGE_OVERHEAD_BYTES * 2 + len(message.data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from vramscope.memory.allocator import PeakCounter, SharedPeakCounters, share_pe
 from vramscope.memory.device import NOT_KNOWN, DeviceReading, Nvml
 from vramscope.memory.fragments import Fragments
 from vramscope.memory.host import Host
+from vramscope.oom.recent import Recent
 from vramscope.overhead import OverheadMeter
 from vramscope.ring import Ring
 from vramscope.steps.clock import FinishedStep, StepClock
@@ -46,6 +48,9 @@ class Sampler:
         self._others_cpu_seconds = others_cpu_seconds
         self._host = host or Host()
         self.fragments = Fragments()
+        self.recent = Recent(interval_ms)
+        self.at_ticks: Callable[[], None] = lambda: None
+        """called after each reading, on this thread"""
         self.nvml: Nvml | None = None
         self._overhead = OverheadMeter()
         self._shared: SharedPeakCounters | None = None
@@ -85,6 +90,18 @@ class Sampler:
         """A moment on the training's clock, as nanoseconds since 1970. Never jumps, whatever the host's clock does."""
         return perf_counter_ns + self._wall_offset_ns
 
+    def processes(self, device: int) -> tuple[int | None, list[tuple[int, int | None]]] | None:
+        """What NVML says of a device's processes: (our own bytes, the others with theirs). None: it does not tell, or tells
+        the pids of another namespace, in which we cannot find ourselves."""
+        uuid = self._uuids.get(device)
+        if self.nvml is None or uuid is None:
+            return None
+        running = self.nvml.processes(uuid)
+        mine = [used for pid, used in running or () if pid == os.getpid()]
+        if running is None or not mine:
+            return None
+        return mine[0], [(pid, used) for pid, used in running if pid != os.getpid()]
+
     def cpu_seconds(self) -> float:
         """Processor time of this thread (as of its last tick) and of the sender's."""
         return self._own_cpu_seconds + self._others_cpu_seconds()
@@ -116,6 +133,7 @@ class Sampler:
         elif self._is_cpu_training():
             self._ring.put(self._sample(wire.CPU, None, NOT_KNOWN))
         self._carry_steps()
+        self.at_ticks()
         if time.monotonic() >= self._overhead_from:
             self._overhead_from = time.monotonic() + OVERHEAD_EVERY_S
             self._ring.put(self._overhead.message(self.cpu_seconds()))
@@ -141,6 +159,7 @@ class Sampler:
         row["time_ns"] = self.wall_ns(time.perf_counter_ns())
         row.update(reading._asdict())
         row.update(self._host.read()._asdict())
+        self.recent.put(device, row)
         columns = {name: packed((value,)) for name, value in row.items() if value != wire.UNKNOWN}
         return wire.Block(stream="samples", device=device, rows=1, columns=columns)
 
@@ -161,6 +180,7 @@ class Sampler:
         steps = self._clock.take()
         if not steps:
             return
+        self.recent.course.put(steps)
         for step in steps:
             self._overhead.add(step)
         for device in sorted({device for step in steps for device in step.devices or (wire.CPU,)}):

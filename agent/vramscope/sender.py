@@ -29,6 +29,8 @@ DRAIN_BATCHES: Final = 10
 """How many kept batches are sent in one turn. A POST costs us about 1 ms of CPU, taken from the training."""
 
 SEND_BATCHES: Final = 8
+LAST_WORDS: Final = 1 << 39
+"""Numbers of batches that are kept at once (keep_now) begin here: below those that ``sync`` gives to halves."""
 MAX_PATIENCE_S: Final = 60.0
 LAST_KEEP_S: Final = 0.2
 """Of the time for closing, what is left for writing the rest to disk."""
@@ -43,6 +45,9 @@ class Sender:
 
     States: *direct* (each flush interval one batch goes straight to the server), *away* (batches go to the spool, the
     oldest one knocks at the server with growing pauses), *catching up* (the server is back, kept batches go first).
+
+    first_message   who trains here, as far as it is known; from any thread, and at once
+    look_up         finds out what it should say and takes long to know (the commit); on the thread, before it is asked
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Sender:
         first_message: Callable[[], wire.Attached],
         ring: Ring,
         spool: Spool,
+        look_up: Callable[[], None] = lambda: None,
         on_request: Callable[[list[str]], None] | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -67,7 +73,9 @@ class Sender:
         self.cpu_seconds = 0.0
         """CPU time of the thread so far"""
         self._on_request = on_request
-        self._packer = Packer(ring, session=session, run=run, rank=rank, first_message=first_message, clock=clock)
+        self._packer = Packer(
+            ring, session=session, run=run, rank=rank, first_message=first_message, look_up=look_up, clock=clock
+        )
         self._delivery = Delivery(
             settings.server,
             settings.token,
@@ -80,6 +88,7 @@ class Sender:
         # Held by the thread while it works, let go while it waits for the clock or the network. Only close() ever asks
         # for it, and not for long: so that it can take over from a thread that hangs in a POST.
         self._desk = threading.Lock()
+        self._last_words = itertools.count(1)
         self._in_hand: Packed | None = None  # being posted, and not in the spool
         self._outage = Outage()
         self._next_keep_s = 0.0
@@ -103,6 +112,19 @@ class Sender:
     def attach_again(self) -> None:
         """Let the next batch begin with a fresh Attached message, because something in it changed."""
         self._packer.introduce = True
+
+    def keep_now(self, messages: list[wire.Message]) -> bool:
+        """Bring messages to the disk at once, as a batch of their own, from any thread; it is sent when its turn comes.
+
+        False: the disk refuses. Its number is far above those of the others, which are the thread's to give.
+        """
+        if self._pid != os.getpid() or self._given_up:
+            return False
+        first = self._packer.attached or self._packer.first_message()
+        packed = self._packer.pack([first, *messages], LAST_WORDS + next(self._last_words))
+        done = self.spool.keep_now(*packed, batches.encode(first))
+        self.ring.wake.ring()
+        return done
 
     def flush(self, deadline_s: float = 3.0) -> bool:
         """Wait until everything put so far is with the server or in the spool. False: not within the deadline."""
@@ -169,6 +191,7 @@ class Sender:
         waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
         self._packer.prepare()  # not at the desk: close() should not have to wait for it
         with self._desk:
+            self.spool.take_over()
             now = time.monotonic()
             direct = len(self.spool) == 0 and now >= self._outage.next_try_s
             if direct:
@@ -188,6 +211,7 @@ class Sender:
     @guarded("sending the last batches")
     def _last_turn(self, closing_at_s: float) -> None:
         with self._desk:
+            self.spool.take_over()
             # Also when the next try is not due yet: the training ends now, and the server may just be back. A server
             # that was away a moment ago gets one second, so that not every end of a run has to wait in vain.
             until_s = min(closing_at_s, time.monotonic() + 1.0) if self._outage.on else closing_at_s - LAST_KEEP_S

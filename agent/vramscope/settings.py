@@ -187,6 +187,27 @@ class Settings:
         "0: no windows of allocator history are recorded; what fragments, and what other settings would give, is not known then.",
         "1",
     )
+    techniques: bool = _setting(
+        "VRAMSCOPE_TECHNIQUES",
+        True,
+        _yes_or_no,
+        "0: nothing looks how it is trained (checkpointing, mixed precision, optimizer ..), nor for known traps.",
+        "1",
+    )
+    loss: bool = _setting(
+        "VRAMSCOPE_LOSS",
+        True,
+        _yes_or_no,
+        "0: the loss is not looked at; what `session.log` is told is sent all the same.",
+        "1",
+    )
+    profile: bool = _setting(
+        "VRAMSCOPE_PROFILE",
+        True,
+        _yes_or_no,
+        "0: no step is profiled by itself, only when somebody asks for it at the page.",
+        "1",
+    )
     phases: bool = _setting(
         "VRAMSCOPE_PHASES", True, _yes_or_no, "0: only whole steps are measured, not their phases; costs less.", "1"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from pathlib import Path
@@ -17,6 +18,8 @@ MAX_MEMORY_BYTES: Final = 16 * 1024 * 1024
 """What is kept in memory when the disk takes nothing."""
 
 EVICT_INTERVAL_S: Final = 60.0
+HANDED_SHARE: Final = 4
+"""of the bound, the part that batches written at once may take before the thread that uses the spool has made room for them"""
 
 
 class Spool:
@@ -46,6 +49,10 @@ class Spool:
         self._measure_at_bytes = 0
         self._evict_at_s = 0.0
         self._disk_works = True
+        self._opening = threading.Lock()
+        self._handed: deque[Kept] = deque()
+        self._handing = threading.Lock()
+        self._handed_bytes = 0
 
     def begin(self, *, session: str, server: str) -> None:
         """Say whose batches these are and where they should go. Before the first ``append``."""
@@ -98,6 +105,42 @@ class Spool:
         self._memory_bytes += len(body)
         self._index.append(kept)
 
+    def keep_now(self, sequence: int, rows: int, body: bytes, attached: bytes) -> bool:
+        """Write a batch to the disk at once, from any thread: what may be the process's last words.
+
+        False: the disk refuses, or too much was written so that nobody has made room for yet. The thread that uses the spool
+        takes it over with :meth:`take_over`; if the process dies first, ``sync`` finds it.
+        """
+        kept = Kept(sequence, rows, on_disk(HEADER.size + len(body)))
+        with self._handing:
+            if self._handed_bytes + kept.disk_bytes > self.max_bytes // HANDED_SHARE:
+                return False
+            self._handed_bytes += kept.disk_bytes
+        try:
+            folder = self._open_folder()
+            if not self._attached:
+                folder.write(ATTACHED, attached)
+            folder.write_batch(kept, body)
+        except OSError:
+            with self._handing:
+                self._handed_bytes -= kept.disk_bytes
+            return False
+        self._handed.append(kept)
+        return True
+
+    def take_over(self) -> None:
+        """Batches that another thread has kept wait like all others from now on; where they are too much, older ones go."""
+        fresh = [self._handed.popleft() for _ in range(len(self._handed))]
+        if not fresh:
+            return
+        taken = sum(kept.disk_bytes for kept in fresh)
+        self.kept_batches += len(fresh)
+        self._disk_bytes += taken
+        self._make_room(0)  # before they stand in the index: of all that waits they are told last, and matter most
+        self._index.extend(fresh)
+        with self._handing:
+            self._handed_bytes -= taken
+
     def oldest(self) -> tuple[Kept, bytes] | None:
         """The batch to send next, or None. What cannot be read any more is counted as dropped."""
         while self._index:
@@ -135,6 +178,7 @@ class Spool:
 
     def close(self) -> None:
         """Give the disk a last chance for what is in memory, let go of the folder, and remove it where it is empty."""
+        self.take_over()
         for kept in [kept for kept in self._index if kept.sequence in self._memory]:
             body = self._memory[kept.sequence]
             self.remove(kept)
@@ -177,16 +221,17 @@ class Spool:
         return True
 
     def _open_folder(self) -> SessionFolder:
-        if self._folder is None:
-            folder = SessionFolder(self.directory / self._meant.session)
-            if not folder.lock(create=True):
-                raise BlockingIOError(0, "another process holds the folder of this session")
-            self._folder = folder
-            folder.write(SESSION, msgspec.json.encode(self._meant))
-            if self._attached:
-                folder.write(ATTACHED, self._attached)
-            self._measure_others()
-        return self._folder
+        with self._opening:
+            if self._folder is None:
+                folder = SessionFolder(self.directory / self._meant.session)
+                if not folder.lock(create=True):
+                    raise BlockingIOError(0, "another process holds the folder of this session")
+                self._folder = folder
+                folder.write(SESSION, msgspec.json.encode(self._meant))
+                if self._attached:
+                    folder.write(ATTACHED, self._attached)
+                self._measure_others()
+            return self._folder
 
     def _make_room(self, need_bytes: int) -> bool:
         """Drop the oldest until so much more fits. False: it cannot fit."""

@@ -235,10 +235,10 @@ def _cut_on_disk(folder: SessionFolder, kept: Kept, body: bytes) -> tuple[Kept, 
     if messages is None:
         return None
     batch = wire.decode_batch(body)
-    before = sum(message.rows if isinstance(message, wire.Block) else 1 for message in messages[0])
+    before = sum(message.rows if isinstance(message, wire.Block | wire.Scalars) else 1 for message in messages[0])
     halves = []
     for number, half in zip((kept.sequence, kept.sequence + before * CUT_OFF), messages, strict=True):
-        content = batches.encode(msgspec.structs.replace(batch, sequence=number, messages=half))
+        content = batches.encode(batches.loaded(msgspec.structs.replace(batch, sequence=number), half))
         halves.append((Kept(number, batches.rows_in(half), on_disk(len(content))), content))
     for half_kept, content in reversed(halves):  # the second first: until it lies there, the whole must stay
         folder.write_batch(half_kept, content)

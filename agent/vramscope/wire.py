@@ -46,6 +46,30 @@ LEAK_KINDS: Final = (
 )
 
 
+ARTIFACT_KINDS: Final = (
+    "window",  # of allocator history: window.py
+    "profile",  # what torch.profiler saw in some steps, as tables: profile_tables.py
+    "trace",  # the same as PyTorch's own trace, in Chrome's JSON, gzipped: only when it is asked for
+    "oom",  # an out-of-memory error with all that was known then: black_box.py
+)
+
+TECHNIQUES: Final = (
+    "gradient_checkpointing",
+    "gradient_accumulation",
+    "mixed_precision",
+    "optimizer",
+    "optimizer_8bit",
+    "batch",  # batch size and sequence length
+    "offload",
+    "distributed",  # DDP, FSDP, ZeRO and their stage
+    "compile",
+    "peft",
+    "attention",
+    "allocator",
+)
+"""Kinds of techniques that change what a training needs."""
+
+
 class Series(msgspec.Struct, frozen=True):
     """One named column: its unit, and what it means in the words that a page shows."""
 
@@ -74,7 +98,10 @@ SAMPLES: Final[dict[str, Series]] = {
     "temperature_celsius": Series("celsius", "of the GPU (NVML)"),
     "power_milliwatts": Series("milliwatts", "drawn by the GPU (NVML)"),
     "process_rss_bytes": Series("bytes", "resident host memory of this process"),
-    "host_used_bytes": Series("bytes", "host memory in use, all processes (total minus available)"),
+    "host_used_bytes": Series(
+        "bytes",
+        "host memory in use: total minus available; in a container with a limit, what counts against it",
+    ),
 }
 """Columns of the stream ``samples``: one row a tick of the sampler (10 a second by default)."""
 
@@ -110,11 +137,24 @@ STEPS: Final[dict[str, Series]] = {
 
 STREAMS: Final[dict[str, dict[str, Series]]] = {"samples": SAMPLES, "steps": STEPS}
 
+LOSSES: Final[dict[str, str]] = {
+    "loss": "told by session.log",
+    "backward_loss": "what backward began at",
+    "trainer_loss": "logged by the Trainer",
+}
+"""Scalars that are the training's loss, and where each comes from; the first that a run has is shown, they are never mixed."""
+
+ABSENT: Final = b"\xff" * 8
+"""In a column of Scalars: not told in this row. One of the many bit patterns that are no number, and no loss has it."""
+
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
 Ident = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-z]{8,40}$")]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=MAX_VALUE)]
 Scalar = bool | int | float | Text | None
+ScalarName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_./-]{0,63}$")]
+MAX_SCALARS: Final = 32
+"""names of Scalars in one message"""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +195,8 @@ class Attached(msgspec.Struct, frozen=True, kw_only=True, tag="attached"):
     command: Annotated[list[Text], msgspec.Meta(max_length=256)] = []
     """the command line, secrets taken out"""
     agent_version: Text
+    host_total_bytes: Whole | None = None
+    """memory of the machine, or what its container may use"""
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True, tag="block"):
@@ -258,12 +300,46 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     dropped_samples: Whole = 0
 
 
+class Technique(msgspec.Struct, frozen=True, kw_only=True):
+    """One technique, as the configuration declares it and as the process was seen to use it: two different things."""
+
+    kind: Literal[TECHNIQUES]  # type: ignore[valid-type]
+    chip: Name
+    """the shortest words for it: ``checkpointing``, ``bf16``, ``AdamW 8-bit 53 %``, ``accumulation 4``"""
+    declared: Text | None = None
+    """what the configuration says, with the name of the setting; None: it says nothing"""
+    observed: Text | None = None
+    """what was seen while it trained; "" where it was looked for and not seen; None: it cannot be seen, or not yet"""
+    detail: Annotated[dict[Name, Scalar], msgspec.Meta(max_length=64)] = {}
+    """its figures: ``variant``, ``blocks``, ``micro_steps``, ``dtype``, ``covered_fraction`` .."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A known trap that this training was seen to step into, or a technique that is declared and not observed."""
+
+    kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,40}$")]
+    text: Text
+    """what is wrong and what it costs, one sentence"""
+    advice: Text
+    file: Text | None = None
+    line: Annotated[int, msgspec.Meta(ge=1, le=MAX_VALUE)] | None = None
+    first_step: Whole = 0
+
+
+class Techniques(msgspec.Struct, frozen=True, kw_only=True, tag="techniques"):
+    """All techniques that are known of this session by now; the newest message replaces the one before."""
+
+    time_ns: Whole
+    step: Whole
+    techniques: Annotated[list[Technique], msgspec.Meta(max_length=64)]
+    findings: Annotated[list[Finding], msgspec.Meta(max_length=64)] = []
+
+
 class Piece(msgspec.Struct, frozen=True, kw_only=True, tag="piece"):
     """Part of an artifact: something recorded that is too large for one message. Whole when all its pieces are there."""
 
     artifact: Ident
-    kind: Literal["window"]
-    """window: see window.py"""
+    kind: Literal[ARTIFACT_KINDS]  # type: ignore[valid-type]
     number: Annotated[int, msgspec.Meta(ge=0, lt=MAX_PIECES)]
     pieces: Annotated[int, msgspec.Meta(ge=1, le=MAX_PIECES)]
     """how many there are; the same in each"""
@@ -272,7 +348,24 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, tag="piece"):
     data: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_PIECE_BYTES)]
 
 
-Message = Attached | Block | Event | Look | Piece | Overhead | Ended
+Message = Attached | Block | Event | Look | Techniques | Piece | Overhead | Ended
+
+
+class Scalars(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers that belong to steps and may be anything, also negative, infinite or not a number: the loss, and what
+    ``session.log`` is told. They come when they are known, which may be later than the step."""
+
+    rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS_PER_BLOCK)]
+    time_ns: bytes
+    """rows * 8 bytes, little-endian int64: when the step ended, or when it was told"""
+    step: bytes
+    """likewise: number of the optimizer step"""
+    columns: Annotated[dict[ScalarName, bytes], msgspec.Meta(min_length=1, max_length=MAX_SCALARS)]
+    """name -> rows * 8 bytes, little-endian IEEE 754 doubles; ABSENT where a row does not tell it"""
+
+
+Cargo = Message | Scalars
+"""What an agent puts into a batch."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,10 +381,16 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     sent_ns: Whole
     """wall clock of the sender; the server measures the skew against its own"""
     messages: Annotated[list[Message], msgspec.Meta(max_length=4096)]
+    scalars: Annotated[list[Scalars], msgspec.Meta(max_length=4096)] = []
+    """beside the messages, because a server that does not know them yet ignores a field, and refuses a message"""
 
 
 RECORD_WINDOW: Final = "record_window"
 """in Ack.requests: somebody at the page would like a window of allocator history, of the next steps"""
+RECORD_PROFILE: Final = "record_profile"
+"""in Ack.requests: or what torch.profiler sees in the next steps, as tables"""
+RECORD_TRACE: Final = "record_trace"
+"""in Ack.requests: the same, and the whole trace with it"""
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
@@ -303,7 +402,7 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_ms: int = 0
     """wait that long before the next POST; 0: as you like"""
     requests: list[str] = []
-    """what the server would like of the agent (RECORD_WINDOW); unknown words are ignored"""
+    """what the server would like of the agent (RECORD_WINDOW, RECORD_PROFILE, RECORD_TRACE); unknown words are ignored"""
 
 
 CONTENT_TYPE: Final = "application/msgpack"
