@@ -99,6 +99,26 @@ def envelope(values: IntArray, starts: IntArray) -> Envelope:
     return Envelope(low, mean, high, known)
 
 
+def float_envelope(values: FloatArray, starts: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Lowest, mean and highest finite value of each bucket; NaN where it has none.
+
+    values  shape (n,), of any sign; what is not finite is left out
+    starts  shape (b,), as :func:`divide` gives them
+    """
+    there = np.isfinite(values)
+    counts = np.add.reduceat(there.astype(np.int64), starts)
+    with np.errstate(invalid="ignore"):
+        low = np.minimum.reduceat(np.where(there, values, np.inf), starts)
+        high = np.maximum.reduceat(np.where(there, values, -np.inf), starts)
+        # Divided before they are summed: the sum of large numbers may have no room.
+        shares = np.where(there, values, 0.0) / np.repeat(
+            np.maximum(counts, 1), np.diff(np.append(starts, values.size))
+        )
+        mean = np.clip(np.add.reduceat(shares, starts), low, high)
+    low, mean, high = (np.where(counts > 0, part, np.nan) for part in (low, mean, high))
+    return low, mean, high
+
+
 def at_peak(total: IntArray, parts: dict[str, IntArray], starts: IntArray) -> dict[str, IntArray]:
     """The parts in that row of each bucket where the total was highest (the first of several), so that stacks close.
 

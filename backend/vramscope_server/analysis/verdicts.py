@@ -12,6 +12,9 @@ from typing import Any, Final, Literal
 from vramscope_server.analysis.floor import FEWEST_STEPS, Trend
 from vramscope_server.analysis.quantities import amount, count, duration
 
+FAR_STEPS: Final = 1_000_000
+"""an end further off is not told to the step: no training is so long"""
+
 KIND_WORDS: Final = {
     "growing": "graphs of earlier steps are kept",
     "growing-eval": "an evaluation keeps its graphs",
@@ -125,6 +128,8 @@ def _still(floor: Trend | None) -> str:
 def _end(steps_left: float | None, seconds_left: float | None) -> str:
     if steps_left is None:
         return ""
+    if steps_left > FAR_STEPS:
+        return "; at this pace memory lasts for more than a million steps"
     # An estimate: no hundredths of a second.
     when = (
         ""

@@ -7,6 +7,7 @@ The route (``api/figures.py``) fills a :class:`RunWindow` with what the figure's
                                        row in which the total was highest, so that a stack closes and no peak is lost.
 ``NEWEST_SESSION: bool``               only rows of the rank's newest process: what one held is gone with it
 ``TREND: str``                         a column of ``steps`` through which a line is fitted, before rows are thinned
+``LOSS: bool``                         the rank's loss
 
 An x axis (time or step) is never listed: each stream brings its own.
 """
@@ -60,6 +61,30 @@ class StreamWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LossWindow:
+    """A rank's loss in the window.
+
+    name        which of wire.LOSSES it is
+    x_values    as of :class:`StreamWindow`
+    envelope    True: each value stands for a bucket of rows
+    rows        rows in the window before thinning
+    values      NaN where it was not a finite number
+    not_finite  (x, step, value) of the first row that was NaN or infinite
+    odd         how many rows were
+    damaged     rows that cannot be read, as of :class:`StreamWindow`
+    """
+
+    name: str
+    x_values: FloatArray
+    envelope: bool
+    rows: int
+    values: Column
+    not_finite: tuple[float, int, float] | None
+    odd: int
+    damaged: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunWindow:
     """One run, as a figure sees it.
 
@@ -69,6 +94,7 @@ class RunWindow:
     x           what the x axis is
     x0_seconds  the run's start since 1970: zero of a time axis
     streams     "samples" and "steps", as far as ``NEEDS`` asks for them
+    loss        None: the rank tells none, or it was not asked for
     trend       the line through the column that ``TREND`` names; None without it, and where too few rows are known
     """
 
@@ -79,6 +105,7 @@ class RunWindow:
     x0_seconds: float
     streams: dict[str, StreamWindow]
     trend: Trend | None = None
+    loss: LossWindow | None = None
 
     @property
     def samples(self) -> StreamWindow:

@@ -5,23 +5,23 @@ A heap is what the allocator searches for one request: one stream's part of the 
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.compiled import entry
+from vramscope_server.analysis.history.order import numbered
 from vramscope_server.analysis.simulator.rounding import rounded
 
 Whole = npt.NDArray[np.int64]
 
 
 class Demand(NamedTuple):
-    """The requests of all heaps, one heap after the other."""
+    """The sizes that are asked for, each once, of one heap after the other."""
 
     first: Whole
-    """heaps + 1: where each heap's requests begin"""
+    """heaps + 1: where each heap's sizes begin"""
     size_bytes: Whole
     """rounded sizes, rising within a heap"""
     share: npt.NDArray[np.float64]
@@ -30,14 +30,14 @@ class Demand(NamedTuple):
 
 def demand_of(heap: Whole, size_bytes: Whole, heaps: int) -> Demand:
     """``heap`` and rounded size of each request of a run; heaps count from 0. A heap may have none."""
-    order = np.lexsort((size_bytes, heap))
-    heap, size_bytes = heap[order], size_bytes[order]
+    sizes, size = numbered(size_bytes)
+    asked, count = np.unique(heap * max(len(sizes), 1) + size, return_counts=True)
+    heap, size_bytes = np.divmod(asked, max(len(sizes), 1))
+    size_bytes = sizes[size_bytes]
     first = np.searchsorted(heap, np.arange(heaps + 1)).astype(np.int64)
-    share = np.zeros(len(size_bytes), np.float64)
-    for start, end in itertools.pairwise(first):
-        if end > start:
-            reached = np.cumsum(size_bytes[start:end], dtype=np.float64)
-            share[start:end] = reached / reached[-1]
+    reached = np.append(0.0, np.cumsum(size_bytes * count.astype(np.float64)))
+    below, total = reached[first[heap]], reached[first[heap + 1]] - reached[first[heap]]
+    share = np.where(np.arange(len(heap)) + 1 == first[heap + 1], 1.0, (reached[1:] - below) / np.maximum(total, 1.0))
     return Demand(first, size_bytes, share)
 
 

@@ -1,6 +1,6 @@
 """The free pieces of a device through a recorded history, and how many of their bytes are stranded (see fragmentation.py).
 
-numba, because there are millions of moves.
+numba, because there are millions of moves. A step takes as long with a million free pieces as with ten (``places``).
 """
 
 from __future__ import annotations
@@ -12,31 +12,40 @@ import numpy.typing as npt
 
 from vramscope_server.analysis.compiled import entry, inner
 from vramscope_server.analysis.fragmentation.demand import Demand
+from vramscope_server.analysis.fragmentation.places import at_or_below, drop, empty_set, put
 
 Whole = npt.NDArray[np.int64]
 
 NO_LIMIT: Final = 1 << 62
 
-TAKE: Final = 0
-GIVE: Final = 1
-ADD_SEGMENT: Final = 2
-REMOVE_SEGMENT: Final = 3
+GIVE: Final = 0
+REMOVE_SEGMENT: Final = 1
+UNMAP: Final = 2
+ADD_SEGMENT: Final = 3
 MAP: Final = 4
-UNMAP: Final = 5
+TAKE: Final = 5
+"""Of several at one moment what goes comes first, and what comes before who uses it: in this order."""
+
+
+class Spans(NamedTuple):
+    """Memory that comes and goes as a whole: blocks, segments of cudaMalloc's, parts of expandable ones. Parallel arrays."""
+
+    address: Whole
+    size_bytes: Whole
+    requested_bytes: Whole
+    """of blocks"""
+    heap: Whole
 
 
 class Moves(NamedTuple):
     """A history as parallel arrays, in the allocator's order."""
 
     kind: npt.NDArray[np.uint8]
-    """TAKE ... UNMAP: a block is used, is free again; a segment of cudaMalloc's, a part of an expandable one comes, goes"""
-    address: Whole
-    size_bytes: Whole
-    requested_bytes: Whole
-    """TAKE, GIVE"""
-    heap: Whole
-    item: Whole
-    """TAKE, GIVE: which allocation"""
+    """GIVE ... TAKE: a block is free again; a segment, a part of an expandable one goes, comes; a block is used"""
+    span: Whole
+    """which"""
+    moment: Whole
+    """rising, from 0"""
 
 
 class Rules(NamedTuple):
@@ -50,7 +59,7 @@ class Rules(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """After each move, in bytes; their sum is what is reserved."""
+    """At each moment, in bytes; their sum is what is reserved."""
 
     requested: Whole
     rounding: Whole
@@ -60,198 +69,181 @@ class Parts(NamedTuple):
     """moves that fit nowhere, for the history is not complete: with any the parts are not exact"""
 
 
-def walk(moves: Moves, rules: Rules) -> Parts:
-    """The parts after each move. About 0.3 µs and 40 bytes a move; a few seconds more the first time, to compile."""
-    items = int(moves.item.max(initial=-1)) + 1
-    more = np.isin(moves.kind, (TAKE, ADD_SEGMENT, MAP)).astype(np.int64)
-    fewer = np.isin(moves.kind, (GIVE, REMOVE_SEGMENT)).astype(np.int64)
-    cuts = np.count_nonzero(moves.kind == UNMAP)
-    room = int(np.cumsum(more - fewer).max(initial=0)) + 2 * int(cuts) + 16
-    return Parts(*_walk(moves, items, room, rules))
+def walk(spans: Spans, moves: Moves, rules: Rules, moments: int) -> Parts:
+    """The parts at so many moments. Some 0.2 µs a move, 32 bytes a moment and 50 a span; more the first time, to compile."""
+    ends = spans.address + spans.size_bytes
+    places = np.unique(np.concatenate([spans.address, ends]))
+    begin, end = (np.searchsorted(places, at).astype(np.int32) for at in (spans.address, ends))
+    return Parts(*_walk(spans, begin, end, places, moves, rules, moments))
 
 
 class _State(NamedTuple):
-    """Two tables by address, their columns as ADDRESS ... STRANDED, and running sums."""
+    """Columns over the places at which pieces and ranges begin, and running sums."""
 
-    free: Whole
-    """free pieces. Those of one segment merge; the expandable segments of a heap count as one (-1 - heap), for their ranges
-    adjoin no other heap's"""
-    mapped: Whole
-    """ranges of expandable segments"""
+    places: Whole
+    free: Any
+    """the set of the places at which free pieces begin. Those of one segment merge; the expandable segments of a heap count as
+    one (-1 - heap), for their ranges adjoin no other heap's"""
+    size: Whole
+    heap: Any
+    segment: Whole
+    lost: Whole
+    mapped: Any
+    """the set of the places at which ranges of expandable segments begin"""
+    range_size: Whole
     now: Whole
-    """PIECES ... NOW_STRANDED"""
+    """NOW_REQUESTED ... NOW_STRANDED"""
 
 
-ADDRESS: Final = 0
-SIZE: Final = 1
-HEAP: Final = 2
-SEGMENT: Final = 3
-STRANDED: Final = 4
-
-PIECES: Final = 0
-RANGES: Final = 1
-NOW_REQUESTED: Final = 2
-NOW_ROUNDING: Final = 3
-NOW_FREE: Final = 4
-NOW_STRANDED: Final = 5
+NOW_REQUESTED: Final = 0
+NOW_ROUNDING: Final = 1
+NOW_FREE: Final = 2
+NOW_STRANDED: Final = 3
 
 
 @entry
-def _walk(moves: Moves, items: int, room: int, rules: Rules) -> Parts:
-    n = len(moves.kind)
-    requested, rounding = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    usable, stranded = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    segment_of = np.zeros(items, np.int64)
-    state = _State(np.zeros((5, room), np.int64), np.zeros((5, room), np.int64), np.zeros(6, np.int64))
-    now = state.now
-    segments, misfits = 0, 0
-    for move in range(n):
-        kind, address, size, heap = moves.kind[move], moves.address[move], moves.size_bytes[move], moves.heap[move]
-        if kind == GIVE:
-            segment = segment_of[moves.item[move]]
-            if segment == 0:
-                misfits += 1
+def _walk(spans: Spans, begin: Any, end: Any, places: Whole, moves: Moves, rules: Rules, moments: int) -> Any:
+    count = len(places)
+    requested, rounding = np.zeros(moments, np.int64), np.zeros(moments, np.int64)
+    usable, stranded = np.zeros(moments, np.int64), np.zeros(moments, np.int64)
+    segment_of = np.zeros(len(begin), np.int64)
+    now = np.zeros(4, np.int64)
+    state = _State(
+        places, empty_set(count), np.zeros(count, np.int64), np.zeros(count, np.int32), np.zeros(count, np.int64),
+        np.zeros(count, np.int64), empty_set(count), np.zeros(count, np.int64), now,
+    )  # fmt: skip
+    segments, misfits, move = 0, 0, 0
+    for moment in range(moments):
+        while move < len(moves.kind) and moves.moment[move] == moment:
+            kind, span = moves.kind[move], moves.span[move]
+            low, high = begin[span], end[span]
+            size, heap = spans.size_bytes[span], spans.heap[span]
+            fits = True
+            if kind == GIVE:
+                fits = segment_of[span] != 0 and _add(state, low, high, heap, segment_of[span], rules)
+            elif kind == ADD_SEGMENT:
+                segments += 1
+                fits = _add(state, low, high, heap, segments, rules)
+            elif kind == MAP:
+                _map(state, low, high)
+                fits = _add(state, low, high, heap, -1 - heap, rules)
             else:
-                _add(state, address, size, heap, segment, rules)
-        elif kind == ADD_SEGMENT:
-            segments += 1
-            _add(state, address, size, heap, segments, rules)
-        elif kind == MAP:
-            _map(state, address, size, heap)
-            _add(state, address, size, heap, -1 - heap, rules)
-        else:
-            at = _around(state, address, size)
-            if at < 0:
-                misfits += 1
-            else:
-                if kind == TAKE:
-                    segment_of[moves.item[move]] = state.free[SEGMENT, at]
-                elif kind == UNMAP:
-                    _unmap(state, address, size)
-                _cut(state, at, address, size, rules)
-        if kind in (TAKE, GIVE):
-            sign = 1 if kind == TAKE else -1
-            now[NOW_REQUESTED] += sign * moves.requested_bytes[move]
-            now[NOW_ROUNDING] += sign * (size - moves.requested_bytes[move])
-        requested[move], rounding[move] = now[NOW_REQUESTED], now[NOW_ROUNDING]
-        usable[move], stranded[move] = now[NOW_FREE] - now[NOW_STRANDED], now[NOW_STRANDED]
-    return Parts(requested, rounding, usable, stranded, misfits)
+                at = _around(state, low, size)
+                fits = at >= 0
+                if fits:
+                    if kind == TAKE:
+                        segment_of[span] = state.segment[at]
+                    elif kind == UNMAP:
+                        _unmap(state, low, high)
+                    _cut(state, at, low, high, rules)
+            misfits += not fits
+            if kind in (TAKE, GIVE):
+                sign = 1 if kind == TAKE else -1
+                now[NOW_REQUESTED] += sign * spans.requested_bytes[span]
+                now[NOW_ROUNDING] += sign * (size - spans.requested_bytes[span])
+            move += 1
+        requested[moment], rounding[moment] = now[NOW_REQUESTED], now[NOW_ROUNDING]
+        usable[moment], stranded[moment] = now[NOW_FREE] - now[NOW_STRANDED], now[NOW_STRANDED]
+    return requested, rounding, usable, stranded, misfits
 
 
 @inner
-def _around(state: _State, address: int, size: int) -> Any:
-    """Position of the free piece that has all of the range; -1: none."""
-    at = _find(state.free, state.now[PIECES], address)
-    if at >= 0 and state.free[ADDRESS, at] + state.free[SIZE, at] < address + size:
+def _around(state: _State, low: int, size: int) -> Any:
+    """Place of the free piece that has all of the range; -1: none."""
+    at = at_or_below(state.free[0], state.free[1], low)
+    if at >= 0 and state.places[at] + state.size[at] < state.places[low] + size:
         at = -1
     return at
 
 
 @inner
-def _cut(state: _State, at: int, address: int, size: int, rules: Rules) -> None:
+def _cut(state: _State, at: int, low: int, high: int, rules: Rules) -> None:
     """Take a range out of a free piece; what lies before and behind it stays free."""
-    free = state.free
-    start, end = free[ADDRESS, at], free[ADDRESS, at] + free[SIZE, at]
-    heap, segment = free[HEAP, at], free[SEGMENT, at]
+    start, end = state.places[at], state.places[at] + state.size[at]
+    heap, segment = state.heap[at], state.segment[at]
     _remove_piece(state, at)
-    if end > address + size:
-        _put_piece(state, at, address + size, end - address - size, heap, segment, rules)
-    if start < address:
-        _put_piece(state, at, start, address - start, heap, segment, rules)
+    if end > state.places[high]:
+        _put_piece(state, high, end - state.places[high], heap, segment, rules)
+    if at < low:
+        _put_piece(state, at, state.places[low] - start, heap, segment, rules)
 
 
 @inner
-def _add(state: _State, address: int, size: int, heap: int, segment: int, rules: Rules) -> None:
-    """A range becomes free, and one piece with its free neighbours of the same segment."""
-    free = state.free
-    at = _find(free, state.now[PIECES], address)
-    if at >= 0 and free[SEGMENT, at] == segment and free[ADDRESS, at] + free[SIZE, at] == address:
-        address, size = free[ADDRESS, at], size + free[SIZE, at]
-        _remove_piece(state, at)
-        at -= 1
-    at += 1
-    if at < state.now[PIECES] and free[SEGMENT, at] == segment and free[ADDRESS, at] == address + size:
-        size += free[SIZE, at]
-        _remove_piece(state, at)
-    _put_piece(state, at, address, size, heap, segment, rules)
+def _add(state: _State, low: int, high: int, heap: int, segment: int, rules: Rules) -> Any:
+    """A range becomes free, and one piece with its free neighbours of the same segment. False where some of it is free."""
+    size = state.places[high] - state.places[low]
+    before = at_or_below(state.free[0], state.free[1], high - 1) if high > low else low
+    if before >= low or (before >= 0 and state.places[before] + state.size[before] > state.places[low]):
+        return False
+    if state.size[high] and state.segment[high] == segment:
+        size += state.size[high]
+        _remove_piece(state, high)
+    if (
+        before >= 0
+        and state.segment[before] == segment
+        and state.places[before] + state.size[before] == state.places[low]
+    ):
+        size += state.size[before]
+        _remove_piece(state, before)
+        low = before
+    _put_piece(state, low, size, heap, segment, rules)
+    return True
 
 
 @inner
-def _put_piece(state: _State, at: int, address: int, size: int, heap: int, segment: int, rules: Rules) -> None:
+def _put_piece(state: _State, at: int, size: int, heap: int, segment: int, rules: Rules) -> None:
     lost = round(size * (1.0 - _share_served(rules, heap, size)))
     if segment < 0 and rules.demand.first[heap] < rules.demand.first[heap + 1]:
-        range_at = _find(state.mapped, state.now[RANGES], address)
-        if state.mapped[ADDRESS, range_at] + state.mapped[SIZE, range_at] == address + size:
+        around = at_or_below(state.mapped[0], state.mapped[1], at)
+        if around >= 0 and state.places[around] + state.range_size[around] == state.places[at] + size:
             lost = 0  # more can be mapped behind it
-    _insert(state.free, state.now[PIECES], at, (address, size, heap, segment, lost))
-    state.now[PIECES] += 1
+    state.size[at], state.heap[at], state.segment[at], state.lost[at] = size, heap, segment, lost
+    put(state.free[0], state.free[1], at)
     state.now[NOW_FREE] += size
     state.now[NOW_STRANDED] += lost
 
 
 @inner
 def _remove_piece(state: _State, at: int) -> None:
-    state.now[NOW_FREE] -= state.free[SIZE, at]
-    state.now[NOW_STRANDED] -= state.free[STRANDED, at]
-    _delete(state.free, state.now[PIECES], at)
-    state.now[PIECES] -= 1
+    state.now[NOW_FREE] -= state.size[at]
+    state.now[NOW_STRANDED] -= state.lost[at]
+    state.size[at] = 0
+    drop(state.free[0], state.free[1], at)
 
 
 @inner
-def _map(state: _State, address: int, size: int, heap: int) -> None:
-    mapped, now = state.mapped, state.now
-    start, end = address, address + size
-    at = _find(mapped, now[RANGES], start)
-    if at >= 0 and mapped[ADDRESS, at] + mapped[SIZE, at] == start:
-        start = mapped[ADDRESS, at]
-        _delete(mapped, now[RANGES], at)
-        now[RANGES] -= 1
-        at -= 1
-    at += 1
-    if at < now[RANGES] and mapped[ADDRESS, at] == end:
-        end += mapped[SIZE, at]
-        _delete(mapped, now[RANGES], at)
-        now[RANGES] -= 1
-    _insert(mapped, now[RANGES], at, (start, end - start, heap, 0, 0))
-    now[RANGES] += 1
+def _map(state: _State, low: int, high: int) -> None:
+    size = state.places[high] - state.places[low]
+    if state.range_size[high]:
+        size += state.range_size[high]
+        _remove_range(state, high)
+    before = at_or_below(state.mapped[0], state.mapped[1], low)
+    if before >= 0 and state.places[before] + state.range_size[before] == state.places[low]:
+        size += state.range_size[before]
+        low = before
+    state.range_size[low] = max(size, state.range_size[low])
+    put(state.mapped[0], state.mapped[1], low)
 
 
 @inner
-def _unmap(state: _State, address: int, size: int) -> None:
-    mapped, now = state.mapped, state.now
-    at = _find(mapped, now[RANGES], address)
+def _unmap(state: _State, low: int, high: int) -> None:
+    at = at_or_below(state.mapped[0], state.mapped[1], low)
     if at < 0:
         return
-    start, end, heap = mapped[ADDRESS, at], mapped[ADDRESS, at] + mapped[SIZE, at], mapped[HEAP, at]
-    _delete(mapped, now[RANGES], at)
-    now[RANGES] -= 1
-    if end > address + size:
-        _insert(mapped, now[RANGES], at, (address + size, end - address - size, heap, 0, 0))
-        now[RANGES] += 1
-    if start < address:
-        _insert(mapped, now[RANGES], at, (start, address - start, heap, 0, 0))
-        now[RANGES] += 1
+    end = state.places[at] + state.range_size[at]
+    _remove_range(state, at)
+    if end > state.places[high]:
+        state.range_size[high] = end - state.places[high]
+        put(state.mapped[0], state.mapped[1], high)
+    if at < low:
+        state.range_size[at] = state.places[low] - state.places[at]
+        put(state.mapped[0], state.mapped[1], at)
 
 
 @inner
-def _find(table: Whole, count: int, address: int) -> int:
-    """Position of the last row that begins at or before the address; -1: none does."""
-    return int(np.searchsorted(table[ADDRESS, :count], address, side="right")) - 1
-
-
-@inner
-def _insert(table: Whole, count: int, at: int, row: tuple[int, int, int, int, int]) -> None:
-    for column in range(5):
-        for index in range(count, at, -1):
-            table[column, index] = table[column, index - 1]
-        table[column, at] = row[column]
-
-
-@inner
-def _delete(table: Whole, count: int, at: int) -> None:
-    for column in range(5):
-        for index in range(at, count - 1):
-            table[column, index] = table[column, index + 1]
+def _remove_range(state: _State, at: int) -> None:
+    state.range_size[at] = 0
+    drop(state.mapped[0], state.mapped[1], at)
 
 
 @inner

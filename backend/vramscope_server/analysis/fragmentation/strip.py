@@ -13,17 +13,18 @@ unusable free space index of Gorman and Whitcroft (2005), weighted by the run's 
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vramscope.window import ACTIONS
+from vramscope_server.analysis.compiled import entry
 from vramscope_server.analysis.fragmentation import pieces
 from vramscope_server.analysis.fragmentation.demand import demand_of, rounded_sizes
-from vramscope_server.analysis.fragmentation.pieces import Moves, Parts, Rules
+from vramscope_server.analysis.fragmentation.pieces import Moves, Parts, Rules, Spans
 from vramscope_server.analysis.history.block_sizes import SMALL_BYTES
+from vramscope_server.analysis.history.order import in_order, numbered
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.history.trace import Trace
@@ -53,22 +54,32 @@ class Strip(NamedTuple):
     misfits: int
     """events that fit nowhere, for the history is not complete: with any, the parts are not exact"""
 
+    @property
+    def in_use(self) -> Whole:
+        """In blocks."""
+        return self.requested + self.rounding
 
-def strip(trace: Trace, points: int = 1000) -> Strip:
-    """At most ``points`` moments and the errors beside: of each stretch of the window the one with most in use.
+    @property
+    def reserved(self) -> Whole:
+        """What PyTorch has taken from the device: all of it."""
+        return self.in_use + self.usable + self.stranded
 
-    Cost: about 1 µs and 200 bytes an event.
+
+def strip(
+    trace: Trace, points: int = 1000, *, first: int = -1, end: int | None = None, parts: Parts | None = None
+) -> Strip:
+    """At most ``points`` moments of a window, its two ends and its errors beside: of each stretch the one with most in use.
+
+    The window: the moments ``first`` (-1: before the first event) to ``end``, which is not included; all when not given.
+    ``parts``: the trace's, where they are known. Without them it costs about 1 µs and 200 bytes an event.
     """
-    parts = parts_of(trace)
-    count = len(parts.requested)
-    in_use = parts.requested + parts.rounding
-    reserved = in_use + parts.usable + parts.stranded
-    top = np.flatnonzero(reserved == reserved.max())
-    peak = int(top[in_use[top].argmax()])
+    parts = parts or parts_of(trace)
+    low, high = first + 1, (len(trace.events) if end is None else end) + 1
     ooms = np.flatnonzero(trace.events.action == _OOM) + 1
-    edges = np.linspace(0, count, min(points, count) + 1).astype(np.int64)
-    highest = [start + int(in_use[start:end].argmax()) for start, end in itertools.pairwise(edges)]
-    chosen = np.unique(np.array([0, *highest, peak, count - 1, *ooms.tolist()], np.int64))
+    ooms = ooms[(ooms >= low) & (ooms < high)]
+    edges = low + np.linspace(0, high - low, min(points, high - low) + 1).astype(np.int64)
+    highest, peak = _highest(parts.requested, parts.rounding, parts.usable, parts.stranded, edges)
+    chosen = np.unique(np.concatenate([highest, [low, peak, high - 1], ooms]).astype(np.int64))
     return Strip(
         event=chosen - 1,
         time_ns=_of_events(trace.events.time_ns, chosen),
@@ -84,57 +95,76 @@ def strip(trace: Trace, points: int = 1000) -> Strip:
     )
 
 
+@entry
+def _highest(requested: Any, rounding: Any, usable: Any, stranded: Any, edges: Any) -> Any:
+    """(the first moment between each two edges at which most was in use; the first at which most was reserved, and of these
+    most in use)"""
+    found = np.empty(len(edges) - 1, np.int64)
+    peak, peak_reserved, peak_in_use = edges[0], np.int64(-1), np.int64(-1)
+    for part in range(len(edges) - 1):
+        best, most = edges[part], np.int64(-1)
+        for at in range(edges[part], edges[part + 1]):
+            in_use = requested[at] + rounding[at]
+            reserved = in_use + usable[at] + stranded[at]
+            if at == edges[part] or in_use > most:
+                best, most = at, in_use
+            if reserved > peak_reserved or (reserved == peak_reserved and in_use > peak_in_use):
+                peak, peak_reserved, peak_in_use = at, reserved, in_use
+        found[part] = best
+    return found, peak
+
+
 def parts_of(trace: Trace) -> Parts:
-    """The parts at the start (position 0) and after each event, in bytes."""
+    """The parts at the start (position 0) and after each event, in bytes. Some 0.5 µs and 100 bytes an event."""
     lives, segments, count = trace.lives, trace.segment_lives, len(trace.events)
     settings, _ = trace.parsed_settings
     asked = rounded_sizes(lives.requested_bytes, np.array(settings.divisions, np.int64))
-    heaps, heap = np.unique(
-        np.concatenate(
-            [
-                np.stack([lives.pool, lives.stream, asked > SMALL_BYTES]),
-                np.stack([segments.pool, segments.stream, segments.large]),
-            ],
-            axis=1,
-        ),
-        axis=1,
-        return_inverse=True,
+    heap, heaps = _heaps(
+        np.concatenate([lives.pool, segments.pool]),
+        np.concatenate([lives.stream, segments.stream]),
+        np.concatenate([asked > SMALL_BYTES, segments.large == 1]),
     )
-    of_life, of_segment = np.split(heap.reshape(-1), [len(lives)])
     fresh = lives.alloc_event >= 0
-    demand = demand_of(of_life[fresh], asked[fresh], heaps.shape[1])
-    expandable = segments.expandable == 1
-    took, gave = lives.alloc_event < count, lives.completed_event < count
-    went = segments.died_event < count
+    demand = demand_of(heap[: len(lives)][fresh], asked[fresh], heaps)
+    spans = Spans(
+        np.concatenate([lives.address, segments.address]),
+        np.concatenate([lives.size_bytes, segments.size_bytes]),
+        np.concatenate([lives.requested_bytes, np.zeros(len(segments.address), np.int64)]),
+        heap,
+    )
+    moves = _moves(trace, count)
+    return pieces.walk(
+        spans, moves, Rules(demand, settings.max_split_bytes, settings.max_non_split_rounding_bytes), count + 1
+    )
+
+
+def _heaps(pool: Whole, stream: Whole, large: npt.NDArray[np.bool_]) -> tuple[Whole, int]:
+    """Each one's heap, and how many there are."""
+    pools, pool = numbered(pool)
+    _, stream = numbered(stream)
+    heaps, heap = numbered((stream * max(len(pools), 1) + pool) * 2 + large)
+    return heap, len(heaps)
+
+
+def _moves(trace: Trace, count: int) -> Moves:
+    """What comes and goes, in the order of events; blocks are the first spans, segments those behind."""
+    lives, segments = trace.lives, trace.segment_lives
+    behind = len(lives)
+    expandable, went = segments.expandable == 1, segments.died_event < count
     rows = [
-        _rows(pieces.ADD_SEGMENT, segments.born_event, segments, of_segment, ~expandable),
-        _rows(pieces.MAP, segments.born_event, segments, of_segment, expandable),
-        _rows(pieces.TAKE, lives.alloc_event, lives, of_life, took),
-        _rows(pieces.GIVE, lives.completed_event, lives, of_life, gave),
-        _rows(pieces.REMOVE_SEGMENT, segments.died_event, segments, of_segment, went & ~expandable),
-        _rows(pieces.UNMAP, segments.died_event, segments, of_segment, went & expandable),
+        (pieces.GIVE, lives.completed_event, np.flatnonzero(lives.completed_event < count), 0),
+        (pieces.REMOVE_SEGMENT, segments.died_event, np.flatnonzero(went & ~expandable), behind),
+        (pieces.UNMAP, segments.died_event, np.flatnonzero(went & expandable), behind),
+        (pieces.ADD_SEGMENT, segments.born_event, np.flatnonzero(~expandable), behind),
+        (pieces.MAP, segments.born_event, np.flatnonzero(expandable), behind),
+        (pieces.TAKE, lives.alloc_event, np.flatnonzero(lives.alloc_event < count), 0),
     ]
-    # (at the beginning all have the event -1: what is mapped comes first, then what is used)
-    joined = np.concatenate(rows, axis=1)
-    joined = joined[:, np.argsort(joined[0], kind="stable")]
-    event, kind, address, size, requested, move_heap, item = joined
-    moves = Moves(kind.astype(np.uint8), address, size, requested, move_heap, item)
-    parts = pieces.walk(moves, Rules(demand, settings.max_split_bytes, settings.max_non_split_rounding_bytes))
-    last = np.searchsorted(event, np.arange(-1, count), side="right") - 1
-    at = np.maximum(last, 0)
-    if not len(event):
-        nothing = np.zeros(count + 1, np.int64)
-        return Parts(nothing, nothing, nothing, nothing, parts.misfits)
-    requested, rounding, usable, stranded = (np.where(last >= 0, column[at], 0) for column in parts[:4])
-    return Parts(requested, rounding, usable, stranded, parts.misfits)
-
-
-def _rows(kind: int, event: Whole, of: Any, heap: Whole, which: npt.NDArray[np.bool_]) -> Whole:
-    """(event, kind, address, size, requested, heap, item) of some lives."""
-    rows = np.flatnonzero(which)
-    requested = of.requested_bytes[rows] if hasattr(of, "requested_bytes") else np.zeros(len(rows), np.int64)
-    kinds = np.full(len(rows), kind)
-    return np.stack([event[rows], kinds, of.address[rows], of.size_bytes[rows], requested, heap[rows], rows])
+    rows.sort(key=lambda row: row[0])
+    moment = np.concatenate([event[which] + 1 for _, event, which, _ in rows])
+    order = in_order(moment, count + 1)
+    kind = np.concatenate([np.full(len(which), one, np.uint8) for one, _, which, _ in rows])
+    span = np.concatenate([which + first for _, _, which, first in rows])
+    return Moves(kind[order], span[order], moment[order])
 
 
 def _of_events(column: Codes, chosen: Whole) -> Whole:

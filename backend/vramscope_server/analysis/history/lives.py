@@ -42,6 +42,8 @@ SMALL_SEGMENT_BYTES: Final = 2 << 20
 MIB: Final = 1 << 20
 _INACTIVE: Final = STATES.index("inactive")
 _PENDING: Final = STATES.index("active_pending_free")
+_FREED: Final = -2
+"""in place of an open row: something began and ended there within the history"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,6 +195,8 @@ def _matched(
             open_at[place[event]] = rows
             rows += 1
             continue
+        if row == _FREED:  # it is free already: nothing is known of what this was to end
+            continue
         if row < 0:  # from before the beginning
             row = rows
             rows += 1
@@ -205,7 +209,7 @@ def _matched(
         else:
             requested[row] = min(requested[row], event)
             completed[row] = event
-            open_at[place[event]] = -1
+            open_at[place[event]] = _FREED
     return rows
 
 
@@ -252,6 +256,10 @@ def lives_of(events: Events, start: Layout | None, end: Layout, segments: Segmen
     found = (at < len(places)) & (np.append(places, -1)[at] == last.address[held])
     row = np.where(found, np.append(open_at, -1)[np.where(found, at, len(places))], -1)
     size[row[row >= 0]] = last.size_bytes[held][row >= 0]
+    if not (events.action == FREE_COMPLETED).any():  # not recorded (skip_actions): the program let go, and that was all
+        gone = requested < count
+        gone[row[row >= 0]] = False
+        completed[gone] = np.maximum(requested[gone], 0)
     unended = int(np.count_nonzero(completed == count)) - len(np.unique(row[row >= 0]))
     extra = held[row < 0] if start is None else held[:0]
     home = last.segment[extra]

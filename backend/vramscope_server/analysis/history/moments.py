@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.window import ACTIONS
+from vramscope_server.analysis.fragmentation.pieces import Parts
 from vramscope_server.analysis.fragmentation.strip import strip
 from vramscope_server.analysis.history.trace import Trace, reserved_after
 
@@ -28,11 +29,11 @@ class Moments:
     """(step, its first event), rising; only steps that are known"""
 
 
-def moments_of(trace: Trace) -> Moments:
-    """About 1 µs an event."""
+def moments_of(trace: Trace, parts: Parts | None = None) -> Moments:
+    """About 1 µs an event, unless its ``parts`` (fragmentation.strip.parts_of) are known already."""
     reserved = reserved_after(trace)
     growth = int(np.argmax(reserved)) - 1
-    peak = strip(trace, 1)
+    peak = strip(trace, 1, parts=parts)
     step = trace.events.step
     changes = np.flatnonzero(np.diff(step, prepend=np.int32(-1)) != 0)
     return Moments(

@@ -1,54 +1,73 @@
 """Reads what ``torch.cuda.memory._dump_snapshot`` wrote, gzipped or not, into traces. Executes nothing that is in the file.
 
-The whole pickle is loaded (some 800 bytes an event) and turned into columns at once; ``read`` refuses what is larger than
-its bounds. Format: "Understanding CUDA Memory Usage" in PyTorch's documentation, and the files of torch 2.11 and 2.13.
+The file is read as a stream by a machine of our own (``snapshot_stream``), which writes columns in place of objects: some
+110 bytes an event at its peak, and half a second for a million of them. Format: "Understanding CUDA Memory Usage" in
+PyTorch's documentation, and the files of torch 2.11 and 2.13.
 """
 
 from __future__ import annotations
 
-import gc
-import gzip
-import io
-import pickle
-import zlib
-from collections import Counter
-from collections.abc import Sequence
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from vramscope.window import ACTIONS, STATES, BadWindow
-from vramscope_server.analysis.history import pickle_bounds
-from vramscope_server.analysis.history.trace import Blocks, Events, Layout, Segments, Trace, checked, rows_of
+from vramscope.window import ACTIONS, BadWindow
+from vramscope_server.analysis.compiled import entry
+from vramscope_server.analysis.history import snapshot_stream
+from vramscope_server.analysis.history.annotations import Annotations, annotations_of
+from vramscope_server.analysis.history.forward_stacks import with_texts
+from vramscope_server.analysis.history.pickle_tables import (
+    ANNOTATION,
+    ANNOTATIONS,
+    BLOCK,
+    EVENTS,
+    LABELS,
+    MISSING,
+    NEW,
+    POOLS,
+    SEGMENT,
+    STACKS,
+    UNKNOWN,
+    WORD_NUMBER,
+    Tables,
+    words_of,
+)  # fmt: skip
+from vramscope_server.analysis.history.snapshot_items import NOUNS, Items, flattened, is_dict, is_list
+from vramscope_server.analysis.history.snapshot_stream import BadSnapshot, Progress
+from vramscope_server.analysis.history.stacks import Stacks
+from vramscope_server.analysis.history.trace import (
+    MAX_ADDRESS,
+    Blocks,
+    Events,
+    Layout,
+    Segments,
+    Trace,
+    checked,
+    rows_of,
+)
 
-MAX_BYTES: Final = 1 << 30
+__all__ = ["BadSnapshot", "Progress", "Snapshot", "read"]
+
+MAX_BYTES: Final = 16 << 30
 """of the pickle, unpacked"""
-MAX_EVENTS: Final = 20_000_000
-MAX_BLOCKS: Final = 10_000_000
-MAX_FRAMES: Final = 20_000_000
-DEFAULT_POOL: Final = (0, 0)
-_FIELDS: Final = {
-    "the file": {"segments", "device_traces", "allocator_settings", "external_annotations"},
-    "a segment": {
-        "device", "address", "total_size", "allocated_size", "active_size", "requested_size", "stream", "segment_type",
-        "segment_pool_id", "is_expandable", "frames", "blocks",
-    },
-    "a block": {"address", "size", "requested_size", "state", "frames"},
-    "an event": {
-        "action", "addr", "device_free", "size", "stream", "time_us", "compile_context", "user_metadata", "frames",
-        "forward_frames", "pool_id",
-    },
+MAX_EVENTS: Final = 100_000_000
+MAX_SEGMENTS: Final = 10_000_000
+MAX_MEMORY_BYTES: Final = min(16 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+"""of what is kept while it is read: as much as 100 million events take, or half of the machine's where that is less"""
+_FILE_FIELDS: Final = {"segments", "device_traces", "allocator_settings", "external_annotations"}
+_LABELS: Final = {
+    "user_metadata": "user_metadata", "compile_context": "compile_context", "forward_frames": "forward_stack",
 }  # fmt: skip
-"""Known here; others are named in the notes."""
-_STATES: Final = {word: code for code, word in enumerate(STATES)} | {
-    "active_awaiting_free": STATES.index("active_pending_free")
-}
-
-
-class BadSnapshot(ValueError):
-    """This file is no snapshot of PyTorch's that can be read. Says why."""
+"""Fields of events that few have, and the columns of trace.LABELS that they become."""
+_FOREIGN_ACTION: Final = 255
+_OOM: Final = ACTIONS.index("oom")
+MOST: Final = {"addr": MAX_ADDRESS, "size": 1 << 50}
+"""of an event: beyond them sums would be wrong"""
+Whole = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -60,126 +79,97 @@ class Snapshot:
     """what a reader should know of the whole file"""
 
 
-def read(source: Path | str | bytes, *, max_bytes: int = MAX_BYTES, max_events: int = MAX_EVENTS) -> Snapshot:
+def read(
+    source: Path | str | bytes,
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_events: int = MAX_EVENTS,
+    max_memory_bytes: int = MAX_MEMORY_BYTES,
+    progress: Progress | None = None,
+) -> Snapshot:
     """The snapshot in a file, or in its bytes. Raises BadSnapshot, or OSError where the file cannot be read.
 
-    Pauses the garbage collector while it loads: a million events take a second so, and two and a half with it.
+    progress   called with (bytes read, bytes in all) every few MiB; what it raises ends the reading
     """
-    data = source if isinstance(source, bytes) else _bytes_of(Path(source), max_bytes)
-    if data[:2] == b"\x1f\x8b":
-        data = _unzipped(data, max_bytes)
-    if len(data) > max_bytes:
-        raise BadSnapshot(f"a snapshot of {len(data):,} bytes; up to {max_bytes:,} can be read")
-    if not data:
-        raise BadSnapshot("the file is empty")
+    tables, item = snapshot_stream.run(
+        source if isinstance(source, bytes) else Path(source),
+        max_bytes=max_bytes,
+        max_table_bytes=max_memory_bytes,
+        progress=progress,
+    )
     try:
-        pickle_bounds.check(data)
-    except pickle_bounds.Refused as refusal:
-        raise BadSnapshot(str(refusal)) from None
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return _Reader(max_events).snapshot(_load(data))
+        return _Snapshot(tables, max_events).made(item)
     except BadWindow as fault:
         raise BadSnapshot(str(fault)) from None
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _bytes_of(path: Path, max_bytes: int) -> bytes:
-    with path.open("rb") as file:
-        data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise BadSnapshot(f"a file of {path.stat().st_size:,} bytes; up to {max_bytes:,} can be read")
-    return data
-
-
-def _unzipped(data: bytes, max_bytes: int) -> bytes:
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            return file.read(max_bytes + 1)
-    except EOFError:
-        raise BadSnapshot("the file is cut off: its gzip stream has no end") from None
-    except (OSError, zlib.error) as fault:
-        raise BadSnapshot(f"damaged: {fault}") from None
-
-
-class _Plain(pickle.Unpickler):
-    """Makes plain objects only; a file that asks for anything else is refused, and says for what."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise BadSnapshot(f"the pickle asks for the global {module}.{name}; a snapshot has none. Nothing was executed.")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise BadSnapshot("the pickle asks for an object outside of it; a snapshot has none. Nothing was executed.")
-
-
-def _load(data: bytes) -> Any:
-    try:
-        return _Plain(io.BytesIO(data)).load()
-    except BadSnapshot:
-        raise
     except MemoryError:
         raise BadSnapshot("the snapshot is larger than this machine's memory") from None
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError,
-            ImportError, UnicodeError, RecursionError) as fault:  # fmt: skip
-        raise BadSnapshot(f"the pickle is damaged: {fault}") from None
 
 
-Rows = TypeVar("Rows", Events, Segments, Blocks)
+class _Snapshot:
+    """Tables into traces."""
 
-
-class _Reader:
-    """Plain objects into traces. Everything that the devices share, and what was met on the way."""
-
-    def __init__(self, max_events: int) -> None:
+    def __init__(self, tables: Tables, max_events: int) -> None:
+        self.tables = tables
         self.max_events = max_events
-        self.words: dict[str, int] = {}
-        self.frames: dict[tuple[int, int, int], int] = {}
-        self.stacks: list[list[int]] = []
-        self.stack_of: dict[int, int] = {}
-        """id() of a list of frames, which events share -> stack. The lists live as long as the snapshot does."""
-        self.stack_of_frames: dict[tuple[int, ...], int] = {}
-        self.pools: dict[tuple[int, int], int] = {DEFAULT_POOL: 0}
-        self.unknown: Counter[str] = Counter()
-        self.frames_read = 0
+        count = tables.count
+        self.pools = [(int(first), int(second)) for first, second in tables.pools[: count[POOLS]]]
+        self.items = Items(tables)
+        self.stacks = _stacks(tables.flat, tables.stacks[: count[STACKS]])
+        self.labels = tables.labels[: count[LABELS]]
+        frames = tables.frames[: int(self.stacks.flat.max(initial=-1)) + 1]
+        said = self.labels[self.labels[:, 1] != WORD_NUMBER["forward_frames"], 2]
+        names = tables.annotations[: count[ANNOTATIONS], 3]
+        self.used = np.unique(np.concatenate([frames[:, 0], frames[:, 2], said, names[names >= 0]]))
+        self.words = words_of(tables, self.used)
+        self.frames = {
+            "file": self._word(frames[:, 0]),
+            "line": frames[:, 1].copy(),
+            "function": self._word(frames[:, 2]),
+        }
+        self.lists = np.unique(self.labels[self.labels[:, 1] == WORD_NUMBER["forward_frames"], 2])
+        texts = (self.items.words(row) for row in self.lists.tolist())
+        self.stacks, self.frames, places = with_texts(self.stacks, self.frames, self.words, texts)
+        self.of_list = np.array(places, np.int32)
 
-    def snapshot(self, told: Any) -> Snapshot:
-        if isinstance(told, list):  # torch.cuda.memory_snapshot() gives the segments alone
-            told = {"segments": told}
-        if not isinstance(told, dict) or "segments" not in told:
-            raise BadSnapshot("no snapshot of PyTorch's: it is no dict with a key 'segments'")
-        self._look("the file", [told])
-        segments = _list(told["segments"], "segments")
-        traces = _list(told.get("device_traces", []), "device_traces")
-        settings = told.get("allocator_settings", {})
-        if not isinstance(settings, dict):
-            raise BadSnapshot("allocator_settings: no dict")
-        if sum(len(_list(trace, "device_traces")) for trace in traces) > self.max_events:
-            raise BadSnapshot(f"more than {self.max_events:,} events")
-        on_device: dict[int, list[dict[str, Any]]] = {}
-        for at, segment in enumerate(segments):
-            if not isinstance(segment, dict):
-                raise BadSnapshot(f"segments[{at}]: no dict")
-            device = segment.get("device", 0)
-            if type(device) is not int or not 0 <= device < 1024:
-                raise BadSnapshot(f"segments[{at}].device: {device!r:.40}, where 0 to 1023 can be")
-            on_device.setdefault(device, []).append(segment)
-        used = sorted(set(on_device) | {device for device, trace in enumerate(traces) if trace})
+    def _word(self, numbers: Whole) -> Any:
+        """Positions in ``words`` of words by their numbers in the tables."""
+        return np.searchsorted(self.used, numbers).astype(np.int32)
+
+    def made(self, item: int) -> Snapshot:
+        file = self._file(item)
+        settings = file.get("allocator_settings")
+        told: Any = {} if settings is None else self.items.plain_dict(settings, "allocator_settings")
+        segments = self.items.of_kind(
+            self.items.inside(file["segments"], "segments", MAX_SEGMENTS), SEGMENT, "segments"
+        )
+        traces = self.items.event_lists(file["device_traces"], self.max_events) if "device_traces" in file else []
+        self.annotations = self._annotations(file.get("external_annotations"))
+        rows = self.tables.segments[segments]
+        used = sorted({*rows[:, 0].tolist(), *(device for device, rows in enumerate(traces) if len(rows))})
         made = [
-            self._device(device, on_device.get(device, []), traces[device] if device < len(traces) else [], settings)
+            self._device(device, rows[rows[:, 0] == device], traces[device] if device < len(traces) else range(0), told)
             for device in used
         ]
-        notes = [f"{name}: not known here, left out ({times:,} times)" for name, times in sorted(self.unknown.items())]
         if not made:
             raise BadSnapshot("the snapshot is empty: no device had a segment or an event")
-        return Snapshot(made, notes)
+        return Snapshot(made, self._notes(file))
 
-    def _device(self, device: int, segments: list[Any], trace: list[Any], settings: dict[str, Any]) -> Trace:
+    def _file(self, item: int) -> dict[str, int]:
+        """The items of the whole."""
+        if is_list(item):  # torch.cuda.memory_snapshot() gives the segments alone
+            codes = self.items.inside(item, "segments", MAX_SEGMENTS)
+            if len(codes) and not len(self.items.kept(codes, SEGMENT)):
+                raise BadSnapshot("no snapshot of PyTorch's: a list, and nothing in it is a segment")
+            return {"segments": item}
+        file = self.items.pairs(item) if is_dict(item) else {}
+        if "segments" not in file:
+            raise BadSnapshot("no snapshot of PyTorch's: it is no dict with a key 'segments'")
+        return file
+
+    def _device(self, device: int, segments: Any, rows: range | Whole, settings: dict[str, Any]) -> Trace:
         layout = self._layout(segments)
-        events = self._events(trace)
-        newer = "max_round_threshold" in settings or any("pool_id" in entry for entry in trace[:1])
+        events, has_pools = self._columns(rows)
+        newer = "max_round_threshold" in settings or has_pools
         notes = [
             "A snapshot file does not tell PyTorch's version; its fields are those of "
             + ("2.13 or newer." if newer else "2.12 or older.")
@@ -193,162 +183,119 @@ class _Reader:
             torch="2.13" if newer else "2.11", cuda=None, backend="native",
             settings=raw if isinstance(raw, str) else "", settings_in_force=plain, reason="snapshot file",
             first_step=-1, last_step=-1, start=None, end=layout, events=events, lost_events=None,
-            pools=list(self.pools), modules=[], words=list(self.words),
-            frames=dict(zip(("file", "line", "function"), self._frame_columns(), strict=True)),
-            stacks=self.stacks, notes=notes,
+            pools=self.pools, modules=[], words=self.words, frames=self.frames, stacks=self.stacks, notes=notes,
+            labels=self._labels_of(rows), annotations=self._annotations_of(device, events),
         )  # fmt: skip
 
-    # ---- columns ----
-
-    def _layout(self, segments: list[dict[str, Any]]) -> Layout:
-        self._look("a segment", segments)
-        blocks = [_list(segment.get("blocks"), "blocks of a segment") for segment in segments]
-        if sum(map(len, blocks)) > MAX_BLOCKS:
-            raise BadSnapshot(f"more than {MAX_BLOCKS:,} blocks")
-        address = _numbers(segments, "address", "a segment")
-        order = np.argsort(address, kind="stable")
-        segments, blocks = [segments[at] for at in order], [blocks[at] for at in order]
-        kinds = [segment.get("segment_type") for segment in segments]
-        if strange := [kind for kind in kinds if kind not in ("small", "large")]:
-            raise BadSnapshot(f"segment_type of a segment: {strange[0]!r:.40}, where small or large can be")
-        rows = {
-            "address": address[order],
-            "size_bytes": _numbers(segments, "total_size", "a segment"),
-            "stream": _numbers(segments, "stream", "a segment", 0),
-            "large": np.array([kind == "large" for kind in kinds], np.int64),
-            "expandable": np.array([bool(segment.get("is_expandable", False)) for segment in segments], np.int64),
-            "pool": np.array(
-                [self._pool(segment.get("segment_pool_id", DEFAULT_POOL)) for segment in segments], np.int64
-            ),
-        }
-        flat: list[Any] = [block for inside in blocks for block in inside]
-        self._look("a block", flat)
-        states = [_STATES.get(word) if type(word := block.get("state")) is str else None for block in flat]
-        if None in states:
-            raise BadSnapshot(
-                f"state of a block: {flat[states.index(None)].get('state')!r:.40}, where one of {STATES} can be"
-            )
-        size = _numbers(flat, "size", "a block")
-        lengths = np.array([len(inside) for inside in blocks], np.int64)
+    def _layout(self, segments: Any) -> Layout:
+        segments = segments[np.argsort(segments[:, 1], kind="stable")]
+        for at, field in ((1, "address"), (2, "total_size"), (4, "segment_type"), (7, "blocks")):
+            if len(segments) and segments[:, at].min() == (-1 if at == 7 else MISSING):
+                raise BadSnapshot(f"{field} of a segment: missing")
+        if len(segments) and (int(segments[:, 1].max()) > MAX_ADDRESS or int(segments[:, 2].max()) > MOST["size"]):
+            raise BadSnapshot("address or total_size of a segment: more than there can be")
+        codes, lengths = flattened(self.tables.lists, self.tables.runs, segments[:, 7])
+        blocks = self.tables.blocks[self.items.of_kind(codes, BLOCK, "a block")]
+        if len(blocks) and blocks[:, 1].min() == MISSING:
+            raise BadSnapshot("size of a block: missing, where a whole number can be")
+        size = blocks[:, 1]
         home = np.repeat(np.arange(len(segments)), lengths)
         # Older versions give no address of a block: blocks fill their segment in order.
         before = np.cumsum(size) - size
         first = np.cumsum(lengths) - lengths
         begun = before[np.minimum(first, max(len(size) - 1, 0))] if len(size) else np.zeros(len(segments), np.int64)
-        place = rows["address"][home] + before - begun[home]
+        rows = {
+            "address": segments[:, 1], "size_bytes": segments[:, 2], "stream": segments[:, 3], "large": segments[:, 4],
+            "expandable": segments[:, 6], "pool": segments[:, 5],
+        }  # fmt: skip
         told = {
             "segment": home,
-            "address": place,
+            "address": rows["address"][home] + before - begun[home],
             "size_bytes": size,
-            "requested_bytes": _numbers(flat, "requested_size", "a block", -1),
-            "state": np.array(states, np.int64),
-            "stack": self._stacks(flat),
+            "requested_bytes": np.where(blocks[:, 2] < 0, size, blocks[:, 2]),
+            "state": blocks[:, 3],
+            "stack": blocks[:, 4],
         }
-        unknown = told["requested_bytes"] < 0
-        told["requested_bytes"][unknown] = size[unknown]
         return checked(Layout(rows_of(Segments, rows), rows_of(Blocks, told)), "snapshot")
 
-    def _events(self, trace: list[Any]) -> Events:
-        self._look("an event", trace)
-        codes = {word: code for code, word in enumerate(ACTIONS)}
-        action = [entry.get("action") for entry in trace]
-        if strange := [word for word in action if type(word) is not str]:
-            raise BadSnapshot(f"action of an event: {strange[0]!r:.40}, where a word can be")
-        if foreign := Counter(word for word in action if word not in codes):
-            self.unknown.update({f"the action {word:.40}": times for word, times in foreign.items()})
-            trace = [entry for entry in trace if entry["action"] in codes]
-            action = [entry["action"] for entry in trace]
-        kind = np.array([codes[word] for word in action], np.int64)
-        place = "device_free", "addr"
-        rows = {
-            "action": kind,
-            "address": _integers([e.get(place[1], e.get(place[0])) for e in trace], "addr of an event"),
-            "size_bytes": _numbers(trace, "size", "an event"),
-            "stream": _numbers(trace, "stream", "an event", 0),
-            "time_ns": _numbers(trace, "time_us", "an event", -1),
-            "pool": np.array([self._pool(entry.get("pool_id")) for entry in trace], np.int64),
-            "stack": self._stacks(trace),
+    def _columns(self, rows: range | Whole) -> tuple[Events, bool]:
+        """The events of one device, and whether they tell of pools. Rows that follow each other are not copied."""
+        tables, which = self.tables, self._known(rows)
+        told: dict[str, Any] = {
+            name: getattr(tables, "stack_of" if name == "stack" else name)[which]
+            for name in ("action", "address", "size_bytes", "stream", "time_ns", "pool", "stack")
         }
-        timed = rows["time_ns"] >= 0
-        if np.any(rows["time_ns"] > (1 << 62) // 1000):
-            raise BadSnapshot("time_us of an event: later than can be")
-        rows["time_ns"][timed] *= 1000
-        if np.any(rows["size_bytes"] < 0) or np.any(rows["address"] < 0):
-            raise BadSnapshot("an event: its size or address is below 0")
-        unknown = np.full(len(trace), -1)
-        return rows_of(Events, {**rows, **dict.fromkeys(("step", "phase", "module"), unknown)})
+        for name, field in (("address", "addr"), ("size_bytes", "size")):
+            if not len(told[name]):
+                continue
+            if told[name].min() == MISSING:
+                raise BadSnapshot(f"{field} of an event: missing, where a whole number can be")
+            too_large = (told[name] > MOST[field]) & (told["action"] != _OOM)  # a program may ask for any size
+            if too_large.any():
+                raise BadSnapshot(f"{field} of an event: {int(told[name][too_large][0]):,}, more than there can be")
+        if told["size_bytes"].sum(where=told["action"] != _OOM, dtype=np.float64) > MAX_ADDRESS:
+            raise BadSnapshot("size of the events: more together than can be counted")
+        count = len(told["action"])
+        unknown: dict[str, Any] = {"step": np.full(count, -1, np.int32), "phase": np.full(count, -1, np.int8)}
+        events = Events(**told, **unknown, module=np.full(count, -1, np.int32))
+        return events, bool(count and told["pool"][0] >= 0)
 
-    def _frame_columns(self) -> Any:
-        return np.array(list(self.frames), np.int32).reshape(-1, 3).T
+    def _known(self, rows: range | Whole) -> Any:
+        """Those of these events whose actions are known here; a slice where all are and follow each other."""
+        which: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+        if len(foreign := np.flatnonzero(self.tables.action[which] == _FOREIGN_ACTION)):
+            which = np.delete(np.arange(len(self.tables.action))[which], foreign)
+        return which
 
-    def _pool(self, told: Any) -> int:
-        """-1: not told (PyTorch up to 2.12)."""
-        if told is None:
-            return -1
-        if not (isinstance(told, (tuple, list)) and len(told) == 2 and all(type(part) is int for part in told)):
-            raise BadSnapshot(f"the id of a pool: {told!r:.40}, where two whole numbers can be")
-        return self.pools.setdefault((told[0], told[1]), len(self.pools))
+    def _labels_of(self, rows: range | Whole) -> dict[str, Any]:
+        """Columns of trace.LABELS, as far as any of these events has one."""
+        if not len(self.labels) or not len(rows):
+            return {}
+        which = self._known(rows)
+        found = {}
+        for field, name in _LABELS.items():
+            row, _, number = self.labels[self.labels[:, 1] == WORD_NUMBER[field]].T
+            of_event = np.full(self.tables.count[EVENTS], -1, np.int32)
+            of_event[row] = (
+                self.of_list[np.searchsorted(self.lists, number)] if name == "forward_stack" else self._word(number)
+            )
+            if (of_event[which] >= 0).any():
+                found[name] = of_event[which]
+        return found
 
-    def _stacks(self, rows: list[dict[str, Any]]) -> Any:
-        return np.array([self._stack(row.get("frames")) for row in rows], np.int64)
+    def _annotations(self, item: int | None) -> Whole:
+        """Rows of the tables that the file tells as its own; other things among them are left out."""
+        rows: Any = []
+        if item is not None and is_list(item):
+            rows = self.items.kept(self.items.inside(item, "external_annotations", MAX_EVENTS), ANNOTATION)
+        told: Whole = self.tables.annotations[np.asarray(rows, np.int64)]
+        return told[(told >= 0).all(axis=1)]
 
-    def _stack(self, frames: Any) -> int:
-        if not frames:
-            return -1
-        known = self.stack_of.get(id(frames))
-        if known is not None:
-            return known
-        self.frames_read += len(_list(frames, "frames"))
-        if self.frames_read > MAX_FRAMES:
-            raise BadSnapshot(f"more than {MAX_FRAMES:,} frames")
-        positions = tuple(self._frame(frame) for frame in frames)
-        stack = self.stack_of_frames.setdefault(positions, len(self.stacks))
-        if stack == len(self.stacks):
-            self.stacks.append(list(positions))
-        self.stack_of[id(frames)] = stack
-        return stack
+    def _annotations_of(self, device: int, events: Events) -> Annotations:
+        told = self.annotations[self.annotations[:, 1] == device]
+        return annotations_of(told[:, 0], told[:, 2], self._word(told[:, 3]), events.time_ns)
 
-    def _frame(self, frame: Any) -> int:
-        if not isinstance(frame, dict):
-            raise BadSnapshot("frames: a frame that is no dict")
-        line = frame.get("line", 0)
-        file, function = (self._word(frame.get(key, "")) for key in ("filename", "name"))
-        key = (file, line if type(line) is int and 0 <= line < 1 << 31 else 0, function)
-        return self.frames.setdefault(key, len(self.frames))
-
-    def _word(self, word: Any) -> int:
-        return self.words.setdefault(word if type(word) is str else "", len(self.words))
-
-    def _look(self, what: str, rows: Sequence[Any]) -> None:
-        """Raises BadSnapshot where a row is no dict; counts the fields that are not known here."""
-        known = _FIELDS[what]
-        for row in rows:
-            if type(row) is not dict:
-                raise BadSnapshot(f"{what}: no dict")
-            if not row.keys() <= known:
-                self.unknown.update(f"the field {key!s:.40} of {what}" for key in row.keys() - known)
+    def _notes(self, file: dict[str, int]) -> list[str]:
+        found = {f"the field {key:.40} of the file": 1 for key in file.keys() - _FILE_FIELDS}
+        for kind, word, times in self.tables.unknown[: self.tables.count[UNKNOWN]].tolist():
+            said = f"{words_of(self.tables, [word])[0]:.40}"
+            found[f"the action {said}" if kind == NEW else f"the field {said} of {NOUNS[kind]}"] = times
+        return [f"{name}: not known here, left out ({times:,} times)" for name, times in sorted(found.items())]
 
 
-def _list(value: Any, name: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise BadSnapshot(f"{name}: no list")
-    return value
+def _stacks(flat: Any, rows: Any) -> Stacks:
+    """Stacks without what lies between them."""
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(rows[:, 1], out=offsets[1:])
+    return Stacks(_gathered(flat, rows, int(offsets[-1])), offsets)
 
 
-def _numbers(rows: list[Any], key: str, where: str, absent: int | None = None) -> Any:
-    return _integers([row.get(key, absent) for row in rows], f"{key} of {where}")
-
-
-def _integers(values: list[Any], name: str) -> Any:
-    """An int64 array. Raises BadSnapshot where a value is no whole number of 63 bits, or is missing."""
-    if not values:
-        return np.empty(0, np.int64)
-    try:
-        column = np.array(values)
-    except (ValueError, OverflowError):
-        column = np.empty(0, object)
-    if column.dtype.kind not in "iu" or column.ndim != 1 or column.dtype == np.uint64:
-        wrong = next((v for v in values if type(v) is not int or not -(1 << 63) <= v < 1 << 63), values[0])
-        said = "missing" if wrong is None else f"{wrong!r:.40}"
-        raise BadSnapshot(f"{name}: {said}, where a whole number can be")
-    return column.astype(np.int64)
+@entry
+def _gathered(flat: Any, rows: Any, size: int) -> Any:
+    found = np.empty(size, np.int32)
+    at = 0
+    for row in range(len(rows)):
+        for frame in range(rows[row, 0], rows[row, 0] + rows[row, 1]):
+            found[at] = flat[frame]
+            at += 1
+    return found

@@ -6,16 +6,18 @@ those of ``vramscope.window``, under the same names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.window import ACTIONS, STATES, BadWindow, Columns, Window
+from vramscope.window import ACTIONS, OWNER_CATEGORIES, STATES, BadWindow, Columns, Holding, Window
 from vramscope.window import Layout as RecordedLayout
 from vramscope.wire import PHASES
+from vramscope_server.analysis.history.annotations import Annotations
+from vramscope_server.analysis.history.annotations import none as no_annotations
 from vramscope_server.analysis.history.block_sizes import Rounding
 from vramscope_server.analysis.history.lives import (
     SEGMENT_ALLOC,
@@ -27,6 +29,7 @@ from vramscope_server.analysis.history.lives import (
     lives_of,
     segment_lives_of,
 )
+from vramscope_server.analysis.history.stacks import Stacks
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 
@@ -36,6 +39,8 @@ Bytes = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
 
 MAX_ADDRESS: Final = 1 << 62
+LABELS: Final = ("user_metadata", "compile_context", "forward_stack")
+"""of events, where a program set them: its own words, the compiled region, the stack of the forward that a backward belongs to"""
 _LIMITS: Final = {"action": len(ACTIONS) - 1, "phase": len(PHASES) - 1, "state": len(STATES) - 1}
 
 
@@ -133,13 +138,41 @@ class Trace:
     modules: list[str]
     words: list[str]
     frames: dict[str, Ids]
-    stacks: list[list[int]]
+    stacks: Stacks
     notes: list[str]
+    owners: dict[str, Bytes] = field(default_factory=dict)
+    """columns of window.OWNERS; empty where nobody looked"""
+    owner_names: list[str] = field(default_factory=list)
+    held: dict[str, Bytes] = field(default_factory=dict)
+    """columns of window.HELD"""
+    holdings: list[Holding] = field(default_factory=list)
+    looks: list[int] = field(default_factory=list)
+
+    labels: dict[str, Ids] = field(default_factory=dict)
+    """what few events have, columns of LABELS as far as there are any: positions in ``words`` or, of stacks, in ``stacks``"""
+    annotations: Annotations = field(default_factory=no_annotations)
+
+    def label(self, name: str, event: int) -> str | None:
+        """What an event is labelled with, of those that are words; None where it is not."""
+        column = self.labels.get(name)
+        word = -1 if column is None or event < 0 else int(column[event])
+        return self.words[word] if word >= 0 else None
 
     @cached_property
     def lives(self) -> Lives:
         """Each allocation's interval. O(events log events), once."""
         return lives_of(self.events, self.start, self.end, self.segment_lives, self._rounding())
+
+    @property
+    def told_of_lives(self) -> list[str]:
+        """What a reader should know before he trusts the totals: nothing where each allocation ends, or is there at the end."""
+        if not self.lives.unended:
+            return []
+        return [
+            f"{self.lives.unended:,} allocations end nowhere in this history and are not there at its end: the events that "
+            "freed them are missing (skip_actions leaves some out). Until their addresses are used again they count as held, "
+            "so that what is shown as allocated is too high."
+        ]
 
     def _rounding(self) -> Rounding:
         settings, _ = self.parsed_settings
@@ -168,7 +201,13 @@ class Trace:
         Raises BadWindow where events that contradict each other lead back to what no allocator holds: a replay from there
         would never end.
         """
-        return self.start if self.start is not None else checked(layout_at(self, -1), "the beginning")
+        if self.start is not None:
+            return self.start
+        try:
+            return checked(layout_at(self, -1), "the beginning")
+        except BadWindow as fault:
+            words = "its events contradict each other, so that what was there before the first cannot be told"
+            raise BadWindow(f"{words} ({fault})") from None
 
 
 def layout_at(trace: Trace, event: int) -> Layout:
@@ -237,27 +276,52 @@ def from_window(window: Window) -> Trace:
         "stack": len(window.stacks) - 1,
         "file": len(window.words) - 1,
         "function": len(window.words) - 1,
+        "event": len(window.events["action"]) // 8 if window.events else 0,
+        "category": len(OWNER_CATEGORIES) - 1,
+        "name": len(window.owner_names) - 1,
+        "holding": len(window.holdings) - 1,
     }
+    _check_looks(window, bounds["event"])
     frames = {name: _column("frames", name, data, bounds) for name, data in window.frames.items()}
     deepest = len(frames["line"]) if frames else 0
-    for stack in window.stacks:
-        if stack and not 0 <= min(stack) <= max(stack) < deepest:
-            raise BadWindow(f"stacks: a frame that is none of the {deepest}")
+    none_of = BadWindow(f"stacks: a frame that is none of the {deepest}")
+    try:
+        stacks = Stacks.of(window.stacks)
+    except OverflowError:
+        raise none_of from None
+    if len(stacks.flat) and not 0 <= int(stacks.flat.min()) <= int(stacks.flat.max()) < deepest:
+        raise none_of
     return Trace(
         **{
             name: getattr(window, name)
             for name in (
                 "device", "device_name", "device_total_bytes", "device_free_bytes", "limit_bytes", "torch", "cuda",
                 "backend", "settings", "settings_in_force", "reason", "first_step", "last_step", "lost_events", "pools",
-                "modules", "words", "stacks",
+                "modules", "words",
             )
         },
         start=None if window.start is None else _layout("start", window.start, bounds),
         end=_layout("end", window.end, bounds),
         events=_table(Events, "events", window.events, bounds),
         frames={name: column.astype(np.int32) for name, column in frames.items()},
+        stacks=stacks,
         notes=list(window.notes),
+        owners={name: _column("owners", name, data, bounds) for name, data in window.owners.items()},
+        owner_names=window.owner_names,
+        held={name: _column("held", name, data, bounds) for name, data in window.held.items()},
+        holdings=window.holdings,
+        looks=window.looks,
     )  # fmt: skip
+
+
+def _check_looks(window: Window, events: int) -> None:
+    if any(not 0 <= event <= events for event in window.looks):
+        raise BadWindow(f"looks: an event that is none of the {events}")
+    for at, holding in enumerate(window.holdings):
+        if len(holding.counted_bytes) != len(window.looks):
+            raise BadWindow(
+                f"holdings.{at}.counted_bytes: {len(holding.counted_bytes)} of them for {len(window.looks)} looks"
+            )
 
 
 def _layout(where: str, layout: RecordedLayout, bounds: dict[str, int]) -> Layout:
@@ -316,8 +380,3 @@ def _rows(kind: type[Rows], columns: dict[str, Integers]) -> Rows:
 
 
 rows_of = _rows
-
-
-def with_notes(trace: Trace, *notes: str) -> Trace:
-    """The same trace with more to say."""
-    return replace(trace, notes=[*trace.notes, *notes])

@@ -139,17 +139,19 @@ def sweep(
 ) -> Sweep:
     """All settings, and the recorded ones first, on as many threads as there are cores. Raises as predict."""
     tell = progress or (lambda done, total: None)
+    others = [conf for conf in dict.fromkeys(confs) if conf != trace.settings]
+    total = 2 + len(others)  # first the replay that must give what was recorded, which takes as long as some others
+    tell(0, total)
     residual = check(trace)
+    tell(1, total)
     recorded = _Case(trace, trace.settings, recorded=True)
-    cases = [recorded]
-    cases = [recorded, *(_Case(trace, conf) for conf in dict.fromkeys(confs) if conf != trace.settings)]
+    cases = [recorded, *(_Case(trace, conf) for conf in others)]
     card = card_of(trace, device_bytes)
-    tell(0, len(cases))
     rows: list[Row] = []
     with _workers(len(cases)) as pool:
         for row in pool.map(lambda case: case.row(card, recorded=case is recorded), cases):
             rows.append(row)
-            tell(len(rows), len(cases))
+            tell(1 + len(rows), total)
     base = rows[0].smallest_card_bytes
     rows = [
         row

@@ -1,0 +1,113 @@
+"""The largest batch that fits: what goes with the batch, and what does not.
+
+Condition: the step was recorded with its batch's size and the card is known, and a quarter more rows would fit.
+Arithmetic: of what is allocated at each event of the peak's step, input, activations and the temporaries of forward and backward
+go with the rows, all else stays; so ``stays + rows / rows now * goes`` must not exceed what PyTorch can have, less 5 % for
+loose pieces, at any event. The peak may move: it need not be the present one that fills the card first.
+Error: where the recording has steps of other sizes, their peaks are reckoned from this one and compared; else against
+trainings that were run with other batches, in docs/anatomy.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope.oom_need import PIECES
+from vramscope.wire import PHASES
+from vramscope_server.analysis.advice.facts import Advice, Facts
+from vramscope_server.analysis.anatomy.categories import ACTIVATIONS, INPUT, TEMPORARIES
+from vramscope_server.analysis.quantities import amount, percent
+from vramscope_server.analysis.simulator.replay import UNLIMITED
+from vramscope_server.analysis.whatif.card import card_of
+
+SOURCE: Final = "activations go with the batch, weights and their state do not"
+WORTH: Final = 1.25
+"""times the rows: less is not worth a sentence"""
+FURTHEST: Final = 8
+"""times the rows: how the step goes with more of them has not been measured"""
+ANOTHER_SIZE: Final = 0.05
+"""by which the input of a step must differ to be one of another size"""
+IN_STEP: Final = [PHASES.index(phase) for phase in ("data", "forward", "backward")]
+
+Whole = npt.NDArray[np.int64]
+
+
+def advise(facts: Facts) -> Advice | None:
+    """Advice, or None where the batch or the card is not known, or there is no room for more."""
+    rows = next((one.get("detail", {}).get("batch_size") for one in facts.techniques if one["kind"] == "batch"), None)
+    card = card_of(facts.trace)
+    room = min(card.room_bytes, card.limit_bytes or UNLIMITED)
+    if not isinstance(rows, int) or rows < 1 or card.total_bytes is None:
+        return None
+    goes = scaling_bytes(facts)
+    first, last = facts.span
+    step, scaled = facts.allocated[first + 1 : last + 2], goes[first + 1 : last + 2]
+    some = scaled > 0
+    if not some.any():
+        return None
+    usable = int(room / (1 + PIECES))
+    fits = int(rows * float(((usable - (step - scaled))[some] / scaled[some]).min()))
+    if fits < WORTH * rows:
+        return None
+    most = min(fits, FURTHEST * rows)
+    words = f"up to {most:,} rows fit" if most == fits else f"{FURTHEST} times the rows fit, and more"
+    at_peak = int(goes[facts.peak_event + 1])
+    error = error_of(facts, goes)
+    seen = "" if error is None else f" (other steps of this recording: off by {percent(error)} at most)"
+    return Advice(
+        rule="batch",
+        sentence=(
+            f"The batch of {rows:,} rows takes {amount(at_peak)} of the peak of {amount(facts.peak_bytes)}, "
+            f"{amount(at_peak // rows)} a row; all else stays as it is. "
+            f"{amount(room)} is what PyTorch can have here: {words}{seen}."
+        ),
+        saves_bytes=None,
+        evidence={
+            "batch_size": rows,
+            "largest_batch_size": most,
+            "goes_with_batch_bytes": at_peak,
+            "stays_bytes": facts.peak_bytes - at_peak,
+            "room_bytes": room,
+            "error": error,
+        },
+        source=SOURCE,
+    )
+
+
+def scaling_bytes(facts: Facts) -> Whole:
+    """What goes with the batch of all that is allocated, after each event; element 0 is before the first."""
+    categories = facts.categories
+    passing = (categories == TEMPORARIES) & np.isin(_phase_of_birth(facts), IN_STEP)
+    chosen = (categories == ACTIVATIONS) | (categories == INPUT) | passing
+    return -facts.without(chosen)
+
+
+def peak_at(facts: Facts, goes: Whole, times: float) -> int:
+    """The peak of the peak's step with so many times the rows."""
+    first, last = facts.span
+    step, scaled = facts.allocated[first + 1 : last + 2], goes[first + 1 : last + 2]
+    return int((step - scaled + times * scaled).max())
+
+
+def error_of(facts: Facts, goes: Whole) -> float | None:
+    """By how much the peaks of steps with another input were missed, at most, as a share; None: there are none."""
+    lives, steps = facts.trace.lives, facts.trace.events.step
+    made = np.flatnonzero((facts.categories == INPUT) & (lives.alloc_event >= 0))
+    given = dict.fromkeys(np.unique(steps).tolist(), 0)
+    for life, step in zip(made.tolist(), steps[lives.alloc_event[made]].tolist(), strict=True):
+        given[step] += int(lives.size_bytes[life])
+    own = given.get(facts.step, 0)
+    missed = [
+        abs(peak_at(facts, goes, size / own) / int(facts.allocated[1:][steps == step].max()) - 1)
+        for step, size in given.items()
+        if own and size and step != facts.step and abs(size / own - 1) > ANOTHER_SIZE
+    ]
+    return max(missed, default=None)
+
+
+def _phase_of_birth(facts: Facts) -> npt.NDArray[np.int64]:
+    born = facts.spells.born
+    return np.where(born >= 0, facts.spells.phase[np.maximum(born, 0)], -1)

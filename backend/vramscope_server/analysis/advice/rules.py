@@ -1,0 +1,47 @@
+"""All rules, and what they say of a recording: most bytes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from vramscope_server.analysis.advice import (
+    batch,
+    checkpointing,
+    evaluation,
+    foreach,
+    fragmentation,
+    late_clear,
+    launch_bound,
+    loss_head,
+    optimizer_state,
+    retries,
+    waits_for_data,
+    weight_copies,
+)
+from vramscope_server.analysis.advice.facts import Advice, Facts
+
+Rule = Callable[[Facts], Advice | None]
+
+RULES: Final[tuple[Rule, ...]] = (
+    loss_head.advise,
+    checkpointing.advise,
+    foreach.advise,
+    late_clear.advise,
+    evaluation.advise,
+    optimizer_state.advise,
+    weight_copies.advise,
+    fragmentation.advise,
+    retries.advise,
+    waits_for_data.advise,
+    launch_bound.advise,
+    batch.advise,
+)
+
+
+def advise(facts: Facts) -> list[Advice]:
+    """What each rule has to say, most bytes first, then most time; nothing of a trace without events."""
+    if not len(facts.recorded.events):
+        return []
+    said = [advice for rule in RULES if (advice := rule(facts)) is not None]
+    return sorted(said, key=lambda advice: (-(advice.saves_bytes or 0), -(advice.seconds or 0.0), advice.rule))

@@ -1,0 +1,71 @@
+"""Autocast keeps a second copy of the weights, of half the size, from the forward to the backward.
+
+Condition: the forwards of modules made activations of exactly half the bytes of their own weights (so modules must have been
+recorded), for nine of ten matrices or more.
+Arithmetic: weights that are of 16 bits themselves do without these copies, and they and their gradients take half. What autocast
+computes in 32 bits all the same (a loss, a norm) gets smaller, too, and is not reckoned: the promise is a least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
+from vramscope_server.analysis.quantities import amount, percent
+
+SOURCE: Final = "https://docs.pytorch.org/docs/stable/amp.html"
+LEAST_SHARE: Final = 0.9
+"""of the matrices that belong to a recorded module: autocast copies each that a matrix product takes"""
+LEAST_BYTES: Final = 64 << 10
+"""of such a matrix's copy: norms and biases are not copied"""
+
+
+def advise(facts: Facts) -> Advice | None:
+    """Advice, or None where the weights have no copies, or it is not known whose forward made what."""
+    lives = facts.trace.lives
+    parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
+    large = parameters[lives.requested_bytes[parameters] >= 2 * LEAST_BYTES]
+    halves = {facts.owner(int(row)): int(lives.requested_bytes[row]) // 2 for row in large}
+    forward = facts.is_of("activations") & facts.born_in("forward")
+    copies: dict[str, list[int]] = {}
+    modules: set[str] = set()
+    for row in np.flatnonzero(forward & facts.in_step()).tolist():  # of all micro-batches
+        weight = f"{facts.module_of(row)}.weight"
+        if weight in halves:
+            modules.add(weight)
+            if halves[weight] == int(lives.requested_bytes[row]):
+                copies.setdefault(weight, []).append(row)
+    if not copies or len(copies) < LEAST_SHARE * len(modules):
+        return None
+    chosen = np.zeros(len(lives), np.bool_)
+    chosen[[row for rows in copies.values() for row in rows]] = True
+    held = facts.bytes_of(facts.at_peak[chosen[facts.at_peak]])
+    after = facts.peak_after(facts.without(chosen) + facts.lowered(_halves(facts, copies.keys())))
+    saves = facts.peak_bytes - after
+    if saves < WORTH_FRACTION * facts.peak_bytes:
+        return None
+    return Advice(
+        rule="weight_copies",
+        sentence=(
+            f"Autocast's 16-bit copies of {len(copies)} weights are {amount(held)} of {amount(facts.peak_bytes)} at the peak "
+            f"({percent(held / facts.peak_bytes)}), beside 32-bit weights of {amount(facts.bytes_of(parameters))}. With weights "
+            f"and gradients of 16 bits the peak falls by {amount(saves)} or more; such a training rounds differently, though."
+        ),
+        saves_bytes=saves,
+        evidence={"copies": len(copies), "copies_bytes": held, "modules": len(modules), "peak_after_bytes": after},
+        source=SOURCE,
+    )
+
+
+def _halves(facts: Facts, weights: Collection[str]) -> npt.NDArray[np.int64]:
+    """By how many bytes each life gets smaller when these weights and their gradients are of 16 bits."""
+    lives = facts.trace.lives
+    lower = np.zeros(len(lives), np.int64)
+    for row in np.flatnonzero(facts.is_of("parameters", "gradients")).tolist():
+        if (facts.owner(row) or "").removeprefix("gradient of ") in weights:
+            lower[row] = lives.size_bytes[row] - -(-int(lives.requested_bytes[row]) // 1024) * 512  # in whole blocks
+    return lower

@@ -1,0 +1,43 @@
+"""The opcodes of pickle, by what the machine does with each; and the ways in which it ends."""
+
+from __future__ import annotations
+
+import pickletools
+from typing import Final
+
+import numpy as np
+
+(
+    DO_UNKNOWN, DO_REFUSED, DO_GLOBAL, DO_PERSISTENT, DO_IGNORED, DO_GET, DO_INT, DO_MEMOIZE, DO_TEXT, DO_DICT, DO_SETITEMS,
+    DO_SETITEM, DO_MARK, DO_LIST, DO_APPENDS, DO_APPEND, DO_LONG, DO_TUPLE, DO_TUPLE1, DO_TUPLE2, DO_TUPLE3, DO_EMPTY_TUPLE,
+    DO_CONST, DO_FLOAT, DO_PUT, DO_POP, DO_DUP, DO_STOP,
+) = range(28)  # fmt: skip
+"""What an opcode does."""
+_NAMES: Final = {
+    DO_GLOBAL: "GLOBAL STACK_GLOBAL INST", DO_PERSISTENT: "PERSID BINPERSID", DO_IGNORED: "PROTO FRAME",
+    DO_GET: "BINGET LONG_BINGET", DO_INT: "BININT BININT1 BININT2", DO_MEMOIZE: "MEMOIZE",
+    DO_TEXT: "SHORT_BINUNICODE BINUNICODE BINUNICODE8", DO_DICT: "EMPTY_DICT", DO_SETITEMS: "SETITEMS", DO_SETITEM: "SETITEM",
+    DO_MARK: "MARK", DO_LIST: "EMPTY_LIST", DO_APPENDS: "APPENDS", DO_APPEND: "APPEND", DO_LONG: "LONG1", DO_TUPLE: "TUPLE",
+    DO_TUPLE1: "TUPLE1", DO_TUPLE2: "TUPLE2", DO_TUPLE3: "TUPLE3", DO_EMPTY_TUPLE: "EMPTY_TUPLE", DO_CONST: "NONE NEWTRUE NEWFALSE",
+    DO_FLOAT: "BINFLOAT", DO_PUT: "BINPUT LONG_BINPUT", DO_POP: "POP", DO_DUP: "DUP", DO_STOP: "STOP",
+}  # fmt: skip
+_MEANING: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+_LENGTH_BYTES: Final = {
+    pickletools.TAKEN_FROM_ARGUMENT1: -1,
+    pickletools.TAKEN_FROM_ARGUMENT4: -4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: -4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: -8,
+}
+
+kind_of: Final = np.full(256, DO_UNKNOWN, np.int64)
+argument_of: Final = np.zeros(256, np.int64)
+"""Bytes of an opcode's argument; below 0: the argument begins with a length of so many bytes."""
+for _opcode in pickletools.opcodes:
+    kind_of[ord(_opcode.code)] = _MEANING.get(_opcode.name, DO_REFUSED)
+    if _opcode.arg is not None:  # of those that end with a line none is plain
+        argument_of[ord(_opcode.code)] = _LENGTH_BYTES.get(_opcode.arg.n, max(_opcode.arg.n, 0))
+OPCODE_TRUE, OPCODE_FALSE, OPCODE_SIGNED = 0x88, 0x89, 0x4A
+NAME_OF: Final = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
+
+DONE, MORE, ROOM, FORBIDDEN, FOREIGN, ELSEWHERE, BROKEN, FIELD, CHANGED, DEEP = range(10)
+"""How a run ends. MORE: bytes are wanted; ROOM: rows; FIELD: a value that cannot be; CHANGED: what was read is altered."""

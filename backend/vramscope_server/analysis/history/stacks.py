@@ -1,0 +1,41 @@
+"""Call stacks as two arrays, so that a million different ones cost what their frames do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stacks:
+    """Stack ``i`` is ``flat[offsets[i] : offsets[i + 1]]``, innermost frame first."""
+
+    flat: npt.NDArray[np.int32]
+    """positions among the frames"""
+    offsets: npt.NDArray[np.int64]
+    """one more than there are stacks; rising, from 0 to the length of ``flat``"""
+
+    @classmethod
+    def of(cls, stacks: Iterable[Iterable[int]]) -> Stacks:
+        """From lists of positions. Raises OverflowError where one is no number of 32 bits."""
+        lists = [list(stack) for stack in stacks]
+        offsets = np.zeros(len(lists) + 1, np.int64)
+        np.cumsum([len(stack) for stack in lists], out=offsets[1:])
+        return cls(np.array(list(chain.from_iterable(lists)), np.int32), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, stack: int) -> list[int]:
+        if not 0 <= stack < len(self):
+            raise IndexError(f"stack {stack}; there are {len(self)}")
+        positions: list[int] = self.flat[self.offsets[stack] : self.offsets[stack + 1]].tolist()
+        return positions
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """For small ones: a million stacks as lists take seconds."""
+        return (self[stack] for stack in range(len(self)))

@@ -1,0 +1,133 @@
+"""What a leak's fix brings, by replay: the recorded step once more, with each release where the fix would put it.
+
+Allocated bytes follow from the recorded lives, exactly. Reserved bytes come of the simulator (``fixed``), and have a band.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope.wire import PHASES
+from vramscope_server.analysis.anatomy.amounts import allocated_after
+from vramscope_server.analysis.history.trace import Trace, reserved_after
+from vramscope_server.analysis.leaks.fixed import reserved_falls
+from vramscope_server.analysis.leaks.held import CannotTell, held_by
+from vramscope_server.analysis.leaks.releases import releases
+from vramscope_server.analysis.quantities import amount
+
+Whole = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LeakEffect:
+    """One step as it was, and as it would be after the fix."""
+
+    step: int
+    """optimizer steps finished before it"""
+    begin_event: int
+    """how many events had happened at its beginning"""
+    end_event: int
+    allocations: int
+    """that the fix lets go earlier, and were found in the recording"""
+    held_bytes: int
+    """that it would let go, at the step's beginning"""
+    peak_allocated_bytes: int
+    peak_allocated_after_bytes: int
+    peak_reserved_bytes: int
+    peak_reserved_after_bytes: int
+    peak_reserved_after_band: tuple[int, int]
+    phase: str | None
+    """that the peak is in"""
+    phase_after: str | None
+    """and would be in"""
+    alive_bytes: int
+    """of what the fix lets go, at the peak"""
+    words: str
+    """by how much the peak falls, and why"""
+
+    @property
+    def saved_bytes(self) -> int:
+        return self.peak_allocated_bytes - self.peak_allocated_after_bytes
+
+
+def leak_effect(trace: Trace, kind: str, name: str, file: str | None, line: int | None) -> LeakEffect:
+    """The effect of the fix of one leak on one step that was recorded. Raises held.CannotTell, with the reason."""
+    if {trace.backend, trace.parsed_settings[0].backend} != {"native"}:
+        raise CannotTell("only PyTorch's native allocator can be replayed")
+    held = held_by(trace, kind, name, file, line)
+    lives, at = releases(trace, held)
+    allocated = allocated_after(trace)
+    less = _let_go(trace, lives, at) + held.counted_bytes
+    span = slice(held.begin, held.end + 1)
+    before, after = allocated[span], (allocated - less)[span]
+    highest, highest_after = (int(np.argmax(course)) for course in (before, after))
+    reserved = int(reserved_after(trace)[span].max())
+    falls = reserved_falls(trace, lives, at, held.end)
+    phases = [_phase(trace, held.begin + place) for place in (highest, highest_after)]
+    alive = int(less[span][highest])
+    told = LeakEffect(
+        step=int(trace.events.step[held.begin]),
+        begin_event=held.begin,
+        end_event=held.end,
+        allocations=len(lives),
+        held_bytes=int(trace.lives.size_bytes[held.before].sum()) + held.counted_bytes,
+        peak_allocated_bytes=int(before.max()),
+        peak_allocated_after_bytes=int(after.max()),
+        peak_reserved_bytes=reserved,
+        peak_reserved_after_bytes=reserved - falls[0],
+        peak_reserved_after_band=(reserved - max(falls), reserved - min(falls)),
+        phase=phases[0],
+        phase_after=phases[1],
+        alive_bytes=alive,
+        words="",
+    )
+    if kind == "no_grad-missing" and not told.saved_bytes:
+        # Each batch drops its graph. The looks know those of the batches that they came by at; the peak is in another.
+        raise CannotTell("at the peak a graph was alive that no look had seen, so that what the fix saves is not known")
+    at_peak = held.begin + highest
+    alive_then = trace.lives.requested_event[held.before] >= at_peak
+    needed = any(
+        trace.lives.alloc_event[life] < at_peak <= until
+        for life, until in held.needed_until.items()
+        if life in held.after
+    )
+    replaced = bool(len(held.before)) and not alive_then.any()
+    return replace(told, words=_words(told, replaced=replaced, needed=needed))
+
+
+def _let_go(trace: Trace, lives: Whole, at: Whole) -> Whole:
+    """Bytes that are gone after each event, and were not in the recorded run; element 0 is before the first."""
+    of, count = trace.lives, len(trace.events)
+    change = np.zeros(count + 2, np.int64)
+    np.add.at(change, np.maximum(at, of.alloc_event[lives]) + 1, of.size_bytes[lives])
+    np.subtract.at(change, of.requested_event[lives] + 1, of.size_bytes[lives])
+    return np.cumsum(change[: count + 1])
+
+
+def _phase(trace: Trace, events: int) -> str | None:
+    """The phase when so many events had happened."""
+    code = int(trace.events.phase[max(events - 1, 0)])
+    return PHASES[code] if code >= 0 else None
+
+
+# ---- words ----
+
+
+def _words(told: LeakEffect, *, replaced: bool, needed: bool) -> str:
+    """``replaced``: at the peak all that the step before had left was gone; ``needed``: what was held then is for the backward."""
+    where = "" if told.phase is None else f" in {told.phase}"
+    saved, alive = told.saved_bytes, told.alive_bytes
+    head = f"Holds {amount(told.held_bytes)}; the peak of step {told.step} falls by {amount(saved) if saved else '0'}: it is{where}"
+    if not alive and needed and told.phase == "backward":
+        return f"{head}, and what is held then the backward needs."
+    if not alive and replaced:
+        return f"{head}, when the new had already replaced the old."
+    if not alive:
+        return f"{head}, when nothing was alive that the fix lets go by then."
+    if saved == alive:
+        return f"{head}, where all of that was alive."
+    then = amount(told.peak_allocated_after_bytes) + ("" if told.phase_after is None else f" in {told.phase_after}")
+    return f"{head}, where {amount(alive)} was alive that the fix lets go by then; without that the highest is {then}."

@@ -1,0 +1,84 @@
+"""A smaller batch: activations go with it, weights and their state do not.
+
+rows that fit = (room / (1 + loose pieces) - fixed - beside) / ((working + its error) / rows)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from vramscope.oom_cause import amount
+from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
+
+PARTS: Final = (2, 4, 8, 16, 32, 64)
+
+
+def of(case: Case) -> Iterator[Remedy]:
+    """Micro-batches, as few as fit for sure. A batch of one cannot be parted, and the optimizer's step knows no batch."""
+    facts, need = case.facts, case.need
+    rows = facts.batch_size
+    if facts.phase == "optimizer":
+        return
+    if rows == 1:
+        yield Remedy(
+            what="a shorter sequence, or a smaller input: the batch is 1 already",
+            saves_bytes=None,
+            enough=None,
+            source="advice",
+            source_words="how activations go with the length depends on the model: not known before it is tried",
+            cost="less to learn from in a step",
+            rank=4,
+            technique="batch",
+        )
+    elif facts.phase == "eval":
+        yield _remedy("smaller batches in the evaluation", case, rank=3, technique="batch")
+    elif need.working_bytes is None:
+        if facts.phase in ("forward", None) and facts.parameters_bytes:
+            yield _parted(case, 2, rows)
+    else:
+        for parts in PARTS:
+            if rows is not None and parts > rows:
+                break
+            share = 1 / parts if rows is None else -(-rows // parts) / rows
+            if need.fits(case.room_bytes, share):
+                yield _parted(case, parts, rows, saves=int(need.working_bytes * (1 - share)), enough=True)
+                break
+
+
+def _parted(
+    case: Case, parts: int, rows: int | None, *, saves: int | None = None, enough: bool | None = None
+) -> Remedy:
+    size = f"1/{parts}" if rows is None else f"{-(-rows // parts):,} instead of {rows:,} rows"
+    what = f"micro-batches of {size}, accumulated over {parts}: the effective batch stays"
+    return _remedy(what, case, saves=saves, enough=enough, technique="gradient_accumulation", parts=parts)
+
+
+def _remedy(
+    what: str,
+    case: Case,
+    *,
+    saves: int | None = None,
+    enough: bool | None = None,
+    rank: int = 3,
+    technique: str,
+    parts: int | None = None,
+) -> Remedy:
+    need, rows = case.need, case.facts.batch_size
+    words = f"activations go with the batch; {need.words}"
+    if need.working_bytes is not None:
+        words += f" (± {amount(need.error_bytes)})"
+    share = need.largest_share(case.room_bytes)
+    if enough and rows is not None and share is not None and share * rows >= 1:
+        words += f"; {int(share * rows):,} rows fit by it"
+    return Remedy(
+        what=what,
+        saves_bytes=saves,
+        enough=enough,
+        source="formula",
+        source_words=words,
+        cost="a little time, where the card was well used",
+        rank=rank,
+        technique=technique,
+        micro_batches=parts,
+    )

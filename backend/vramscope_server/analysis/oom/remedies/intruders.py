@@ -1,0 +1,72 @@
+"""What should not be there: a leak, a limit, another process. Without it there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramscope.oom_facts import growing, place
+from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
+
+
+def of(case: Case) -> Iterator[Remedy]:
+    """Of each that is there."""
+    yield from _leak(case)
+    yield from _limit(case)
+    yield from _neighbours(case)
+
+
+def _leak(case: Case) -> Iterator[Remedy]:
+    facts, leaks = case.facts, growing(case.box)
+    held = facts.leaked_bytes or facts.growth_bytes or 0
+    if held <= 0:
+        return
+    if leaks:
+        where = f" ({place(leaks[0].file, leaks[0].line)})" if leaks[0].file else ""
+        what = f"{leaks[0].name}{where}: {leaks[0].advice}"
+    else:
+        what = "find what outlives each step (page Leaks): no holder is named yet"
+    words = "what was in use at the end of each step, from the first to the last"
+    if facts.leaked_bytes:
+        words = "what the leak held at its last look, and its growth since"
+    yield Remedy(
+        what=what,
+        saves_bytes=held,
+        enough=case.need.fits(case.room_bytes, less=held),
+        source="measured",
+        source_words=words,
+        cost="a line of code",
+        rank=1,
+    )
+
+
+def _limit(case: Case) -> Iterator[Remedy]:
+    whole, limit = case.facts.whole_bytes, case.facts.limit_bytes
+    if limit is None or whole is None or whole <= limit:
+        return
+    yield Remedy(
+        what="take out set_per_process_memory_fraction, or raise it",
+        saves_bytes=whole - limit,
+        enough=case.need.fits(whole),
+        source="formula",
+        source_words="what the card had free, and what PyTorch had of it",
+        cost="the room that was kept for others",
+        rank=1,
+    )
+
+
+def _neighbours(case: Case) -> Iterator[Remedy]:
+    facts = case.facts
+    held = facts.others_bytes or 0
+    if held <= 0:
+        return
+    pids = ", ".join(str(other.pid) for other in (case.box.neighbours or [])[:4])
+    more = case.room_bytes + held
+    yield Remedy(
+        what=f"end the other process on the card (pid {pids}), or choose another card",
+        saves_bytes=held,
+        enough=case.need.fits(more if facts.limit_bytes is None else min(facts.limit_bytes, more)),
+        source="measured",
+        source_words="what NVML told of the other processes at that moment",
+        cost="whatever it was doing",
+        rank=1,
+    )

@@ -1,0 +1,73 @@
+"""One remedy, and what else is known of the run from which remedies are reckoned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vramscope.black_box import BlackBox
+from vramscope.oom_facts import Facts
+from vramscope.oom_need import Need
+
+Source = Literal["measured", "replayed", "formula", "advice"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """One thing to do."""
+
+    what: str
+    saves_bytes: int | None
+    enough: bool | None
+    source: Source
+    source_words: str
+    cost: str
+    rank: int
+    """by how much it asks of the user: 0 a word in the environment, 9 another card"""
+    conf: str | None = None
+    """a value of PYTORCH_CUDA_ALLOC_CONF"""
+    technique: str | None = None
+    """of wire.TECHNIQUES"""
+    micro_batches: int | None = None
+    card_bytes: int | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What replaying the recorded window under a setting gave."""
+
+    conf: str
+    survives: bool
+    saves_bytes: int
+    exact: bool
+
+
+Replay = Callable[[Sequence[str]], list[Replayed] | None]
+"""the window up to the error under these settings; nothing where there is none, None where that is still being made"""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRun:
+    """A run of the same project with the same weights, trained in another way."""
+
+    run_id: str
+    name: str
+    chips: list[str]
+    peak_reserved_bytes: int
+    step_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One error, as the files of this room look at it."""
+
+    facts: Facts
+    box: BlackBox
+    need: Need
+    cause: str
+    room_bytes: int
+    shortfall_bytes: int
+    replay: Replay
+    others: Sequence[OtherRun]

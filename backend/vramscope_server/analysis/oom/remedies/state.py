@@ -1,0 +1,90 @@
+"""Less for the optimizer: its state, the copies that its update makes, and fewer bytes a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
+
+EIGHT_BIT: Final = (2 + 8 / 256) / 8
+"""bytes of 8-bit Adam's state to that of fp32: two bytes a parameter, and two floats for each block of 256"""
+KEEPS_TWO_STATES: Final = frozenset({"Adam", "AdamW", "NAdam", "RAdam"})
+
+
+def of(case: Case) -> Iterator[Remedy]:
+    """What the optimizer and the precision leave to be saved."""
+    yield from _update(case)
+    yield from _state(case)
+    yield from _precision(case)
+
+
+def _update(case: Case) -> Iterator[Remedy]:
+    trainable = case.facts.trainable_bytes or 0
+    if case.facts.phase != "optimizer" or not trainable or case.box.state_bytes_per_parameter_byte is None:
+        return  # (LBFGS and many that are not PyTorch's know no foreach)
+    # foreach takes a copy of all that it updates; one by one only the largest.
+    one = 2 * (case.box.largest_parameter_bytes or 0)
+    yield Remedy(
+        what=f"{case.box.optimizer_kind or 'the optimizer'}(..., foreach=False), or fused=True",
+        saves_bytes=max(0, trainable - one),
+        enough=replace(case.need, update_bytes=one, least_bytes=case.need.fixed_bytes).fits(case.room_bytes),
+        source="formula",
+        source_words="foreach holds copies of all parameters at a time, the loop of one",
+        cost="foreach=False: a slower update; fused: none",
+        rank=1,
+        technique="optimizer",
+    )
+
+
+def _state(case: Case) -> Iterator[Remedy]:
+    state = case.facts.full_state_bytes
+    if state <= 0:
+        return
+    if case.box.optimizer_kind in KEEPS_TWO_STATES:
+        # The largest parameter is an embedding more often than not, and transformers' Trainer keeps those in 32 bits.
+        embedding = min(state, 2 * (case.box.largest_parameter_bytes or 0))
+        yield Remedy(
+            what="an 8-bit optimizer (torchao or bitsandbytes)",
+            saves_bytes=int(state * (1 - EIGHT_BIT)),
+            enough=_without(case, int((state - embedding) * (1 - EIGHT_BIT))),
+            source="formula",
+            source_words="2 bytes a parameter and two floats for each 256, instead of 8; tensors below 4096 elements stay",
+            cost="state rounded to 8 bits",
+            rank=5,
+            technique="optimizer_8bit",
+        )
+    yield Remedy(
+        what="SGD without momentum",
+        saves_bytes=state,
+        enough=_without(replace(case, need=replace(case.need, update_bytes=0)), state),
+        source="formula",
+        source_words="it keeps no state",
+        cost="another course of training",
+        rank=7,
+        technique="optimizer",
+    )
+
+
+def _precision(case: Case) -> Iterator[Remedy]:
+    fixed, room = case.need.fixed_bytes, case.room_bytes
+    if fixed <= room // 2:
+        return
+    yield Remedy(
+        what="weights, gradients and state in bfloat16",
+        saves_bytes=fixed // 2,
+        enough=False if fixed - fixed // 2 > room else None,
+        source="formula",
+        source_words="half the bytes, where they are float32 now",
+        cost="rounding: small updates may be lost",
+        rank=6,
+        technique="mixed_precision",
+    )
+
+
+def _without(case: Case, less: int) -> bool | None:
+    needed = case.need.at(less=less)
+    if needed is not None and needed <= case.room_bytes:
+        return True
+    return False if case.need.fixed_bytes - less > case.room_bytes else None

@@ -1,0 +1,40 @@
+"""What the window that was open at an error adds to its record: what each line of code held, and other settings by replay.
+
+It takes seconds where the window is large or nothing is compiled yet, so it is made apart from the verdict, which needs none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.oom.holders import by_site
+from vramscope_server.analysis.oom.remedies.remedy import Replayed
+from vramscope_server.analysis.simulator.settings import BadSetting
+from vramscope_server.analysis.whatif.sweep import predict
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a window tells of an error."""
+
+    by_site: list[dict[str, Any]]
+    replayed: list[Replayed]
+
+
+def look(trace: Trace, confs: Sequence[str], progress: Callable[[int, int], None] = lambda done, total: None) -> Seen:
+    """``confs``: values of PYTORCH_CUDA_ALLOC_CONF to replay, on the recorded card; what cannot be replayed is left out."""
+    sites = by_site(trace)
+    recorded = max(trace.end.reserved_bytes, trace.end.counters.get("reserved_bytes.all.peak", 0))
+    found = []
+    for done, conf in enumerate(confs):
+        progress(done, len(confs))
+        try:
+            told = predict(trace, conf)
+        except (BadSetting, ValueError, ArithmeticError, LookupError):
+            continue
+        saved = max(0, recorded - told.peak_reserved_bytes)
+        found.append(Replayed(conf, not told.out_of_memory, saved, told.band is None))
+    return Seen(sites, found)

@@ -1,0 +1,98 @@
+"""A profile's tables as arrays: sorted, searched, in part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope.profile_tables import KEYS, QUANTITIES, SPECIAL, TABLES, Profile
+from vramscope.wire import PHASES, UNKNOWN
+
+IntArray = npt.NDArray[np.int64]
+
+DEFAULT_SORT: Final = "self_peak_bytes"
+SORTS: Final = (*QUANTITIES, "name")
+_TEXTS: Final = ("name", "shapes", "kind", "file")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a profile. ``columns``: those of ``profile_tables.KEYS`` and ``QUANTITIES``, whole numbers, -1 unknown."""
+
+    name: str
+    columns: dict[str, IntArray]
+    words: list[str]
+
+    @classmethod
+    def of(cls, profile: Profile, name: str) -> Table:
+        """The table of that name; without rows where the profile has none."""
+        told = getattr(profile, name)
+        columns = {key: np.frombuffer(told.get(key, b""), "<i8") for key in (*KEYS[name], *QUANTITIES)}
+        return cls(name, columns, profile.words)
+
+    def __len__(self) -> int:
+        return self.columns["calls"].size
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The rows' names."""
+        return self.texts("name")
+
+    def texts(self, key: str) -> list[str]:
+        """A column of words; "?" for a number that is none."""
+        words = self.words
+        return [words[at] if 0 <= at < len(words) else "?" for at in self.columns[key].tolist()]
+
+    @cached_property
+    def special(self) -> npt.NDArray[np.bool_]:
+        """Which rows are no operation, module or line, but what is left besides."""
+        return np.array([name in SPECIAL for name in self.names], bool)
+
+    def rows(
+        self, *, sort: str = DEFAULT_SORT, rising: bool = False, search: str = "", limit: int = 100, offset: int = 0
+    ) -> tuple[list[dict[str, Any]], int]:
+        """(rows, how many match): sorted, those with ``search`` in their name, class or file, in any case."""
+        keys = [key for key in _TEXTS if key in KEYS[self.name]]
+        texts: dict[str, list[str]] = {key: self.texts(key) for key in keys}
+        found = np.arange(len(self))
+        if search:
+            wanted = search.casefold()
+            matches = [any(wanted in texts[key][row].casefold() for key in keys) for row in range(len(self))]
+            found = found[np.array(matches, bool)] if len(self) else found
+        if sort == "name":
+            order = np.argsort(np.array(texts["name"], object)[found], kind="stable")
+        else:
+            order = np.argsort(self.columns[sort][found], kind="stable")
+            order = order if rising else order[::-1]
+        chosen = found[order][offset : offset + limit]
+        return [self._row(int(row), texts) for row in chosen], int(found.size)
+
+    def _row(self, row: int, texts: dict[str, list[str]]) -> dict[str, Any]:
+        told: dict[str, Any] = {"special": bool(self.special[row])}
+        for key, column in self.columns.items():
+            value = int(column[row])
+            if key in texts:
+                told[key] = texts[key][row]
+            elif key == "phase":
+                told[key] = PHASES[value] if 0 <= value < len(PHASES) else None
+            else:
+                told[key] = None if value == UNKNOWN else value
+        return told
+
+    @cached_property
+    def sums(self) -> dict[str, int | None]:
+        """The window's totals: of the quantities that are each in one row only."""
+        return {
+            name: (None if (column := self.columns[name]).size == 0 or (column == UNKNOWN).any() else int(column.sum()))
+            for name in QUANTITIES
+            if name.startswith("self_")
+        }
+
+
+def tables_of(profile: Profile) -> dict[str, Table]:
+    """All tables, by name."""
+    return {name: Table.of(profile, name) for name in TABLES}

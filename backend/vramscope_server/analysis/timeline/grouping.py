@@ -1,0 +1,192 @@
+"""What allocations are told apart by: their category, the line of yours that asked, the module or the phase that ran.
+
+All groups of a trace are ranked once, by what they hold at its peak: a group keeps its place and its colour in every window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope.wire import PHASES
+from vramscope_server.analysis.anatomy.categories import CATEGORIES, categories_of
+from vramscope_server.analysis.history.order import numbered
+from vramscope_server.analysis.timeline.course import Course, alive
+from vramscope_server.analysis.timeline.sites import frame_of, sites_of
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.history.trace import Trace
+
+Whole = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.int32]
+By = Literal["category", "site", "module", "phase"]
+BYS: Final[tuple[By, ...]] = get_args(By)
+
+MOST_SERIES: Final = 20
+"""of one picture: more cannot be told apart"""
+EARLIER, OTHER = "before the recording", "other"
+_STACKED: Final = (
+    "unknown", "workspaces", "parameters", "buffers", "optimizer", "gradients", "activations", "input", "temporaries",
+)  # fmt: skip
+"""categories from the bottom up: what stays lies under what comes and goes"""
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """The groups of all allocations of a trace, in the order in which they are stacked, from the bottom up."""
+
+    by: By
+    names: list[str]
+    group: Ids
+    """of each row of trace.lives"""
+    rank: Whole
+    """of each group: 0 holds most at the trace's peak; -1: what was there before"""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """The groups of one picture: at most MOST_SERIES, the rest joined into "other", which comes last."""
+
+    names: list[str]
+    keys: list[str]
+    """what the page knows their colours by: a category, ``phase-forward``, ``series-3``, ``earlier``, ``other``"""
+    of_group: Ids
+    """the position of each group's series"""
+    joined: int
+    """groups that "other" stands for"""
+    peak_bytes: Whole
+    """what each holds at the picture's highest moment"""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def grouping_of(trace: Trace, course: Course, by: By) -> Grouping:
+    """Some 50 ns a row; for sites and modules beside that what their names take."""
+    names, group = _MAKERS[by](trace)
+    used, group = numbered(group)
+    names = [names[at] for at in used]
+    held = alive(trace, course.peak(-1, course.end))
+    size = trace.lives.size_bytes
+    at_peak = np.bincount(group[held], size[held], len(names))
+    ever = np.bincount(group, size, len(names))
+    first = np.array([name == EARLIER for name in names], bool)
+    if by == "category":
+        order = np.argsort([_STACKED.index(name) if name in _STACKED else len(_STACKED) for name in names])
+    else:
+        order = np.lexsort((-ever, -at_peak, ~first))
+    rank = np.arange(len(names)) - int(first.sum())
+    place = np.empty(len(names), np.int32)
+    place[order] = np.arange(len(names))
+    return Grouping(by, [names[at] for at in order], place[group], np.maximum(rank, -1))
+
+
+def series_of(grouping: Grouping, held_bytes: Whole) -> Series:
+    """The series of a picture in which the groups hold so much at its highest moment: the largest, in their own order."""
+    count = len(grouping)
+    kept = np.arange(count)
+    if count > MOST_SERIES:
+        largest = np.lexsort((grouping.rank, -held_bytes))
+        earlier = np.flatnonzero(grouping.rank < 0)
+        kept = np.sort(np.unique(np.concatenate([earlier, largest[~np.isin(largest, earlier)][: MOST_SERIES - 2]])))
+    of_group = np.full(count, len(kept), np.int32)
+    of_group[kept] = np.arange(len(kept))
+    names = [grouping.names[at] for at in kept]
+    keys = [_key(grouping, int(at)) for at in kept]
+    joined = count - len(kept)
+    if joined:
+        names.append(OTHER)
+        keys.append("other")
+    at_peak = np.zeros(len(names), np.int64)
+    np.add.at(at_peak, of_group, held_bytes)
+    return Series(names, keys, of_group, joined, at_peak)
+
+
+def _key(grouping: Grouping, at: int) -> str:
+    name = grouping.names[at]
+    if name == EARLIER:
+        return "earlier"
+    if grouping.by == "category":
+        return name
+    if grouping.by == "phase":
+        return f"phase-{name}" if name in PHASES else "unknown"
+    return f"series-{int(grouping.rank[at]) % (MOST_SERIES - 2)}"
+
+
+# ---- the four ways ----
+
+
+def _by_category(trace: Trace) -> tuple[list[str], Whole]:
+    return list(CATEGORIES), categories_of(trace).astype(np.int64)
+
+
+def _by_phase(trace: Trace) -> tuple[list[str], Whole]:
+    names = [*PHASES, "phase unknown", EARLIER]
+    return names, _phases(trace, len(PHASES), len(PHASES) + 1)
+
+
+def _by_site(trace: Trace) -> tuple[list[str], Whole]:
+    """The user's line; without a stack, the phase: PyTorch's autograd threads run no Python."""
+    sites = sites_of(trace)
+    frame = np.full(len(sites.stack), -1, np.int64)
+    known = sites.stack >= 0
+    frame[known] = sites.frame[sites.stack[known]]
+    used, code = numbered(frame)
+    names = [str(frame_of(trace, int(at))) if at >= 0 else "" for at in used]
+    without = frame < 0
+    code[without] = len(names) + _phases(trace, len(PHASES), len(PHASES) + 1)[without]
+    return [*names, *(f"no stack: {phase}" for phase in PHASES), "no stack", EARLIER], code
+
+
+def _by_module(trace: Trace) -> tuple[list[str], Whole]:
+    """Names cut to the depth at which they can still be told apart; without a module, the phase."""
+    lives, events = trace.lives, trace.events
+    module = np.full(len(lives), -1, np.int64)
+    made = lives.alloc_event >= 0
+    module[made] = events.module[lives.alloc_event[made]]
+    names, cut = cut_to(trace.modules, MOST_SERIES - 2 - len(PHASES))
+    code = np.where(module >= 0, cut[np.maximum(module, 0)] if len(cut) else 0, 0)
+    without = module < 0
+    code[without] = len(names) + _phases(trace, len(PHASES), len(PHASES) + 1)[without]
+    return [*names, *(f"no module: {phase}" for phase in PHASES), "no module", EARLIER], code
+
+
+_MAKERS: Final[dict[By, Callable[[Trace], tuple[list[str], Whole]]]] = {
+    "category": _by_category,
+    "site": _by_site,
+    "module": _by_module,
+    "phase": _by_phase,
+}
+
+
+def _phases(trace: Trace, unknown: int, earlier: int) -> Whole:
+    lives, phase = trace.lives, trace.events.phase
+    codes = np.full(len(lives), earlier, np.int64)
+    made = lives.alloc_event >= 0
+    born = phase[lives.alloc_event[made]].astype(np.int64)
+    codes[made] = np.where(born >= 0, born, unknown)
+    return codes
+
+
+def cut_to(modules: list[str], most: int) -> tuple[list[str], Whole]:
+    """Dotted names at the deepest level with at most ``most`` of them (the first level, where there are more anyway)."""
+    parts = [name.split(".") for name in modules]
+    for depth in range(max(map(len, parts), default=1), 0, -1):
+        names, code = at_depth(parts, depth)
+        if len(names) <= most:
+            break
+    return names, code
+
+
+def at_depth(parts: list[list[str]], depth: int) -> tuple[list[str], Whole]:
+    """Names cut to so many parts, each once, and which of them each is."""
+    places: dict[str, int] = {}
+    code = [places.setdefault(".".join(one[:depth]), len(places)) for one in parts]
+    return list(places), np.array(code, np.int64)

@@ -1,0 +1,66 @@
+"""The overview: allocated bytes through a window, stacked by what the allocations are told apart by.
+
+Each point is the highest moment of its stretch, with what every series held at this very moment: so the top of the stack is
+the allocator's allocated bytes, to the byte, and never lower than what it really reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope_server.analysis.compiled import entry
+from vramscope_server.analysis.timeline.course import Course
+from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
+
+Whole = npt.NDArray[np.int64]
+POINTS: Final = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Overview:
+    """Arrays over the chosen moments."""
+
+    first: int
+    end: int
+    moment: Whole
+    series: Series
+    held_bytes: Whole
+    """of each series, each moment: shape (series, moments)"""
+    allocated: Whole
+    reserved: Whole
+    peak: int
+    """the window's highest moment, which is among the chosen ones"""
+
+
+def overview(course: Course, grouping: Grouping, first: int, end: int, points: int = POINTS) -> Overview:
+    """The moments ``first`` to ``end`` - 1 at no more than ``points`` of them (and the two ends). 5 ns an event up to ``end``."""
+    moment = course.moments(first, end, points)
+    peak = course.peak(first, end)
+    of_groups = held_by(course, grouping.group, len(grouping), np.array([peak]))[:, 0]
+    series = series_of(grouping, of_groups)
+    held = held_by(course, series.of_group[grouping.group], len(series), moment)
+    return Overview(first, end, moment, series, held, course.allocated[moment + 1], course.reserved[moment + 1], peak)
+
+
+def held_by(course: Course, group: Any, count: int, moments: Whole) -> Whole:
+    """What each group of rows holds at some moments, which rise: shape (groups, moments)."""
+    out = np.zeros((count, len(moments)), np.int64)
+    _walk(course.event, course.row, course.change_bytes, course.there, course.there_bytes, group, moments, out)
+    return out
+
+
+@entry
+def _walk(event: Any, row: Any, change: Any, there: Any, there_bytes: Any, group: Any, moments: Any, out: Any) -> None:
+    held = np.zeros(len(out), np.int64)
+    for at in range(len(there)):
+        held[group[there[at]]] += there_bytes[at]
+    at = 0
+    for column in range(len(moments)):
+        while at < len(event) and event[at] <= moments[column]:
+            held[group[row[at]]] += change[at]
+            at += 1
+        out[:, column] = held

@@ -1,0 +1,117 @@
+"""Whose line: of each stack the innermost frame that the user wrote, for that is what can be changed.
+
+A frame is a library's if its file lies where packages are installed, belongs to Python, to PyTorch or to the agent.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope_server.analysis.compiled import entry
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.history.trace import Trace
+
+Ids = npt.NDArray[np.int32]
+Whole = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_LIBRARY: Final = re.compile(
+    r"^(<|\?\?|unknown$|$)|(^|/)(site|dist)-packages/|(^|/)lib(64)?/python\d|(^|/)agent/vramscope/"
+    r"|(^|/)torch/(_\w+|nn|optim|autograd|utils|cuda|amp|distributed|functional|random|fx|jit|csrc)\b"
+    r"|(^|/)(c10|aten)/|\.(so|[csS]|cpp|cc|cu|h|hpp|cuh)(\.\d+)*$"
+)
+
+
+def is_library(file: str) -> bool:
+    """Did somebody else write it?"""
+    return _LIBRARY.search(file.replace("\\", "/")) is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """What each stack of a trace comes down to."""
+
+    own: Flags
+    """of each frame: the user wrote it"""
+    frame: Ids
+    """of each stack: its innermost frame of the user's, else its innermost"""
+    stack: Whole
+    """of each row of trace.lives: the stack that asked for it; -1: unknown, or empty"""
+    frees_told: bool
+    """stacks were recorded where memory was let go, too"""
+
+
+def sites_of(trace: Trace) -> Sites:
+    """Some 5 ns a frame of each stack, and 10 ns a row of trace.lives."""
+    library = np.array([is_library(word) for word in trace.words] or [True])
+    files = trace.frames["file"] if trace.frames else np.empty(0, np.int32)
+    own = np.where(files >= 0, ~library[np.maximum(files, 0)], False)
+    frame = np.full(len(trace.stacks), -1, np.int32)
+    _innermost(np.asarray(trace.stacks.flat), np.asarray(trace.stacks.offsets), own, frame)
+    frees_told = _frees_are_told(trace)
+    stack = trace.lives.stack.astype(np.int64)
+    stack[stack >= len(frame)] = -1
+    stack[stack >= 0] = np.where(frame[stack[stack >= 0]] >= 0, stack[stack >= 0], -1)
+    if frees_told and trace.start is None:  # of what was there before, the only event is its end, and it tells of that
+        lives = trace.lives
+        stack[(lives.alloc_event < 0) & (lives.completed_event < len(trace.events))] = -1
+    return Sites(own, frame, stack, frees_told)
+
+
+def _frees_are_told(trace: Trace) -> bool:
+    """Where they are not, the event of an end repeats the stack of the allocation."""
+    lives, stack = trace.lives, trace.events.stack
+    gone = np.flatnonzero(
+        (lives.alloc_event >= 0)
+        & (lives.requested_event >= 0)
+        & (lives.requested_event < len(stack))
+        & (lives.stack >= 0)
+    )
+    told = stack[lives.requested_event[gone]]
+    return bool(np.any((told >= 0) & (told != lives.stack[gone])))
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame in words."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def short(self) -> str:
+        """train.py:87 with the folder before it, as people know their files."""
+        return f"{'/'.join(self.file.replace(chr(92), '/').split('/')[-2:])}:{self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.short} {self.function}"
+
+
+def frame_of(trace: Trace, at: int) -> Frame:
+    """A frame of the trace, by its position."""
+    file, function = int(trace.frames["file"][at]), int(trace.frames["function"][at])
+    return Frame(
+        trace.words[file] if file >= 0 else "unknown",
+        int(trace.frames["line"][at]),
+        trace.words[function] if function >= 0 else "unknown",
+    )
+
+
+@entry
+def _innermost(flat: Any, offsets: Any, own: Any, frame: Any) -> None:
+    for stack in range(len(offsets) - 1):
+        first, end = offsets[stack], offsets[stack + 1]
+        if first == end:
+            continue
+        frame[stack] = flat[first]
+        for at in range(first, end):
+            if own[flat[at]]:
+                frame[stack] = flat[at]
+                break
