@@ -18,6 +18,7 @@ import numpy.typing as npt
 from vramscope import wire
 
 from . import columns as codec
+from .scalars import SCALARS
 from .tables import FULL_LEVEL, FULL_ROWS
 
 IntArray = npt.NDArray[np.int64]
@@ -97,7 +98,7 @@ class _Version(msgspec.Struct):
 
 
 _decode_version = msgspec.msgpack.Decoder(_Version).decode
-_PATH: Final = re.compile(r" - at `\$\.?(.*?)`$")
+_PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$")
 
 
 def prepare(body: bytes, received_ns: int) -> ReadyBatch:
@@ -131,7 +132,7 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
         if isinstance(message, wire.Block):
             names, table = _check_block(message, at, latest_ns)
             blocks.append(ReadyBlock(message.device, message.stream, dict(zip(names, table, strict=True))))
-            chunks.extend(_pack(message, names, table))
+            chunks.extend(_pack(message.device, message.stream, names, table))
             values += table.size
         elif isinstance(message, wire.Attached):
             _check_moment(f"{at}.start_ns", message.start_ns, latest_ns)
@@ -141,13 +142,22 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
                 raise BadBatch(f"{at}.devices", "an index twice", "one entry for each device")
         elif isinstance(message, wire.Piece):
             _check_piece(message, at, pieces.setdefault(message.artifact, message))
-        elif isinstance(message, wire.Event | wire.Ended | wire.Look):
+        elif isinstance(message, wire.Overhead):
+            numbers = ("seconds_per_step", "fraction", "noise_fraction", "hook_seconds", "sampler_cpu_seconds")
+            _check_finite({f"{at}.{name}": getattr(message, name) for name in numbers})
+        elif isinstance(message, wire.Event | wire.Ended | wire.Look | wire.Techniques):
             _check_moment(f"{at}.time_ns", message.time_ns, latest_ns)
             if isinstance(message, wire.Look):
                 _check_look(message, at)
+    for position, told_numbers in enumerate(batch.scalars):
+        names, table = _check_scalars(told_numbers, f"scalars[{position}]", latest_ns)
+        blocks.append(ReadyBlock(wire.CPU, SCALARS, dict(zip(names, table, strict=True))))
+        chunks.extend(_pack(wire.CPU, SCALARS, names, table))
+        values += table.size
     # The blocks are arrays and chunks by now: their bytes need not wait in the queue, too.
     told = [message for message in batch.messages if not isinstance(message, wire.Block)]
-    return ReadyBatch(msgspec.structs.replace(batch, messages=told), blocks, chunks, received_ns, len(body), values)
+    bare = msgspec.structs.replace(batch, messages=told, scalars=[])
+    return ReadyBatch(bare, blocks, chunks, received_ns, len(body), values)
 
 
 def _check_moment(field: str, time_ns: int, latest_ns: int) -> None:
@@ -156,9 +166,13 @@ def _check_moment(field: str, time_ns: int, latest_ns: int) -> None:
 
 
 def _check_look(look: wire.Look, at: str) -> None:
-    """A float may be no number: NaN and infinity pass msgspec's bounds, but no JSON can tell them."""
     told: dict[str, float | None] = {f"{at}.seconds": look.seconds}
     told |= {f"{at}.leaks[{i}].growth_bytes_per_step": leak.growth_bytes_per_step for i, leak in enumerate(look.leaks)}
+    _check_finite(told)
+
+
+def _check_finite(told: dict[str, float | None]) -> None:
+    """A float may be no number: NaN and infinity pass msgspec's bounds, but no JSON can tell them."""
     for field, value in told.items():
         if value is not None and not math.isfinite(value):
             raise BadBatch(field, str(value), "a number, or nothing where it is not known")
@@ -205,17 +219,41 @@ def _check_block(block: wire.Block, at: str, latest_ns: int) -> tuple[list[str],
     return names, table
 
 
-def _pack(block: wire.Block, names: list[str], table: IntArray) -> list[ReadyChunk]:
+def _check_scalars(scalars: wire.Scalars, at: str, latest_ns: int) -> tuple[list[str], IntArray]:
+    """Doubles become the whole numbers of the same bits, which is how they are stored; there is but one NaN then."""
+    packed = {"time_ns": scalars.time_ns, "step": scalars.step}
+    for name in packed:
+        if name in scalars.columns:
+            raise BadBatch(f"{at}.columns", name, f"another name: {name} stands beside the columns")
+    fields = {f"{at}.{name}": column for name, column in packed.items()}
+    fields |= {f"{at}.columns.{name}": column for name, column in scalars.columns.items()}
+    for field, column in fields.items():
+        if len(column) != scalars.rows * 8:
+            expected = f"{scalars.rows * 8} bytes, 8 for each of {scalars.rows} rows"
+            raise BadBatch(field, f"{len(column)} bytes", expected)
+    packed |= scalars.columns
+    table = np.frombuffer(b"".join(packed.values()), "<i8").reshape(len(packed), scalars.rows).astype(np.int64)
+    times, steps, numbers = table[0], table[1], table[2:]
+    for moment in (int(times.min()), int(times.max())):
+        _check_moment(f"{at}.time_ns", moment, latest_ns)
+    if steps.min() < wire.UNKNOWN or steps.max() > wire.MAX_VALUE:
+        seen = int(steps.min() if steps.min() < wire.UNKNOWN else steps.max())
+        raise BadBatch(f"{at}.step", seen, f"whole numbers from 0 to {wire.MAX_VALUE}, or -1 for unknown")
+    numbers[np.isnan(numbers.view(np.float64)) & (numbers != wire.UNKNOWN)] = np.float64(np.nan).view(np.int64)
+    return list(packed), table
+
+
+def _pack(device: int, stream: str, names: list[str], table: IntArray) -> list[ReadyChunk]:
     """Chunks of at most 4096 rows: no reader has to open a larger one for a small window."""
     times, steps = names.index("time_ns"), names.index("step")
     chunks = []
-    for start in range(0, block.rows, FULL_ROWS):
+    for start in range(0, table.shape[1], FULL_ROWS):
         part = table[:, start : start + FULL_ROWS]
         rows = part.shape[1]
         chunks.append(
             ReadyChunk(
-                device=block.device,
-                stream=block.stream,
+                device=device,
+                stream=stream,
                 level=FULL_LEVEL if rows == FULL_ROWS else 0,
                 rows=rows,
                 first_time_ns=int(part[times].min()),

@@ -56,7 +56,7 @@ class Book:
         self._small = SmallChunks()
         self._next_run = self._next_chunk = 1
         self._live: set[str] = set()
-        self._asked: dict[str, set[str]] = {}
+        self._asked: dict[str, set[str]] = {}  # session -> requests of wire.Ack
         self.forget()
 
     def forget(self) -> None:
@@ -119,7 +119,7 @@ class Book:
             session.values["state"] = "running"
         if new:
             self._enter_new(run, session, ready)
-        return wire.Ack(accepted=last, requests=self._requests(run, batch.session))
+        return wire.Ack(accepted=last, requests=self._requests(batch.session))
 
     def _enter_new(self, run: RunRecord, session: SessionRecord, ready: ReadyBatch) -> None:
         batch = ready.batch
@@ -135,6 +135,10 @@ class Book:
             elif isinstance(message, wire.Look):
                 if session.take_look(message, batch.sequence) and rank.session_id == batch.session:
                     look = message
+            elif isinstance(message, wire.Techniques):
+                if message.step >= (session.values["techniques"] or {}).get("step", 0):
+                    session.values["techniques"] = msgspec.to_builtins(message)
+                    run.announce = True
             elif isinstance(message, wire.Piece):
                 if self._piece(run, batch, message, ready.received_ns):
                     recordings.append(message.artifact)
@@ -181,12 +185,13 @@ class Book:
             self._superfluous.append(ident)
         return record.whole
 
-    def _requests(self, run: RunRecord, session_id: str) -> list[str]:
+    def _requests(self, session_id: str) -> list[str]:
         """What the page would like of this session; told once, in the answer to a batch that was stored."""
-        if session_id not in self._asked.get(run.values["id"], ()):
+        words = self._asked.get(session_id)
+        if not words:
             return []
         self._answered.append(session_id)
-        return [wire.RECORD_WINDOW]
+        return sorted(words)
 
     def _session_of(self, connection: Connection, batch: wire.Batch) -> RunRecord | None:
         run_id = self._run_of_session.get(batch.session)
@@ -289,13 +294,12 @@ class Book:
                     self._live.discard(run.values["id"])
                     # What is left of an ended run is merged once more, however little it is.
                     full.extend((stream, -1) for stream in self._small.of_run(run.values["key"]))
-            run.clean()
+                run.clean()
         stored, self._news = self._news, []
         self._chunks, self._events, self._new_sessions = [], [], []
         self._pieces, self._superfluous = [], []
         for session_id in self._answered:
-            waiting = self._asked.get(self._run_of_session.get(session_id, ""), set())
-            waiting.discard(session_id)
+            self._asked.pop(session_id, None)
         self._answered = []
         return stored, rows, full
 
@@ -361,9 +365,9 @@ class Book:
             connection.execute(table.delete().where(table.c.run_key == key))
         connection.execute(runs.delete().where(runs.c.key == key))
         del self._runs[run_id]
-        self._asked.pop(run_id, None)
         for session in run.sessions:
             self._run_of_session.pop(session, None)
+            self._asked.pop(session, None)
         self._small.forget(key)
 
     def delete_artifact(self, connection: Connection, run_id: str, ident: str) -> None:
@@ -374,8 +378,8 @@ class Book:
         delete_artifacts(connection, artifacts.c.id == ident)
         run.dirty = run.announce = True
 
-    def ask_for_recording(self, connection: Connection, run_id: str, rank: int | None) -> list[int]:
-        """Have the next Ack of each live session (of one rank, or of all) ask for a recording. Returns their ranks.
+    def ask(self, connection: Connection, run_id: str, rank: int | None, request: str) -> list[int]:
+        """Have the next Ack of each live session (of one rank, or of all) say a request. Returns their ranks.
 
         Kept in memory alone: a server that starts anew has forgotten it. Raises LookupError for an unknown run.
         """
@@ -387,5 +391,6 @@ class Book:
             for session in run.current
             if session.values["state"] == "running" and rank in (None, session.values["rank"])
         }
-        self._asked.setdefault(run_id, set()).update(live)
+        for session_id in live:
+            self._asked.setdefault(session_id, set()).add(request)
         return sorted(live.values())

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
+import math
 import os
 import sqlite3
 import urllib.parse
@@ -23,9 +25,11 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
+from .scalars import words
+
 APPLICATION_ID: Final = 0x76726D73
 """Marks an SQLite file as ours ("vrms")."""
-HEAD: Final = "0004"
+HEAD: Final = "0006"
 """The newest migration in ``migrations/versions``; a test keeps it so."""
 _ADVISORY_LOCK: Final = 0x7672616D
 _CHECK_BELOW_BYTES: Final = 64 * 1024 * 1024
@@ -109,9 +113,16 @@ class Database:
             return connection
 
         self._readers: Engine = sa.create_engine(
-            "sqlite://", creator=connect_reader, poolclass=QueuePool, pool_size=6, max_overflow=10
+            "sqlite://",
+            creator=connect_reader,
+            poolclass=QueuePool,
+            pool_size=6,
+            max_overflow=10,
+            json_serializer=_json,
         )
-        self._writer: Engine = sa.create_engine("sqlite://", creator=connect_writer, poolclass=NullPool)
+        self._writer: Engine = sa.create_engine(
+            "sqlite://", creator=connect_writer, poolclass=NullPool, json_serializer=_json
+        )
         event.listen(self._writer, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
         event.listen(self._readers, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
         if self.read_only is None:
@@ -160,8 +171,10 @@ class Database:
         if url.get_driver_name() == "psycopg2" and self.kind == "postgresql":
             url = url.set(drivername="postgresql+psycopg")  # what the extra `postgres` brings
         try:
-            self._readers = sa.create_engine(url, pool_size=6, max_overflow=10, pool_pre_ping=True)
-            self._writer = sa.create_engine(url, poolclass=NullPool)
+            self._readers = sa.create_engine(
+                url, pool_size=6, max_overflow=10, pool_pre_ping=True, json_serializer=_json
+            )
+            self._writer = sa.create_engine(url, poolclass=NullPool, json_serializer=_json)
             with self._writer.connect():
                 pass
         except ModuleNotFoundError as error:
@@ -269,6 +282,22 @@ def storage_trouble(error: BaseException) -> str | None:
     if error.connection_invalidated or isinstance(error, sa.exc.OperationalError | sa.exc.InternalError):
         return f"the database does not answer ({text})"
     return None
+
+
+def _json(value: Any) -> str:
+    """JSON as every database takes it: a number that no JSON can tell (NaN in a configuration) becomes its word."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_told(value))
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _told(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_told(inner) for inner in value]
+    return words(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _why_read_only(path: Path) -> str | None:

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 from vramscope import wire
 
 from . import columns as codec
+from .scalars import SCALARS
 from .states import display_skew_ns
 from .tables import chunks, ranks, sessions
 
@@ -101,7 +102,7 @@ def load_columns(
     query = sa.select(chunks.c.data, *bounds).where(
         chunks.c.run_key == run["key"],
         chunks.c.rank == place.rank,
-        chunks.c.device == place.device,
+        chunks.c.device == (wire.CPU if stream == SCALARS else place.device),
         chunks.c.stream == stream,
     )
     if first is not None:

@@ -13,7 +13,8 @@ from vramscope import wire
 
 from .leaks import merge_leaks, read_look
 from .places import Run
-from .rows import run_row, seconds
+from .rows import is_emulated, run_row, seconds
+from .scalars import told_loss
 from .states import display_skew_ns
 from .summary import decode_summary
 from .tables import events, looks, ranks, runs, sessions
@@ -126,7 +127,8 @@ def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
         "leak_count": run["leaks"],
         "out_of_memory": None if ooms is None else [event for event in happened if event["kind"] == "out_of_memory"],
         "out_of_memory_count": ooms,
-        "techniques": None,
+        "techniques": run["techniques"],
+        "findings": run["findings"],
         "allocator_settings": run["allocator_settings"],
         "agent_overhead": overhead
         and {
@@ -145,6 +147,8 @@ def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
         "config": run["config"],
         "command": run["command"],
         "git_commit": run["git_commit"],
+        "loss": next((place["loss"] for place in places if place["loss"] is not None), None),
+        "trained_seconds": _trained_seconds(connection, run),
         "ranks": places,
         "events": happened,
         "window": {
@@ -155,6 +159,20 @@ def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
         },
         "wire": wire.WIRE_VERSION,
     }
+
+
+def _trained_seconds(connection: Connection, run: Run) -> float | None:
+    """Wall time from attach to end, over all sessions of the lowest rank, gaps between them left out."""
+    lowest = sa.select(sa.func.min(sessions.c.rank)).where(sessions.c.run_key == run["key"]).scalar_subquery()
+    query = sa.select(sessions.c.started_ns, sessions.c.ended_ns, sessions.c.last_seen_ns, sessions.c.skew_ns)
+    query = query.where(sessions.c.run_key == run["key"], sessions.c.rank == lowest).order_by(sessions.c.started_ns)
+    total, until = 0, 0
+    for row in connection.execute(query):
+        shift = display_skew_ns(row.skew_ns)
+        began = max(int(row.started_ns) - shift, until)
+        until = max(until, int(row.last_seen_ns) if row.ended_ns is None else int(row.ended_ns) - shift)
+        total += max(0, until - began)
+    return seconds(total) if until else None
 
 
 def _ranks(connection: Connection, run: Run) -> list[dict[str, Any]]:
@@ -176,20 +194,34 @@ def _ranks(connection: Connection, run: Run) -> list[dict[str, Any]]:
                 "state": row["state"],
                 "devices": [
                     {name: device.get(name) for name in ("index", "name", "uuid", "total_bytes")}
+                    | {"emulated": is_emulated(device)}
                     for device in attached.get("devices", [])
                 ],
                 **{name: attached.get(name) for name in ("python", "torch", "cuda", "driver")},
-                "agent_version": attached.get("agent_version"),
+                **{name: attached.get(name) for name in ("agent_version", "host_total_bytes")},
                 "clock_skew_seconds": seconds(row["skew_ns"]),
                 "steps": summary.steps,
                 "peak_allocated_bytes": summary.peak_allocated_bytes,
                 "peak_reserved_bytes": summary.peak_reserved_bytes,
+                **{
+                    f"peak_{name}": getattr(summary, name)
+                    for name in ("process_device_bytes", "device_used_bytes", "other_processes_bytes")
+                },
+                "loss": told_loss(summary.scalars),
+                "scalars": sorted(summary.scalars),
                 "last_seen_seconds": seconds(row["last_seen_ns"]),
                 "error_type": row["error_type"],
                 "error_line": row["error_line"],
             }
         )
     return places
+
+
+def scalars_of_rank(connection: Connection, run: Run, rank: int) -> list[str]:
+    """Names of the numbers that a rank tells of itself."""
+    query = sa.select(ranks.c.summary).where(ranks.c.run_key == run["key"], ranks.c.rank == rank)
+    found = connection.execute(query).scalar()
+    return [] if found is None else sorted(decode_summary(found).scalars)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Nothing here writes; ``book.py`` enters batches into these records and puts down
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -19,6 +19,20 @@ from .leaks import leak_columns, read_look
 from .states import Skew, display_skew_ns, run_state
 from .summary import RankSummary, aggregate, decode_summary
 from .tables import looks, ranks, runs, sessions
+
+COUNTED: Final = {"recordings": "window", "profiles": "profile", "oom_records": "oom"}
+"""columns of a run's row that count its whole artifacts of a kind"""
+
+RUN_MOVES: Final = (
+    "state", "attempt", "started_ns", "last_seen_ns", "ended_ns", "ranks_reporting", "dropped_samples", "steps",
+    "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "peak_phase", "inactive_split_bytes",
+    "reserved_minus_allocated_bytes", "stranded_bytes", "fragmentation_fraction", "step_median_ns", "out_of_memory",
+    "graphs_alive", "sparkline", "first_time_ns", "last_time_ns", "first_step", "last_step",
+)  # fmt: skip
+"""columns that a batch of rows may change; the others stay as they are for most of a run, and are long (config, command)"""
+RUN_TELLS: Final = tuple(column.name for column in runs.c if column.name not in (*RUN_MOVES, "key", "id"))
+SESSION_MOVES: Final = ("state", "last_sequence", "early", "last_seen_ns", "skew_ns", "dropped_samples")
+SESSION_TELLS: Final = tuple(c.name for c in sessions.c if c.name not in (*SESSION_MOVES, "id", "run_key", "rank"))
 
 
 @dataclass(slots=True)
@@ -33,6 +47,17 @@ class SessionRecord:
     """number of the batch that brought it: batches may come out of order"""
     dirty: bool = False
     look_dirty: bool = False
+    _stored: list[Any] | None = None
+
+    @property
+    def only_moved(self) -> bool:
+        """Whether all that differs from what is stored is among SESSION_MOVES."""
+        return self._stored == [self.values[name] for name in SESSION_TELLS]
+
+    def clean(self) -> None:
+        """All of it is stored."""
+        self.dirty = self.look_dirty = False
+        self._stored = [self.values[name] for name in SESSION_TELLS]
 
     @classmethod
     def begin(
@@ -99,6 +124,12 @@ class RunRecord:
     looks_changed: bool = False
     announce: bool = False
     announced_ns: int = 0
+    _stored: list[Any] | None = None
+
+    @property
+    def only_moved(self) -> bool:
+        """Whether all that differs from what is stored is among RUN_MOVES. What is the same object costs nothing."""
+        return self._stored == [self.values[name] for name in RUN_TELLS]
 
     @classmethod
     def begin(cls, key: int, batch: wire.Batch, attached: wire.Attached, now_ns: int) -> RunRecord:
@@ -177,13 +208,15 @@ class RunRecord:
         current = self.current
         state = run_state(session.values["state"] for session in current)
         values["ranks_reporting"] = sum(session.values["state"] != "lost" for session in current)
-        if self.artifacts:
-            values["recordings"] = sum(artifact.whole for artifact in self.artifacts.values())
-        elif values["recordings"]:  # all of them were deleted
-            values["recordings"] = 0
+        for column, kind in COUNTED.items():
+            of_kind = [artifact for artifact in self.artifacts.values() if artifact.values["kind"] == kind]
+            if of_kind or values[column]:  # none of them, and once some: all were deleted
+                values[column] = sum(artifact.whole for artifact in of_kind)
         values["dropped_samples"] = sum(s.values["dropped_samples"] for s in self.sessions.values())
         lead = self.sessions[self.ranks[min(self.ranks)].session_id].values
         values["overhead"] = lead["overhead"]
+        told = lead["techniques"] or {}
+        values["techniques"], values["findings"] = told.get("techniques"), told.get("findings")
         failed = next((s.values for s in current if s.values["state"] == "failed"), None)
         values["error_type"] = failed["error_type"] if failed else None
         values["error_line"] = failed["error_line"] if failed else None
@@ -196,8 +229,10 @@ class RunRecord:
     def clean(self) -> None:
         """All of it is stored."""
         self.new = self.dirty = False
+        self._stored = [self.values[name] for name in RUN_TELLS]
         for session in self.sessions.values():
-            session.dirty = session.look_dirty = False
+            if session.dirty:
+                session.clean()
         for rank in self.ranks.values():
             rank.new = rank.dirty = False
         for artifact in self.artifacts.values():

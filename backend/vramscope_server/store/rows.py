@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+EMULATED_UUID: Final = "GPU-656d756c-6174-6564-"
+"""how the UUID of an emulated GPU begins: its bytes spell the word"""
 
 
 def seconds(time_ns: int | None) -> float | None:
@@ -41,6 +44,19 @@ def run_row(run: Mapping[str, Any]) -> dict[str, Any]:
         "worst_leak": run["worst_leak"],
         "graphs_alive": run["graphs_alive"],
         "recordings": run["recordings"],
+        "profiles": run["profiles"],
+        "oom_records": run["oom_records"],
+        "techniques": None if run["techniques"] is None else [short_words(told) for told in run["techniques"]],
         "out_of_memory": run["out_of_memory"],
         "sparkline": run["sparkline"],
     }
+
+
+def is_emulated(device: Mapping[str, Any]) -> bool:
+    """Whether an attached device is an emulated GPU (tests/emulated_gpu): memory is the allocator's own, times mean nothing."""
+    return str(device.get("uuid")).startswith(EMULATED_UUID) or str(device.get("name")).startswith("emulated ")
+
+
+def short_words(technique: Mapping[str, Any]) -> str:
+    """The shortest words for a technique (wire.Technique as plain values); what is declared and was not seen says so."""
+    return str(technique["chip"]) + (" not seen" if technique["observed"] == "" else "")

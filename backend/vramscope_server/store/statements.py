@@ -11,7 +11,7 @@ from sqlalchemy.sql.base import Executable
 
 from .artifacts import delete_artifacts
 from .leaks import encode_look
-from .record import RunRecord, SessionRecord
+from .record import RUN_MOVES, RUN_TELLS, SESSION_MOVES, SESSION_TELLS, RunRecord, SessionRecord
 from .summary import encode_summary
 from .tables import artifact_pieces, artifacts, looks, ranks, runs, sessions
 
@@ -25,13 +25,33 @@ def put_rows(connection: Connection, statement: Executable, rows: Sequence[dict[
 def put_runs(connection: Connection, dirty: Sequence[RunRecord], new_sessions: Sequence[SessionRecord]) -> None:
     """The runs given, and of their sessions, ranks and looks those that changed."""
     put_rows(connection, runs.insert(), [run.values for run in dirty if run.new])
-    put_rows(connection, _UPDATE_RUN, [{**run.values, "b_key": run.values["key"]} for run in dirty if not run.new])
+    _RUNS.put(connection, [run for run in dirty if not run.new])
     put_rows(connection, sessions.insert(), [session.values for session in new_sessions])
     fresh = {id(session) for session in new_sessions}
-    changed = [s.values for run in dirty for s in run.sessions.values() if s.dirty and id(s) not in fresh]
-    put_rows(connection, _UPDATE_SESSION, [{**values, "b_id": values["id"]} for values in changed])
+    changed = [s for run in dirty for s in run.sessions.values() if s.dirty and id(s) not in fresh]
+    _SESSIONS.put(connection, changed)
     _put_ranks(connection, dirty)
     _put_looks(connection, dirty)
+
+
+class _Update:
+    """Updates the records of one table: all columns, but of those that only moved the few that do."""
+
+    def __init__(self, table: sa.Table, key: str, moves: Sequence[str], tells: Sequence[str]) -> None:
+        self._key = key
+        self._statement = table.update().where(table.c[key] == sa.bindparam("b_key"))
+        self._names = {True: moves, False: (*moves, *tells)}
+
+    def put(self, connection: Connection, records: Sequence[RunRecord] | Sequence[SessionRecord]) -> None:
+        for only_moved, names in self._names.items():
+            rows = [record.values for record in records if record.only_moved is only_moved]
+            # SQLAlchemy sets every column of which it is given a value.
+            given = [{"b_key": values[self._key], **{name: values[name] for name in names}} for values in rows]
+            put_rows(connection, self._statement, given)
+
+
+_RUNS: Final = _Update(runs, "key", RUN_MOVES, RUN_TELLS)
+_SESSIONS: Final = _Update(sessions, "id", SESSION_MOVES, SESSION_TELLS)
 
 
 def _put_ranks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
@@ -80,16 +100,6 @@ def put_artifacts(
         delete_artifacts(connection, artifacts.c.id.in_(gone))
 
 
-_UPDATE_RUN: Final = runs.update().where(runs.c.key == sa.bindparam("b_key")).values(
-    {column.name: sa.bindparam(column.name) for column in runs.columns if column.name not in ("key", "id")}
-)  # fmt: skip
-_UPDATE_SESSION: Final = sessions.update().where(sessions.c.id == sa.bindparam("b_id")).values(
-    {
-        column.name: sa.bindparam(column.name)
-        for column in sessions.columns
-        if column.name not in ("id", "run_key", "rank")
-    }
-)  # fmt: skip
 _UPDATE_RANK: Final = ranks.update().where(
     ranks.c.run_key == sa.bindparam("b_run"), ranks.c.rank == sa.bindparam("b_rank")
 ).values(session_id=sa.bindparam("session_id"), summary=sa.bindparam("summary"))  # fmt: skip

@@ -6,6 +6,7 @@ block, so that the list of runs needs no look at the chunks, and a late or repea
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope import wire
+
+from .scalars import MOST_SCALARS, SCALARS, ScalarSummary
 
 IntArray = npt.NDArray[np.int64]
 
@@ -90,6 +93,12 @@ class RankSummary(msgspec.Struct):
     stranded_bytes: int | None = None
     """of the readings of it, the one with the highest reserved, which is the next field"""
     stranded_reserved_bytes: int | None = None
+    process_device_bytes: int | None = None
+    """highest of the device's memory that the process was seen to use (NVML)"""
+    device_used_bytes: int | None = None
+    """likewise of all processes together"""
+    other_processes_bytes: int | None = None
+    """highest difference of the two in one sample"""
     ooms: int | None = None
     graphs_alive: int | None = None
     """of the newest step that tells it"""
@@ -98,12 +107,17 @@ class RankSummary(msgspec.Struct):
     last_time_ns: int | None = None
     first_step: int | None = None
     last_step: int | None = None
+    scalars: dict[str, ScalarSummary] = {}
+    """what the training tells of itself by name, the loss among it"""
     durations: Durations = msgspec.field(default_factory=Durations)
     by_step: Sparkline = msgspec.field(default_factory=Sparkline)
     by_time: Sparkline = msgspec.field(default_factory=lambda: Sparkline(width=100_000_000))
 
     def add(self, stream: str, columns: Mapping[str, IntArray]) -> None:
         """Count the rows of one block. ``time_ns`` and ``step`` are there; any other column may be absent."""
+        if stream == SCALARS:
+            self._add_scalars(columns)
+            return
         time_ns, step = columns["time_ns"], columns["step"]
         self.first_time_ns = _least(self.first_time_ns, int(time_ns.min()))
         self.last_time_ns = _most(self.last_time_ns, int(time_ns.max()))
@@ -138,6 +152,11 @@ class RankSummary(msgspec.Struct):
         if highest == self.step_peak_bytes:
             self._describe_peak(columns, (peaks == highest).nonzero()[0])
 
+    def _add_scalars(self, columns: Mapping[str, IntArray]) -> None:
+        for name, bits in columns.items():
+            if name not in ("time_ns", "step") and (name in self.scalars or len(self.scalars) < MOST_SCALARS):
+                self.scalars.setdefault(name, ScalarSummary()).add(columns["time_ns"], columns["step"], bits)
+
     def _count_graphs(self, time_ns: IntArray, alive: IntArray | None) -> None:
         if alive is None or not (known := (alive != wire.UNKNOWN).nonzero()[0]).size:
             return
@@ -163,6 +182,7 @@ class RankSummary(msgspec.Struct):
         self.peak_allocated_bytes = _highest(self.peak_allocated_bytes, allocated)
         self.peak_reserved_bytes = _highest(self.peak_reserved_bytes, reserved)
         self.ooms = _highest(self.ooms, columns.get("ooms"))
+        self._add_device(columns.get("process_device_bytes"), columns.get("device_used_bytes"))
         if allocated is not None and int(allocated.max()) != wire.UNKNOWN:
             self.by_time.add(columns["time_ns"], allocated)
         if reserved is None:
@@ -175,6 +195,15 @@ class RankSummary(msgspec.Struct):
             held = _known(allocated, at)
             self.reserved_minus_allocated_bytes = None if held is None else highest - held
         self._add_stranded(columns.get("stranded_bytes"), reserved)
+
+    def _add_device(self, process: IntArray | None, used: IntArray | None) -> None:
+        self.process_device_bytes = _highest(self.process_device_bytes, process)
+        self.device_used_bytes = _highest(self.device_used_bytes, used)
+        if process is not None and used is not None:
+            both = (process != wire.UNKNOWN) & (used != wire.UNKNOWN)
+            if both.any():
+                others = int(np.maximum(used[both] - process[both], 0).max())
+                self.other_processes_bytes = _most(self.other_processes_bytes, others)
 
     def _add_stranded(self, stranded: IntArray | None, reserved: IntArray) -> None:
         if stranded is None or not (known := (stranded != wire.UNKNOWN).nonzero()[0]).size:
@@ -191,7 +220,6 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
     held = _best(ranks, "reserved_bytes")
     median = _best(ranks, "steps")
     spark = [r.by_step.values for r in ranks if len(r.by_step.values) > 1] or [r.by_time.values for r in ranks]
-    longest = max((len(values) for values in spark), default=0)
     stranded = _best(ranks, "stranded_reserved_bytes")
     fraction = None
     if stranded and stranded.stranded_bytes is not None and stranded.stranded_reserved_bytes:
@@ -210,7 +238,7 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
         "step_median_ns": median.durations.median_ns() if median else None,
         "out_of_memory": _over(ranks, "ooms", sum),
         "graphs_alive": _over(ranks, "graphs_alive", max),
-        "sparkline": [_unknown_to_none([v[i] for v in spark if i < len(v)]) for i in range(longest)],
+        "sparkline": _sparkline(spark),
         "first_time_ns": _over(ranks, "first_time_ns", min),
         "last_time_ns": _over(ranks, "last_time_ns", max),
         "first_step": _over(ranks, "first_step", min),
@@ -218,9 +246,10 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
     }
 
 
-def _unknown_to_none(values: list[int]) -> int | None:
-    highest = max(values)
-    return None if highest == wire.UNKNOWN else highest
+def _sparkline(of_ranks: list[list[int]]) -> list[int | None]:
+    """The highest of all ranks, bucket by bucket."""
+    highest = of_ranks[0] if len(of_ranks) == 1 else map(max, itertools.zip_longest(*of_ranks, fillvalue=wire.UNKNOWN))
+    return [None if value == wire.UNKNOWN else value for value in highest]
 
 
 def _best(ranks: list[RankSummary], name: str) -> RankSummary | None:

@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     Float,
     ForeignKey,
     Index,
@@ -18,15 +19,39 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     SmallInteger,
-    String,
     Table,
-    Text,
+    TypeDecorator,
 )
+from sqlalchemy import String as PlainString
+from sqlalchemy import Text as PlainText
+from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()
 
 Key = BigInteger().with_variant(Integer, "sqlite")
 """SQLite's own row id needs the type INTEGER."""
+
+
+class _WithoutNul(TypeDecorator[str]):
+    """PostgreSQL's text cannot hold a NUL, and the message of an error may: it becomes U+FFFD, also in what is asked for."""
+
+    impl = PlainString
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else value.replace("\0", "\ufffd")
+
+
+class _TextWithoutNul(_WithoutNul):
+    impl = PlainText
+    cache_ok = True
+
+
+def String(length: int) -> TypeEngine[str]:  # noqa: N802 - a type, as SQLAlchemy names it
+    return PlainString(length).with_variant(_WithoutNul(length), "postgresql")
+
+
+Text: TypeEngine[str] = PlainText().with_variant(_TextWithoutNul(), "postgresql")
 
 runs = Table(
     "runs",
@@ -74,6 +99,10 @@ runs = Table(
     Column("worst_leak", String(20)),
     Column("graphs_alive", BigInteger),
     Column("recordings", Integer),  # windows of allocator history that are whole; NULL: none was ever begun
+    Column("profiles", Integer),  # likewise of what torch.profiler saw
+    Column("oom_records", Integer),  # likewise of out-of-memory errors
+    Column("techniques", JSON),  # of the lowest rank: wire.Techniques; NULL: not told
+    Column("findings", JSON),
     Column("sparkline", JSON, nullable=False),
     Column("first_time_ns", BigInteger),
     Column("last_time_ns", BigInteger),
@@ -100,6 +129,7 @@ sessions = Table(
     Column("skew_ns", BigInteger),  # the sender's clock minus ours; NULL while not known
     Column("dropped_samples", BigInteger, nullable=False),
     Column("overhead", JSON),
+    Column("techniques", JSON),
     Column("error_type", Text),
     Column("error_line", Text),
 )
@@ -173,6 +203,21 @@ artifact_pieces = Table(
     Column("artifact", String(40), ForeignKey("artifacts.id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("data", LargeBinary, nullable=False),
+)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("sha256", String(64), nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),  # of the file
+    Column("stored_bytes", BigInteger, nullable=False),  # of its columns
+    Column("state", String(16), nullable=False),  # waiting | converting | ready | failed
+    Column("problem", Text),
+    Column("received_ns", BigInteger, nullable=False),
+    Column("devices", JSON, nullable=False),  # conversion.device_row
+    Column("notes", JSON, nullable=False),
 )
 
 tokens = Table(

@@ -1,0 +1,81 @@
+"""Snapshot files as the database knows them: what was uploaded, how far it is, and what is in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from .artifacts import Stored
+from .tables import snapshots
+
+State = Literal["waiting", "converting", "ready", "failed"]
+KIND: Final = "snapshot"
+"""of a device of a snapshot, where artifacts tell theirs"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """One row. ``devices`` as ``conversion.device_row`` tells them; empty until it is ready."""
+
+    id: str
+    sha256: str
+    name: str
+    bytes: int
+    stored_bytes: int
+    state: State
+    problem: str | None
+    received_ns: int
+    devices: list[dict[str, Any]]
+    notes: list[str]
+
+
+def list_snapshots(connection: Connection) -> list[StoredSnapshot]:
+    """All, the newest first."""
+    query = sa.select(snapshots).order_by(snapshots.c.received_ns.desc(), snapshots.c.id)
+    return [StoredSnapshot(**row) for row in connection.execute(query).mappings()]
+
+
+def find_snapshot(connection: Connection, ident: str) -> StoredSnapshot | None:
+    """The one of this id."""
+    return _one(connection, snapshots.c.id == ident)
+
+
+def snapshot_of_file(connection: Connection, sha256: str) -> StoredSnapshot | None:
+    """The one made of a file with this hash."""
+    return _one(connection, snapshots.c.sha256 == sha256)
+
+
+def find_device(connection: Connection, ident: str) -> Stored | None:
+    """A device of a snapshot by its recording id ``<snapshot>-<device>``, told as recordings are; without a run."""
+    snapshot, _, device = ident.rpartition("-")
+    found = find_snapshot(connection, snapshot) if snapshot and device.isdigit() else None
+    if found is None or (found.state == "ready" and int(device) not in {one["device"] for one in found.devices}):
+        return None
+    return Stored(
+        id=f"{found.id}-{int(device)}", run_id="", rank=0, kind=KIND, about={"snapshot": found.id, "name": found.name},
+        pieces=1, received=int(found.state == "ready"), bytes=found.stored_bytes, received_ns=found.received_ns,
+    )  # fmt: skip
+
+
+def insert_snapshot(connection: Connection, snapshot: StoredSnapshot) -> None:
+    """A new row."""
+    values = {one.name: getattr(snapshot, one.name) for one in fields(StoredSnapshot)}
+    connection.execute(snapshots.insert(), [values])
+
+
+def update_snapshot(connection: Connection, ident: str, **values: Any) -> None:
+    """Changes of one row; nothing where it was deleted."""
+    connection.execute(snapshots.update().where(snapshots.c.id == ident).values(**values))
+
+
+def delete_snapshot(connection: Connection, ident: str) -> None:
+    """Takes the row out."""
+    connection.execute(snapshots.delete().where(snapshots.c.id == ident))
+
+
+def _one(connection: Connection, which: sa.ColumnElement[bool]) -> StoredSnapshot | None:
+    row = connection.execute(sa.select(snapshots).where(which)).mappings().first()
+    return None if row is None else StoredSnapshot(**row)
