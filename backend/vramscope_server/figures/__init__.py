@@ -1,7 +1,8 @@
 """One Plotly figure a file, built once in Python: page, notebook and report draw the same.
 
 Each module has ``NEEDS`` (stream -> columns) and ``draw``; for a stacked composition ``AT_PEAK``; where only the newest
-process counts, ``NEWEST_SESSION``; where a line is fitted, ``TREND``.
+process counts, ``NEWEST_SESSION``; where a line is fitted, ``TREND``; for the loss,
+``LOSS``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from vramscope_server.figures import (
     floor,
     fragmentation,
     host,
+    loss,
+    loss_over_steps,
     memory,
     memory_against_time,
     peaks_over_steps,
@@ -37,12 +40,14 @@ MODULES: dict[str, ModuleType] = {
         utilization,
         host,
         floor,
+        loss,
         peaks_over_steps,
         peaks_side_by_side,
         memory_against_time,
+        loss_over_steps,
     )
 }
-"""Name of a figure -> its module, which holds ``NEEDS``, ``AT_PEAK``, ``NEWEST_SESSION`` and ``TREND``."""
+"""Name of a figure -> its module, which holds ``NEEDS``, ``AT_PEAK``, ``NEWEST_SESSION``, ``TREND`` and ``LOSS``."""
 
 RUN_FIGURES: dict[str, Callable[[RunWindow], go.Figure]] = {
     "categories": categories.draw,
@@ -53,11 +58,13 @@ RUN_FIGURES: dict[str, Callable[[RunWindow], go.Figure]] = {
     "utilization": utilization.draw,
     "host": host.draw,
     "floor": floor.draw,
+    "loss": loss.draw,
 }
 COMPARE_FIGURES: dict[str, Callable[[list[RunWindow]], go.Figure]] = {
     "peaks_over_steps": peaks_over_steps.draw,
     "peaks_side_by_side": peaks_side_by_side.draw,
     "memory_against_time": memory_against_time.draw,
+    "loss_over_steps": loss_over_steps.draw,
 }
 
 __all__ = ["COMPARE_FIGURES", "MODULES", "RUN_FIGURES"]

@@ -254,6 +254,10 @@ class Drawing:
         if empty:
             self.figure.update_xaxes(visible=False)
             self.figure.update_yaxes(visible=False)
+        if self.meta["kind"] != "static":
+            # Numbers have room enough: to ask whether they would touch or run over costs the browser a layout an axis.
+            self.figure.update_xaxes(tickangle=0, ticklabeloverflow="allow")
+            self.figure.update_yaxes(ticklabeloverflow="allow")
         self.figure.update_layout(meta=self.meta, **layout)
         return self.figure
 

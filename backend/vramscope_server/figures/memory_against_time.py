@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -10,6 +12,15 @@ from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped, 
 from vramscope_server.figures.peaks_over_steps import COLOURS, role_of
 
 NEEDS = {"steps": ["peak_allocated_bytes", "duration_ns"]}
+
+Box = tuple[float, float, float, float]
+"""left, low, right, high"""
+MOST_SAID = 4
+"""runs that are named one by one where something of them is unknown"""
+MOST_LETTERS = 60
+"""of the names of those on the front"""
+MOST_NAMES = 14
+"""with more runs only the baseline and those on the front bear their names in the chart; the others on hovering"""
 
 
 def draw(windows: list[RunWindow]) -> go.Figure:
@@ -20,8 +31,11 @@ def draw(windows: list[RunWindow]) -> go.Figure:
     peaks = np.array([_peak(window) for window in windows])
     names = [str(window.run["name"]) for window in windows]
     whole = np.isfinite(seconds) & np.isfinite(peaks)
-    for name, complete in zip(names, whole, strict=True):
-        if not complete:
+    incomplete = [name for name, complete in zip(names, whole, strict=True) if not complete]
+    if len(incomplete) > MOST_SAID:
+        drawing.say(f"{len(incomplete)} of {len(names)} runs: step time or peak is unknown")
+    else:
+        for name in incomplete:
             drawing.say(f"{name}: step time or peak is unknown")
     if not whole.any():
         return drawing.done()
@@ -29,19 +43,24 @@ def draw(windows: list[RunWindow]) -> go.Figure:
     slow = float(seconds[whole].max()) >= 1
     time = Unit("s", "seconds", 1.0, 2) if slow else Unit("ms", "seconds", 1e-3, 1)
     front = pareto_front(seconds, peaks)
-    if len(front) > 1:
+    if int(whole.sum()) > 1:
         drawing.trace(
             seconds[front] / time.divisor,
             peaks[front],
             role="pareto",
-            label="not beaten in both",
+            label=_named([names[position] for position in front]),
             unit=unit,
             kind="line",
             hoverinfo="skip",
             hovertemplate=None,
             line={"width": 1.2, "dash": "dot", "shape": "hv"},
         )
-    for position in (int(i) for i in np.flatnonzero(whole)):
+    shown = [int(i) for i in np.flatnonzero(whole)]
+    named = shown if len(shown) <= MOST_NAMES else sorted({0, *front} & set(shown))
+    places = beside([(seconds[i], peaks[i], len(_short(names[i])) if i in named else 0) for i in shown])
+    places = [place for i, place in zip(shown, places, strict=True) if i in named]
+    where = dict(zip(named, places, strict=True))
+    for position in shown:
         name = names[position]
         drawing.trace(
             seconds[[position]] / time.divisor,
@@ -51,8 +70,8 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             unit=unit,
             kind="marker",
             mode="markers+text",
-            text=[escaped(name if len(name) <= 24 else f"{name[:22]}…")],
-            textposition=_beside(seconds[position], seconds[whole]),
+            text=[escaped(_short(name)) if position in where else ""],
+            textposition=where.get(position, "top center"),
             cliponaxis=False,
             shown={"colour": role_of(position), "run": windows[position].run["run_id"]},
             marker={"size": 13, "symbol": "diamond" if position == 0 else "circle"},
@@ -87,13 +106,58 @@ def pareto_front(seconds: FloatArray, peaks: FloatArray) -> list[int]:
     return front
 
 
-def _beside(at: float, all_seconds: FloatArray) -> str:
-    """Where a name has room: inwards at the edges."""
-    low, high = float(all_seconds.min()), float(all_seconds.max())
-    share = (at - low) / (high - low) if high > low else 0.5
-    # neighbours on the axis take turns, so that close ones do not write over each other
-    upright = "bottom" if int((all_seconds < at).sum()) % 2 else "top"
-    return f"{upright} {'right' if share < 0.25 else 'left' if share > 0.75 else 'center'}"
+_PLACES = {
+    "top center": (-0.5, 0.2),
+    "bottom center": (-0.5, -1.9),
+    "middle right": (0.12, -0.95),
+    "middle left": (-1.12, -0.95),
+}
+_LETTER, _LINE = 0.014, 0.07
+"""share of a chart's width that a letter takes, and of its height a line"""
+
+
+def beside(points: Sequence[tuple[float, float, int]]) -> list[str]:
+    """Where the name of each (x, y, letters) has room: one after the other, where it covers least of all points and names so far.
+
+    Without letters a point has no name, and is only in the way.
+    """
+    if not points:
+        return []
+    x, y, letters = (np.array(column, float) for column in zip(*points, strict=True))
+    low, spread = x.min(), max(float(np.ptp(x)) * 1.3, float(x.max()) * 0.2)
+    x, y = 0.12 + (x - low) / spread, y / (y.max() * 1.15)
+    boxes = [(a - 0.012, b - 0.03, a + 0.012, b + 0.03) for a, b in zip(x, y, strict=True)]
+    chosen = []
+    for a, b, wide in zip(x, y, letters * _LETTER, strict=True):
+        if not wide:
+            chosen.append("top center")
+            continue
+        costs = {}
+        for place, (left, up) in _PLACES.items():
+            start, low_y = a + left * wide, b + up * _LINE + 0.02
+            box = (start, low_y, start + wide, low_y + _LINE)
+            outside = max(0.0, -start) + max(0.0, start + wide - 1.0)
+            costs[place] = (sum(_overlap(box, other) for other in boxes) + outside * _LINE, box)
+        place = min(costs, key=lambda one: costs[one][0])
+        boxes.append(costs[place][1])
+        chosen.append(place)
+    return chosen
+
+
+def _overlap(one: Box, other: Box) -> float:
+    wide = min(one[2], other[2]) - max(one[0], other[0])
+    high = min(one[3], other[3]) - max(one[1], other[1])
+    return wide * high if wide > 0 and high > 0 else 0.0
+
+
+def _named(front: list[str]) -> str:
+    """The front in words: no other run is both faster and smaller than one of these."""
+    said = ", ".join(map(_short, front))
+    return f"Pareto front: {said if len(said) <= MOST_LETTERS else f'{len(front)} runs'}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else f"{name[:22]}…"
 
 
 def _step_seconds(window: RunWindow) -> float:

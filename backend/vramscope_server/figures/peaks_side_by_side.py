@@ -46,9 +46,9 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             mode="markers",
             marker={"symbol": "line-ew-open", "size": 26, "line": {"width": 3}},
         )
-    for name, peak in zip(names, peaks, strict=True):
+    for window, peak in zip(windows, peaks, strict=True):
         if not np.isfinite(peak):
-            drawing.say(f"{name}: no step peak is known")
+            drawing.say(f"{window.run['name']}: no step peak is known")
     drawing.y_axis(unit)
     drawing.figure.update_xaxes(type="category", title=None, ticks="", automargin=True)
     return drawing.done(barmode="stack", bargap=0.45, hovermode="x unified")

@@ -69,8 +69,8 @@ def _bars(drawing: Drawing, x: FloatArray, allocated: FloatArray, phase: FloatAr
         drawing.trace(
             x[chosen],
             allocated[chosen],
-            role=f"phase-{PHASES[code]}" if code >= 0 else "allocated",
-            label=f"peak in {name}" if code >= 0 else "peak allocated",
+            role=f"phase-{PHASES[code] if code >= 0 else 'unknown'}",
+            label=f"peak in {name}",
             unit=unit,
             kind="bar",
             width=0.9,  # each phase has its own trace: Plotly would take the width from the gaps between its steps

@@ -21,7 +21,7 @@ _AT_THE_RIGHT = 0.9
 
 
 def draw(strip: Strip, steps: Sequence[tuple[int, int]], *, capacity_bytes: int | None) -> go.Figure:
-    """Stacked parts after each event. ``steps``: (step, its first event); they are the ticks of the axis."""
+    """Stacked parts after each event. ``steps``: (step, its first event); those in the window are the ticks of the axis."""
     drawing = Drawing("event")
     drawing.where = "in this recording"
     x = strip.event.astype(np.float64)
@@ -40,7 +40,7 @@ def draw(strip: Strip, steps: Sequence[tuple[int, int]], *, capacity_bytes: int 
             meaning=meaning,
             line={"shape": "hv"},
         )
-    total = np.sum(list(parts.values()), axis=0)
+    total = strip.reserved.astype(np.float64)
     drawing.trace(
         x,
         total,
@@ -52,7 +52,7 @@ def draw(strip: Strip, steps: Sequence[tuple[int, int]], *, capacity_bytes: int 
         meaning="their sum",
     )
     _marks(drawing, strip, total, unit)
-    ticks = _ticks(steps)
+    ticks = _ticks([(step, at) for step, at in steps if strip.event[0] <= at <= strip.event[-1]])
     drawing.figure.update_xaxes(
         title={"text": "step" if ticks else "event"},
         tickangle=0,
@@ -66,6 +66,7 @@ def draw(strip: Strip, steps: Sequence[tuple[int, int]], *, capacity_bytes: int 
 
 
 def _marks(drawing: Drawing, strip: Strip, total: np.ndarray[tuple[int], np.dtype[np.float64]], unit: Unit) -> None:
+    first, last = int(strip.event[0]), int(strip.event[-1])
     drawing.figure.add_annotation(
         name="peak",
         text="peak",
@@ -73,7 +74,7 @@ def _marks(drawing: Drawing, strip: Strip, total: np.ndarray[tuple[int], np.dtyp
         y=float(total[strip.peak]) / unit.divisor,
         ax=0,
         ay=-18,
-        xanchor="right" if strip.event[strip.peak] > _AT_THE_RIGHT * strip.event[-1] else "center",
+        xanchor="right" if strip.event[strip.peak] - first > _AT_THE_RIGHT * (last - first) else "center",
         arrowhead=0,
         arrowwidth=1,
     )

@@ -1,0 +1,68 @@
+"""The last minute before an out-of-memory error: allocated, reserved and the device, up to the moment of the error."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+
+from vramscope.wire import SAMPLES, UNKNOWN
+from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known
+
+SHOWN = {"device_used_bytes": "device in use", "reserved_bytes": "reserved", "allocated_bytes": "allocated"}
+
+
+def draw(
+    samples: dict[str, bytes],
+    at_ns: int,
+    *,
+    asked_bytes: int | None,
+    reserved_bytes: int | None,
+    capacity_bytes: int | None,
+) -> go.Figure:
+    """``samples``: columns as in black_box.BlackBox; the x axis is seconds, 0 at the error."""
+    drawing = Drawing("error")
+    drawing.meta["kind"] = "static"
+    columns = {name: np.frombuffer(column, "<i8").astype(np.float64) for name, column in samples.items()}
+    for values in columns.values():
+        values[values == UNKNOWN] = np.nan
+    x = (columns.get("time_ns", np.empty(0)) - at_ns) / 1e9
+    series = {name: columns[name] for name in SHOWN if name in columns and known(columns[name])}
+    top = highest(*series.values(), np.array([float(capacity_bytes or 0)]))
+    unit = byte_unit(top)
+    drawing.y_axis(unit)
+    for name, values in series.items():
+        line = {"width": 1.2, "dash": "dot"} if name == "device_used_bytes" else {"width": 1.6}
+        drawing.trace(
+            x,
+            values,
+            role=name.removesuffix("_bytes").replace("_", "-"),
+            label=SHOWN[name],
+            unit=unit,
+            kind="line",
+            line=line,
+            meaning=SAMPLES[name].meaning,
+        )
+    for name, label in SHOWN.items():
+        if name not in series and series:
+            drawing.unknown(label)
+    if series and asked_bytes is not None and reserved_bytes is not None:
+        drawing.trace(
+            np.array([0.0, 0.0]),
+            np.array([reserved_bytes, reserved_bytes + asked_bytes], np.float64),
+            role="retries",
+            label="asked for",
+            unit=unit,
+            kind="line",
+            mode="lines+markers",
+            line={"width": 3},
+            meaning="what was asked for, on top of what PyTorch had reserved",
+        )
+    if not series:
+        drawing.say("no sample was taken before the error")
+    else:
+        drawing.capacity(capacity_bytes, unit)
+        drawing.figure.add_shape(
+            name="error", type="line", xref="x", yref="paper", x0=0, x1=0, y0=0, y1=1, line={"width": 1, "dash": "dot"}
+        )
+    drawing.figure.update_xaxes(title={"text": "seconds before the error"}, unifiedhovertitle={"text": "%{x:.1f} s"})
+    return drawing.done()

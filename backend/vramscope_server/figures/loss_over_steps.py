@@ -1,0 +1,47 @@
+"""Losses overlaid: whether the run that needs less memory learns as well."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from vramscope_server.analysis.window import RunWindow
+from vramscope_server.figures.drawing import COUNT, Drawing, escaped, known
+from vramscope_server.figures.loss import HOVER, mark
+from vramscope_server.figures.loss_axis import loss_axis
+from vramscope_server.figures.peaks_over_steps import COLOURS, dash_of, role_of
+
+NEEDS: dict[str, list[str]] = {}
+LOSS = True
+
+
+def draw(windows: list[RunWindow]) -> go.Figure:
+    """One line a run, the baseline (first) thick; of thinned rows the mean. On a time axis each run starts at its own zero."""
+    drawing = Drawing(windows[0].x if windows else "step")
+    loss_axis(drawing, *(window.loss.values.mean for window in windows if window.loss is not None))
+    some = any(window.loss is not None for window in windows)
+    for position, window in enumerate(windows):
+        name, loss = str(window.run["name"]), window.loss
+        if loss is None or not loss.rows:
+            if some:
+                drawing.say(f"{name}: no loss is known")
+            continue
+        role = role_of(position) if position < 1 + COLOURS else f"{role_of(position)}-{position}"
+        if known(loss.values.mean):
+            drawing.trace(
+                loss.x_values,
+                loss.values.mean,
+                role=role,
+                label=f"{name} (baseline)" if position == 0 and len(windows) > 1 else name,
+                unit=COUNT,
+                kind="line",
+                shown={"colour": role_of(position), "run": window.run["run_id"], "smooths": True},
+                line={"width": 3 if position == 0 else 1.6, "dash": dash_of(position)},
+                hovertemplate=f"{HOVER}<extra>{escaped(name)}</extra>",
+            )
+        mark(drawing, loss, name)
+    sources = {window.loss.name for window in windows if window.loss is not None}
+    if len(sources) > 1:
+        drawing.say("these losses do not all come from the same place: see each run")
+    if not some:
+        drawing.say("no loss is known of these runs")
+    return drawing.done()

@@ -1,0 +1,98 @@
+"""One out-of-memory error as one HTML file that needs nothing from elsewhere: to attach to an issue, or to keep."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import plotly.graph_objects as go
+import plotly.io
+
+from vramscope_server.analysis.quantities import amount
+
+_STYLE: Final = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+    "h1{font-size:1.4rem}h2{font-size:1.05rem;margin-top:2rem}table{border-collapse:collapse;width:100%}"
+    "td,th{padding:.25rem .8rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid #8884}"
+    ".n{text-align:right;white-space:nowrap}.own{font-weight:600}pre{white-space:pre-wrap;overflow-wrap:anywhere}"
+    ".say{font-size:1.1rem}.muted{opacity:.7}"
+)
+_COLOURS: Final = {"allocated": "#2f7ed8", "reserved": "#e08a1e", "device-in-use": "#888", "device-used": "#888"}
+ENOUGH: Final = {True: "enough", False: "not enough", None: "may be enough"}
+
+
+def report(told: Mapping[str, Any], figure: go.Figure) -> str:
+    """``told``: as ``GET /oom/RECORD`` answers. About 4.5 MB: the drawing library is in it."""
+    for trace in figure.data:
+        trace.update(line_color=_COLOURS.get(str((trace.meta or {}).get("role")), "#c0392b"))
+    figure.update_layout(height=360, font={"color": "#888"}, showlegend=True)
+    for trace in figure.data:
+        trace.update(showlegend=True)
+    drawn = plotly.io.to_html(figure, include_plotlyjs=True, full_html=False, config={"displayModeBar": False})
+    when = (
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(told["time_seconds"])) if told["time_seconds"] else "unknown"
+    )
+    parts = [
+        f"<p class=say>{_e(told['sentence'])}</p>",
+        f"<p class=muted>run {_e(told['run'])}, rank {told['rank']}, {when}; cause: {_e(told['cause'] or 'not known')}</p>",
+        "<h2>What would have helped</h2>",
+        _table(
+            ("what", "saves", "", "cost", "where the number is from"),
+            [
+                (
+                    row["what"],
+                    amount(row["saves_bytes"]),
+                    ENOUGH[row["enough"]],
+                    row["cost"],
+                    f"{row['source']}: {row['source_words']}",
+                )
+                for row in told["remedies"]
+            ],
+        ),
+        "<h2>The last minute</h2>",
+        drawn,
+        "<h2>What held the memory</h2>",
+        _table(("what", "bytes"), [(row["name"], amount(row["bytes"])) for row in told["by_category"]]),
+        "<h2>By module</h2>",
+        _table(
+            ("module", "in all", "parameters", "gradients", "optimizer", "buffers"),
+            [
+                (
+                    row["module"],
+                    *(amount(row.get(k, 0)) for k in ("bytes", "parameters", "gradients", "optimizer", "buffers")),
+                )
+                for row in told["by_module"]
+            ],
+        ),
+    ]
+    if told["by_site"]:
+        rows = [
+            (
+                f"{row['file'] or ''}:{row['line'] or ''} {row['function'] or ''}",
+                row["category"] or "",
+                amount(row["bytes"]),
+            )
+            for row in told["by_site"]
+        ]
+        parts += ["<h2>By line</h2>", _table(("line", "category", "bytes"), rows)]
+    stack = [f"{frame['file']}:{frame['line']} in {frame['function']}" for frame in told["stack"]]
+    parts += ["<h2>Where it happened</h2>", f"<pre>{_e(chr(10).join(stack) or 'no Python ran on that thread')}</pre>"]
+    if told["message"].get("text"):
+        parts += ["<h2>The error's own words</h2>", f"<pre>{_e(told['message']['text'])}</pre>"]
+    title = _e(f"Out of memory: {told['run']}")
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'><title>{title}</title>"
+        f"<style>{_STYLE}</style><h1>{title}</h1>{''.join(parts)}<p class=muted>made by vramscope</p></html>"
+    )
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    body = "".join(f"<tr>{''.join(f'<td>{_e(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    titles = "".join(f"<th>{_e(cell)}</th>" for cell in head)
+    return f"<table><tr>{titles}</tr>{body or '<tr><td>nothing is known</td></tr>'}</table>"
+
+
+def _e(text: object) -> str:
+    return html.escape(str(text))

@@ -1,0 +1,196 @@
+"""The timeline of a recording: allocated bytes after each event, stacked, under a ruler of steps, phases and modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+
+from vramscope_server.analysis.quantities import amount
+from vramscope_server.analysis.timeline.grouping import Series
+from vramscope_server.analysis.timeline.overview import Overview
+from vramscope_server.analysis.timeline.ruler import Span
+from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
+
+LANES: Final = ("step", "phase", "module", "range")
+_LEAST_LANES: Final = 3
+"""so high is the ruler, however few there are"""
+_RULER_FROM: Final = 0.84
+"""of the height: what lies above belongs to the ruler"""
+CHARACTER_PX: Final = 6.6
+"""wide, in the font of the ruler"""
+WIDTH_PX: Final = 1200
+"""of a picture of which nothing else is known"""
+_AXIS_PX: Final = 68
+_RESERVED_SHOWN: Final = 1.35
+"""times the highest stack: what is reserved beyond that would press the stack to the floor"""
+
+
+def draw(
+    overview: Overview,
+    spans: Sequence[Span],
+    *,
+    out_of_memory: Sequence[int] = (),
+    capacity_bytes: int | None = None,
+    width_px: int = WIDTH_PX,
+) -> go.Figure:
+    """Areas over the highest moments; the line above them is what is reserved. ``width_px``: of the picture, for its words."""
+    highest = float(overview.allocated.max())
+    unit = byte_unit(highest)
+    drawing = begun(overview.first, overview.end, unit, top_of(highest, float(overview.reserved.max())))
+    x = overview.moment.astype(np.float64)
+    for at, (name, key) in enumerate(zip(overview.series.names, overview.series.keys, strict=True)):
+        drawing.trace(
+            x,
+            overview.held_bytes[at].astype(np.float64),
+            role=f"{key}:{name}" if key.startswith("series") else key,
+            label=label_of(overview.series, at),
+            unit=unit,
+            kind="area",
+            stackgroup="held",
+            line={"shape": "hv"},
+            hoverinfo="skip",
+            hovertemplate=None,
+            shown={"colour": key},
+            meaning=f"{name}: {amount(int(overview.series.peak_bytes[at]))} at the highest moment in view",
+        )
+    drawing.trace(
+        x,
+        overview.reserved.astype(np.float64),
+        role="reserved",
+        label="reserved",
+        unit=unit,
+        kind="line",
+        line={"shape": "hv", "width": 1.2, "dash": "dot"},
+        hoverinfo="skip",
+        hovertemplate=None,
+        shown={"colour": "total"},  # its own colour is that of the activations
+        meaning="what PyTorch has taken from the device",
+    )
+    shown = [event for event in out_of_memory if overview.first <= event < overview.end]
+    if shown:
+        at_event = np.searchsorted(overview.moment, shown, side="right") - 1
+        drawing.trace(
+            np.array(shown, np.float64),
+            overview.allocated[at_event].astype(np.float64),
+            role="out-of-memory",
+            label="out of memory",
+            unit=unit,
+            kind="marker",
+            mode="markers",
+            marker={"symbol": "x", "size": 9},
+            hoverinfo="skip",
+            hovertemplate=None,
+        )
+    mark_peak(drawing, overview.peak, highest / unit.divisor, overview.first, overview.end)
+    draw_ruler(drawing, spans, overview.first, overview.end, width_px)
+    if overview.series.joined:
+        drawing.say(f"“other” stands for {overview.series.joined:,} more")
+    if capacity_bytes and capacity_bytes <= top_of(highest, float(overview.reserved.max())):
+        drawing.capacity(capacity_bytes, unit)
+    return drawing.done(hovermode=False)
+
+
+def label_of(series: Series, at: int) -> str:
+    """What a series holds at the highest moment in view, and its name, of which a narrow legend cuts off the end."""
+    return f"{amount(int(series.peak_bytes[at]))} {series.names[at]}"
+
+
+def top_of(highest: float, reserved: float) -> float:
+    """Where the axis of bytes ends."""
+    return (max(highest, min(reserved, highest * _RESERVED_SHOWN)) or 1.0) * 1.06
+
+
+def begun(first: int, end: int, unit: Unit, top_bytes: float) -> Drawing:
+    """A drawing of a window's moments with its two axes."""
+    drawing = Drawing("event")
+    drawing.where = "in this recording"
+    drawing.meta |= {"kind": "timeline", "first": first, "end": end, "divisor": unit.divisor}
+    drawing.y_axis(unit, range=[0, top_bytes / unit.divisor], domain=[0, _RULER_FROM - 0.01], fixedrange=True)
+    drawing.figure.update_xaxes(title={"text": "event"}, range=[first, end], nticks=9, tickformat=",d", anchor="y")
+    return drawing
+
+
+def mark_peak(drawing: Drawing, peak: int, height: float, first: int, end: int) -> None:
+    """An arrow to the highest moment in view."""
+    drawing.figure.add_annotation(
+        name="peak",
+        text="peak",
+        x=peak,
+        y=height,
+        ax=-28 if peak - first > 0.1 * (end - first) else 28,
+        ay=-10,
+        arrowhead=0,
+        arrowwidth=1,
+    )
+
+
+def draw_ruler(drawing: Drawing, spans: Sequence[Span], first: int, end: int, width_px: int) -> None:
+    """A lane each for steps, phases, modules and the program's own ranges, as far as they are known."""
+    lanes = [lane for lane in LANES if any(span.lane == lane for span in spans)]
+    drawing.figure.update_layout(
+        yaxis2={
+            "domain": [_RULER_FROM, 1],
+            "range": [max(len(lanes), _LEAST_LANES) - 0.5, -0.5],
+            "fixedrange": True,
+            "tickmode": "array",
+            "tickvals": list(range(len(lanes))),
+            "ticktext": lanes,
+            "showgrid": False,
+            "zeroline": False,
+            "anchor": "x",
+        },
+        barmode="overlay",
+        uniformtext={"mode": "hide", "minsize": 9},
+    )
+    wide = (end - first) / (max(width_px - _AXIS_PX, CHARACTER_PX) / CHARACTER_PX)
+    roles: dict[str, list[Span]] = {}
+    turns = dict.fromkeys(LANES, 0)
+    for span in spans:
+        turns[span.lane] += 1
+        role = f"phase-{span.name}" if span.lane == "phase" else f"ruler-{turns[span.lane] % 2}"
+        roles.setdefault(role, []).append(span)
+    for role, of_role in roles.items():
+        begin = np.array([max(span.first, first) for span in of_role], np.int32)
+        width = np.array([min(span.end, end) for span in of_role], np.int32) - begin
+        drawing.figure.add_trace(
+            go.Bar(
+                orientation="h",
+                base=begin,
+                x=width,
+                y=np.array([lanes.index(span.lane) for span in of_role], np.int32),
+                yaxis="y2",
+                text=[_fitting(span, int(room / wide)) for span, room in zip(of_role, width, strict=True)],
+                width=0.9,
+                textposition="inside",
+                insidetextanchor="middle",
+                textangle=0,
+                constraintext="none",
+                hovertext=[escaped(f"{span.lane} {span.name}") for span in of_role],
+                hovertemplate="%{hovertext}<extra></extra>",
+                name=role,
+                meta={"role": role, "label": role, "kind": "span", "legend": False, "table": False},
+            )
+        )
+
+
+def _fitting(span: Span, characters: int) -> str:
+    """As much of a name as fits, its end first: that is what tells modules apart."""
+    name = f"step {span.name}" if span.lane == "step" and characters > len(span.name) + 5 else span.name
+    if len(name) <= characters:
+        return escaped(name)
+    if span.lane == "range" and characters >= 8:
+        return escaped(f"{name[: characters - 1]}…")
+    if span.lane == "module" and characters >= 5:
+        return escaped(f"…{name[-(characters - 1) :]}")
+    return ""
+
+
+def told(series: Series) -> list[dict[str, Any]]:
+    """What the API says of the series, from the bottom up."""
+    return [
+        {"name": name, "colour": key, "peak_bytes": int(held)}
+        for name, key, held in zip(series.names, series.keys, series.peak_bytes, strict=True)
+    ]
