@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .api.problems import Forbidden, MisdirectedHost, Problem, TooManyFailures, Unauthorized, fault
+from .api.problems import Forbidden, MisdirectedHost, Problem, TooLarge, TooManyFailures, Unauthorized, fault
 from .store.database import Database
 from .store.rows import seconds
 from .store.tables import tokens as table
@@ -34,6 +34,10 @@ SCOPES: Final = ("ingest", "read")
 COOKIE: Final = "vramscope_token"
 MAX_FAILURES: Final = 20
 FAILURE_WINDOW_SECONDS: Final = 60.0
+MAX_BODY_BYTES: Final = 1 << 20
+"""Of a request that changes something by JSON; batches and snapshots have bounds of their own."""
+_LARGE: Final = ("/api/v1/batches", "/api/v1/snapshots")
+_SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _USED_EVERY_NS: Final = 60 * 1_000_000_000
 
 CSP: Final = (
@@ -195,6 +199,8 @@ class Access:
         try:
             self._check_origin(request)
             self._check_token(request)
+            if request.method not in _SAFE and request.url.path not in _LARGE:
+                receive = await _bounded(request, receive)
         except Problem as problem:
             await problem.response()(scope, receive, send_with_headers)
             return
@@ -214,10 +220,10 @@ class Access:
                 seen=host[:200],
                 expected=", ".join(sorted(self._hosts)),
             )
-        if request.method in ("GET", "HEAD", "OPTIONS"):
+        if request.method in _SAFE:
             return
         origin = request.headers.get("origin")
-        if origin is not None and urllib.parse.urlsplit(origin).netloc != host:
+        if origin is not None and _place(origin) != host:
             raise Forbidden(
                 "A page from elsewhere may not change anything here.", field="Origin", seen=origin[:200], expected=host
             )
@@ -237,6 +243,54 @@ class Access:
             raise Forbidden(
                 f"The token {token.name!r} lacks the scope {scope}.", seen=", ".join(token.scopes), expected=scope
             )
+
+
+async def _bounded(request: Request, receive: Receive) -> Receive:
+    """The body, read here: what comes after it would take any amount into memory, even a sign-in by nobody knows whom.
+
+    Raises TooLarge.
+    """
+    announced = request.headers.get("content-length", "")
+    if len(announced) > 18 or (announced.isascii() and announced.isdigit() and int(announced) > MAX_BODY_BYTES):
+        raise _too_large(f"{announced[:18]} bytes")
+    body = bytearray()
+    left: Message | None = None
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            left = message
+            break
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY_BYTES:
+            raise _too_large(f"more than {MAX_BODY_BYTES} bytes")
+        more = message.get("more_body", False)
+    else:
+        left = {"type": "http.request", "body": bytes(body), "more_body": False}
+
+    async def again() -> Message:
+        nonlocal left
+        if left is None:
+            return await receive()
+        message, left = left, None
+        return message
+
+    return again
+
+
+def _too_large(seen: str) -> TooLarge:
+    # The rest of the body is not read: the connection cannot be used again.
+    expected = f"at most {MAX_BODY_BYTES} bytes"
+    return TooLarge(
+        f"The body has {seen}.", field="body", seen=seen, expected=expected, headers={"Connection": "close"}
+    )
+
+
+def _place(origin: str) -> str | None:
+    try:
+        return urllib.parse.urlsplit(origin).netloc
+    except ValueError:  # half an IPv6 address, say
+        return None
 
 
 def address_of(request: Request) -> str:

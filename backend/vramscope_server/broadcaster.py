@@ -22,6 +22,7 @@ from vramscope import wire
 
 from .store.batch import ReadyBlock
 from .store.book import Stored
+from .store.scalars import SCALARS, numbers
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "samples": (
@@ -38,6 +39,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         *(f"{phase}_ns" for phase in wire.PHASES),
         *(f"{phase}_peak_allocated_bytes" for phase in wire.PHASES),
     ),
+    SCALARS: ("step", *wire.LOSSES),
 }  # fmt: skip
 """The columns that pages draw, besides the time; a test compares them with the figures' NEEDS."""
 
@@ -261,7 +263,13 @@ def _rows(run: str, rank: int, device: int, stream: str, skew_ns: int, blocks: l
             np.full(size, wire.UNKNOWN).tolist() if part is None else part.tolist()
             for part, size in zip(parts, sizes, strict=True)
         )
-        columns[name] = [None if value == wire.UNKNOWN else value for value in values]
+        if stream == SCALARS and name != "step":
+            found, told = numbers(np.fromiter(values, np.int64))
+            columns[name] = [
+                value if known else None for value, known in zip(found.tolist(), told.tolist(), strict=True)
+            ]
+        else:
+            columns[name] = [None if value == wire.UNKNOWN else value for value in values]
     return {"run": run, "rank": rank, "device": device, "stream": stream, "columns": columns}
 
 

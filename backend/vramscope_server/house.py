@@ -11,6 +11,7 @@ from .access import Tokens
 from .broadcaster import Broadcaster
 from .recordings import Shelf
 from .settings import Settings
+from .snapshots import Snapshots
 from .store.compaction import Compactor
 from .store.database import Database
 from .store.retention import Retention
@@ -44,7 +45,15 @@ class House:
             self.database, self.writer, days=settings.retention_days, max_bytes=settings.retention_bytes
         )
         self.preparers = ThreadPoolExecutor(_PREPARERS, "vramscope-prepare")
-        self.shelf = Shelf(self.database)
+        self.snapshots = Snapshots(
+            settings.snapshots_dir,
+            self.database,
+            self.writer,
+            max_bytes=settings.snapshots_bytes,
+            memory_bytes=settings.snapshot_memory_bytes,
+        )
+        self.shelf = Shelf(self.database, self.snapshots.columns)
+        self.snapshots.forget = self.shelf.close
         self.sweeps = Sweeps()
         self.intake_bytes = 0
         """Bytes of batches that are being read or wait to be stored."""
@@ -54,6 +63,7 @@ class House:
             self.writer.start()
             self.compactor.start(self.writer)
             self.retention.start()
+            self.snapshots.start()
             self.tokens = Tokens(self.database, self.writer)
             self.first_token = self.tokens.make_first() if settings.tokens_required else None
         except BaseException:
@@ -63,6 +73,7 @@ class House:
     def close(self) -> None:
         """Store what waits, stop the threads, let the database go."""
         self.sweeps.close()
+        self.snapshots.close()
         self.retention.close()
         self.compactor.close()
         self.writer.close()

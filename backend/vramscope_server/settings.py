@@ -46,6 +46,16 @@ class Settings(BaseSettings):
         gt=0,
         description="Oldest ended runs are deleted while the database is larger. Pinned and baseline stay.",
     )
+    snapshots_bytes: int = Field(
+        default=50 << 30,
+        gt=0,
+        description="The columns of uploaded snapshots may take so much of the disk; the oldest are deleted beyond.",
+    )
+    snapshot_memory_bytes: int = Field(
+        default=8 << 30,
+        ge=512 << 20,
+        description="Memory that the conversion of one snapshot may take: some 300 bytes an event.",
+    )
     lost_after_seconds: float = Field(
         default=30.0, gt=0, description="A run that is silent for so long, without having said that it ended, is lost."
     )
@@ -75,6 +85,14 @@ class Settings(BaseSettings):
         """The database's URL, default filled in."""
         given = self.database or str(self.data_dir / "vramscope.db")
         return given if "://" in given else f"sqlite:///{Path(given).expanduser().absolute()}"
+
+    @property
+    def snapshots_dir(self) -> Path:
+        """Where uploaded snapshots lie: beside the SQLite database that knows them, else in the data directory."""
+        url = self.database_url
+        if url.startswith("sqlite:///"):
+            return Path(url.removeprefix("sqlite:///").partition("?")[0] + "-snapshots")
+        return self.data_dir / "snapshots"
 
     @property
     def tokens_required(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope_server.analysis.window import RunWindow
+from vramscope_server.analysis.window import LossWindow, RunWindow, StreamWindow
 
 from .answers import answer
 from .compare import compared_runs
@@ -98,13 +98,16 @@ def _known(figures: dict[str, Any], name: str) -> Any:
 
 def _told(shown: RunWindow, first: float | None, to: float | None) -> dict[str, Any]:
     x: Axis = shown.x
+    parts: dict[str, StreamWindow | LossWindow] = {**shown.streams}
+    if shown.loss is not None:
+        parts["scalars"] = shown.loss
     return {
         "rank": shown.rank,
         "device": shown.device,
         "x": x,
         "from": first,
         "to": to,
-        "rows": {stream: part.rows for stream, part in shown.streams.items()},
-        "envelope": {stream: part.envelope for stream, part in shown.streams.items()},
-        "damaged": {stream: part.damaged for stream, part in shown.streams.items()},
+        "rows": {stream: part.rows for stream, part in parts.items()},
+        "envelope": {stream: part.envelope for stream, part in parts.items()},
+        "damaged": {stream: part.damaged for stream, part in parts.items()},
     }

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope.window import BadWindow
 from vramscope_server.analysis.history import segment_map, size_classes
-from vramscope_server.house import House
-from vramscope_server.recordings import Opened
-from vramscope_server.store.artifacts import Stored
 
 from .answers import answer
-from .problems import BadRecording, InvalidParameter
-from .recordings import recording_row, the_recording, whole
-from .windows import Points, reader
+from .opened import End, First, open_recording, readable, the_event, the_window
+from .recordings import recording_row
+from .windows import Points
 
 router = APIRouter(tags=["recordings"])
-log = logging.getLogger("vramscope_server")
 
 Event = Annotated[
     int | None,
@@ -32,6 +24,8 @@ Low = Annotated[
 ]
 High = Annotated[int | None, Query(alias="to", ge=1, description="the end, not included")]
 SMALLEST_VIEW_BYTES = 512
+OUTLINE_POINTS = 300
+PARTS = ("requested", "rounding", "usable", "stranded")
 
 
 @router.get("/recordings/{recording}/moments", summary="What a recording holds, and where to look")
@@ -67,29 +61,37 @@ def get_moments(request: Request, recording: str) -> Response:
 
 
 @router.get("/recordings/{recording}/strip", summary="Where reserved memory was, over the events")
-def get_strip(request: Request, recording: str, points: Points = 800) -> Response:
-    """``{figure, peak, out_of_memory}``: requested, rounding, usable and stranded, and their values at these moments."""
-    from vramscope_server.analysis.fragmentation.strip import strip
+def get_strip(request: Request, recording: str, first: First = None, end: End = None, points: Points = 800) -> Response:
+    """``{figure, from, to, events, highest, peak, out_of_memory, misfits, outline}``: requested, rounding, usable, stranded.
+
+    ``highest`` is of the window; ``peak``, ``out_of_memory`` and ``outline`` are of the whole recording.
+    """
+    from vramscope_server.analysis.fragmentation.strip import Strip, strip
     from vramscope_server.figures import strip as figure
 
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace = opened.trace
-        made = opened.once(("strip", points), lambda: strip(trace, points))
+        first, end = the_window(len(trace.events), first, end)
+        whole = opened.once(("strip",), lambda: strip(trace, OUTLINE_POINTS, parts=opened.parts))
+        made = strip(trace, points, first=first, end=end, parts=opened.parts)
         drawn = figure.draw(made, opened.moments.steps, capacity_bytes=trace.device_total_bytes)
 
-    def told(at: int) -> dict[str, int]:
-        parts = {
-            f"{name}_bytes": int(getattr(made, name)[at]) for name in ("requested", "rounding", "usable", "stranded")
-        }
-        return {"event": int(made.event[at]), "reserved_bytes": sum(parts.values()), **parts}
+    def told(of: Strip, at: int) -> dict[str, int]:
+        parts = {f"{name}_bytes": int(getattr(of, name)[at]) for name in PARTS}
+        return {"event": int(of.event[at]), "reserved_bytes": sum(parts.values()), **parts}
 
     return answer(
         {
             "figure": drawn.to_dict(),
-            "peak": told(made.peak),
-            "out_of_memory": [told(at) for at in made.ooms],
+            "from": first,
+            "to": end,
+            "events": len(trace.events),
+            "highest": told(made, made.peak) | {"step": int(made.step[made.peak])},
+            "peak": told(whole, whole.peak),
+            "out_of_memory": [told(whole, at) for at in whole.ooms],
             "misfits": made.misfits,
+            "outline": {"event": whole.event, "in_use_bytes": whole.in_use, "reserved_bytes": whole.reserved},
         }
     )
 
@@ -167,43 +169,3 @@ def get_sizes(request: Request, recording: str, event: Event = None) -> Response
         asked = opened.once(("requests",), lambda: size_classes.requests(opened.trace))
         drawn = figure.draw(asked, size_classes.free_pieces(opened.row(event).layout))
         return answer({"figure": drawn.to_dict(), "event": event})
-
-
-# ---- shared with api/whatif.py ----
-
-
-def open_recording(request: Request, text: str) -> tuple[Stored, Opened]:
-    """The recording meant, opened. Raises NotFound, Conflict while pieces are missing, BadRecording."""
-    house: House = request.app.state.house
-    with reader(house) as connection:
-        stored = the_recording(connection, text)
-    whole(stored)
-    with readable(stored):
-        return stored, house.shelf.open(stored.id)
-
-
-@contextlib.contextmanager
-def readable(stored: Stored) -> Iterator[None]:
-    """Tells a recording that cannot be understood as what it is: the sender's mistake, or damage, none of ours."""
-    try:
-        yield
-    except BadWindow as bad:
-        raise BadRecording(f"Its bytes are no recorded window: {bad}.", field="recording", seen=stored.id) from None
-    except (ArithmeticError, LookupError, ValueError, MemoryError) as error:
-        # Columns that are sound one by one may still contradict each other in more ways than can be checked beforehand.
-        log.warning("recording %s cannot be understood", stored.id, exc_info=error)
-        raise BadRecording(
-            f"What it tells contradicts itself ({type(error).__name__}).", field="recording", seen=stored.id
-        ) from None
-
-
-def the_event(opened: Opened, event: int | None) -> int:
-    """The moment meant. Raises InvalidParameter beyond the last."""
-    if event is None:
-        return opened.moments.peak_event
-    last = len(opened.trace.events) - 1
-    if event > last:
-        raise InvalidParameter(
-            f"The recording has {last + 1} events.", field="event", seen=event, expected=f"-1 to {last}"
-        )
-    return event

@@ -1,4 +1,4 @@
-"""``GET /runs/RUN/leaks``: who holds what, what was looked at, and whether the floor rises."""
+"""Leaks of a run: who holds what, what was looked at, whether the floor rises; and what a fix would bring, by replay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from sqlalchemy.engine import Connection
 
 from vramscope import wire
 from vramscope_server.analysis.floor import Trend, trend, until_full
+from vramscope_server.analysis.leaks.held import CannotTell
 from vramscope_server.analysis.verdicts import KIND_WORDS, leak_verdict
+from vramscope_server.house import House
+from vramscope_server.store.artifacts import Stored, list_artifacts
 from vramscope_server.store.leaks import merge_leaks
 from vramscope_server.store.places import Damage, Place, Run, load_columns
 from vramscope_server.store.queries import load_looks
@@ -19,9 +22,14 @@ from vramscope_server.store.rows import seconds
 from vramscope_server.store.states import display_skew_ns
 
 from .answers import answer
+from .opened import readable
+from .problems import BadRecording, NotFound
 from .windows import DeviceIndex, From, Rank, To, floats, reader, the_place, the_run, the_window, told_damage
 
 router = APIRouter(tags=["leaks"])
+
+_MOST_TRIED: Final = 8
+"""recordings of a run that are opened to find one that can tell of a leak"""
 
 _RECENT: Final = 0.1
 """Share of the steps whose highest peak counts as the peak of now."""
@@ -39,10 +47,11 @@ def get_leaks(
         looked = load_looks(connection, record)
         fit, damaged = _fit(connection, record, place, *window.bounds(record, place))
         used_bytes = _used_bytes(connection, record, place)
+        outside_bytes = _outside_bytes(connection, record, place)
     leaks = [
         leak | {"kind_words": KIND_WORDS[leak["kind"]]} for leak in merge_leaks({r: x.look for r, x in looked.items()})
     ]
-    floor = _floor(record, place, fit, used_bytes) | {"damaged": told_damage(damaged, place)}
+    floor = _floor(record, place, fit, used_bytes, outside_bytes) | {"damaged": told_damage(damaged, place)}
     verdict = leak_verdict(
         leaks,
         looked=bool(looked),
@@ -75,6 +84,52 @@ def get_leaks(
     )
 
 
+@router.get("/runs/{run}/leaks/{leak}/replay", summary="What the fix of a leak would bring, by replay")
+def get_replay(request: Request, run: str, leak: str) -> Response:
+    """``{run_id, leak, recording, rank, effect, reason}``: of the newest recorded step that can tell; else the reason."""
+    house: House = request.app.state.house
+    with reader(house) as connection:
+        record = the_run(connection, run)
+        leaks = merge_leaks({rank: told.look for rank, told in load_looks(connection, record).items()})
+        found = next((one for one in leaks if one["id"] == leak), None)
+        if found is None:
+            raise NotFound(
+                f"Run {record['name']!r} has no leak {leak[:40]!r} (any more).",
+                field="leak",
+                seen=leak[:40],
+                expected="the id of one of /runs/RUN/leaks",
+                suggestions=[one["id"] for one in leaks[:3]],
+            )
+        windows = [
+            stored
+            for stored in list_artifacts(connection, record)
+            if stored.kind == "window" and stored.whole and stored.rank in found["ranks"] and stored.about.get("leaks")
+        ]
+    told: dict[str, Any] = {"recording": None, "rank": None, "effect": None}
+    reason = "no window was recorded since it was found"
+    for stored in windows[:_MOST_TRIED]:
+        try:
+            effect = _effect(house, stored, found)
+        except (CannotTell, BadRecording) as cannot:
+            reason = str(cannot)
+            continue
+        told = {"recording": stored.id, "rank": stored.rank, "effect": effect}
+        reason = ""
+        break
+    return answer({"run_id": record["id"], "leak": leak, **told, "reason": reason})
+
+
+def _effect(house: House, stored: Stored, leak: dict[str, Any]) -> dict[str, Any]:
+    """Some 10 ms, where the recording is open; kept with it. Raises CannotTell, BadRecording."""
+    from vramscope_server.analysis.leaks.effect import leak_effect
+
+    which = [leak[name] for name in ("kind", "name", "file", "line")]
+    with readable(stored):
+        opened = house.shelf.open(stored.id)
+        effect = opened.once(("leak", *which), lambda: leak_effect(opened.trace, *which))
+    return dataclasses.asdict(effect) | {"saved_bytes": effect.saved_bytes}
+
+
 def _fit(
     connection: Connection, run: Run, place: Place, first: int | None, last: int | None
 ) -> tuple[Trend | None, list[Damage]]:
@@ -102,8 +157,24 @@ def _used_bytes(connection: Connection, run: Run, place: Place) -> int | None:
     return next((top for top in tops if top != wire.UNKNOWN), None)
 
 
-def _floor(run: Run, place: Place, fit: Trend | None, used_bytes: int | None) -> dict[str, Any]:
-    room = None if place.capacity_bytes is None or used_bytes is None else place.capacity_bytes - used_bytes
+def _outside_bytes(connection: Connection, run: Run, place: Place) -> int | None:
+    """What of the device is not PyTorch's, by its newest sample: CUDA's context, libraries, other processes. None: not known."""
+    names = ["device_used_bytes", "reserved_bytes"]
+    for first in (round((run["last_step"] or 0) * (1 - _RECENT)), None):
+        told = load_columns(connection, run, place, "samples", names, x="step", first=first, since_ns=place.started_ns)
+        used, reserved = (told.columns[name] for name in names)
+        known = np.flatnonzero((used != wire.UNKNOWN) & (reserved != wire.UNKNOWN))
+        if len(known):
+            return max(0, int(used[known[-1]] - reserved[known[-1]]))
+    return None
+
+
+def _floor(
+    run: Run, place: Place, fit: Trend | None, used_bytes: int | None, outside_bytes: int | None
+) -> dict[str, Any]:
+    known_room = place.capacity_bytes is not None and used_bytes is not None
+    # What is outside is not known without NVML: then the room is too large by CUDA's context, some 500 MiB.
+    room = place.capacity_bytes - used_bytes - (outside_bytes or 0) if known_room else None  # type: ignore[operator]
     steps_left, soonest = until_full(fit, room)
     step_seconds = seconds(run["step_median_ns"])
     known = steps_left is not None and step_seconds is not None
@@ -119,6 +190,7 @@ def _floor(run: Run, place: Place, fit: Trend | None, used_bytes: int | None) ->
         "smallest_detectable_bytes_per_step": None if fit is None else fit.margin,
         "growing": None if fit is None else fit.growing,
         "capacity_bytes": place.capacity_bytes,
+        "outside_bytes": outside_bytes,
         "room_bytes": room,
         "steps_to_out_of_memory": steps_left,
         "steps_to_out_of_memory_at_least": soonest,

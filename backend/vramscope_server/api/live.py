@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
@@ -20,6 +21,8 @@ router = APIRouter(tags=["live"])
 
 ALIVE_SECONDS: Final = 8.0
 """A stream says so often that it is alive: proxies cut silent connections, and pages see that it is not held back."""
+_ID: Final = re.compile("[0-9]{1,18}")
+"""of an event; a Last-Event-ID that cannot be one is as none"""
 Runs = Annotated[str, Query(description="runs whose rows are wanted, separated by commas")]
 
 
@@ -32,7 +35,7 @@ async def live(
     """Events ``rows``, ``look``, ``recording`` (of the runs asked for), ``run`` (of all), ``gap``, ``alive``: docs/http.md."""
     house: House = request.app.state.house
     resumed = request.headers.get("last-event-id", "")
-    if resumed.isdigit():
+    if _ID.fullmatch(resumed):
         after = int(resumed)
     wanted = await run_in_threadpool(_ids, house, runs)
     return StreamingResponse(

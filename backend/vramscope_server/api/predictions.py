@@ -14,7 +14,7 @@ from vramscope_server.store.places import Run, UnknownPlace, find_place, load_co
 
 from .answers import answer
 from .compare import compared_runs
-from .fragmentation import readable
+from .opened import readable
 from .recordings import recording_row
 from .windows import reader
 

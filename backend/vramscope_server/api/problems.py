@@ -44,9 +44,15 @@ class Problem(Exception):
             "detail": self.detail,
             **self.extra,
         }
-        return Response(
-            msgspec.json.encode(body), self.status, headers=self.headers, media_type="application/problem+json"
-        )
+        return Response(_encoded(body), self.status, headers=self.headers, media_type="application/problem+json")
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:  # what was seen holds half a character: JSON can tell it, UTF-8 cannot
+        whole = {k: v.encode(errors="replace").decode() if isinstance(v, str) else v for k, v in body.items()}
+        return msgspec.json.encode(whole)
 
 
 class InvalidBatch(Problem):
@@ -85,7 +91,7 @@ class UnknownSessionProblem(Problem):
 class TooLarge(Problem):
     """A body above the limit."""
 
-    status, slug, title = 413, "too-large", "The batch is too large"
+    status, slug, title = 413, "too-large", "The body is too large"
 
 
 class UnsupportedType(Problem):

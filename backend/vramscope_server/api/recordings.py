@@ -7,9 +7,12 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sqlalchemy.engine import Connection
 
+from vramscope import wire
 from vramscope_server.house import House
 from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
 from vramscope_server.store.rows import seconds
+from vramscope_server.store.snapshots import KIND as SNAPSHOT
+from vramscope_server.store.snapshots import find_device
 
 from .answers import answer
 from .changes import change
@@ -36,7 +39,7 @@ def ask_for_recording(request: Request, run: str, rank: Rank = None) -> Response
     with reader(house) as connection:
         record = the_run(connection, run)
     run_id = str(record["id"])
-    asked = change(house, lambda connection, book: book.ask_for_recording(connection, run_id, rank))
+    asked = change(house, lambda connection, book: book.ask(connection, run_id, rank, wire.RECORD_WINDOW))
     if not asked:
         who = record["name"] if rank is None else f"rank {rank} of {record['name']}"
         raise Conflict(f"{who} is not live: only a running training can record what its allocator does.")
@@ -61,7 +64,7 @@ def get_recording(request: Request, recording: str) -> Response:
 def get_data(request: Request, recording: str) -> Response:
     """For the command line. 409 while pieces are missing."""
     with reader(request.app.state.house) as connection:
-        stored = the_recording(connection, recording)
+        stored = of_run(the_recording(connection, recording))
         whole(stored)
         data = read_artifact(connection, stored.id)
     return Response(data, headers={"Cache-Control": "no-store"}, media_type="application/octet-stream")
@@ -72,7 +75,7 @@ def delete_recording(request: Request, recording: str) -> Response:
     """204."""
     house: House = request.app.state.house
     with reader(house) as connection:
-        stored = the_recording(connection, recording)
+        stored = of_run(the_recording(connection, recording))
     change(house, lambda connection, book: book.delete_artifact(connection, stored.run_id, stored.id))
     house.shelf.close(stored.id)
     return Response(status_code=204)
@@ -82,7 +85,7 @@ def recording_row(stored: Stored) -> dict[str, Any]:
     """A recording as the API shows it (docs/http.md)."""
     return {
         "recording": stored.id,
-        "run_id": stored.run_id,
+        "run_id": stored.run_id or None,
         "rank": stored.rank,
         "whole": stored.whole,
         "pieces": stored.pieces,
@@ -95,20 +98,29 @@ def recording_row(stored: Stored) -> dict[str, Any]:
 
 def the_recording(connection: Connection, text: str) -> Stored:
     """The recording meant. Raises NotFound."""
-    stored = find_artifact(connection, text)
-    if stored is None or stored.kind != "window":
+    stored = find_artifact(connection, text) or find_device(connection, text)
+    if stored is None or stored.kind not in ("window", SNAPSHOT):
         raise NotFound(
             f"There is no recording {text[:60]!r} (any more).",
             field="recording",
             seen=text[:60],
-            expected="an id from /runs/RUN/recordings",
+            expected="an id from /runs/RUN/recordings, or of a device from /snapshots",
             suggestions=[],
         )
     return stored
 
 
+def of_run(stored: Stored) -> Stored:
+    """The same, if a run recorded it. Raises Conflict for a device of a snapshot."""
+    if stored.kind == SNAPSHOT:
+        raise Conflict(f"This is a device of a snapshot file: see /snapshots/{stored.about['snapshot']}.")
+    return stored
+
+
 def whole(stored: Stored) -> None:
-    """Raises Conflict for a recording of which pieces are missing."""
+    """Raises Conflict for a recording of which pieces are missing, or a snapshot that is not converted."""
+    if stored.kind == SNAPSHOT and not stored.whole:
+        raise Conflict("This snapshot is not converted yet: it can be read when it is ready.")
     if not stored.whole:
         raise Conflict(
             f"{stored.received} of the {stored.pieces} pieces of this recording have come: it can be read when it is whole."

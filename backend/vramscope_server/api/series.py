@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
 from vramscope import wire
-from vramscope_server.analysis.downsample import envelope, with_holes
+from vramscope_server.analysis.downsample import envelope, float_envelope, with_holes
+from vramscope_server.store.queries import scalars_of_rank
+from vramscope_server.store.scalars import SCALARS, numbers, words
 
 from .answers import answer
 from .problems import InvalidParameter
@@ -36,8 +40,11 @@ router = APIRouter(tags=["runs"])
 def get_series(
     request: Request,
     run: str,
-    names: Annotated[str, Query(description="names of series (docs/wire.md), separated by commas")],
-    stream: Annotated[Literal["samples", "steps"], Query()] = "samples",
+    names: Annotated[
+        str,
+        Query(description="names of series (docs/wire.md), separated by commas; of scalars, those that the run tells"),
+    ],
+    stream: Annotated[Literal["samples", "steps", "scalars"], Query()] = "samples",
     rank: Rank = None,
     device: DeviceIndex = None,
     x: AxisName = "time",
@@ -48,20 +55,19 @@ def get_series(
     """With no more rows than points the values come as they are; else min, mean and max of each bucket, no peak lost."""
     wanted = [name for name in dict.fromkeys(part.strip() for part in names.split(",")) if name]
     for name in wanted:
-        if name not in wire.STREAMS[stream]:
-            known = ", ".join(wire.STREAMS[stream])
-            raise InvalidParameter(
-                f"The stream {stream} has no series {name[:100]!r}.",
-                field="names",
-                seen=name[:100],
-                expected=f"some of {known}",
-            )
+        if stream != SCALARS and name not in wire.STREAMS[stream]:
+            raise _no_series(stream, name, wire.STREAMS[stream])
     if not wanted:
         raise InvalidParameter("No series was named.", field="names", seen=names[:100], expected="at least one series")
     window = the_window(x, first, to, points)
     with reader(request.app.state.house) as connection:
         record = the_run(connection, run)
         place = the_place(connection, record, rank, device)
+        if stream == SCALARS:
+            told = scalars_of_rank(connection, record, place.rank)
+            for name in wanted:
+                if name not in told:
+                    raise _no_series(stream, name, told)
         thinned = load(connection, record, place, stream, wanted, window)
     along = thinned.along if thinned.buckets is None else thinned.buckets.middle
     x_values: list[Any] = axis_seconds(along, place, 0).tolist() if x == "time" else along.tolist()
@@ -76,9 +82,35 @@ def get_series(
             "envelope": thinned.buckets is not None,
             "window": {"from": first, "to": to},
             "damaged": told_damage(thinned.damaged, place),
-            "series": {name: _one(thinned, name) for name in wanted},
+            "series": {name: (_scalar if stream == SCALARS else _one)(thinned, name) for name in wanted},
         }
     )
+
+
+def _no_series(stream: str, name: str, known: Iterable[str]) -> InvalidParameter:
+    return InvalidParameter(
+        f"The stream {stream} has no series {name[:100]!r}.",
+        field="names",
+        seen=name[:100],
+        expected=f"some of {', '.join(known) or 'none: this run tells no numbers of its own'}",
+    )
+
+
+def _scalar(thinned: Thinned, name: str) -> dict[str, list[float | str | None]]:
+    """Doubles: as they are, what no JSON can tell in words; thinned, the envelope of what is finite."""
+    values, told = numbers(thinned.columns[name])
+    if thinned.buckets is None:
+        return {
+            "value": [
+                None if not known else value if math.isfinite(value) else words(value)
+                for value, known in zip(values.tolist(), told.tolist(), strict=True)
+            ]
+        }
+    three = float_envelope(np.where(told, values, np.nan), thinned.buckets.starts)
+    return {
+        part: [value if math.isfinite(value) else None for value in with_holes(array, thinned.buckets, np.nan).tolist()]
+        for part, array in zip(("min", "mean", "max"), three, strict=True)
+    }
 
 
 def _one(thinned: Thinned, name: str) -> dict[str, list[int | None]]:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Request, Response
 
 from vramscope import __version__, wire
+from vramscope_server.analysis.compiled import compiling
 from vramscope_server.house import House
 from vramscope_server.store.database import storage_trouble
 from vramscope_server.store.queries import counts_by_state
@@ -39,6 +40,7 @@ def get_server(request: Request) -> Response:
             },
             "retention": {"days": house.settings.retention_days, "bytes": house.settings.retention_bytes},
             "address": house.address,
+            "compiling": compiling(),
             "problems": house.problems(),
         }
     )

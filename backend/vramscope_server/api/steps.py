@@ -31,6 +31,7 @@ def get_steps(
     """A JSON array, rising. What is not known is null; ``foreign_reset`` 0: none, 1: the peak is exact all the same,
     2: the peak is a lower bound."""
     the_window("step", first, to, 10)
+    first, to = _stored(first), _stored(to)
     names = list(wire.STEPS)
     with reader(request.app.state.house) as connection:
         record = the_run(connection, run)
@@ -44,6 +45,11 @@ def get_steps(
         # An array has no place beside its items; nobody who reads steps shall take a hole for the truth all the same.
         response.headers[DAMAGED] = ", ".join(f"{part.first_step}-{part.last_step}" for part in found.damaged)
     return response
+
+
+def _stored(step: int | None) -> int | None:
+    """What lies beyond every step that can be stored bounds nothing, and no database takes it."""
+    return None if step is None else min(max(step, -1), wire.MAX_VALUE + 1)
 
 
 def _known(values: list[int]) -> list[int | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -10,10 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vramscope_server.house import House
 from vramscope_server.store.rows import seconds
-from vramscope_server.store.writer import QueueFull, StorageTrouble, WriterClosed
 
 from .answers import answer
-from .problems import NotFound, Storage
+from .changes import storing
+from .problems import NotFound
 
 router = APIRouter(tags=["tokens"])
 
@@ -38,10 +37,8 @@ def get_tokens(request: Request) -> Response:
 def post_token(request: Request, wanted: NewToken) -> Response:
     """The answer holds the plain token, this once."""
     house: House = request.app.state.house
-    try:
+    with storing("stored"):
         token, plain = house.tokens.make(wanted.name, sorted(set(wanted.scopes)))
-    except (StorageTrouble, QueueFull, WriterClosed, concurrent.futures.TimeoutError) as error:
-        raise Storage(f"No token was made: {error}.", headers={"Retry-After": "5"}) from None
     told = {"id": token.id, "name": token.name, "scopes": list(token.scopes)}
     return answer({**told, "created_seconds": seconds(token.created_ns), "token": plain}, 201)
 
@@ -51,9 +48,8 @@ def delete_token(request: Request, token_id: str) -> Response:
     """At once, sign-ins with it included."""
     house: House = request.app.state.house
     try:
-        house.tokens.delete(token_id)
+        with storing("changed"):
+            house.tokens.delete(token_id)
     except LookupError:
         raise NotFound(f"There is no token {token_id[:40]!r}.", field="token_id", seen=token_id[:40]) from None
-    except (StorageTrouble, QueueFull, WriterClosed, concurrent.futures.TimeoutError) as error:
-        raise Storage(f"The token was not revoked: {error}.", headers={"Retry-After": "5"}) from None
     return Response(status_code=204)

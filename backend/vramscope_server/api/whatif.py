@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from vramscope_server.analysis.compiled import compiling
 from vramscope_server.analysis.simulator.profile import Profile, profile_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.house import House
 from vramscope_server.sweeps import GivenUp, Job, Progress, TooMany
 
 from .answers import answer
-from .fragmentation import open_recording, readable
+from .opened import open_recording, readable
 from .problems import Busy, InvalidParameter, NotFound
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def post_whatif(request: Request, recording: str, question: Question | None = No
 
 @router.get("/recordings/{recording}/whatif/{job}", summary="How far a what-if is, and its result")
 def get_whatif(request: Request, recording: str, job: str) -> Response:
-    """``{job, state: waiting|running|done|failed, place, done, total, result, problem}``."""
+    """``{job, state: waiting|running|done|failed, place, done, total, compiling, result, problem}``."""
     house: House = request.app.state.house
     found = house.sweeps.look(job)
     if found is None:
@@ -128,6 +129,7 @@ def _told(house: House, job: Job, recording: str) -> dict[str, Any]:
         "place": house.sweeps.place(job),
         "done": job.done,
         "total": job.total,
+        "compiling": job.state == "running" and compiling(),
         "seconds": job.seconds,
         "result": None if job.result is None else sweep_answer(job.result),
         "problem": problem,

@@ -14,13 +14,14 @@ from fastapi import Query
 from sqlalchemy.engine import Connection
 
 from vramscope import wire
-from vramscope_server.analysis.downsample import Buckets, at_peak, divide, envelope, with_holes
+from vramscope_server.analysis.downsample import Buckets, at_peak, divide, envelope, float_envelope, with_holes
 from vramscope_server.analysis.floor import trend
-from vramscope_server.analysis.window import Column, FloatArray, RunWindow, StreamWindow
+from vramscope_server.analysis.window import Column, FloatArray, LossWindow, RunWindow, StreamWindow
 from vramscope_server.house import House
 from vramscope_server.store.places import Damage, Place, Run, UnknownPlace, find_place, load_columns
-from vramscope_server.store.queries import UnknownRun, find_run
+from vramscope_server.store.queries import UnknownRun, find_run, scalars_of_rank
 from vramscope_server.store.rows import run_row
+from vramscope_server.store.scalars import SCALARS, loss_name, numbers
 
 from .problems import InvalidParameter, NotFound
 
@@ -176,7 +177,47 @@ def run_window(
         x0_seconds=run["started_ns"] / 1e9,
         streams=streams,
         trend=line,
+        loss=loss_window(connection, run, place, window) if getattr(module, "LOSS", False) else None,
     )
+
+
+def loss_window(connection: Connection, run: Run, place: Place, window: Window) -> LossWindow | None:
+    """The loss of a rank in a window, thinned; None where it tells none."""
+    name = loss_name(scalars_of_rank(connection, run, place.rank))
+    if name is None:
+        return None
+    first, last = window.bounds(run, place)
+    found = load_columns(connection, run, place, SCALARS, [name, "step"], x=window.x, first=first, last=last)
+    values, told = numbers(found.columns[name])
+    values, along = values[told], found.columns["time_ns" if window.x == "time" else "step"][told]
+    x_values = _axis(along, run, place, window.x)
+    odd = np.flatnonzero(~np.isfinite(values))
+    not_finite = None
+    if odd.size:
+        at = odd[0]
+        not_finite = (float(x_values[at]), int(found.columns["step"][told][at]), float(values[at]))
+    finite = np.where(np.isfinite(values), values, np.nan)
+    column = Column(finite, finite, finite)
+    envelope_ = along.size > window.points
+    if envelope_:
+        buckets = divide(along, window.points)
+        three = (with_holes(part, buckets, np.nan) for part in float_envelope(values, buckets.starts))
+        column = Column(*three)  # type: ignore[arg-type]
+        x_values = _axis(buckets.middle, run, place, window.x)
+    return LossWindow(
+        name=name,
+        x_values=x_values,
+        envelope=envelope_,
+        rows=along.size,
+        values=column,
+        not_finite=not_finite,
+        odd=odd.size,
+        damaged=told_damage(found.damaged, place),
+    )
+
+
+def _axis(along: npt.NDArray[Any], run: Run, place: Place, x: Axis) -> FloatArray:
+    return axis_seconds(along, place, int(run["started_ns"])) if x == "time" else along.astype(np.float64)
 
 
 def _stream_window(

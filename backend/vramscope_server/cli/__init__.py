@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,17 @@ ServerUrl = Annotated[
 ]
 DEFAULT_SERVER = "http://127.0.0.1:8265"
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
+
+
+class TableFormat(str, Enum):
+    """What a comparison can be printed as."""
+
+    markdown = "markdown"
+    csv = "csv"
+    latex = "latex"
+    json = "json"
+
+
 RunName = Annotated[str, typer.Argument(help="id, unique prefix of one, or name", metavar="RUN")]
 
 
@@ -111,12 +123,28 @@ def compare(
     baseline: Annotated[str, typer.Argument(help="what the others are held against", metavar="BASELINE")],
     run: Annotated[list[str], typer.Argument(help="ids, unique prefixes of them, or names", metavar="RUN")],
     server: ServerUrl = DEFAULT_SERVER,
+    form: Annotated[
+        TableFormat | None, typer.Option("--format", help="print the table as markdown, csv, latex or json")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare runs with a baseline: peak, percent, time."""
+    """Compare runs with a baseline: peaks, percent, time."""
     from vramscope_server.cli.compare import show
 
-    show(server, as_json, baseline, run)
+    show(server, "json" if as_json else form.value if form else None, baseline, run)
+
+
+@app.command()
+def diff(
+    a: Annotated[str, typer.Argument(help="a run (id, unique prefix, name), or a snapshot file", metavar="A")],
+    b: Annotated[str, typer.Argument(help="what is held against it, likewise", metavar="B")],
+    server: ServerUrl = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Say which line of code holds more in B than in A, at their peaks."""
+    from vramscope_server.cli.diff import show
+
+    show(server, as_json, a, b)
 
 
 @app.command()
@@ -125,6 +153,26 @@ def leaks(run: RunName, server: ServerUrl = DEFAULT_SERVER, as_json: Json = Fals
     from vramscope_server.cli.leaks import show
 
     show(server, as_json, run)
+
+
+@app.command()
+def oom(
+    run: Annotated[str | None, typer.Argument(help="id, unique prefix of one, or name", metavar="[RUN]")] = None,
+    message: Annotated[
+        str | None, typer.Option(help="explain a pasted error instead: a file with it, or - for what is piped in")
+    ] = None,
+    server: ServerUrl = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Say why a run ran out of memory, and what would have been enough."""
+    from vramscope_server.cli.oom import explain, show
+
+    if (run is None) == (message is None):
+        raise typer.BadParameter("name a run, or a text with --message: one of them")
+    if message is not None:
+        explain(message, as_json)
+    else:
+        show(server, as_json, str(run))
 
 
 @app.command()
@@ -146,6 +194,20 @@ def whatif(
     from vramscope_server.cli.whatif import show
 
     show(server, as_json, target, conf or [], device_bytes)
+
+
+@app.command()
+def snapshot(
+    file: Annotated[Path, typer.Argument(help="what torch.cuda.memory._dump_snapshot() wrote, plain or .gz")],
+    server: Annotated[
+        str | None, typer.Option(help="send it to this server and print its page's address; else it is read here")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what is in a snapshot file: its peak, what held it, how much was fragmented."""
+    from vramscope_server.cli.snapshot import show
+
+    show(file, as_json, server)
 
 
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)

@@ -7,53 +7,90 @@ from typing import Any
 from rich.text import Text
 
 from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import ask, id_of, print_json
+from vramscope_server.cli.talk import ask, fetch, id_of, print_json
 from vramscope_server.cli.words import ABSENT, amount, count, duration, percent, plain
 
 _COLUMNS = (
     Column("RUN"),
-    Column("ID", needed=4, number=True),
-    Column("TECHNIQUES", needed=3),
+    Column("ID", needed=7, number=True),
+    Column("TECHNIQUE"),
     Column("PEAK", number=True),
-    Column("AGAINST BASELINE", number=True),
+    Column("SAVED", number=True),
     Column("RESERVED", needed=2, number=True),
-    Column("STEP TIME", needed=1, number=True),
+    Column("SAVED", needed=2, number=True),
+    Column("DEVICE", needed=4, number=True),
+    Column("SAVED", needed=4, number=True),
+    Column("WALL TIME", needed=5, number=True),
+    Column("STEP TIME", needed=3, number=True),
     Column("TIME RATIO", number=True),
+    Column("BATCH", needed=5, number=True),
+    Column("LOSS", needed=4, number=True),
     Column("LEAKED", needed=1, number=True),
-    Column("GRAPHS", needed=2, number=True),
+    Column("GRAPHS", needed=6, number=True),
 )
 
 
-def show(server: str, as_json: bool, baseline: str, runs: list[str]) -> None:
-    """Print a table, baseline first, or its rows as JSON. Raises talk.Failure."""
+def show(server: str, form: str | None, baseline: str, runs: list[str]) -> None:
+    """Print a table, baseline first; or the same as ``form``: json, markdown, csv, latex. Raises talk.Failure."""
     words = [id_of(server, run) if "," in run or not run.strip() else run for run in (baseline, *runs)]
-    told: dict[str, Any] = ask(server, "/compare", runs=",".join(words), base=words[0])
-    if as_json:
+    named = {"runs": ",".join(words), "base": words[0]}
+    if form not in (None, "json"):
+        for line in fetch(server, "/compare/table", **named, format=form).decode().rstrip("\n").split("\n"):
+            print(plain(line.rstrip("\r")))
+        return
+    told: dict[str, Any] = ask(server, "/compare", **named)
+    if form == "json":
         print_json(told["rows"])
         return
     out = console()
     print_table(out, _COLUMNS, [_cells(row, is_baseline=not at) for at, row in enumerate(told["rows"])])
+    out.print(Text("saved: of the peak allocated, reserved and on the device; less is better.", style="dim"))
+    for row in told["rows"]:
+        left = row["leave_one_out"]
+        if left is not None and left["allocated_bytes"] is not None:
+            said = f"{left['technique']} lowers the peak inside the combination by {amount(left['allocated_bytes'])}"
+            out.print(Text(plain(said), style="dim"))
     for difference in told["differences"]:
         values = ", ".join(map(_setting, difference["values"]))
         out.print(Text(f"{plain(difference['name'])}: {values}", style="dim"))
     for warning in told["warnings"]:
-        out.print(Text(f"note: {plain(warning)}", style="yellow"))
+        out.print(Text(f"not quite comparable: {plain(warning)}", style="yellow"))
 
 
 def _cells(row: dict[str, Any], *, is_baseline: bool) -> list[str | Text]:
-    saved, ratio = row["saved_fraction"], row["step_time_ratio"]
+    mark = " !" if row["reasons"] else ""
     return [
-        Text(plain(row["name"]), style="bold" if is_baseline else "default"),
+        Text(plain(row["name"]) + mark, style="bold" if is_baseline else "default"),
         row["run"],
-        ", ".join(plain(str(technique)) for technique in row["techniques"] or []),
+        plain(row["label"] or ""),
         amount(row["peak_allocated_bytes"], ABSENT),
-        "baseline" if is_baseline else percent(None if saved is None else -saved, ABSENT, signed=True),
+        _saved(row["saved_fraction"], is_baseline),
         amount(row["peak_reserved_bytes"], ABSENT),
+        _saved(row["reserved_saved_fraction"], is_baseline),
+        amount(row["peak_device_bytes"], ABSENT) if row["peak_device_of"] else "",
+        _saved(row["device_saved_fraction"], is_baseline) if row["peak_device_of"] else "",
+        duration(row["wall_seconds"], ABSENT),
         duration(row["step_seconds_median"], ABSENT),
-        "baseline" if is_baseline else ABSENT if ratio is None else f"×{ratio:.2f}",  # noqa: RUF001 - times
+        "baseline" if is_baseline else _ratio(row["step_time_ratio"]),
+        "" if row["effective_batch"] is None else count(row["effective_batch"]),
+        _loss(row),
         _leaked(row),
         count(row["graphs_alive"], ABSENT),
     ]
+
+
+def _saved(fraction: float | None, is_baseline: bool) -> str:
+    if is_baseline:
+        return "baseline"
+    return percent(None if fraction is None else 0.0 - fraction, ABSENT, signed=True)
+
+
+def _ratio(value: float | None) -> str:
+    return ABSENT if value is None else f"×{value:.2f}"  # noqa: RUF001 - times
+
+
+def _loss(row: dict[str, Any]) -> str:
+    return row["loss_words"] or (ABSENT if row["final_loss"] is None else f"{row['final_loss']:.4g}")
 
 
 def _leaked(row: dict[str, Any]) -> str:

@@ -30,7 +30,11 @@ _COLUMNS = (
 
 def show(server: str, as_json: bool, run: str) -> None:
     """Print the verdict and each leak with its chain and advice, or a JSON array of leaks. Raises talk.Failure."""
-    told: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}/leaks")
+    path = f"/runs/{path_of(server, run)}/leaks"
+    told: dict[str, Any] = ask(server, path)
+    for leak in told["leaks"]:
+        replay = ask(server, f"{path}/{leak['id']}/replay")
+        leak["replay"] = {name: replay[name] for name in ("recording", "rank", "effect", "reason")}
     if as_json:
         print_json(told["leaks"])
         if not told["looks"]:
@@ -87,5 +91,18 @@ def _print_detail(out: Console, leak: dict[str, Any]) -> None:
     if leak["examples"]:
         out.print(Text(f"  such as {plain(', '.join(leak['examples']))}", style="dim"))
     if leak["peak_effect"]:
-        out.print(Text(f"  {plain(leak['peak_effect'])}", style="dim"))
+        out.print(Text(f"  measured: {plain(leak['peak_effect'])}", style="dim"))
+    out.print(Text(f"  by replay: {plain(_replayed(leak['replay']))}", style="dim"))
     out.print(Text.assemble("  ", ("fix: ", "bold green"), plain(leak["advice"])))
+
+
+def _replayed(replay: dict[str, Any]) -> str:
+    """What the recorded step would have been after the fix."""
+    effect = replay["effect"]
+    if effect is None:
+        return f"not known, {replay['reason']}"
+    before, after = effect["peak_reserved_bytes"], effect["peak_reserved_after_bytes"]
+    low, high = effect["peak_reserved_after_band"]
+    band = "" if low == high else f" ({amount(low)} to {amount(high)})"
+    falls = f"falls from {amount(before)} to {amount(after)}" if after < before else f"stays at {amount(before)}"
+    return f"{effect['words']} Reserved {falls}{band}."

@@ -14,6 +14,7 @@ import httpx
 import uvicorn
 from pydantic import ValidationError
 
+from vramscope_server import warming
 from vramscope_server.app import create_app
 from vramscope_server.house import House
 from vramscope_server.settings import Settings
@@ -112,12 +113,16 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
     # Before uvicorn listens to signals this stops it, too; afterwards uvicorn raises the signal once more, and an orderly
     # end must not become a failure.
     signal.signal(signal.SIGTERM, stop)
+    compiling = warming.start()
     try:
         _welcome(house)
         server.run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:
+        if compiling is not None:
+            compiling.kill()
+            compiling.wait()
         house.close()
     return 0 if server.started else BAD_WORDS
 

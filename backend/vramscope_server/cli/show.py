@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vramscope_server.cli.screen import console
-from vramscope_server.cli.talk import address, ask, path_of, print_json
+from vramscope_server.cli.talk import Failure, address, ask, path_of, print_json
 from vramscope_server.cli.words import STATE_STYLE, UNKNOWN, ago, amount, cost, count, duration, percent, plain
 
 _BAR: Final = 32
@@ -25,13 +25,16 @@ def show(server: str, as_json: bool, run: str) -> None:
     if as_json:
         print_json(told)
     else:
-        print_summary(console(), told, _split_step(server, told), address(server))
+        print_summary(console(), told, _split_step(server, told), address(server), _first_advice(server, told))
 
 
-def print_summary(out: Console, told: dict[str, Any], split: dict[str, Any] | None, server: str) -> None:
+def print_summary(
+    out: Console, told: dict[str, Any], split: dict[str, Any] | None, server: str, advice: str | None = None
+) -> None:
     """A run in full, as ``GET /runs/RUN`` tells it, for a person.
 
-    split   the highest step whose composition is known, where that of the peak itself is not
+    split    the highest step whose composition is known, where that of the peak itself is not
+    advice   what would make the peak lower, one sentence
     """
     out.print(
         Text.assemble(
@@ -53,6 +56,8 @@ def print_summary(out: Console, told: dict[str, Any], split: dict[str, Any] | No
         elif name == "peak allocated" and split is not None:
             table.add_row("", Text(_instead(told, split), style="dim"))
             table.add_row("", _composition(split["peak_categories"], out.width))
+    if advice:
+        table.add_row("advice", Text(plain(advice)))
     out.print(table)
     out.print(Text(f"{server}/runs/{told['run_id']}", style="cyan"))
 
@@ -66,6 +71,19 @@ def _split_step(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
     steps = ask(server, f"/runs/{told['run_id']}/steps", rank=rank, limit=_SEARCHED_STEPS)
     taken_apart = [step for step in steps if any(value is not None for value in step["peak_categories"].values())]
     return max(taken_apart, key=lambda step: int(step["peak_allocated_bytes"]), default=None)
+
+
+def _first_advice(server: str, told: dict[str, Any]) -> str | None:
+    """Of the newest recording, what saves most; None where there is none, or it cannot be read."""
+    if not told.get("recordings"):
+        return None
+    try:
+        listed = ask(server, f"/runs/{told['run_id']}/recordings")["recordings"]
+        newest = next((one["recording"] for one in listed if one["whole"]), None)
+        found = ask(server, f"/recordings/{newest}/anatomy")["advice"] if newest else []
+    except Failure:
+        return None
+    return str(found[0]["sentence"]) if found else None
 
 
 def _instead(told: dict[str, Any], split: dict[str, Any]) -> str:
@@ -83,12 +101,16 @@ def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "peak reserved", amount(told["peak_reserved_bytes"]) + _share(told, "peak_reserved_bytes")
     yield "fragmentation", _fragmentation(told)
     yield "allocator", _allocator(told["allocator_settings"])
+    yield "trained with", _techniques(told["techniques"])
+    yield "loss", _loss(told.get("loss"))
     yield "leaks", _leaks(told)
     if told.get("out_of_memory_count"):
         yield "out of memory", f"{told['out_of_memory_count']} times"
     yield "watching costs", cost(told["agent_overhead"])
     if told["dropped_samples"]:
         yield "lost samples", count(told["dropped_samples"])
+    for finding in told["findings"] or ():
+        yield "finding", _finding(finding)
 
 
 def _device(told: dict[str, Any]) -> str:
@@ -129,6 +151,20 @@ def _fragmentation(told: dict[str, Any]) -> str:
     return f"{stranded}{pieces} in free pieces of segments; {idle} reserved but not allocated"
 
 
+def _loss(loss: dict[str, Any] | None) -> str:
+    if loss is None:
+        return UNKNOWN
+    odd, words = loss["not_finite"], []
+    if loss["final"] is not None:
+        mean = f", mean of the last {count(loss['final_of'])} of {count(loss['count'])}" if loss["final_of"] > 1 else ""
+        words.append(f"{loss['final']:.4g}{mean}")
+    if loss["first"] is not None and loss["count"] > 1:
+        words.append(f"{loss['first']:.4g} at first")
+    if odd is not None:
+        words.append(f"{odd['value']} for the first time in step {count(odd['step'])}, {count(odd['count'])} in all")
+    return f"{'; '.join(words)} ({loss['source']})"
+
+
 def _leaks(told: dict[str, Any]) -> str:
     found = told["leaks"]
     if found is None:
@@ -137,6 +173,20 @@ def _leaks(told: dict[str, Any]) -> str:
         return "none found"
     worst = f"{found[0]['kind']}: {plain(found[0]['name'])}"
     return f"{count(len(found))}, holding {amount(told['leaked_bytes'])} ({worst}); vramscope leaks tells more"
+
+
+def _techniques(techniques: list[dict[str, Any]] | None) -> str:
+    """Chips; one that is declared and was not seen says so."""
+    if techniques is None:
+        return f"{UNKNOWN}: the agent tells of no techniques"
+    chips = (plain(told["chip"]) + (" (declared, not seen)" if told["observed"] == "" else "") for told in techniques)
+    return ", ".join(chips) or "nothing seen yet"
+
+
+def _finding(finding: dict[str, Any]) -> str:
+    line = f":{finding['line']}" if finding["line"] else ""
+    where = f" ({finding['file']}{line})" if finding["file"] else ""
+    return plain(f"{finding['text']} What to do: {finding['advice']}.{where}")
 
 
 def _allocator(settings: str | None) -> str:

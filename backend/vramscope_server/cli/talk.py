@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import urllib.parse
+from collections.abc import Iterable
 from typing import Any, Final
 
 import httpx
@@ -41,12 +42,26 @@ def ask(server: str, path: str, **parameters: Any) -> Any:
         raise _not_ours(address(server), response) from None
 
 
-def fetch(server: str, path: str) -> bytes:
+def fetch(server: str, path: str, **parameters: Any) -> bytes:
     """GET the bytes of something that is no JSON. Raises Failure as ask."""
-    return _get(server, path, {}).content
+    return _get(server, path, parameters).content
+
+
+def send_file(server: str, path: str, pieces: Iterable[bytes], size_bytes: int, **parameters: Any) -> Any:
+    """POST the bytes of a file as they come. Raises Failure as ask."""
+    headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)}
+    response = _request("POST", server, path, parameters, content=pieces, headers=headers)
+    try:
+        return response.json()
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise _not_ours(address(server), response) from None
 
 
 def _get(server: str, path: str, parameters: dict[str, Any]) -> httpx.Response:
+    return _request("GET", server, path, parameters)
+
+
+def _request(method: str, server: str, path: str, parameters: dict[str, Any], **body: Any) -> httpx.Response:
     base = address(server)
     token = os.environ.get("VRAMSCOPE_TOKEN", "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token.isascii() and token else {}
@@ -54,7 +69,7 @@ def _get(server: str, path: str, parameters: dict[str, Any]) -> httpx.Response:
     try:
         # A proxy of the environment cannot reach this machine's own loopback.
         with httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=not is_local(base), headers=headers) as client:
-            response = client.get(f"{base}/api/v1{path}", params=given)
+            response = client.request(method, f"{base}/api/v1{path}", params=given, **body)
     except httpx.TimeoutException:
         raise Failure(f"the server at {base} did not answer within {TIMEOUT_SECONDS} s.", NO_SERVER) from None
     except httpx.HTTPError as fault:

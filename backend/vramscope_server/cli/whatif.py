@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from vramscope.window import BadWindow, unpack
+from vramscope_server.cli.bar import Bar
+from vramscope_server.cli.histories import is_file, of_file, of_run
 from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import BAD_WORDS, NOT_FOUND, Failure, ask, fetch, path_of, print_json
+from vramscope_server.cli.talk import BAD_WORDS, Failure, print_json
 from vramscope_server.cli.words import ABSENT, amount, count, plain
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.history.trace import Trace
     from vramscope_server.analysis.whatif.sweep import Row, Sweep
 
-QUIET_SECONDS: Final = 2.0
-_FILE_ENDINGS: Final = (".pickle", ".pkl", ".pt", ".gz", ".snapshot", ".bin")
 _COLUMNS: Final = (
     Column("SETTINGS"),
     Column("PEAK RESERVED", number=True),
@@ -39,7 +35,7 @@ _COLUMNS: Final = (
 
 def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_bytes: int | None) -> None:
     """Print a table of settings for each device, or a JSON array of their rows. Raises talk.Failure."""
-    traces = _of_file(Path(target)) if _is_file(target) else [_of_run(server, target)]
+    traces = of_file(Path(target)) if is_file(target) else [of_run(server, target)]
     from vramscope_server.analysis.simulator.settings import BadSetting
     from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
@@ -47,7 +43,7 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
     for trace in traces:
         if not len(trace.events):
             raise Failure(f"{plain(target)}: {' '.join(trace.notes)}", BAD_WORDS)
-        with _Bar() as tell:
+        with Bar("replaying settings", of_bytes=False) as tell:
             try:
                 told.append((trace, sweep(trace, confs or DEFAULT_SWEEP, device_bytes=device_bytes, progress=tell)))
             except BadSetting as refusal:
@@ -65,70 +61,7 @@ def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_b
         _print(out, trace, result, several=len(told) > 1)
 
 
-# ---- where the history comes from ----
-
-
-def _is_file(target: str) -> bool:
-    path = Path(target)
-    return path.exists() or target.endswith(_FILE_ENDINGS) or (path.parent != Path() and path.parent.is_dir())
-
-
-def _of_file(path: Path) -> list[Trace]:
-    from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
-
-    if not path.exists():
-        raise Failure(f"there is no file {plain(str(path))}.", NOT_FOUND)
-    if path.is_dir():
-        raise Failure(f"{plain(str(path))} is a folder, not a snapshot file.", BAD_WORDS)
-    try:
-        snapshot = read(path)
-    except BadSnapshot as fault:
-        raise Failure(f"{plain(str(path))} is no snapshot that can be read: {plain(str(fault))}", BAD_WORDS) from None
-    except OSError as fault:
-        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_WORDS) from None
-    for note in snapshot.notes:
-        print(f"vramscope: {plain(note)}", file=sys.stderr)
-    traced = [trace for trace in snapshot.devices if len(trace.events)]
-    return traced or snapshot.devices
-
-
-def _of_run(server: str, run: str) -> Trace:
-    from vramscope_server.analysis.history.trace import from_window
-
-    found = ask(server, f"/runs/{path_of(server, run)}/recordings")["recordings"]
-    whole = [one for one in found if one["whole"]]
-    if not whole:
-        said = "none of its recordings is whole yet" if found else "nothing was recorded of it"
-        raise Failure(f"{plain(run)}: {said}, so there is nothing to replay. Record a window on its page.", NOT_FOUND)
-    try:
-        return from_window(unpack(fetch(server, f"/recordings/{whole[0]['recording']}/data")))
-    except BadWindow as fault:
-        raise Failure(f"the newest recording of {plain(run)} is damaged: {plain(str(fault))}", BAD_WORDS) from None
-
-
 # ---- what is shown ----
-
-
-class _Bar:
-    """A progress bar on stderr, from two seconds on, where a person looks."""
-
-    def __enter__(self) -> Callable[[int, int], None]:
-        self._began = time.monotonic()
-        self._progress: Progress | None = None
-        return self._tell
-
-    def _tell(self, done: int, total: int) -> None:
-        if self._progress is None and sys.stderr.isatty() and time.monotonic() - self._began > QUIET_SECONDS:
-            columns = TextColumn("replaying settings"), BarColumn(), MofNCompleteColumn()
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._progress.start()
-            self._task = self._progress.add_task("", total=total)
-        if self._progress is not None:
-            self._progress.update(self._task, completed=done)
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
 
 
 def _json_row(trace: Trace, result: Sweep, row: Row) -> dict[str, Any]:

@@ -1,0 +1,116 @@
+"""``GET /compare/sites``: which line of code holds more in B than in A, from a recording of each at its peak."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.engine import Connection
+
+from vramscope_server.analysis.difference.holdings import Holdings, holdings_of
+from vramscope_server.analysis.difference.sites import difference
+from vramscope_server.analysis.difference.steps import step_line
+from vramscope_server.recordings import Opened
+from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts
+from vramscope_server.store.places import Run
+from vramscope_server.store.queries import UnknownRun, find_run
+
+from .answers import answer
+from .opened import open_recording, readable
+from .problems import NotFound
+from .timeline import course_in, look_at_in, sites_in
+from .windows import reader
+
+router = APIRouter(tags=["compare"])
+
+Which = Annotated[str, Query(description="a recording's id, or a run: of it the recording that shows its peak")]
+
+
+@router.get("/compare/sites", summary="Which line holds more in B than in A")
+def get_sites(request: Request, a: Which, b: Which) -> Response:
+    """``{a, b, difference_bytes, categories, rows, left_out}``: A and the differences of all sites together are B."""
+    (one, in_a), (two, in_b) = (_holdings(request, text, field) for text, field in ((a, "a"), (b, "b")))
+    made = difference(in_a, in_b)
+    made["a"] |= one
+    made["b"] |= two
+    return answer(made)
+
+
+@router.get("/compare/timelines", summary="One step of A and of B on one axis")
+def get_timelines(
+    request: Request,
+    a: Which,
+    b: Which,
+    place: Annotated[int, Query(ge=1, le=1000, description="of B among the compared runs: gives it its colour")] = 1,
+) -> Response:
+    """``{figure, window{a, b}}``: allocated over the share of the step that holds the peak, in each its own."""
+    from vramscope_server.figures import step_timelines as figure
+
+    lines, told = [], {}
+    for text, field, position in ((a, "a", 0), (b, "b", place)):
+        run, ident, stored, opened = _opened(request, text, field)
+        with readable(stored):
+            line = opened.once(("step line",), lambda: step_line(opened.trace, course_in(opened), look_at_in(opened)))  # noqa: B023
+        lines.append((str(run["name"]) if run else ident, position, line.share, line.allocated_bytes))
+        told[field] = {"recording": ident, "step": line.step}
+    return answer({"figure": figure.draw(lines).to_dict(), "window": told})
+
+
+def _holdings(request: Request, text: str, field: str) -> tuple[dict[str, Any], Holdings]:
+    run, ident, stored, opened = _opened(request, text, field)
+    with readable(stored):
+        made = opened.once(("holdings",), lambda: holdings_of(opened.trace, course_in(opened), sites_in(opened)))
+        told = {
+            "recording": ident,
+            "run": run["id"] if run else None,
+            "name": run["name"] if run else None,
+            "run_peak_allocated_bytes": run["peak_allocated_bytes"] if run else None,
+            "stacks": len(opened.trace.stacks) > 0,
+        }
+    return told, made
+
+
+def _opened(request: Request, text: str, field: str) -> tuple[Run | None, str, Stored, Opened]:
+    """The run, where one is meant, and its recording, opened. Raises NotFound, Conflict, BadRecording."""
+    with reader(request.app.state.house) as connection:
+        run, ident, near = _meant(connection, text, field)
+    try:
+        return run, ident, *open_recording(request, ident)
+    except NotFound:
+        raise NotFound(
+            f"There is no run, no recording and no snapshot {text[:200]!r}.",
+            field=field,
+            seen=text[:200],
+            suggestions=near,
+        ) from None
+
+
+def _meant(connection: Connection, text: str, field: str) -> tuple[Run | None, str, list[str]]:
+    """The run, where one is meant; the id of what is to be opened; and what else may be meant. Raises NotFound."""
+    try:
+        run = find_run(connection, text)
+    except UnknownRun as unknown:
+        stored = find_artifact(connection, text)
+        return (find_run(connection, stored.run_id) if stored else None), text, unknown.suggestions
+    recording = best_recording(connection, run)
+    if recording is None:
+        raise NotFound(
+            f"Of {run['name']} no window of allocator history is here; its page Fragmentation can ask a live run for one.",
+            field=field,
+            seen=text[:200],
+            suggestions=[],
+        )
+    return run, recording.id, []
+
+
+def best_recording(connection: Connection, run: Run) -> Stored | None:
+    """The whole one that holds the step of the run's peak, else the one that goes farthest; None: there is none."""
+    wholes = [stored for stored in list_artifacts(connection, run) if stored.kind == "window" and stored.whole]
+
+    def worth(stored: Stored) -> tuple[bool, float]:
+        first, last = (stored.about.get(name) for name in ("first_step", "last_step"))
+        if not isinstance(first, int) or not isinstance(last, int):
+            return False, -1.0
+        return run["peak_step"] is not None and first < run["peak_step"] <= last, float(last)
+
+    return max(wholes, key=worth, default=None)

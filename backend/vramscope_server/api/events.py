@@ -1,0 +1,200 @@
+"""The events of a recording, a page at a time and searched; and a window of it for other tools."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import FileResponse, StreamingResponse
+from starlette.background import BackgroundTask
+
+from vramscope.window import ACTIONS
+from vramscope.wire import PHASES
+from vramscope_server.analysis.history.event_search import Wanted, found
+from vramscope_server.analysis.history.exports import as_csv, as_perfetto, write_parquet
+from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.quantities import amount
+from vramscope_server.analysis.timeline import flame as flames
+from vramscope_server.analysis.timeline.life import told_stack
+from vramscope_server.analysis.timeline.overview import overview
+from vramscope_server.analysis.timeline.ruler import ruler
+from vramscope_server.recordings import Opened
+
+from .answers import answer
+from .opened import open_recording, readable
+from .problems import Conflict, InvalidParameter
+from .timeline import course_in, grouping_in, sites_in
+
+router = APIRouter(tags=["recordings"])
+
+PAGE: Final = 200
+_MEDIA: Final = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "perfetto": "application/json",
+                 "html": "text/html"}  # fmt: skip
+_ENDINGS: Final = {"csv": "csv", "parquet": "parquet", "perfetto": "perfetto.json", "html": "html"}
+
+First = Annotated[int | None, Query(alias="from", ge=-1, description="the first event; none: from the beginning")]
+End = Annotated[int | None, Query(alias="to", ge=0, description="the end, not included; none: to the last")]
+Size = Annotated[int | None, Query(ge=0, description="bytes")]
+Seconds = Annotated[float | None, Query(allow_inf_nan=False, description="seconds since the first event")]
+
+
+@router.get("/recordings/{recording}/events", summary="Events, a page at a time")
+def get_events(
+    request: Request,
+    recording: str,
+    first: First = None,
+    end: End = None,
+    action: Annotated[list[str] | None, Query(description="of these actions; none: of all")] = None,
+    text: Annotated[
+        str, Query(max_length=200, description="in a file or function of the stack, its metadata; or file:line")
+    ] = "",
+    least_bytes: Size = None,
+    most_bytes: Size = None,
+    from_seconds: Seconds = None,
+    to_seconds: Seconds = None,
+    address: Annotated[
+        str | None, Query(max_length=20, description="inside the block or segment, decimal or 0x…")
+    ] = None,
+    stream: int | None = None,
+    pool: Annotated[int | None, Query(ge=-1, description="position among ``pools``")] = None,
+    offset: Annotated[int, Query(ge=0, description="so many that match come before")] = 0,
+    limit: Annotated[int, Query(ge=1, le=PAGE)] = PAGE,
+) -> Response:
+    """``{events, matching, offset, pools, rows}``; a row has its stack, and of an allocation its number for ``life``."""
+    for word in action or ():
+        if word not in ACTIONS:
+            raise InvalidParameter(
+                f"There is no action {word[:40]!r}.", field="action", seen=word[:40], expected=", ".join(ACTIONS)
+            )
+    place = _address(address)
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        trace = opened.trace
+        zero = int(trace.events.time_ns[0]) if len(trace.events) else 0
+        wanted = Wanted(
+            first=first or 0, end=end, actions=tuple(action or ()), text=text, least_bytes=least_bytes,
+            most_bytes=most_bytes, from_ns=_moment(zero, from_seconds), to_ns=_moment(zero, to_seconds), address=place,
+            stream=stream, pool=pool,
+        )  # fmt: skip
+        matching = found(trace, wanted)
+        rows = [_row(trace, at, zero) for at in matching[offset : offset + limit].tolist()]
+        pools = [{"pool": at, "id": list(name)} for at, name in enumerate(trace.pools)]
+        told = {"events": len(trace.events), "matching": len(matching), "offset": offset, "pools": pools, "rows": rows}
+        return answer(told)
+
+
+@router.get(
+    "/recordings/{recording}/export",
+    summary="A window of a recording as a file",
+    response_class=Response,
+    responses={200: {"content": {media: {} for media in _MEDIA.values()}}},
+)
+def get_export(
+    request: Request,
+    recording: str,
+    form: Annotated[Literal["csv", "parquet", "perfetto", "html"], Query(alias="format")] = "csv",
+    first: First = None,
+    end: End = None,
+) -> Response:
+    """Events as CSV or Parquet, counters and slices for Perfetto, or a page that stands alone. 409 without pyarrow."""
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        trace = opened.trace
+        low = max(first or 0, 0)
+        high = len(trace.events) if end is None else min(end, len(trace.events))
+        if high < low or low > len(trace.events):
+            raise InvalidParameter("The window holds no events.", field="to", seen=end, expected=f"{low} or more")
+        name = re.sub(r"[^\w.-]+", "_", str(stored.about.get("name", stored.id)))[:80]
+        disposition = f'attachment; filename="{name}-{low}-{high}.{_ENDINGS[form]}"'
+        headers = {"Content-Disposition": disposition, "Cache-Control": "no-store"}
+        if form == "parquet":
+            path = _parquet(trace, low, high)
+            return FileResponse(path, media_type=_MEDIA[form], headers=headers, background=BackgroundTask(path.unlink))
+        if form == "html":
+            return Response(_page(opened, str(stored.about.get("name", stored.id)), low, high), media_type="text/html",
+                            headers=headers)  # fmt: skip
+        pieces = as_csv(trace, low, high) if form == "csv" else as_perfetto(trace, low, high)
+        return StreamingResponse(pieces, media_type=_MEDIA[form], headers=headers)
+
+
+def _row(trace: Trace, at: int, zero: int) -> dict[str, Any]:
+    events, lives = trace.events, trace.lives
+    action, time, pool, step, phase = (
+        int(column[at]) for column in (events.action, events.time_ns, events.pool, events.step, events.phase)
+    )
+    row = {
+        "event": at,
+        "seconds": (time - zero) / 1e9 if time >= 0 and zero >= 0 else None,
+        "action": ACTIONS[action],
+        "address": int(events.address[at]),
+        "size_bytes": int(events.size_bytes[at]),
+        "stream": int(events.stream[at]),
+        "pool": pool if pool >= 0 else None,
+        "step": step if step >= 0 else None,
+        "phase": PHASES[phase] if phase >= 0 else None,
+        "module": trace.modules[events.module[at]] if events.module[at] >= 0 else None,
+        "stack": told_stack(trace, int(events.stack[at])),
+        "user_metadata": trace.label("user_metadata", at),
+        "compile_context": trace.label("compile_context", at),
+        "allocation": None,
+    }
+    if row["action"] == "alloc":  # lives are in the order of their allocations
+        life = int(np.searchsorted(lives.alloc_event, at))
+        row["allocation"] = life if life < len(lives) and lives.alloc_event[life] == at else None
+    return row
+
+
+def _address(text: str | None) -> int | None:
+    if text is None or not text.strip():
+        return None
+    try:
+        value = int(text.strip(), 0)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1 << 63:
+        raise InvalidParameter(
+            f"{text!r} is no address.", field="address", seen=text, expected="a whole number, as 0x7f00 or 32512"
+        )
+    return value
+
+
+def _moment(zero: int, seconds: float | None) -> int | None:
+    return None if seconds is None else zero + int(min(max(seconds, -1e9), 1e9) * 1e9)
+
+
+def _parquet(trace: Trace, low: int, high: int) -> Path:
+    with tempfile.NamedTemporaryFile(suffix=".parquet", delete=False) as file:
+        path = Path(file.name)
+        try:
+            write_parquet(trace, low, high, file)
+        except ImportError:
+            path.unlink()
+            raise Conflict(
+                "Parquet needs pyarrow, which is not installed on the server: pip install 'vramscope[parquet]'."
+            ) from None
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+    return path
+
+
+def _page(opened: Opened, name: str, low: int, high: int) -> str:
+    from vramscope_server.figures import flame, snapshot_report, timeline
+
+    trace, course = opened.trace, course_in(opened)
+    first, end = (low, high) if high > low else (-1, 0)
+    made = overview(course, grouping_in(opened, "site"), first, end, 1000)
+    fire = flames.flame(trace, sites_in(opened), made.peak, "stack", focus="", libraries=False)
+    facts = [
+        f"device {trace.device}",
+        f"events {low:,} to {high:,} of {len(trace.events):,}",
+        f"highest {amount(int(course.allocated[made.peak + 1]))} allocated, at event {made.peak:,}",
+        f"settings: {trace.settings or 'default'}",
+    ]
+    stretches = ruler(trace, first, end)
+    drawn = timeline.draw(made, stretches, out_of_memory=opened.moments.out_of_memory_events)
+    return snapshot_report.report(name, facts, drawn, flame.draw(fire), trace.notes)

@@ -1,0 +1,298 @@
+"""Out-of-memory errors of a run: which there were, why, and what would have been enough."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.engine import Connection
+
+from vramscope import wire
+from vramscope.black_box import MESSAGE_EVENT, SURVIVED_EVENT, BadBlackBox, BlackBox, unpack
+from vramscope_server.analysis.floor import trend
+from vramscope_server.analysis.oom.post_mortem import PostMortem, post_mortem, told, vanished
+from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Replay
+from vramscope_server.house import House
+from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
+from vramscope_server.store.places import Run, UnknownPlace, find_place, load_columns
+from vramscope_server.store.queries import list_runs, run_in_full
+from vramscope_server.sweeps import Progress, TooMany, Work
+
+from .answers import answer
+from .problems import BadRecording, NotFound
+from .windows import floats, reader, the_run
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.oom.window import Seen
+
+router = APIRouter(tags=["out of memory"])
+
+WAIT_SECONDS: Final = 0.3
+"""for what the window adds: an answer is there at once, and says that more is to come"""
+MOST_WAIT_SECONDS: Final = 20.0
+WINDOW_COMES_NS: Final = 60_000_000_000
+"""after the record a window that has not come by then has been lost, or lies in a spool folder"""
+MOST_OTHERS: Final = 3
+SAME_WEIGHTS: Final = 0.01
+"""two runs whose parameters differ by less are taken to train the same model"""
+
+
+Wait = Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Seconds to wait for what the window adds")]
+
+
+@router.get("/runs/{run}/oom", summary="Out-of-memory errors of a run")
+def get_errors(request: Request, run: str) -> Response:
+    """``{run_id, name, state, errors, fatal, vanished}``: the errors by time, and which of them ended the run."""
+    with reader(request.app.state.house) as connection:
+        record = the_run(connection, run)
+        full = run_in_full(connection, record)
+        errors = _errors(connection, record, full)
+        gone = None if errors else _vanished(connection, record, full)
+    return answer(
+        {
+            "run_id": record["id"],
+            "name": record["name"],
+            "state": record["state"],
+            "errors": errors,
+            "fatal": _fatal(errors),
+            "vanished": gone,
+        }
+    )
+
+
+@router.get("/oom/{record}", summary="One out-of-memory error, explained")
+def get_error(request: Request, record: str, wait_seconds: Wait = WAIT_SECONDS) -> Response:
+    """Cause, culprit, message, what held the memory, and remedies; see docs/http.md. With ``pending`` ask again: by then it
+    may say what the open window adds."""
+    explained = explain(request.app.state.house, record, wait_seconds)
+    return answer(explained.told())
+
+
+@router.get("/oom/{record}/figure", summary="The last minute before the error")
+def get_figure(request: Request, record: str) -> Response:
+    """``{figure}``."""
+    with reader(request.app.state.house) as connection:
+        box = _box(connection, the_error(connection, record))
+    return answer({"figure": _draw(box).to_dict()})
+
+
+@router.get(
+    "/oom/{record}/export",
+    summary="The error as one HTML file",
+    response_class=Response,
+    responses={200: {"content": {"text/html": {}}, "description": "needs nothing from elsewhere"}},
+)
+def get_export(request: Request, record: str) -> Response:
+    """To send to a colleague."""
+    from vramscope_server.figures.oom_report import report
+
+    explained = explain(request.app.state.house, record, MOST_WAIT_SECONDS)
+    page = report(explained.told(), _draw(explained.box))
+    name = f"oom-{explained.box.record}.html"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    return Response(page, headers=headers, media_type="text/html")
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One error: its row in the list, the record, why it happened, and what the window adds, where that is known by now."""
+
+    row: dict[str, Any]
+    box: BlackBox
+    post: PostMortem
+    seen: Seen | None
+    pending: bool
+    """the window is on its way to the server, or being looked at"""
+
+    def told(self) -> dict[str, Any]:
+        """As the API tells it."""
+        sites = None if self.seen is None else self.seen.by_site
+        return self.row | told(self.post, self.box, by_site=sites) | {"pending": self.pending}
+
+
+def explain(house: House, record: str, wait_seconds: float) -> Explained:
+    """``wait_seconds``: for the window; without it the verdict is the same. Raises NotFound."""
+    with reader(house) as connection:
+        stored = the_error(connection, record)
+        run = the_run(connection, stored.run_id)
+        full = run_in_full(connection, run)
+        box = _box(connection, stored)
+        rows = _errors(connection, run, full)
+        others = _others(connection, run, box)
+        growth = _growth(connection, run, box)
+        window = None if box.window is None else find_artifact(connection, box.window)
+    row = next(row for row in rows if row["record"] == stored.id)
+    whole = window is not None and window.whole and window.kind == "window"
+    row |= {"run": run["name"], "window": box.window if whole else None}
+    wanted: list[str] = []
+
+    def explained(replay: Replay) -> PostMortem:
+        return post_mortem(box, text=row["text"], growth_bytes=growth, replay=replay, others=others)
+
+    def replay_later(confs: Sequence[str]) -> None:
+        wanted.extend(confs)
+
+    if not whole:
+        coming = box.window is not None and time.time_ns() - stored.received_ns < WINDOW_COMES_NS
+        return Explained(row, box, explained(replay_later if coming else lambda confs: []), None, coming)
+    post = explained(replay_later)
+    try:
+        job = house.sweeps.ask(["oom", box.window, wanted], _work(house, str(box.window), wanted))
+    except TooMany:
+        return Explained(row, box, post, None, True)
+    job.finished.wait(wait_seconds)
+    seen: Seen | None = job.result
+    if seen is None and not job.finished.is_set():
+        return Explained(row, box, post, None, True)
+    return Explained(row, box, explained(lambda confs: [] if seen is None else seen.replayed), seen, False)
+
+
+def _work(house: House, window: str, confs: Sequence[str]) -> Work:
+    def work(progress: Progress) -> Seen:
+        from vramscope_server.analysis.oom.window import look
+
+        return look(house.shelf.open(window).trace, confs, progress)
+
+    return work
+
+
+def the_error(connection: Connection, text: str) -> Stored:
+    """The record meant. Raises NotFound."""
+    stored = find_artifact(connection, text)
+    if stored is None or stored.kind != "oom" or not stored.whole:
+        raise NotFound(
+            f"There is no out-of-memory record {text[:60]!r} (any more, or not whole yet).",
+            field="record",
+            seen=text[:60],
+            expected="a record from /runs/RUN/oom",
+            suggestions=[],
+        )
+    return stored
+
+
+# -- what is known
+
+
+def _errors(connection: Connection, run: Run, full: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """By time. What is said of an error in the run's list."""
+    later = {kind: {e["data"].get("record"): e for e in full["events"] if e["kind"] == kind} for kind in _LATER}
+    rows = []
+    for stored in list_artifacts(connection, run):
+        if stored.kind != "oom":
+            continue
+        about, message = stored.about, later[MESSAGE_EVENT].get(stored.id)
+        survived: bool | None = True if stored.id in later[SURVIVED_EVENT] else None
+        if survived is None and (
+            message is not None or full["state"] in ("failed", "lost") or about.get("seen_by") == "exception"
+        ):
+            survived = False
+        elif survived is None and full["state"] == "finished":
+            survived = True
+        time_ns = about.get("time_ns")
+        rows.append(
+            {
+                "record": stored.id,
+                "run_id": run["id"],
+                "rank": stored.rank,
+                "whole": stored.whole,
+                "time_seconds": time_ns / 1e9 if isinstance(time_ns, int) else None,
+                **{name: about.get(name) for name in ("device", "step", "phase", "asked_bytes", "file", "line")},
+                "survived": survived,
+                "error_type": None if message is None else message["data"].get("error_type"),
+                "text": None if message is None else message["data"].get("text"),
+            }
+        )
+    return sorted(rows, key=lambda row: row["time_seconds"] or 0)
+
+
+_LATER: Final = (MESSAGE_EVENT, SURVIVED_EVENT)
+
+
+def _fatal(errors: Sequence[Mapping[str, Any]]) -> str | None:
+    """The first that nobody survived: of several ranks the one that pulled the others down."""
+    deadly = [row for row in errors if row["survived"] is False and row["whole"]]
+    whole = [row for row in errors if row["whole"]]
+    return str(deadly[0]["record"]) if deadly else str(whole[-1]["record"]) if whole else None
+
+
+def _box(connection: Connection, stored: Stored) -> BlackBox:
+    try:
+        return unpack(read_artifact(connection, stored.id))
+    except BadBlackBox as bad:
+        raise BadRecording(f"Its bytes are no out-of-memory record: {bad}.", field="record", seen=stored.id) from None
+
+
+def _growth(connection: Connection, run: Run, box: BlackBox) -> int | None:
+    """By how much the floor has risen up to the error, where it rises for sure."""
+    if box.device is None:
+        return None
+    try:
+        place = find_place(connection, run, box.rank, box.device)
+        told = load_columns(
+            connection, run, place, "steps", ["floor_bytes"], x="step", last=box.step, since_ns=place.started_ns
+        )
+    except UnknownPlace:
+        return None
+    fit = trend(told.columns["step"].astype(np.float64), floats(told.columns["floor_bytes"]))
+    if fit is None or not fit.growing:
+        return None
+    return int(fit.slope * (fit.last - fit.begin))
+
+
+def _others(connection: Connection, run: Run, box: BlackBox) -> list[OtherRun]:
+    """Runs of the project with the same weights that came through, the leanest first."""
+    parameters = box.owned_bytes.get("parameters")
+    if not parameters or not run["project"]:
+        return []
+    rows, _, _, _ = list_runs(connection, project=run["project"], state="finished", limit=200)
+    found = []
+    for row in rows:
+        if row["run_id"] == run["id"] or not row["peak_reserved_bytes"] or row["techniques"] is None:
+            continue
+        split = the_run(connection, row["run_id"])["peak_categories"] or {}
+        theirs = split.get("parameters")
+        if not theirs or abs(theirs - parameters) > SAME_WEIGHTS * parameters:
+            continue
+        found.append(OtherRun(row["run_id"], row["name"], row["techniques"], row["peak_reserved_bytes"], None))
+    return sorted(found, key=lambda other: other.peak_reserved_bytes)[:MOST_OTHERS]
+
+
+def _vanished(connection: Connection, run: Run, full: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A run that fell silent: was it the host's memory?"""
+    if run["state"] != "lost":
+        return None
+    for rank in full["ranks"]:
+        total = rank.get("host_total_bytes")
+        for device in rank["devices"] or [{"index": wire.CPU}]:
+            try:
+                place = find_place(connection, run, rank["rank"], device["index"])
+                names = ["process_rss_bytes", "host_used_bytes"]
+                told = load_columns(connection, run, place, "samples", names, x="time", since_ns=place.started_ns)
+            except UnknownPlace:
+                continue
+            last = {name: next((int(v) for v in told.columns[name][::-1] if v != wire.UNKNOWN), None) for name in names}
+            verdict = vanished(last, total)
+            if verdict is not None:
+                return {
+                    "rank": rank["rank"],
+                    "cause": verdict.cause,
+                    "sentence": verdict.sentence,
+                    "first_aid": verdict.first_aid,
+                }
+    return None
+
+
+def _draw(box: BlackBox) -> Any:
+    from vramscope_server.figures import last_minute
+
+    return last_minute.draw(
+        box.samples,
+        box.time_ns,
+        asked_bytes=box.asked_bytes,
+        reserved_bytes=box.counters.get("reserved_bytes.all.current"),
+        capacity_bytes=box.total_bytes,
+    )

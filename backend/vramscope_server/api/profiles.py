@@ -1,0 +1,235 @@
+"""Profiles: what torch.profiler saw in some steps of a run, by operation, module and source line; asking for one; its trace."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.engine import Connection
+
+from vramscope import wire
+from vramscope.profile_tables import BadProfile, Profile, unpack
+from vramscope_server.analysis.profile.tables import DEFAULT_SORT, SORTS, Table, tables_of
+from vramscope_server.analysis.profile.verdict import memory_sentence, time_sentence
+from vramscope_server.house import House
+from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
+from vramscope_server.store.queries import UnknownRun, find_run
+
+from .answers import answer
+from .changes import change
+from .problems import BadRecording, Conflict, InvalidParameter, NotFound
+from .recordings import recording_row, whole
+from .windows import Rank, reader, the_run
+
+router = APIRouter(tags=["profiles"])
+log = logging.getLogger("vramscope_server")
+
+TableName = Literal["operations", "modules", "lines"]
+FigureName = Literal["operations", "modules"]
+BY: Final = {
+    "peak": "self_peak_bytes",
+    "allocated": "self_allocated_bytes",
+    "cpu": "self_cpu_ns",
+    "device": "self_device_ns",
+}
+By = Annotated[Literal["peak", "allocated", "cpu", "device"], Query(description="which quantity")]
+
+
+@router.get("/runs/{run}/profiles", summary="Profiles of a run")
+def get_profiles(request: Request, run: str) -> Response:
+    """``{run_id, state, profiles}``, the newest first; one that is not whole yet says how many pieces are there."""
+    with reader(request.app.state.house) as connection:
+        record = the_run(connection, run)
+        found = list_artifacts(connection, record)
+    told = [profile_row(stored, found) for stored in found if stored.kind == "profile"]
+    return answer({"run_id": record["id"], "state": record["state"], "profiles": told})
+
+
+@router.post("/runs/{run}/profiles", summary="Ask the run for a profile of its next steps", status_code=202)
+def ask_for_profile(
+    request: Request,
+    run: str,
+    rank: Rank = None,
+    trace: Annotated[bool, Query(description="and the whole trace with it, to open in Perfetto")] = False,
+) -> Response:
+    """202 ``{asked: [rank]}``: each of these processes is told in its next Ack. 409 where none is live."""
+    house: House = request.app.state.house
+    with reader(house) as connection:
+        record = the_run(connection, run)
+    run_id = str(record["id"])
+    words = wire.RECORD_TRACE if trace else wire.RECORD_PROFILE
+    asked = change(house, lambda connection, book: book.ask(connection, run_id, rank, words))
+    if not asked:
+        who = record["name"] if rank is None else f"rank {rank} of {record['name']}"
+        raise Conflict(f"{who} is not live: only a running training can be profiled.")
+    return answer({"asked": asked}, 202)
+
+
+@router.get("/profiles/{profile}", summary="One profile: its facts and what it says")
+def get_profile(request: Request, profile: str) -> Response:
+    """The list's row, all facts of the profile, ``time`` and ``memory`` (a sentence each), and each table's rows and sums."""
+    stored, opened, siblings = open_profile(request, profile)
+    tables = tables_of(opened)
+    facts = {
+        name: getattr(opened, name)
+        for name in opened.__struct_fields__
+        if name not in ("operations", "modules", "lines", "words", "cost", "format", "peak_phase")
+    }
+    phase = opened.peak_phase
+    return answer(
+        profile_row(stored, siblings)
+        | facts
+        | {
+            "cost": msgspec.to_builtins(opened.cost),
+            "peak_phase": wire.PHASES[phase] if 0 <= phase < len(wire.PHASES) else None,
+            "time": time_sentence(opened, tables["operations"]),
+            "memory": memory_sentence(opened, tables["operations"], tables["modules"], tables["lines"]),
+            "tables": {name: {"rows": len(table), "sums": table.sums} for name, table in tables.items()},
+        }
+    )
+
+
+@router.get("/profiles/{profile}/tables/{table}", summary="Rows of a profile")
+def get_table(
+    request: Request,
+    profile: str,
+    table: TableName,
+    sort: Annotated[str, Query(description="column to sort by, or name")] = DEFAULT_SORT,
+    order: Annotated[Literal["falling", "rising"], Query(description="of the numbers; names always rise")] = "falling",
+    search: Annotated[str, Query(max_length=200, description="in names, classes and files, in any case")] = "",
+    limit: Annotated[int, Query(ge=1, le=5000)] = 100,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> Response:
+    """``{table, rows, matched, total, steps}``; each row its names, ``special`` and the quantities, null where unknown."""
+    if sort not in SORTS:
+        raise InvalidParameter(
+            f"There is no column {sort[:60]!r}.", field="sort", seen=sort[:60], expected=f"one of {', '.join(SORTS)}"
+        )
+    _, opened, _ = open_profile(request, profile)
+    made = Table.of(opened, table)
+    rows, matched = made.rows(sort=sort, rising=order == "rising", search=search, limit=limit, offset=offset)
+    return answer({"table": table, "rows": rows, "matched": matched, "total": len(made), "steps": opened.steps})
+
+
+@router.get("/profiles/{profile}/figures/{name}", summary="A figure of a profile")
+def get_figure(request: Request, profile: str, name: FigureName, by: By = "peak") -> Response:
+    """``{figure}``: the operations that took most, or the step as modules."""
+    from vramscope_server.figures import profile_modules, profile_operations
+
+    _, opened, _ = open_profile(request, profile)
+    draw = profile_operations.draw if name == "operations" else profile_modules.draw
+    return answer({"figure": draw(Table.of(opened, name), BY[by]).to_dict()})
+
+
+@router.get(
+    "/profiles/{profile}/trace",
+    summary="The whole trace of a profile",
+    response_class=Response,
+    responses={
+        200: {"content": {"application/gzip": {}}, "description": "Chrome's JSON, gzipped: for ui.perfetto.dev"}
+    },
+)
+def get_trace(request: Request, profile: str) -> Response:
+    """404 where it was not asked for, 409 while pieces are missing."""
+    with reader(request.app.state.house) as connection:
+        stored = the_profile(connection, profile)
+        run = the_run(connection, stored.run_id)
+        trace = trace_of(stored, list_artifacts(connection, run))
+        if trace is None:
+            raise NotFound(
+                "This profile has no trace: it comes only where it was asked for.",
+                field="profile",
+                seen=profile[:60],
+                expected="one that was asked for with its trace",
+                suggestions=[],
+            )
+        whole(trace)
+        data = read_artifact(connection, trace.id)
+    name = f"vramscope-{stored.run_id}-step-{stored.about.get('first_step')}.json.gz"
+    headers = {"Cache-Control": "no-store", "Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(data, headers=headers, media_type="application/gzip")
+
+
+@router.delete("/profiles/{profile}", summary="Delete a profile", status_code=204, response_class=Response)
+def delete_profile(request: Request, profile: str) -> Response:
+    """204. Its trace goes with it."""
+    house: House = request.app.state.house
+    with reader(house) as connection:
+        stored = the_profile(connection, profile)
+        trace = trace_of(stored, list_artifacts(connection, the_run(connection, stored.run_id)))
+    for one in (stored, trace):
+        if one is not None:
+            _delete(house, one)
+    return Response(status_code=204)
+
+
+def _delete(house: House, stored: Stored) -> None:
+    change(house, lambda connection, book: book.delete_artifact(connection, stored.run_id, stored.id))
+
+
+def profile_row(stored: Stored, siblings: Sequence[Stored]) -> dict[str, Any]:
+    """A profile as the API shows it (docs/http.md)."""
+    trace = trace_of(stored, siblings)
+    row = {"profile" if key == "recording" else key: value for key, value in recording_row(stored).items()}
+    return row | {"trace": None if trace is None else {"whole": trace.whole, "bytes": trace.bytes}}
+
+
+def trace_of(stored: Stored, siblings: Sequence[Stored]) -> Stored | None:
+    """The trace that was recorded with a profile."""
+    steps = ("first_step", "last_step", "reason")
+    for other in siblings:
+        same = other.rank == stored.rank and all(other.about.get(key) == stored.about.get(key) for key in steps)
+        if other.kind == "trace" and same:
+            return other
+    return None
+
+
+def the_profile(connection: Connection, text: str) -> Stored:
+    """The profile meant. Raises NotFound."""
+    stored = find_artifact(connection, text)
+    if stored is None or stored.kind != "profile":
+        raise NotFound(
+            f"There is no profile {text[:60]!r} (any more).",
+            field="profile",
+            seen=text[:60],
+            expected="an id from /runs/RUN/profiles",
+            suggestions=[],
+        )
+    return stored
+
+
+def newest_profile(house: House, run_id: str | None, rank: int) -> Profile | None:
+    """The newest that a rank of a run recorded and that can be read; None: there is none."""
+    if not run_id:
+        return None
+    with reader(house) as connection:
+        try:
+            found = list_artifacts(connection, find_run(connection, run_id))
+        except UnknownRun:
+            return None
+        wholes = [one for one in found if one.kind == "profile" and one.whole and one.rank == rank]
+        data = read_artifact(connection, wholes[0].id) if wholes else None
+    if data is None:
+        return None
+    try:
+        return unpack(data)
+    except BadProfile as bad:
+        log.warning("profile %s cannot be read: %s", wholes[0].id, bad)
+        return None
+
+
+def open_profile(request: Request, text: str) -> tuple[Stored, Profile, list[Stored]]:
+    """(where it lies, the profile, the run's artifacts). Raises NotFound, Conflict, BadRecording."""
+    with reader(request.app.state.house) as connection:
+        stored = the_profile(connection, text)
+        whole(stored)
+        siblings = list_artifacts(connection, the_run(connection, stored.run_id))
+        data = read_artifact(connection, stored.id)
+    try:
+        return stored, unpack(data), siblings
+    except BadProfile as bad:
+        log.warning("profile %s cannot be read: %s", stored.id, bad)
+        raise BadRecording(f"This profile cannot be read: {bad}.", field="profile", seen=stored.id) from None

@@ -1,0 +1,182 @@
+"""Snapshot files that people upload: taken in as a stream, listed with their progress, deleted."""
+
+from __future__ import annotations
+
+import errno
+from typing import Annotated, Any, Final
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request, Response
+from starlette.requests import ClientDisconnect
+
+from vramscope_server.house import House
+from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull, Upload
+from vramscope_server.store.rows import seconds
+from vramscope_server.store.snapshots import StoredSnapshot, find_snapshot, list_snapshots
+
+from .answers import answer
+from .changes import storing
+from .problems import InvalidParameter, NotFound, Storage, TooLarge
+from .windows import reader
+
+router = APIRouter(tags=["snapshots"])
+
+_WRITTEN_BYTES: Final = 1 << 20
+MAX_NAME: Final = 200
+
+Name = Annotated[str, Query(max_length=MAX_NAME, description="the file's name, for people")]
+
+
+@router.post(
+    "/snapshots",
+    summary="Upload a snapshot file",
+    status_code=202,
+    responses={
+        200: {"description": "this very file is here already"},
+        202: {"description": "it waits to be converted"},
+    },
+    openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {}}}},
+)
+async def post_snapshot(request: Request, name: Name = "snapshot.pickle") -> Response:
+    """The body is the file, gzipped or not. The answer is its row; ``known`` says whether the same file came before."""
+    house: House = request.app.state.house
+    announced = _announced(request)
+    try:
+        upload = await to_thread.run_sync(house.snapshots.upload, announced)
+    except (DiskFull, OSError) as trouble:
+        raise _full(trouble) from None
+    try:
+        await _receive(request, upload)
+        if not upload.size_bytes:
+            raise InvalidParameter("The file is empty.", field="body", seen=0, expected="a snapshot file")
+        with storing("stored"):
+            stored, known = await to_thread.run_sync(house.snapshots.take, upload, name.strip() or "snapshot.pickle")
+    except ClientDisconnect:
+        return Response(status_code=499)  # nobody is there to read it
+    except (DiskFull, OSError) as trouble:
+        raise _full(trouble) from None
+    finally:
+        upload.drop()
+    return answer({"known": known, **snapshot_row(house, stored)}, 200 if known else 202)
+
+
+@router.get("/snapshots", summary="Snapshot files")
+def get_snapshots(request: Request) -> Response:
+    """``{snapshots, stored_bytes, max_bytes}``, the newest first."""
+    house: House = request.app.state.house
+    with reader(house) as connection:
+        stored = list_snapshots(connection)
+    return answer(
+        {
+            "snapshots": [snapshot_row(house, one) for one in stored],
+            "stored_bytes": sum(one.stored_bytes for one in stored),
+            "max_bytes": house.settings.snapshots_bytes,
+        }
+    )
+
+
+@router.get("/snapshots/{snapshot}", summary="One snapshot file")
+def get_snapshot(request: Request, snapshot: str) -> Response:
+    """What the list tells of it."""
+    house: House = request.app.state.house
+    with reader(house) as connection:
+        stored = find_snapshot(connection, snapshot)
+    if stored is None:
+        raise _unknown(snapshot)
+    return answer(snapshot_row(house, stored))
+
+
+@router.delete("/snapshots/{snapshot}", summary="Delete a snapshot file", status_code=204, response_class=Response)
+def delete_snapshot(request: Request, snapshot: str) -> Response:
+    """204; also while it waits, is converted or is being looked at."""
+    house: House = request.app.state.house
+    try:
+        with storing("changed"):
+            house.snapshots.delete(snapshot)
+    except LookupError:
+        raise _unknown(snapshot) from None
+    return Response(status_code=204)
+
+
+def snapshot_row(house: House, stored: StoredSnapshot) -> dict[str, Any]:
+    """A snapshot as the API shows it (docs/http.md)."""
+    place, done, total = house.snapshots.progress(stored.id)
+    preparing = stored.state == "converting" and not total
+    return {
+        "snapshot": stored.id,
+        "name": stored.name,
+        "sha256": stored.sha256,
+        "bytes": stored.bytes,
+        "stored_bytes": stored.stored_bytes,
+        "state": stored.state,
+        "place": place,
+        "preparing": preparing,
+        "done_bytes": done,
+        "total_bytes": total or stored.bytes,
+        "problem": stored.problem,
+        "received_seconds": seconds(stored.received_ns),
+        "devices": [
+            {"recording": f"{stored.id}-{one['device']}", **one}
+            for one in stored.devices
+        ],
+        "notes": stored.notes,
+    }  # fmt: skip
+
+
+async def _receive(request: Request, upload: Upload) -> None:
+    """The body onto the disk, a MiB at a time, beside the loop."""
+    parts: list[bytes] = []
+    size = 0
+
+    async def write() -> None:
+        nonlocal size
+        data = b"".join(parts)
+        parts.clear()
+        size = 0
+        await to_thread.run_sync(upload.write, data)
+
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if upload.size_bytes + size > MAX_FILE_BYTES:
+            raise _too_large(f"more than {MAX_FILE_BYTES} bytes")
+        if size >= _WRITTEN_BYTES:
+            await write()
+    if parts:
+        await write()
+
+
+def _announced(request: Request) -> int | None:
+    text = request.headers.get("content-length")
+    if text is None or not text.isdigit():
+        return None
+    if int(text) > MAX_FILE_BYTES:
+        raise _too_large(f"{text} bytes")
+    return int(text)
+
+
+def _too_large(seen: str) -> TooLarge:
+    return TooLarge(
+        f"The file has {seen}; a snapshot may have {MAX_FILE_BYTES}.",
+        field="body",
+        seen=seen,
+        expected=f"at most {MAX_FILE_BYTES} bytes",
+        headers={"Connection": "close"},
+    )
+
+
+def _full(trouble: Exception) -> Storage:
+    if isinstance(trouble, OSError) and trouble.errno != errno.ENOSPC:
+        return Storage(f"Nothing was stored: {trouble.strerror}.", headers={"Connection": "close"})
+    said = f": {trouble}" if isinstance(trouble, DiskFull) else ""
+    return Storage(f"Nothing was stored: the server's disk is full{said}.", headers={"Connection": "close"})
+
+
+def _unknown(text: str) -> NotFound:
+    return NotFound(
+        f"There is no snapshot {text[:60]!r} (any more).",
+        field="snapshot",
+        seen=text[:60],
+        expected="an id from /snapshots",
+        suggestions=[],
+    )

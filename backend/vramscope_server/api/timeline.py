@@ -1,0 +1,288 @@
+"""What a recording shows moment by moment: the timeline, its allocations, what is alive, and two moments compared."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+
+from vramscope_server.analysis.anatomy.owned import name_of, owned
+from vramscope_server.analysis.timeline import flame as flames
+from vramscope_server.analysis.timeline.between import between
+from vramscope_server.analysis.timeline.course import Course, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.timeline.grouping import By, Grouping, Series, grouping_of, series_of
+from vramscope_server.analysis.timeline.life import hit, life
+from vramscope_server.analysis.timeline.overview import POINTS, held_by, overview
+from vramscope_server.analysis.timeline.polygons import Drawn, drawn_of, picture_of
+from vramscope_server.analysis.timeline.ruler import ruler
+from vramscope_server.analysis.timeline.sites import Sites, sites_of
+from vramscope_server.recordings import Opened
+
+from .answers import answer
+from .opened import End, First, open_recording, readable, the_window
+from .problems import InvalidParameter
+
+router = APIRouter(tags=["recordings"])
+
+Colouring = Annotated[By, Query(description="what allocations are told apart by")]
+Moment = Annotated[
+    int | None, Query(ge=-1, description="the moment after this event; -1: before the first; none: the peak")
+]
+
+Width = Annotated[int, Query(ge=100, le=8000, description="of the picture in pixels: how much of a name fits")]
+
+
+@router.get("/recordings/{recording}/timeline", summary="Allocated bytes over the events, stacked")
+def get_timeline(
+    request: Request,
+    recording: str,
+    by: Colouring = "category",
+    first: First = None,
+    end: End = None,
+    points: Annotated[int, Query(ge=10, le=POINTS, description="stretches, each told at its highest moment")] = POINTS,
+    width: Width = 1200,
+) -> Response:
+    """``{figure, from, to, events, peak, series, outline}``; the top of the stack is allocated, to the byte."""
+    from vramscope_server.figures import timeline as figure
+
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        trace, course = opened.trace, course_in(opened)
+        first, end = the_window(course.end, first, end)
+        made = overview(course, grouping_in(opened, by), first, end, points)
+        drawn = figure.draw(
+            made,
+            ruler(trace, first, end),
+            out_of_memory=opened.moments.out_of_memory_events,
+            capacity_bytes=trace.device_total_bytes,
+            width_px=width,
+        )
+        return answer(
+            {
+                "figure": drawn.to_dict(),
+                "by": by,
+                **_window(course, first, end, made.peak, opened),
+                "look_at": when(trace, look_at_in(opened)),
+                "series": figure.told(made.series),
+                "joined": made.series.joined,
+                "outline": {
+                    "event": made.moment,
+                    "allocated_bytes": made.allocated,
+                    "reserved_bytes": made.reserved,
+                },
+            }
+        )
+
+
+@router.get("/recordings/{recording}/allocations", summary="The largest allocations of a window, one by one")
+def get_allocations(
+    request: Request,
+    recording: str,
+    by: Colouring = "category",
+    first: First = None,
+    end: End = None,
+    width: Width = 1200,
+) -> Response:
+    """``{figure, from, to, events, peak, series, drawn, left_out, left_out_peak_bytes}``."""
+    from vramscope_server.figures import timeline, timeline_allocations
+
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        trace, course = opened.trace, course_in(opened)
+        first, end = the_window(course.end, first, end)
+        drawn = drawn_of(trace, course, grouping_in(opened, by), first, end)
+        picture = picture_of(trace, course, drawn)
+        made = timeline_allocations.draw(picture, trace.lives.size_bytes[drawn.rows], ruler(trace, first, end), width)
+        return answer(
+            {
+                "figure": made.to_dict(),
+                "by": by,
+                **_window(course, first, end, picture.peak, opened),
+                "series": timeline.told(drawn.series),
+                "joined": drawn.series.joined,
+                "drawn": len(drawn.rows),
+                "left_out": drawn.left_out,
+                "left_out_peak_bytes": int((picture.allocated - picture.drawn_bytes).max(initial=0)),
+            }
+        )
+
+
+@router.get("/recordings/{recording}/at", summary="What lies at a place of the picture")
+def get_at(
+    request: Request,
+    recording: str,
+    event: Moment = None,
+    height: Annotated[
+        int | None, Query(alias="bytes", ge=0, description="from the bottom of the stack; none: only the moment")
+    ] = None,
+    by: Colouring = "category",
+    first: First = None,
+    end: End = None,
+    detail: Annotated[Literal["areas", "allocations"], Query(description="which picture")] = "areas",
+) -> Response:
+    """``{moment, allocated_bytes, reserved_bytes, series, allocation, in_band, band}``; ``allocation``: null above the stack."""
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        trace, course, grouping = opened.trace, course_in(opened), grouping_in(opened, by)
+        moment = the_moment(course, event, "event")
+        told: dict[str, Any] = {
+            "moment": when(trace, moment),
+            "allocated_bytes": int(course.allocated[moment + 1]),
+            "reserved_bytes": int(course.reserved[moment + 1]),
+            "series": None,
+            "allocation": None,
+            "in_band": False,
+            "band": None,
+        }
+        if height is None:
+            return answer(told)
+        first, end = the_window(course.end, first, end)
+        drawn: Drawn | None = None
+        if detail == "allocations":
+            drawn = drawn_of(trace, course, grouping, first, end)
+            series = drawn.series
+        else:
+            series = _series(course, grouping, first, end)
+        found = hit(trace, grouping, series, moment, height, drawn)
+        told |= {"in_band": found.in_band, "band": {"allocations": found.band_count, "bytes": found.band_bytes}}
+        if found.row is not None and found.series is not None:
+            told["series"] = {"name": series.names[found.series], "colour": series.keys[found.series]}
+            told["allocation"] = _life(opened, found.row)
+        return answer(told)
+
+
+@router.get("/recordings/{recording}/life", summary="One allocation")
+def get_life(
+    request: Request, recording: str, allocation: Annotated[int, Query(ge=0, description="as /at and /between name it")]
+) -> Response:
+    """Its sizes, birth and end, stack, category and place; null is unknown."""
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        last = len(opened.trace.lives) - 1
+        if allocation > last:
+            raise InvalidParameter(
+                f"The recording has {last + 1} allocations.",
+                field="allocation",
+                seen=allocation,
+                expected=f"0 to {last}" if last >= 0 else "none: it has no allocations",
+            )
+        return answer(_life(opened, allocation))
+
+
+@router.get("/recordings/{recording}/flame", summary="What was alive at a moment, as a flamegraph")
+def get_flame(
+    request: Request,
+    recording: str,
+    event: Annotated[
+        int | None, Query(ge=-1, description="the moment; none: where to look first (look_at of the timeline)")
+    ] = None,
+    by: Annotated[flames.FlameBy, Query(description="lines of the stacks, or modules")] = "stack",
+    focus: Annotated[str, Query(max_length=60, description="a box of an earlier answer; empty: everything")] = "",
+    libraries: Annotated[bool, Query(description="show libraries' frames, too")] = False,
+    width: Width = 1200,
+) -> Response:
+    """``{figure, moment, total_bytes, focus_bytes, focus_names, drawn, left_out}``."""
+    from vramscope_server.figures import flame as figure
+
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        moment = look_at_in(opened) if event is None else the_moment(course_in(opened), event, "event")
+        lost = False
+        try:
+            made = flames.flame(opened.trace, sites_in(opened), moment, by, focus=focus, libraries=libraries)
+        except flames.UnknownFocus as unknown:
+            if not focus.partition(":")[0].lstrip("-").isdigit():
+                raise InvalidParameter(
+                    f"{unknown}.", field="focus", seen=focus, expected="customdata of a box, or nothing"
+                ) from None
+            lost = True  # it is not alive at this moment: everything is shown, and that is said
+            made = flames.flame(opened.trace, sites_in(opened), moment, by, libraries=libraries)
+        return answer(
+            {
+                "figure": figure.draw(made, width).to_dict(),
+                "moment": when(opened.trace, moment),
+                **figure.told(made),
+                "focus_lost": lost,
+                "stacks_from": stacks_from_in(opened),
+            }
+        )
+
+
+@router.get("/recordings/{recording}/between", summary="Two moments: what appeared and what went")
+def get_between(
+    request: Request,
+    recording: str,
+    a: Annotated[int, Query(ge=-1, description="the moment after this event; -1: before the first")],
+    b: Annotated[int, Query(ge=-1, description="the other moment")],
+    by: Colouring = "site",
+) -> Response:
+    """``{a, b, appeared, gone, both_bytes}``: allocated at b less allocated at a is what appeared less what went."""
+    stored, opened = open_recording(request, recording)
+    with readable(stored):
+        course = course_in(opened)
+        a, b = the_moment(course, a, "a"), the_moment(course, b, "b")
+        return answer(between(opened.trace, grouping_in(opened, by), a, b))
+
+
+# ---- made once for a recording ----
+
+
+def course_in(opened: Opened) -> Course:
+    """What was allocated after each event."""
+    return opened.once(("course",), lambda: course_of(opened.trace))
+
+
+def grouping_in(opened: Opened, by: By) -> Grouping:
+    """Its allocations told apart."""
+    return opened.once(("grouping", by), lambda: grouping_of(opened.trace, course_in(opened), by))
+
+
+def sites_in(opened: Opened) -> Sites:
+    """Whose lines its stacks come down to."""
+    return opened.once(("sites",), lambda: sites_of(opened.trace))
+
+
+def stacks_from_in(opened: Opened) -> int | None:
+    """The first event with a stack."""
+    return opened.once(("stacks from",), lambda: stacks_from(opened.trace))
+
+
+def look_at_in(opened: Opened) -> int:
+    """Where to look first."""
+    return look_at(course_in(opened), stacks_from_in(opened))
+
+
+# ---- parameters ----
+
+
+def the_moment(course: Course, event: int | None, field: str) -> int:
+    """The moment meant; the peak where none is. Raises InvalidParameter beyond the last."""
+    if event is None:
+        return course.peak(-1, course.end)
+    if event >= course.end:
+        raise InvalidParameter(
+            f"The recording has {course.end} events.", field=field, seen=event, expected=f"-1 to {course.end - 1}"
+        )
+    return event
+
+
+def _window(course: Course, first: int, end: int, peak: int, opened: Opened) -> dict[str, Any]:
+    return {
+        "from": first,
+        "to": end,
+        "events": course.end,
+        "peak": when(opened.trace, peak) | {"allocated_bytes": int(course.allocated[peak + 1])},
+    }
+
+
+def _series(course: Course, grouping: Grouping, first: int, end: int) -> Series:
+    peak = np.array([course.peak(first, end)])
+    return series_of(grouping, held_by(course, grouping.group, len(grouping), peak)[:, 0])
+
+
+def _life(opened: Opened, row: int) -> dict[str, Any]:
+    categories = grouping_in(opened, "category")
+    told = life(opened.trace, sites_in(opened), row, categories.names[int(categories.group[row])])
+    told["owner"] = name_of(opened.trace, opened.once(("owned",), lambda: owned(opened.trace)), row)
+    return told | {"stacks_from": stacks_from_in(opened)}

@@ -1,0 +1,129 @@
+"""``vramscope diff A B``: which line of code holds more in B than in A, at their peaks. A, B: runs or snapshot files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from vramscope_server.cli.bar import Bar
+from vramscope_server.cli.histories import is_file, of_file, of_run
+from vramscope_server.cli.screen import Column, console, print_table
+from vramscope_server.cli.talk import BAD_WORDS, Failure, ask, id_of, print_json
+from vramscope_server.cli.words import ABSENT, amount, count, plain
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.history.trace import Trace
+
+SHOWN: Final = 25
+_COLUMNS: Final = (
+    Column("LINE"),
+    Column("FUNCTION", needed=2),
+    Column("MODULE", needed=3),
+    Column("FOR", needed=1),
+    Column("A", number=True),
+    Column("B", number=True),
+    Column("DIFFERENCE", number=True),
+)
+
+
+def show(server: str, as_json: bool, a: str, b: str) -> None:
+    """Print the sites by what they differ most, or the answer of GET /compare/sites as JSON. Raises talk.Failure."""
+    if is_file(a) or is_file(b):
+        told = _locally(server, a, b)
+    else:
+        words = [id_of(server, run) if not run.strip() else run for run in (a, b)]
+        told = ask(server, "/compare/sites", a=words[0], b=words[1])
+    if as_json:
+        print_json(told)
+        return
+    out = console()
+    for label, one, name in (("A", told["a"], a), ("B", told["b"], b)):
+        out.print(Text(f"{label}: {plain(one.get('name') or name)}, {amount(one['allocated_bytes'])} {_moment(one)}"))
+    out.print(Text(f"B holds {_more(told['difference_bytes'])}.", style="bold"))
+    rows = [row for row in told["rows"] if row["difference_bytes"]][:SHOWN]
+    if not rows:
+        out.print("No site holds more in the one than in the other.")
+        return
+    print_table(out, _COLUMNS, [_cells(row) for row in rows])
+    sites = len(told["rows"]) + told["left_out"]["sites"]
+    rest = told["difference_bytes"] - sum(row["difference_bytes"] for row in rows)
+    if sites > len(rows):
+        out.print(Text(f"The other {count(sites - len(rows))} sites together: {_signed(rest)}.", style="dim"))
+    for one in (told["a"], told["b"]):
+        if not one["stacks"]:
+            out.print(Text("No stacks were recorded in one of them: its sites are phases.", style="yellow"))
+            break
+
+
+def _locally(server: str, a: str, b: str) -> dict[str, Any]:
+    """From files, and from recordings that are fetched: nothing is sent anywhere."""
+    from vramscope_server.analysis.difference.holdings import holdings_of
+    from vramscope_server.analysis.difference.sites import difference
+
+    made = []
+    for target in (a, b):
+        trace = _fullest(of_file(Path(target)), target) if is_file(target) else of_run(server, target)
+        try:
+            with Bar("working out what held memory"):
+                made.append((trace, holdings_of(trace)))
+        except (ArithmeticError, LookupError, ValueError) as fault:  # events that contradict each other
+            words = f"what it tells contradicts itself ({type(fault).__name__})"
+            raise Failure(f"{plain(target)}: {words}", BAD_WORDS) from None
+    told = difference(made[0][1], made[1][1])
+    for label, (trace, _), target in zip(("a", "b"), made, (a, b), strict=True):
+        told[label] |= {"name": Path(target).name if is_file(target) else target, "stacks": len(trace.stacks) > 0}
+    return told
+
+
+def _fullest(traces: list[Trace], target: str) -> Trace:
+    """Of several devices the one that held most."""
+    from vramscope_server.analysis.timeline.course import course_of
+
+    if not traces:
+        raise Failure(f"{plain(target)} tells of no device.", BAD_WORDS)
+    if len(traces) == 1:
+        return traces[0]
+    fullest = max(traces, key=lambda trace: int(course_of(trace).allocated.max()))
+    print(f"vramscope: {plain(target)}: of {len(traces)} devices, device {fullest.device} held most.", file=sys.stderr)
+    return fullest
+
+
+def _moment(one: dict[str, Any]) -> str:
+    told = [f"step {count(one['step'])}" if one["step"] is not None else "", one["phase"] or "", one["module"] or ""]
+    where = ", ".join(plain(part) for part in told if part)
+    kind = (
+        "at its peak"
+        if one["allocated_bytes"] == one["peak_bytes"]
+        else f"near its peak of {amount(one['peak_bytes'])}"
+    )
+    return f"{kind} ({where})" if where else kind
+
+
+def _more(difference: int) -> str:
+    if not difference:
+        return "as much as A"
+    return f"{amount(abs(difference))} {'more' if difference > 0 else 'less'} than A"
+
+
+def _signed(difference: int) -> str:
+    return f"{'+' if difference > 0 else '-' if difference < 0 else ''}{amount(abs(difference))}"
+
+
+def _cells(row: dict[str, Any]) -> list[str | Text]:
+    line = row["without_stack"] or row["file"]
+    if row["file"]:
+        numbers = [str(number) for number in (row["a_line"], row["b_line"]) if number is not None]
+        line = f"{row['file']}:{' -> '.join(dict.fromkeys(numbers))}"
+    style = "red" if row["difference_bytes"] > 0 else "green"
+    return [
+        plain(line),
+        plain(row["function"] or ""),
+        plain(row["module"] or ""),
+        row["category"] or "",
+        amount(row["a_bytes"]) if row["a_allocations"] else ABSENT,
+        amount(row["b_bytes"]) if row["b_allocations"] else ABSENT,
+        Text(_signed(row["difference_bytes"]), style=style),
+    ]

@@ -1,0 +1,64 @@
+"""Where a command's history of the allocator comes from: a snapshot file, or the newest recording of a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from vramscope.window import BadWindow, unpack
+from vramscope_server.cli.bar import Bar
+from vramscope_server.cli.talk import BAD_WORDS, NOT_FOUND, Failure, ask, fetch, path_of
+from vramscope_server.cli.words import plain
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.history.trace import Trace
+
+_FILE_ENDINGS: Final = (".pickle", ".pkl", ".pt", ".gz", ".snapshot", ".bin")
+
+
+def is_file(target: str) -> bool:
+    """Whether a file is meant, be it there or not, and no run."""
+    path = Path(target)
+    return path.exists() or target.endswith(_FILE_ENDINGS) or (path.parent != Path() and path.parent.is_dir())
+
+
+def of_file(path: Path) -> list[Trace]:
+    """The devices of a snapshot file that have a history; all of them where none has. Raises Failure."""
+    from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
+
+    readable(path)
+    try:
+        with Bar(f"reading {plain(path.name)}") as tell:
+            snapshot = read(path, progress=tell)
+    except BadSnapshot as fault:
+        raise Failure(f"{plain(str(path))} is no snapshot that can be read: {plain(str(fault))}", BAD_WORDS) from None
+    except OSError as fault:
+        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_WORDS) from None
+    for note in snapshot.notes:
+        print(f"vramscope: {plain(note)}", file=sys.stderr)
+    traced = [trace for trace in snapshot.devices if len(trace.events)]
+    return traced or snapshot.devices
+
+
+def readable(path: Path) -> None:
+    """Raises Failure where there is no file at a path."""
+    if not path.exists():
+        raise Failure(f"there is no file {plain(str(path))}.", NOT_FOUND)
+    if path.is_dir():
+        raise Failure(f"{plain(str(path))} is a folder, not a snapshot file.", BAD_WORDS)
+
+
+def of_run(server: str, run: str) -> Trace:
+    """The newest whole recording of a run. Raises Failure."""
+    from vramscope_server.analysis.history.trace import from_window
+
+    found = ask(server, f"/runs/{path_of(server, run)}/recordings")["recordings"]
+    whole = [one for one in found if one["whole"]]
+    if not whole:
+        said = "none of its recordings is whole yet" if found else "nothing was recorded of it"
+        raise Failure(f"{plain(run)}: {said}, so there is nothing to replay. Record a window on its page.", NOT_FOUND)
+    try:
+        return from_window(unpack(fetch(server, f"/recordings/{whole[0]['recording']}/data")))
+    except BadWindow as fault:
+        raise Failure(f"the newest recording of {plain(run)} is damaged: {plain(str(fault))}", BAD_WORDS) from None

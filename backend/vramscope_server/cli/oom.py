@@ -1,0 +1,150 @@
+"""``vramscope oom RUN``: why it ran out of memory and what would have been enough; ``--message FILE``: of a pasted text."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from rich.text import Text
+
+from vramscope.oom_cause import CAUSES, judge
+from vramscope.oom_facts import facts_of_message
+from vramscope.oom_message import KINDS, MAX_CHARACTERS, parse
+from vramscope_server.cli.screen import Column, console, print_table
+from vramscope_server.cli.talk import BAD_WORDS, CHECK_FAILED, Failure, address, ask, path_of, print_json
+from vramscope_server.cli.words import ABSENT, amount, count, plain
+
+WAIT_SECONDS: Final = 5
+MOST_WAIT_SECONDS: Final = 60
+ENOUGH: Final = {True: "yes", False: "no", None: "may be"}
+_COLUMNS: Final = (
+    Column("REMEDY"),
+    Column("SAVES", number=True),
+    Column("ENOUGH"),
+    Column("COST", needed=2),
+    Column("SOURCE", needed=1),
+)
+_KEPT: Final = ("cause", "culprit", "rank", "step", "phase", "message", "survived", "remedies")
+
+
+def show(server: str, as_json: bool, run: str) -> None:
+    """Print the error that ended the run, or its newest one; JSON: an object, or null where there is none. Raises Failure."""
+    told: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}/oom")
+    record = told["fatal"]
+    if record is None:
+        _show_none(told, as_json)
+        return
+    error = _explained(server, record)
+    if as_json:
+        rest = {key: value for key, value in error.items() if key not in _KEPT and key != "text"}
+        print_json({key: error[key] for key in _KEPT} | rest | {"errors": told["errors"]})
+        return
+    out = console()
+    out.print(Text(plain(error["sentence"]), style="bold red" if error["survived"] is False else "bold yellow"))
+    if error["survived"]:
+        out.print(Text("The run survived it.", style="green"))
+    if error["remedies"]:
+        out.print()
+        rows: list[list[str | Text]] = [
+            [
+                plain(row["what"]),
+                amount(row["saves_bytes"], ABSENT),
+                Text(ENOUGH[row["enough"]], style="bold green" if row["enough"] else "default"),
+                plain(row["cost"]),
+                f"{row['source']}: {plain(row['source_words'])}",
+            ]
+            for row in error["remedies"]
+        ]
+        print_table(out, _COLUMNS, rows)
+    own = [frame for frame in error["stack"] if frame["own"]]
+    if own:
+        out.print()
+        for frame in own[:5]:
+            out.print(Text(f"  {plain(frame['file'])}:{frame['line']} in {plain(frame['function'])}"), soft_wrap=True)
+    if len(told["errors"]) > 1:
+        survived = sum(1 for row in told["errors"] if row["survived"])
+        out.print(
+            Text(
+                f"{count(len(told['errors']))} such errors in this run, {count(survived)} of them survived", style="dim"
+            )
+        )
+    out.print(Text(f"{address(server)}/runs/{told['run_id']}/oom", style="cyan"))
+
+
+def _explained(server: str, record: str) -> dict[str, Any]:
+    """With what the open window adds, unless that takes too long: then without."""
+    until = time.monotonic() + MOST_WAIT_SECONDS
+    while True:
+        error: dict[str, Any] = ask(server, f"/oom/{record}", wait_seconds=WAIT_SECONDS)
+        if not error["pending"] or time.monotonic() > until:
+            return error
+        time.sleep(0.1)
+
+
+def _show_none(told: dict[str, Any], as_json: bool) -> None:
+    gone = told["vanished"]
+    if as_json:
+        print_json(
+            None if gone is None else gone | {"culprit": None, "message": None, "survived": False, "remedies": []}
+        )
+        return
+    if gone is not None:
+        console().print(Text(plain(gone["sentence"]), style="bold red"))
+        console().print(Text(gone["first_aid"]))
+    else:
+        console().print(f"{plain(told['name'])} had no out-of-memory error that is known here.", highlight=False)
+
+
+def explain(place: str, as_json: bool) -> None:
+    """Explain a text: the error alone, or a log with it. Raises Failure: 1 where no such error is in it, 2 no such file."""
+    try:
+        if place == "-":
+            text = sys.stdin.buffer.read(4 * MAX_CHARACTERS).decode(errors="replace")
+        else:
+            with Path(place).open("rb") as file:
+                text = file.read(4 * MAX_CHARACTERS).decode(errors="replace")
+    except OSError as fault:
+        raise Failure(f"{plain(place)} cannot be read: {fault.strerror}.", BAD_WORDS) from None
+    told = parse(text)
+    verdict = judge(facts_of_message(told)) if told.is_known else None
+    cause = verdict.cause if verdict is not None and verdict.cause in CAUSES else None
+    if as_json:
+        print_json(
+            {
+                "cause": cause,
+                "sentence": None if verdict is None else verdict.sentence,
+                "culprit": {"file": None, "line": None, "module": None},
+                "rank": None,
+                "step": None,
+                "phase": None,
+                "message": told.as_dict(),
+                "survived": None,
+                "remedies": []
+                if verdict is None or not verdict.first_aid
+                else [{"what": verdict.first_aid, "saves_bytes": None, "enough": None, "source": "advice"}],
+            }
+        )
+    if verdict is None:
+        raise Failure("there is no out-of-memory error in this text that is known here.", CHECK_FAILED)
+    if as_json:
+        return
+    out = console()
+    out.print(Text(verdict.sentence, style="bold"))
+    if not told.certain:
+        out.print(Text("These words are used for other errors too: it may not be memory.", style="yellow"))
+    if verdict.first_aid:
+        out.print(Text(verdict.first_aid))
+    out.print()
+    for name, value in told.as_dict().items():
+        if name.endswith("_bytes") and isinstance(value, int):
+            off = told.rounding_bytes.get(name)
+            out.print(
+                Text(
+                    f"  {name.removesuffix('_bytes').replace('_', ' '):<16} {amount(value)}{f' ± {amount(off)}' if off else ''}"
+                )
+            )
+    out.print(
+        Text(f"  {KINDS[told.kind]}{f'; as PyTorch {told.wording} says it' if told.wording else ''}", style="dim")
+    )

@@ -1,0 +1,194 @@
+"""``vramscope snapshot FILE``: what is in a snapshot file, said in the terminal; or sent to a server, to be explored there."""
+
+from __future__ import annotations
+
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from vramscope_server.cli.bar import Bar
+from vramscope_server.cli.histories import readable
+from vramscope_server.cli.screen import Column, console, print_table
+from vramscope_server.cli.talk import BAD_WORDS, Failure, ask, print_json, send_file
+from vramscope_server.cli.words import UNKNOWN, amount, count, duration, percent, plain
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.history.trace import Trace
+
+SHOWN: Final = 12
+_CHUNK_BYTES: Final = 1 << 20
+_LOOK_SECONDS: Final = 0.3
+_COLUMNS: Final = (
+    Column("BYTES", number=True),
+    Column("OF THE PEAK", needed=2, number=True),
+    Column("ALLOCATIONS", needed=1, number=True),
+    Column("FROM"),
+    Column("FUNCTION", needed=3),
+)
+
+
+def show(path: Path, as_json: bool, server: str | None) -> None:
+    """Print a summary of each device, or JSON; with a server: upload, and print the page's address. Raises talk.Failure."""
+    readable(path)
+    if server is not None:
+        _upload(path, as_json, server)
+        return
+    from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
+
+    try:
+        with Bar("reading") as tell:
+            snapshot = read(path, progress=tell)
+    except BadSnapshot as fault:
+        raise Failure(f"{plain(str(path))} is no snapshot that can be read: {plain(str(fault))}", BAD_WORDS) from None
+    except OSError as fault:
+        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_WORDS) from None
+    try:
+        with Bar("working out lives and peaks", of_bytes=False) as tell:
+            devices: list[dict[str, Any]] = []
+            for trace in snapshot.devices:
+                if len(snapshot.devices) > 1:
+                    tell(len(devices), len(snapshot.devices))
+                devices.append(summary(trace))
+    except (ArithmeticError, LookupError, ValueError, MemoryError) as fault:
+        words = f"what it tells contradicts itself ({type(fault).__name__})"
+        raise Failure(f"{plain(str(path))}: {words}", BAD_WORDS) from None
+    told = {"file": str(path), "bytes": path.stat().st_size, "devices": devices, "notes": snapshot.notes}
+    if as_json:
+        print_json(told)
+        return
+    out = console()
+    for device in devices:
+        _print(out, device)
+    for note in snapshot.notes:
+        out.print(Text(plain(note), style="dim"))
+
+
+def summary(trace: Trace) -> dict[str, Any]:
+    """One device: its peak, what held it, where reserved memory was then. Bytes; null is unknown."""
+    from vramscope.window import ACTIONS
+    from vramscope_server.analysis.difference.holdings import holdings_of
+    from vramscope_server.analysis.fragmentation.strip import strip
+    from vramscope_server.analysis.history.moments import moments_of
+
+    moments, made, held = moments_of(trace), strip(trace, 1), holdings_of(trace)
+    time_ns = trace.events.time_ns
+    timed = time_ns[time_ns >= 0]
+    kinds: dict[str, int] = {}
+    for one in held.sites.values():
+        for kind, size in one.categories.items():
+            kinds[kind] = kinds.get(kind, 0) + size
+    sites = sorted(held.sites.items(), key=lambda pair: -pair[1].bytes)
+    return {
+        "device": trace.device,
+        "events": len(trace.events),
+        "seconds": float(timed[-1] - timed[0]) / 1e9 if len(timed) > 1 else None,
+        "allocations": len(trace.lives),
+        "peak_reserved_bytes": moments.peak_reserved_bytes,
+        "peak_allocated_bytes": held.peak_bytes,
+        "peak_event": moments.peak_event,
+        "looked_at_event": held.moment["event"],
+        "looked_at_bytes": held.allocated_bytes,
+        "out_of_memory": int((trace.events.action == ACTIONS.index("oom")).sum()),
+        "strip": {
+            f"{part}_bytes": int(getattr(made, part)[made.peak])
+            for part in ("requested", "rounding", "usable", "stranded")
+        },
+        "categories": kinds if set(kinds) - {"unknown"} else None,
+        "sites": [
+            {
+                "bytes": one.bytes, "allocations": one.allocations, "file": site.file or None,
+                "line": site.line if site.file else None, "function": site.function, "module": site.module or None,
+            }
+            for site, one in sites
+        ],
+        "end_reserved_bytes": trace.end.reserved_bytes,
+        "end_allocated_bytes": trace.end.allocated_bytes,
+        "segments": len(trace.end.segments),
+        "private_pools": [list(trace.pools[at]) for at in sorted({*trace.end.segments.pool.tolist()}) if at > 0],
+        "settings": trace.settings,
+        "torch": trace.torch,
+        "notes": [*trace.notes, *trace.told_of_lives],
+    }  # fmt: skip
+
+
+def _print(out: Console, told: dict[str, Any]) -> None:
+    span = f" in {duration(told['seconds'])}" if told["seconds"] is not None else ""
+    head = f"GPU {told['device']}: {count(told['events'])} events{span}, {count(told['allocations'])} allocations"
+    out.print(Text(head, style="bold"))
+    out.print(Text(f"settings: {plain(told['settings']) or 'default'}"))
+    oom = f", {count(told['out_of_memory'])} times out of memory" if told["out_of_memory"] else ""
+    peak = amount(told["peak_reserved_bytes"])
+    out.print(Text(f"peak: {peak} reserved, {amount(told['peak_allocated_bytes'])} allocated{oom}"))
+    parts = told["strip"]
+    reserved = sum(parts.values())
+    words = {"requested": "asked for", "rounding": "rounding", "usable": "free and usable", "stranded": "of no use"}
+    shares = [f"{amount(parts[f'{p}_bytes'])} {w} ({_share(parts[f'{p}_bytes'], reserved)})" for p, w in words.items()]
+    out.print(Text("of what was reserved then: " + ", ".join(shares)))
+    if told["categories"]:
+        kinds = sorted(told["categories"].items(), key=lambda pair: -pair[1])
+        out.print(Text("for: " + ", ".join(f"{amount(size)} {kind}" for kind, size in kinds)))
+    if told["private_pools"]:
+        pools = "; ".join(",".join(map(str, pool)) for pool in told["private_pools"][:6])
+        out.print(Text(f"private pools (CUDA graphs): {count(len(told['private_pools']))}: {pools}"))
+    if told["sites"]:
+        where = told["looked_at_event"]
+        moment = f"{amount(told['looked_at_bytes'])} allocated " + (
+            f"at event {count(where)}" if where >= 0 else "then"
+        )
+        out.print(Text(f"what held {moment}:", style="dim"))
+        rows = [
+            (
+                amount(site["bytes"]), _share(site["bytes"], told["looked_at_bytes"]), count(site["allocations"]),
+                plain(f"{site['file']}:{site['line']}" if site["file"] else site["function"]),
+                plain(site["function"]) if site["file"] else "",
+            )
+            for site in told["sites"][:SHOWN]
+        ]  # fmt: skip
+        print_table(out, _COLUMNS, rows)
+        if len(told["sites"]) > SHOWN:
+            rest = sum(site["bytes"] for site in told["sites"][SHOWN:])
+            out.print(Text(f"{count(len(told['sites']) - SHOWN)} more sites: {amount(rest)}", style="dim"))
+    for note in told["notes"]:
+        out.print(Text(plain(note), style="dim"))
+    out.print()
+
+
+def _share(part: int, whole: int) -> str:
+    return percent(part / whole) if whole else UNKNOWN
+
+
+# ---- to a server ----
+
+
+def _upload(path: Path, as_json: bool, server: str) -> None:
+    with Bar("sending") as tell:
+        told = send_file(server, "/snapshots", _pieces(path, tell), path.stat().st_size, name=path.name[:200])
+    base = server.strip().rstrip("/")
+    address = f"{base}/snapshots/{urllib.parse.quote(told['snapshot'])}"
+    with Bar("the server reads it") as tell:
+        while told["state"] in ("waiting", "converting"):
+            tell(told["done_bytes"], told["total_bytes"])
+            time.sleep(_LOOK_SECONDS)
+            told = {**ask(server, f"/snapshots/{told['snapshot']}"), "known": told["known"]}
+    if told["state"] == "failed":
+        raise Failure(f"{plain(str(path))}: {plain(str(told['problem']))}", BAD_WORDS)
+    if as_json:
+        print_json({**told, "address": address})
+        return
+    if told["known"]:
+        print("The server had this file already.")
+    print(address)
+
+
+def _pieces(path: Path, tell: Callable[[int, int], None]) -> Iterator[bytes]:
+    total, sent = path.stat().st_size, 0
+    with path.open("rb") as file:
+        while piece := file.read(_CHUNK_BYTES):
+            yield piece
+            sent += len(piece)
+            tell(sent, total)

@@ -1,0 +1,321 @@
+"""Snapshot files: taken in, made columns of by a process of its own, and given back to whoever opens them.
+
+A file that is uploaded lies under ``incoming`` until it is whole. Then it waits its turn; one is converted at a time. Its
+columns become a folder ``<id>``, under ``making`` first, so that a folder is always whole. Nothing else writes here: what lies
+under ``incoming`` and ``making`` when the server starts was cut off, and goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sqlalchemy.engine import Connection
+
+from .conversion import STACKS
+from .store.database import Database
+from .store.snapshots import (
+    StoredSnapshot,
+    delete_snapshot,
+    find_snapshot,
+    insert_snapshot,
+    list_snapshots,
+    snapshot_of_file,
+    update_snapshot,
+)
+from .store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
+
+log = logging.getLogger("vramscope_server.snapshots")
+T = TypeVar("T")
+
+MAX_FILE_BYTES: Final = 16 << 30
+_WAIT_SECONDS: Final = 30
+_SPARE_BYTES: Final = 64 << 20
+"""that a disk must have beyond what is stored on it"""
+
+
+class DiskFull(Exception):
+    """There is no room. Says how much there is."""
+
+
+@dataclass(eq=False)
+class Upload:
+    """A file that is coming in. Written by one thread at a time."""
+
+    path: Path
+    check_room: Callable[[int], None]
+    hash: Any = field(default_factory=hashlib.sha256)
+    size_bytes: int = 0
+
+    def write(self, data: bytes) -> None:
+        """The next bytes. Raises DiskFull, OSError."""
+        self.check_room(len(data))  # others write, too, and the database must still find a place
+        with self.path.open("ab") as file:
+            file.write(data)
+        self.hash.update(data)
+        self.size_bytes += len(data)
+
+    def drop(self) -> None:
+        """It is not wanted any more, or was cut off."""
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass(eq=False)
+class _Conversion:
+    snapshot: str
+    done: int = 0
+    total: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    cancelled: bool = False
+
+
+class Snapshots:
+    """Any thread may ask. :meth:`start` before the first; :meth:`close` when the server goes down."""
+
+    def __init__(self, folder: Path, database: Database, writer: Writer, *, max_bytes: int, memory_bytes: int) -> None:
+        self.folder = folder
+        self.memory_bytes = memory_bytes
+        self._max_bytes = max_bytes
+        self._database = database
+        self._writer = writer
+        self._waiting: list[_Conversion] = []
+        self._running: _Conversion | None = None
+        self._changed = threading.Condition()
+        self._taking = threading.Lock()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self.forget: Callable[[str], None] = lambda ident: None
+        """called with the recording id of a device that is deleted"""
+
+    def start(self) -> None:
+        """Clear away what was cut off, and go on with what waited."""
+        for part in ("incoming", "making"):
+            shutil.rmtree(self.folder / part, ignore_errors=True)
+        with self._database.reader() as connection:
+            stored = list_snapshots(connection)
+        for snapshot in reversed(stored):
+            if snapshot.state in ("waiting", "converting"):
+                if self._file(snapshot.id).exists():
+                    self._enqueue(snapshot.id)
+                else:
+                    problem = "the server was stopped while it was converted: upload it again"
+                    self._update(snapshot.id, state="failed", problem=problem)
+
+    def close(self) -> None:
+        """Stop the conversion; it begins anew with the server."""
+        with self._changed:
+            self._closing = True
+            if self._running is not None and self._running.process is not None:
+                self._running.process.kill()
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(10)
+
+    # ---- what the API asks ----
+
+    def upload(self, announced_bytes: int | None) -> Upload:
+        """Where a file may be written to. Raises DiskFull, OSError."""
+        (self.folder / "incoming").mkdir(parents=True, exist_ok=True)
+        if announced_bytes is not None:
+            self._check_room(announced_bytes)
+        return Upload(self.folder / "incoming" / secrets.token_hex(16), self._check_room)
+
+    def take(self, upload: Upload, name: str) -> tuple[StoredSnapshot, bool]:
+        """A whole upload becomes a snapshot; or is the file of one that is there already (and True). Raises as Writer.do."""
+        sha256 = upload.hash.hexdigest()
+        with self._taking:
+            with self._database.reader() as connection:
+                known = snapshot_of_file(connection, sha256)
+            if known is not None and known.state != "failed":
+                upload.drop()
+                return known, True
+            if known is not None:  # it may go better this time
+                self.delete(known.id)
+            made = StoredSnapshot(
+                id=secrets.token_hex(6), sha256=sha256, name=name, bytes=upload.size_bytes, stored_bytes=0, state="waiting",
+                problem=None, received_ns=time.time_ns(), devices=[], notes=[],
+            )  # fmt: skip
+            (self.folder / "waiting").mkdir(exist_ok=True)
+            upload.path.rename(self._file(made.id))
+            try:
+                self._change(lambda connection: insert_snapshot(connection, made))
+            except BaseException:
+                self._file(made.id).unlink(missing_ok=True)
+                raise
+        self._enqueue(made.id)
+        return made, False
+
+    def progress(self, ident: str) -> tuple[int, int, int]:
+        """(how many come before it, bytes read, bytes in all) of one that waits or is converted."""
+        with self._changed:
+            running = self._running
+            if running is not None and running.snapshot == ident:
+                return 0, running.done, running.total
+            for place, waiting in enumerate(self._waiting):
+                if waiting.snapshot == ident:
+                    return place + int(running is not None), 0, 0
+        return 0, 0, 0
+
+    def delete(self, ident: str) -> None:
+        """Takes a snapshot away, whatever is done with it at the moment. Raises LookupError, and as Writer.do."""
+        with self._database.reader() as connection:
+            found = find_snapshot(connection, ident)
+        if found is None:
+            raise LookupError(ident)
+        self._change(lambda connection: delete_snapshot(connection, ident))
+        with self._changed:
+            self._waiting = [waiting for waiting in self._waiting if waiting.snapshot != ident]
+            if self._running is not None and self._running.snapshot == ident:
+                self._running.cancelled = True
+                if self._running.process is not None:
+                    self._running.process.kill()
+        for device in found.devices:
+            self.forget(f"{ident}-{device['device']}")
+        self._file(ident).unlink(missing_ok=True)
+        # What is mapped stays readable for those who have it open, until they let go of it.
+        shutil.rmtree(self.folder / ident, ignore_errors=True)
+
+    def columns(self, ident: str) -> tuple[Path, Path] | None:
+        """The folders of a device, by its recording id: its columns, and the stacks. None: there is no such device."""
+        snapshot, _, device = ident.rpartition("-")
+        folder = self.folder / snapshot / device
+        if not snapshot.isalnum() or not device.isdigit() or not folder.is_dir():
+            return None
+        return folder, self.folder / snapshot / STACKS
+
+    # ---- conversion ----
+
+    def _enqueue(self, ident: str) -> None:
+        with self._changed:
+            self._waiting.append(_Conversion(ident))
+            if self._thread is None and not self._closing:
+                self._thread = threading.Thread(target=self._run, name="vramscope-snapshots", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._running = None
+                while not self._waiting and not self._closing:
+                    self._changed.wait()
+                if self._closing:
+                    return
+                job = self._running = self._waiting.pop(0)
+            try:
+                self._convert(job)
+                self._make_room(job.snapshot)
+            except (StorageTrouble, QueueFull, WriterClosed) as trouble:
+                log.warning("snapshot %s waits for the next start: %s", job.snapshot, trouble)
+            except Exception:
+                log.exception("snapshot %s was not converted", job.snapshot)
+                with contextlib.suppress(Exception):
+                    self._update(job.snapshot, state="failed", problem="the server's log says why")
+
+    def _convert(self, job: _Conversion) -> None:
+        self._update(job.snapshot, state="converting")
+        making = self.folder / "making" / job.snapshot
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True)
+        words = [str(self._file(job.snapshot)), str(making), str(self.memory_bytes)]
+        result: dict[str, Any] = {}
+        try:
+            with subprocess.Popen(
+                [sys.executable, "-m", "vramscope_server.conversion", *words],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+            ) as process:  # fmt: skip
+                with self._changed:
+                    job.process = process
+                    if job.cancelled or self._closing:
+                        process.kill()
+                errors = _Tail(process.stderr)
+                for line in process.stdout or ():
+                    with contextlib.suppress(ValueError):
+                        told = json.loads(line)
+                        if "total" in told:
+                            job.done, job.total = told["done"], told["total"]
+                        else:
+                            result = told
+            if job.cancelled or self._closing:
+                return
+            self._settle(job, making, result, process.returncode, errors)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+
+    def _settle(self, job: _Conversion, making: Path, result: dict[str, Any], code: int, errors: _Tail) -> None:
+        self._file(job.snapshot).unlink(missing_ok=True)
+        if "devices" not in result:
+            shutil.rmtree(making, ignore_errors=True)
+            problem = result.get("problem")
+            if problem is None:
+                log.error("the conversion of %s ended with %s: %s", job.snapshot, code, errors.text())
+                problem = "its conversion was killed" if code < 0 else "the server's log says why"
+            self._update(job.snapshot, state="failed", problem=problem)
+            return
+        stored = sum(file.stat().st_size for file in making.rglob("*") if file.is_file())
+        making.rename(self.folder / job.snapshot)
+        found = {"devices": result["devices"], "notes": result["notes"], "stored_bytes": stored}
+        self._update(job.snapshot, state="ready", problem=None, **found)
+        with self._database.reader() as connection:
+            deleted = find_snapshot(connection, job.snapshot) is None
+        if deleted or job.cancelled:
+            shutil.rmtree(self.folder / job.snapshot, ignore_errors=True)
+
+    def _make_room(self, newest: str) -> None:
+        """Deletes the oldest while all take more than they may; the newest stays."""
+        with self._database.reader() as connection:
+            stored = list_snapshots(connection)
+        used = sum(one.stored_bytes for one in stored)
+        for oldest in reversed(stored):
+            if used <= self._max_bytes:
+                return
+            if oldest.id != newest and oldest.state == "ready":
+                log.info("snapshot %s (%s) was deleted: all together took too much of the disk", oldest.id, oldest.name)
+                self.delete(oldest.id)
+                used -= oldest.stored_bytes
+
+    # ---- files and rows ----
+
+    def _file(self, ident: str) -> Path:
+        return self.folder / "waiting" / ident
+
+    def _check_room(self, wanted: int) -> None:
+        free = shutil.disk_usage(self.folder).free
+        if free < wanted + _SPARE_BYTES:
+            raise DiskFull(f"{wanted:,} bytes are to come, and it has {free:,} free")
+
+    def _update(self, ident: str, **values: Any) -> None:
+        self._change(lambda connection: update_snapshot(connection, ident, **values))
+
+    def _change(self, work: Callable[[Connection], T]) -> T:
+        return self._writer.do(lambda connection, _: work(connection)).result(_WAIT_SECONDS)
+
+
+class _Tail:
+    """The end of what a process says on its error output, read by a thread so that it never waits for us."""
+
+    def __init__(self, stream: Any) -> None:
+        self._kept = b""
+        self._stream = stream
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while data := self._stream.read1(65536):
+            self._kept = (self._kept + data)[-4000:]
+
+    def text(self) -> str:
+        self._thread.join(1)
+        return self._kept.decode(errors="replace")

@@ -1,0 +1,90 @@
+"""Machine code made before somebody waits for it: ``python -m vramscope_server.warming``, by ``vramscope server`` when it starts.
+
+What reads and analyses histories is compiled on its first call and kept on disk: a minute of one core, once after an
+installation or upgrade. This process takes it at the lowest priority, by looking at a history of three allocations in all the
+ways in which pages look at one. A file beside the machine code says that it is done, so that later starts cost nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from vramscope_server.analysis import compiled
+
+_MIB: Final = 1 << 20
+_BASE: Final = 0x7F0000000000
+_NICE: Final = 19
+
+
+def start() -> subprocess.Popen[bytes] | None:
+    """The process, where there is something to compile and a place to keep it; else None. Kill it whenever you like."""
+    if compiled.kept_in() is None or _done().exists():
+        return None
+    words = [sys.executable, "-m", "vramscope_server.warming"]
+    try:
+        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except OSError:  # no memory, no more processes: it is a convenience
+        return None
+
+
+def compile_all() -> None:
+    """Calls all that is compiled once. Imports and compiles: seconds to a minute."""
+    from vramscope_server.analysis.fragmentation.strip import strip
+    from vramscope_server.analysis.history import pickle_rows, pickle_tables
+    from vramscope_server.analysis.history.moments import moments_of
+    from vramscope_server.analysis.history.snapshot_reader import read
+    from vramscope_server.analysis.timeline.course import course_of
+    from vramscope_server.analysis.timeline.grouping import grouping_of
+    from vramscope_server.analysis.timeline.overview import overview
+    from vramscope_server.analysis.timeline.polygons import drawn_of, outlines, picture_of
+    from vramscope_server.analysis.whatif.sweep import sweep
+
+    pickle_rows.refilled(pickle_tables.made(), pickle_tables.POOLS)  # called where a file has more than a few thousand
+    (trace,) = read(pickle.dumps(_history())).devices
+    moments_of(trace)
+    strip(trace, 10)
+    course = course_of(trace)
+    grouping = grouping_of(trace, course, "site")
+    overview(course, grouping, -1, course.end)
+    drawn = drawn_of(trace, course, grouping, -1, course.end)
+    outlines(picture_of(trace, course, drawn), trace.lives.size_bytes[drawn.rows])
+    sweep(trace, ["", "expandable_segments:True"], device_bytes=64 * _MIB)
+
+
+def main() -> None:
+    os.nice(_NICE)
+    compile_all()
+    _done().touch()
+
+
+def _done() -> Path:
+    folder = compiled.kept_in()
+    assert folder is not None
+    return folder / f"warmed-{compiled.version()}"
+
+
+def _history() -> dict[str, Any]:
+    """Three allocations in one segment, of which one was there when the history began, and is let go again."""
+    frames = [{"name": "main", "filename": "train.py", "line": 1}]
+
+    def event(action: str, at: int, size: int) -> dict[str, Any]:
+        told = {"action": action, "addr": _BASE + at * _MIB, "size": size, "stream": 0, "time_us": 1, "frames": frames}
+        return {**told, "pool_id": (0, 0)}
+
+    events = [event("alloc", 2 * at, 2 * _MIB) for at in (1, 2)]
+    events += [event("free_requested", 0, 2 * _MIB), event("free_completed", 0, 2 * _MIB)]
+    blocks = [
+        {"size": size * _MIB, "requested_size": size * _MIB, "state": state, "frames": frames}
+        for size, state in ((2, "inactive"), (2, "active_allocated"), (2, "active_allocated"), (14, "inactive"))
+    ]
+    segment = {"device": 0, "address": _BASE, "total_size": 20 * _MIB, "stream": 0, "segment_type": "large"}
+    return {"segments": [{**segment, "blocks": blocks}], "device_traces": [events]}
+
+
+if __name__ == "__main__":
+    main()
