@@ -1,4 +1,4 @@
-/** Every request to the server, in one file. Answers are JSON; refusals become a `Problem` with words for people. */
+/** Every request to the server, in one file. Answers are JSON, or text; refusals become a `Problem` with words for people. */
 
 const BASE = "/api/v1";
 
@@ -20,6 +20,8 @@ export class Problem extends Error {
 
 /** Called when a request is refused for want of a token. Set by app.js. */
 export const onUnauthorized = { call: () => {} };
+/** Called with the promise of what is asked of a recording. Set by frame.js. */
+export const onRecordingAsked = { call: () => {} };
 
 async function request(method, path, { body, signal } = {}) {
   let response;
@@ -38,10 +40,36 @@ async function request(method, path, { body, signal } = {}) {
   if (response.status === 204) return null;
   const isJson = (response.headers.get("Content-Type") ?? "").includes("json");
   const answer = isJson ? await response.json() : null;
-  if (response.ok) return answer;
+  if (response.ok) return isJson ? answer : response.text();
   const problem = new Problem({ ...(answer ?? {}), status: response.status, title: answer?.title ?? response.statusText });
   if (response.status === 401) onUnauthorized.call();
   throw problem;
+}
+
+/** A file as it is; `onProgress(bytes)` while it goes. fetch() does not tell how far it is. */
+function upload(path, file, { onProgress, signal } = {}) {
+  return new Promise((resolve, reject) => {
+    const sending = new XMLHttpRequest();
+    sending.open("POST", BASE + path);
+    sending.setRequestHeader("Accept", "application/json");
+    sending.setRequestHeader("Content-Type", "application/octet-stream");
+    sending.upload.onprogress = (event) => onProgress?.(event.loaded);
+    sending.onload = () => {
+      let answer = null;
+      try {
+        answer = JSON.parse(sending.responseText);
+      } catch {
+        // an answer of somebody in between: the status says it
+      }
+      if (sending.status >= 200 && sending.status < 300 && answer) return resolve(answer);
+      if (sending.status === 401) onUnauthorized.call();
+      return reject(new Problem({ ...(answer ?? {}), status: sending.status, title: answer?.title ?? sending.statusText }));
+    };
+    sending.onerror = () => reject(new Problem({ title: "The file could not be sent", detail: "The connection broke off, or the server ended it: nothing was stored." }));
+    sending.onabort = () => reject(new DOMException("given up", "AbortError"));
+    signal?.addEventListener("abort", () => sending.abort());
+    sending.send(file);
+  });
 }
 
 /** `{a: 1, b: null}` -> "?a=1". */
@@ -65,14 +93,36 @@ export const api = {
   series: (run, parameters, signal) => request("GET", `/runs/${at(run)}/series${queryString(parameters)}`, { signal }),
   steps: (run, parameters, signal) => request("GET", `/runs/${at(run)}/steps${queryString(parameters)}`, { signal }),
   leaks: (run, parameters, signal) => request("GET", `/runs/${at(run)}/leaks${queryString(parameters)}`, { signal }),
+  leakReplay: (run, leak, signal) => request("GET", `/runs/${at(run)}/leaks/${at(leak)}/replay`, { signal }),
+  oom: (run, signal) => request("GET", `/runs/${at(run)}/oom`, { signal }),
+  oomError: (record, signal) => request("GET", `/oom/${at(record)}`, { signal }),
+  oomFigure: (record, signal) => request("GET", `/oom/${at(record)}/figure`, { signal }),
   recordings: (run, signal) => request("GET", `/runs/${at(run)}/recordings`, { signal }),
   askForRecording: (run, parameters) => request("POST", `/runs/${at(run)}/recordings${queryString(parameters)}`),
   deleteRecording: (recording) => request("DELETE", `/recordings/${at(recording)}`),
-  recording: (recording, part, parameters, signal) => request("GET", `/recordings/${at(recording)}/${part}${queryString(parameters)}`, { signal }),
+  recording: (recording, part, parameters, signal) => {
+    const answer = request("GET", `/recordings/${at(recording)}/${part}${queryString(parameters)}`, { signal });
+    onRecordingAsked.call(answer);
+    return answer;
+  },
+  exportUrl: (recording, parameters) => `${BASE}/recordings/${at(recording)}/export${queryString(parameters)}`,
+  snapshots: (signal) => request("GET", "/snapshots", { signal }),
+  snapshot: (snapshot, signal) => request("GET", `/snapshots/${at(snapshot)}`, { signal }),
+  deleteSnapshot: (snapshot) => request("DELETE", `/snapshots/${at(snapshot)}`),
+  uploadSnapshot: (file, options) => upload(`/snapshots${queryString({ name: file.name.slice(0, 200) })}`, file, options),
   askWhatIf: (recording, question, signal) => request("POST", `/recordings/${at(recording)}/whatif`, { body: question, signal }),
   whatIf: (recording, job, signal) => request("GET", `/recordings/${at(recording)}/whatif/${at(job)}`, { signal }),
+  profiles: (run, signal) => request("GET", `/runs/${at(run)}/profiles`, { signal }),
+  askForProfile: (run, parameters) => request("POST", `/runs/${at(run)}/profiles${queryString(parameters)}`),
+  profile: (profile, signal) => request("GET", `/profiles/${at(profile)}`, { signal }),
+  profileTable: (profile, table, parameters, signal) => request("GET", `/profiles/${at(profile)}/tables/${at(table)}${queryString(parameters)}`, { signal }),
+  profileFigure: (profile, name, parameters, signal) => request("GET", `/profiles/${at(profile)}/figures/${at(name)}${queryString(parameters)}`, { signal }),
+  deleteProfile: (profile) => request("DELETE", `/profiles/${at(profile)}`),
   figure: (run, name, parameters, signal) => request("GET", `/runs/${at(run)}/figures/${at(name)}${queryString(parameters)}`, { signal }),
   compare: (parameters, signal) => request("GET", `/compare${queryString(parameters)}`, { signal }),
+  compareTable: (parameters, signal) => request("GET", `/compare/table${queryString(parameters)}`, { signal }),
+  compareSites: (parameters, signal) => request("GET", `/compare/sites${queryString(parameters)}`, { signal }),
+  compareTimelines: (parameters, signal) => request("GET", `/compare/timelines${queryString(parameters)}`, { signal }),
   compareFigure: (name, parameters, signal) => request("GET", `/compare/figures/${at(name)}${queryString(parameters)}`, { signal }),
   predictions: (parameters, signal) => request("GET", `/compare/predictions${queryString(parameters)}`, { signal }),
   delta: (parameters, signal) => request("GET", `/live/delta${queryString(parameters)}`, { signal }),
@@ -87,3 +137,6 @@ export const api = {
 
 /** Where server-sent events come from. */
 export const liveUrl = (parameters) => `${BASE}/live${queryString(parameters)}`;
+
+/** Where an out-of-memory error can be had as one file. */
+export const exportLink = (record) => `${BASE}/oom/${at(record)}/export`;

@@ -9,6 +9,7 @@ import { themedLayout, themedTraces } from "vramscope/charts/dress.js";
 import { drawLegend } from "vramscope/charts/legend.js";
 import { drawTable, exportChart } from "vramscope/charts/numbers.js";
 import { loadPlotly } from "vramscope/charts/plotly.js";
+import { drawPolygons, isPolygons, placePolygons } from "vramscope/charts/polygons.js";
 import { forget, waits, wantDraw } from "vramscope/charts/schedule.js";
 import { h, setText } from "vramscope/dom.js";
 import { moment } from "vramscope/format.js";
@@ -36,6 +37,7 @@ const onScreen = new IntersectionObserver(
  * onZoom     ({from, to} | null) => void; null: see all again. Left out: the chart does not zoom
  * view       () => {from, to} to show, numbers or null for "as far as the data goes"; `last`: only the last so many; `clock`: moments on
  *            the reader's clock; `smooth`: lines, but not peaks, with their means
+ * scale      {chosen: () => "log", "linear" or null, choose: (name or null) => void}: the y axis may be either; null is as the figure says
  * describe   (traces) => sentence for screen readers
  * onPlace    ({x, y} | null, "move" | "click") => void: where the pointer is, in units of the axes; null when it leaves
  * onDrawn    () => void, after each drawing
@@ -64,11 +66,13 @@ export class ChartElement extends HTMLElement {
     this.legend = h("div", { class: "legend" });
     this.table = h("div", { class: "chart-table", hidden: true });
     this.tableButton = h("button", { class: "button quiet small", type: "button", "aria-pressed": "false", title: "view as table", onclick: () => this.toggleTable() }, "Table");
+    this.scaleButton = options.scale && h("button", { class: "button quiet small", type: "button", "aria-pressed": "false", onclick: () => this.turnScale() }, "Log axis");
     const item = (label, kind) => h("button", { type: "button", class: "menu-item", onclick: (event) => this.export(kind, event) }, label);
     this.append(
       h("header", { class: "chart-head" },
         h("h3", {}, options.title),
         h("span", { class: "chart-tools" },
+          this.scaleButton,
           options.numbers !== false && this.tableButton,
           h("details", { class: "menu" }, h("summary", { class: "button quiet small", title: "export" }, "Export"),
             h("div", { class: "menu-list" }, item("PNG picture", "png"), item("SVG picture", "svg"), options.numbers !== false && item("CSV numbers", "csv"))))),
@@ -150,7 +154,7 @@ export class ChartElement extends HTMLElement {
 
   take(figure) {
     const layout = figure.layout;
-    const statements = (layout.annotations ?? []).filter((annotation) => annotation.name === "statement").map((annotation) => annotation.text);
+    const statements = (layout.annotations ?? []).filter((annotation) => annotation.name === "statement").map((annotation) => unescaped(annotation.text));
     layout.annotations = (layout.annotations ?? []).filter((annotation) => annotation.name !== "statement");
     this.figure = figure;
     this.traces = figure.data.map((trace) => ({ ...trace, x: decode(trace.x), y: decode(trace.y) }));
@@ -209,6 +213,11 @@ export class ChartElement extends HTMLElement {
     return Math.round(Math.min(800, Math.max(240, (this.plot.clientWidth || 600) * 0.75)));
   }
 
+  /** Pixels across, for those who must know what fits. */
+  get wide() {
+    return Math.max(100, this.plot.clientWidth || 1200);
+  }
+
   /** What the x axis shows: the asked window, or as far as the data goes. */
   xRange() {
     const view = this.options.view?.() ?? {};
@@ -225,6 +234,28 @@ export class ChartElement extends HTMLElement {
     return last > first ? [first, last] : [first - 0.5, last + 0.5];
   }
 
+  /** Is there anything that a logarithmic axis can show? */
+  get isLogable() {
+    return this.traces.some((trace) => trace.y.some((value) => value > 0));
+  }
+
+  /** "log" or "linear": what the reader chose, else what the figure says. Null where there is no choice. */
+  get scale() {
+    if (!this.options.scale || !this.figure) return null;
+    return this.isLogable ? (this.options.scale.chosen() ?? this.figure.layout.yaxis?.type ?? "linear") : "linear";
+  }
+
+  turnScale() {
+    const turned = this.scale === "log" ? "linear" : "log";
+    this.options.scale.choose(turned === (this.figure?.layout.yaxis?.type ?? "linear") ? null : turned);
+  }
+
+  drawScale() {
+    this.scaleButton.setAttribute("aria-pressed", String(this.scale === "log"));
+    this.scaleButton.disabled = !this.isLogable;
+    this.scaleButton.title = this.isLogable ? "y axis: logarithmic or linear; by itself logarithmic where values span decades" : "nothing here is above zero";
+  }
+
   draw() {
     const Plotly = window.Plotly;
     if (!Plotly || this.traces.length === 0 || this.gone) return;
@@ -234,17 +265,20 @@ export class ChartElement extends HTMLElement {
     const data = themedTraces(this, colors);
     this.drawn = true;
     this.zoomGuard = true;
-    const drawing = Plotly.react(this.plot, data, layout, CONFIG);
+    const drawing = Plotly.react(this.plot, data.filter((trace) => !isPolygons(trace)), layout, CONFIG);
+    drawPolygons(this, data.filter(isPolygons));
     if (!this.wired) this.wire();
     drawing.then(() => {
       this.zoomGuard = false;
     });
     this.drawnAt = performance.now();
-    this.dataset.drawMs = (this.drawnAt - started).toFixed(1);
+    this.drawMs = this.drawnAt - started;
+    this.dataset.drawMs = this.drawMs.toFixed(1);
     this.dataset.draws = Number(this.dataset.draws ?? 0) + 1;
     const newest = this.traces.reduce((last, trace) => Math.max(last, trace.x.at(-1) ?? -Infinity), -Infinity);
     this.dataset.newest = newest;
     drawLegend(this, colors);
+    if (this.scaleButton) this.drawScale();
     if (!this.table.hidden) drawTable(this);
     this.options.onDrawn?.();
   }
@@ -256,12 +290,13 @@ export class ChartElement extends HTMLElement {
     const frame = this.plot.getBoundingClientRect();
     const [left, top] = [event.clientX - frame.left - size.l, event.clientY - frame.top - size.t];
     if (left < 0 || left > size.w || top < 0 || top > size.h) return null;
-    return { x: xaxis.p2d(left), y: yaxis.p2d(top) };
+    return { x: xaxis.p2d(left), y: yaxis.p2d(top + size.t - yaxis._offset) }; // the axis may be lower than the plot
   }
 
   wire() {
     this.wired = true;
     this.plot.on("plotly_relayout", (change) => {
+      placePolygons(this);
       if (this.zoomGuard || !this.options.onZoom) return;
       const key = Object.keys(change).find((name) => /^xaxis\d*\.range\[0\]$/.test(name));
       if (key) this.options.onZoom({ from: change[key], to: change[key.replace("[0]", "[1]")] });
@@ -289,17 +324,22 @@ export class ChartElement extends HTMLElement {
 
   /** The common cursor: our own line, because Plotly's hover on every chart at once would cost a frame each. */
   showCursor(x) {
+    this.mark(this.cursor, x);
+  }
+
+  /** Put a line of ours, an element beside the cursor's, at a place of the x axis; nowhere where that is not in view. */
+  mark(line, x) {
     const axis = this.drawn ? this.plot._fullLayout?.xaxis : null;
     const size = this.plot._fullLayout?._size;
     if (x === null || x === undefined || !axis || !size || axis.type !== "linear") {
-      this.cursor.hidden = true;
+      line.hidden = true;
       return;
     }
     const left = axis.d2p(x);
-    this.cursor.hidden = !(left >= 0 && left <= size.w);
-    this.cursor.style.left = `${size.l + left}px`;
-    this.cursor.style.top = `${size.t}px`;
-    this.cursor.style.height = `${size.h}px`;
+    line.hidden = !(left >= 0 && left <= size.w);
+    line.style.left = `${size.l + left}px`;
+    line.style.top = `${size.t}px`;
+    line.style.height = `${size.h}px`;
   }
 
   toggleTable() {
@@ -318,4 +358,9 @@ customElements.define("vs-chart", ChartElement);
 /** A chart, ready to be put on a page. */
 export function chart(options) {
   return document.createElement("vs-chart").configure(options);
+}
+
+/** What figures/drawing.py escaped for Plotly, as text again. */
+function unescaped(text) {
+  return text.replaceAll("%\u200b{", "%{").replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 }

@@ -70,7 +70,12 @@ export async function copyText(text) {
 export function copyButton(label, text, extra = {}) {
   const button = h("button", { class: "button small", type: "button", ...extra }, label);
   button.addEventListener("click", async () => {
-    const done = await copyText(await text());
+    let done = false;
+    try {
+      done = await copyText(await text());
+    } catch {
+      // it could not be had: said below
+    }
     button.textContent = done ? "Copied" : "Could not copy";
     setTimeout(() => (button.textContent = label), 1600);
   });

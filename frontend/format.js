@@ -127,9 +127,10 @@ export function ratio(value) {
   return isKnown(value) ? `×${value.toFixed(2)}` : UNKNOWN;
 }
 
-/** A plain number with as many digits as it carries. */
+/** A plain number with as many digits as it carries; three of them, and a power of ten, where it has more than twelve. */
 export function number(value) {
   if (!isKnown(value)) return UNKNOWN;
+  if (Math.abs(value) >= 1e12) return value.toExponential(2).replace("e+", "e");
   return Math.abs(value) >= 100 || Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(3)));
 }
 

@@ -1,16 +1,18 @@
 /** The frame around every page, and which page a path shows. */
 
-import { api, onUnauthorized } from "vramscope/api.js";
+import { api, onRecordingAsked, onUnauthorized } from "vramscope/api.js";
 import { fill, h, setText } from "vramscope/dom.js";
 import { clock } from "vramscope/format.js";
 import * as keys from "vramscope/keys.js";
 import * as live from "vramscope/live.js";
+import { tellWhileCompiling } from "vramscope/parts/compiling.js";
 import { icon, logo } from "vramscope/parts/icons.js";
 import { followLinks, go, store } from "vramscope/store.js";
 import * as themes from "vramscope/theme.js";
 
 const PLACES = [
   ["/runs", "Runs", "runs"],
+  ["/snapshots", "Snapshots", "snapshots"],
   ["/compare", "Compare", "compare"],
   ["/settings", "Settings", "settings"],
 ];
@@ -18,14 +20,17 @@ const PLACES = [
 const RUN_PAGES = {
   "": () => import("vramscope/pages/run.js"),
   "/leaks": () => import("vramscope/pages/leaks.js"),
+  "/operations": () => import("vramscope/pages/operations.js"),
+  "/anatomy": () => import("vramscope/pages/anatomy.js"),
   "/fragmentation": () => import("vramscope/pages/fragmentation.js"),
+  "/oom": () => import("vramscope/pages/oom.js"),
 };
 
 /** Path -> module and what it is opened with. Pages load when they are first wanted. */
 function route(path) {
   if (path === "/runs" || path === "/runs/") return { key: "/runs", load: () => import("vramscope/pages/runs.js") };
-  const run = path.match(/^\/runs\/([^/]+)(\/leaks|\/fragmentation)?\/?$/);
-  if (run) {
+  const run = path.match(/^\/runs\/([^/]+)(\/[a-z]+)?\/?$/);
+  if (run && (run[2] ?? "") in RUN_PAGES) {
     let name;
     try {
       name = decodeURIComponent(run[1]);
@@ -35,6 +40,9 @@ function route(path) {
     const load = RUN_PAGES[run[2] ?? ""];
     if (name !== null) return { key: path, load, context: { run: name } };
   }
+  if (path === "/snapshots" || path === "/snapshots/") return { key: "/snapshots", load: () => import("vramscope/pages/snapshots.js") };
+  const snapshot = path.match(/^\/snapshots\/([\w-]{1,80})\/?$/);
+  if (snapshot) return { key: path, load: () => import("vramscope/pages/snapshot.js"), context: { snapshot: snapshot[1] } };
   if (path === "/compare") return { key: path, load: () => import("vramscope/pages/compare.js") };
   if (path === "/settings") return { key: path, load: () => import("vramscope/pages/settings.js") };
   return { key: path, load: () => import("vramscope/pages/unknown.js") };
@@ -73,6 +81,7 @@ class App extends HTMLElement {
     this.drawTheme();
     store.watch(() => this.show());
     onUnauthorized.call = () => this.signIn();
+    onRecordingAsked.call = tellWhileCompiling;
     addEventListener("keydown", (event) => {
       if (event.key === "Escape") for (const menu of this.querySelectorAll("details.menu[open]")) menu.open = false;
     });

@@ -28,7 +28,7 @@ const known = (value) => typeof value === "number" && Number.isFinite(value);
 export function liveValue(columns, entry, i) {
   if (entry.where && columns[entry.where.field]?.[i] !== entry.where.equals) return undefined; // not this trace's row
   const value = columns[entry.field]?.[i];
-  if (!known(value) || value < 0) return null;
+  if (!known(value) || (value < 0 && !entry.signed)) return null;
   if (entry.minus) {
     const other = columns[entry.minus]?.[i];
     if (!known(other) || other < 0) return null;
@@ -85,12 +85,36 @@ export function highest(values) {
 
 /**
  * A range close around values, for an axis whose zero would press a small change flat; never closer than a tenth of the
- * highest value, so that what is still does not look like mountains.
+ * highest value, so that what is still does not look like mountains. Below zero only where values are.
  */
 export function closeRange(low, high) {
-  const span = Math.max(high - low, high * 0.1) || 1;
+  const span = Math.max(high - low, Math.max(Math.abs(low), Math.abs(high)) * 0.1) || 1;
   const middle = (low + high) / 2;
-  return [Math.max(0, middle - span * 0.57), middle + span * 0.57];
+  const bottom = middle - span * 0.57;
+  return [low < 0 ? bottom : Math.max(0, bottom), middle + span * 0.57];
+}
+
+/** The powers of ten of a range around values above zero, for a logarithmic axis. */
+export function logRange(low, high) {
+  const [bottom, top] = [Math.log10(low > 0 ? low : high), Math.log10(high)];
+  const room = Math.max(0.05, (top - bottom) * 0.06);
+  return [bottom - room, top + room];
+}
+
+/** Ticks of a logarithmic axis between two powers of ten: 1, 2, 5, or whole decades only, or only some of them. */
+export function logTicks(from, to, most = 7) {
+  const decades = to - from;
+  const factors = decades * 3 <= most ? [1, 2, 5] : decades * 2 <= most ? [1, 3] : [1];
+  const every = Math.max(1, Math.ceil(decades / most));
+  const values = [];
+  for (let power = Math.floor(from); power <= Math.ceil(to); power += 1) {
+    if (power % every) continue;
+    for (const factor of factors) {
+      const at = power + Math.log10(factor);
+      if (at >= from && at <= to) values.push(factor * 10 ** power);
+    }
+  }
+  return { values, texts: values.map((value) => (value >= 1e-4 && value < 1e5 ? String(Number(value.toPrecision(2))) : value.toExponential(0).replace("e+", "e"))) };
 }
 
 /** `d` attributes of a sparkline in a box of width x height: the line, and the area under it. Unknown values are gaps. */
@@ -144,6 +168,24 @@ export function envelopePath(x, low, high, [first, last], top, width, height) {
   x.forEach((_, i) => (known(high[i]) ? stretch.push(i) : close()));
   close();
   return path;
+}
+
+/** The outline of each stretch in which both edges are known, one after the other with a gap between two. */
+export function stretches(x, low, high) {
+  const out = { x: [], y: [] };
+  const close = (begin, end) => {
+    if (end <= begin) return;
+    const there = x.slice(begin, end);
+    out.x.push(...there, ...there.toReversed(), null);
+    out.y.push(...high.slice(begin, end), ...low.slice(begin, end).reverse(), null);
+  };
+  let begin = 0;
+  for (let i = 0; i <= x.length; i += 1) {
+    if (i < x.length && known(low[i]) && known(high[i])) continue;
+    close(begin, i);
+    begin = i + 1;
+  }
+  return out;
 }
 
 /** A window moved by `by` within `extent`, or only its "start" or "end"; never narrower than `least`. */

@@ -1,9 +1,12 @@
 /** What Python built, in the colours of the theme and with the ranges of the view: the figure's data stay as they are. */
 
 import { hiddenRoles } from "vramscope/charts/roles.js";
-import { clockTicks, closeRange, smoothed, timeTicks } from "vramscope/series.js";
+import { clockTicks, closeRange, logRange, logTicks, smoothed, stretches, timeTicks } from "vramscope/series.js";
 import { rgba } from "vramscope/theme.js";
 
+/** In fewer pixels the names beside points would lie on one another: hovering and the legend tell them. */
+const NARROW = 440;
+const LETTER_PX = 5.8; // of 11 pixels high
 const COARSE = matchMedia("(pointer: coarse)");
 
 /** The layout to draw with. */
@@ -52,9 +55,14 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
   }
   axis.fixedrange = true;
   if (source.autorange === false && source.range) return axis;
-  const top = highestOn(chart, key.replace("axis", ""), from, to);
+  if (key === "yaxis" && chart.scale) {
+    axis.type = chart.scale;
+    if (chart.scale === "log") return Object.assign(axis, logAxis(chart, from, to));
+  }
+  const fromZero = source.rangemode !== "normal";
+  const top = highestOn(chart, key.replace("axis", ""), from, to, fromZero);
   axis.autorange = false;
-  if (source.rangemode === "normal") {
+  if (!fromZero) {
     // What only the first steps needed would set the scale; where the figure says from when on things had settled, that counts.
     const since = Math.max(from, (chart.options.view?.().from ?? null) === null ? (chart.figure.layout.meta?.settled ?? from) : from);
     axis.range = closeRange(lowestOn(chart, key.replace("axis", ""), since, to), top);
@@ -68,8 +76,17 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
   return axis;
 }
 
-function highestOn(chart, axis, from, to) {
-  let top = 0;
+/** Range and ticks of a logarithmic axis around what is above zero. */
+function logAxis(chart, from, to) {
+  const top = highestOn(chart, "y", from, to, false);
+  const range = logRange(lowestOn(chart, "y", from, to, 0), top > 0 ? top : 1);
+  const { values, texts } = logTicks(range[0], range[1], Math.max(3, Math.floor((chart.plot.clientHeight || 240) / 34)));
+  return { autorange: false, range, tickmode: "array", tickvals: values, ticktext: texts };
+}
+
+/** `fromZero`: an axis that shows zero anyway has its top there at least. */
+function highestOn(chart, axis, from, to, fromZero = true) {
+  let top = fromZero ? 0 : -Infinity;
   const stacks = new Map();
   for (const trace of chart.traces) {
     if ((trace.yaxis ?? "y") !== axis || hiddenRoles.has(trace.meta?.role)) continue;
@@ -79,18 +96,19 @@ function highestOn(chart, axis, from, to) {
         if (at >= from && at <= to && y[i] > 0) stacks.set(at, (stacks.get(at) ?? 0) + y[i]);
       });
     } else {
-      for (let i = 0; i < x.length; i += 1) if (x[i] >= from && x[i] <= to && y[i] > top) top = y[i];
+      for (let i = 0; i < x.length; i += 1) if (x[i] >= from && x[i] <= to && Number.isFinite(y[i]) && y[i] > top) top = y[i];
     }
   }
   for (const sum of stacks.values()) if (sum > top) top = sum;
-  return top;
+  return Number.isFinite(top) ? top : 0;
 }
 
-function lowestOn(chart, axis, from, to) {
+/** The lowest above `above`. */
+function lowestOn(chart, axis, from, to, above = -Infinity) {
   let bottom = Infinity;
   for (const { x, y, yaxis, meta } of chart.traces) {
     if ((yaxis ?? "y") !== axis || hiddenRoles.has(meta?.role)) continue;
-    for (let i = 0; i < x.length; i += 1) if (x[i] >= from && x[i] <= to && Number.isFinite(y[i]) && y[i] < bottom) bottom = y[i];
+    for (let i = 0; i < x.length; i += 1) if (x[i] >= from && x[i] <= to && Number.isFinite(y[i]) && y[i] < bottom && y[i] > above) bottom = y[i];
   }
   return Number.isFinite(bottom) ? bottom : 0;
 }
@@ -100,18 +118,67 @@ export const SMOOTHED_SHARE = 0.02;
 
 /** The traces to draw. Where the reader wants lines smooth, the measured line stays behind its mean, and hovering tells what was measured. */
 export function themedTraces(chart, colors) {
-  if (!chart.options.view?.().smooth) return chart.traces.map((trace) => themedTrace(trace, colors));
+  const narrow = chart.plot.clientWidth < NARROW;
+  const traces = (chart.figure.layout.meta?.kind ?? "series") === "series" ? seen(chart) : chart.traces.map((trace) => (trace.meta?.kind === "box" ? lettered(chart, trace) : trace));
+  const shown = chart.scale === "log" ? traces.map(aboveZero) : traces;
+  const whole = shown.map((trace, i) => (trace.meta?.kind === "band" ? bandOf(shown[i - 1], trace) : trace));
+  if (chart.scale === "log") whole.push(...atTheFoot(chart));
+  if (!chart.options.view?.().smooth) return whole.map((trace) => themedTrace(trace, colors, narrow));
   const [from, to] = chart.xRange();
-  return chart.traces.flatMap((trace) => {
-    const measured = themedTrace(trace, colors);
+  return whole.flatMap((trace) => {
+    const measured = themedTrace(trace, colors, narrow);
     if (!trace.meta?.smooths) return [measured];
     const { hovertemplate, ...mean } = { ...measured, y: smoothed(trace.x, trace.y, (to - from) * SMOOTHED_SHARE), hoverinfo: "skip" };
     return [{ ...measured, opacity: 0.35, line: { ...measured.line, width: 1 } }, mean];
   });
 }
 
+/** Boxes bear the words that have room in them: Python thinks of a wide chart, and Plotly would let them run over. */
+function lettered(chart, trace) {
+  const [from, to] = chart.figure.layout.xaxis?.range ?? [0, 0];
+  const perUnit = chart.plot.clientWidth / (to - from);
+  if (!Number.isFinite(perUnit) || !Array.isArray(trace.text)) return trace;
+  return { ...trace, text: trace.text.map((words, i) => (words.length * LETTER_PX <= trace.x[i] * perUnit ? words : "")) };
+}
+
+/** A line or an area through one point would not be seen: it becomes a dot, or flat steps where nothing has more than one. */
+function seen(chart) {
+  const flat = chart.traces.every((trace) => trace.x.length <= 1);
+  return chart.traces.map((trace) => {
+    if (trace.x.length !== 1 || !["line", "area", "edge", "band"].includes(trace.meta?.kind)) return trace;
+    const [[x], [y]] = [trace.x, trace.y];
+    if (flat) return { ...trace, x: [x - 0.25, x + 0.25], y: [y, y] };
+    return trace.meta.kind === "line" ? { ...trace, mode: "lines+markers", marker: { size: 6, color: undefined } } : trace;
+  });
+}
+
+const isBelow = (value) => Number.isFinite(value) && value <= 0;
+
+/** What a logarithmic axis can show of a trace. */
+function aboveZero(trace) {
+  return trace.y.some(isBelow) ? { ...trace, y: trace.y.map((value) => (isBelow(value) ? null : value)) } : trace;
+}
+
+/** What it cannot show: marks at its foot, that tell the value. */
+function atTheFoot(chart) {
+  const foot = 10 ** logAxis(chart, ...chart.xRange()).range[0];
+  return chart.traces.flatMap((trace) => {
+    const { kind, label, role, colour } = trace.meta ?? {};
+    const at = kind === "line" || kind === "marker" ? trace.y.flatMap((value, i) => (isBelow(value) ? [i] : [])) : [];
+    if (at.length === 0) return [];
+    const measured = kind === "line" && { mode: "markers", marker: { symbol: "triangle-down", size: 8 }, hovertemplate: `%{customdata:.4g}, not above zero<extra>${trace.name}</extra>` };
+    return [{ ...trace, ...measured, x: at.map((i) => trace.x[i]), y: at.map(() => foot), customdata: at.map((i) => trace.y[i]), cliponaxis: false, meta: { role, colour, label, kind: "marker" } }];
+  });
+}
+
+/** The span above an edge. Where something of it is unknown, each stretch is a shape of its own: Plotly would join the ends of the gaps. */
+function bandOf(edge, band) {
+  if (band.y.every(Number.isFinite)) return band;
+  return { ...band, ...stretches(band.x, edge.y, band.y), fill: "toself" };
+}
+
 /** A trace to draw: its colour by its role, its look by its kind. */
-function themedTrace(trace, colors) {
+function themedTrace(trace, colors, narrow) {
   const { role, colour, kind } = trace.meta ?? {};
   const color = colors.role(colour ?? role);
   const themed = { ...trace, visible: !hiddenRoles.has(role), showlegend: kind !== "edge" && kind !== "band" };
@@ -133,11 +200,26 @@ function themedTrace(trace, colors) {
     case "block":
       themed.marker = { ...trace.marker, color, line: { width: 0.5, color: colors.surface } };
       break;
+    case "polygon":
+      themed.fillcolor = rgba(color, 0.68);
+      break;
+    case "outline":
+      themed.line = { ...trace.line, width: 2, color };
+      break;
+    case "span": // of a ruler: text stands on it
+      themed.marker = { ...trace.marker, color: rgba(color, 0.3), line: { width: 0.5, color: colors.surface } };
+      themed.textfont = { ...trace.textfont, color: colors.text, size: 11 };
+      break;
+    case "box":
+      themed.marker = { ...trace.marker, color, line: { width: 0.5, color: colors.surface } };
+      themed.textfont = { ...trace.textfont, color: colors.text, size: 11 };
+      break;
     case "heat": // shares from 0 to 100, and two codes
       themed.colorscale = [[0, colors.role("block-free")], [1 / 3, colors.role("block-used")], [0.34, colors.role("block-pending")], [0.8, colors.role("block-pending")], [0.81, colors.role("block-rounding")], [1, colors.role("block-rounding")]];
       break;
     case "marker":
       themed.marker = { ...trace.marker, color, line: { width: 1, color: colors.surface } };
+      if (trace.mode === "markers+text" && narrow) themed.mode = "markers";
       if (trace.textfont !== undefined || trace.mode?.includes("text")) themed.textfont = { ...trace.textfont, color: colors.text };
       break;
     default:

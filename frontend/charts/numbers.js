@@ -1,5 +1,6 @@
 /** What a chart shows as numbers: a table in the page, and files to take along. */
 
+import { themedTraces } from "vramscope/charts/dress.js";
 import { themeColors } from "vramscope/theme.js";
 import { download, fill, h } from "vramscope/dom.js";
 import { joined, toCsv } from "vramscope/series.js";
@@ -7,7 +8,7 @@ import { joined, toCsv } from "vramscope/series.js";
 const TABLE_ROWS = 200;
 
 function tableContent(chart) {
-  const shown = chart.traces.filter((trace) => trace.x.length);
+  const shown = chart.traces.filter((trace) => trace.x.length && trace.meta?.table !== false);
   const x = chart.figure?.layout.meta?.x;
   const label = (trace) => {
     const { label, part, axisUnit } = trace.meta ?? {};
@@ -40,7 +41,7 @@ export async function exportChart(chart, kind, event) {
   }
   if (!chart.drawn) return;
   const colors = themeColors();
-  const { data } = chart.plot;
+  const data = themedTraces(chart, colors);
   const layout = { ...chart.plot.layout, paper_bgcolor: colors.surface, title: { text: escapeText(chart.options.title), font: { color: colors.text } }, margin: { ...chart.plot.layout.margin, t: 48 }, showlegend: data.length < 20 };
   download(name, await window.Plotly.toImage({ data, layout }, { format: kind, width: 1200, height: 500, scale: kind === "png" ? 2 : 1 }));
 }

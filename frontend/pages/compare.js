@@ -6,20 +6,23 @@ import { copyButton, download, fill, h } from "vramscope/dom.js";
 import { bytes, count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { subscribe } from "vramscope/live.js";
-import { compareTable, rowsForPeople, rowsForPrograms } from "vramscope/parts/compare_table.js";
+import { comparability, compareTable } from "vramscope/parts/compare_table.js";
+import { compareVerdict } from "vramscope/parts/compare_verdict.js";
 import { Settings } from "vramscope/parts/differences.js";
+import { lossScale } from "vramscope/parts/loss_scale.js";
 import { Predictions } from "vramscope/parts/predictions.js";
 import { problemBanner } from "vramscope/parts/pieces.js";
-import { toCsv, toMarkdown } from "vramscope/series.js";
+import { SiteDifference } from "vramscope/parts/site_difference.js";
 import { setQuery, store } from "vramscope/store.js";
 
-const MOST_RUNS = 24;
+const MOST_RUNS = 50; // as many as api/compare.py
 const COLOURS = 7; // as many as figures/peaks_over_steps.py
 
 const CHARTS = [
   { name: "peaks_over_steps", title: "Peak allocated of each step", wide: true },
   { name: "peaks_side_by_side", title: "At the highest peak" },
   { name: "memory_against_time", title: "Memory against time" },
+  { name: "loss_over_steps", title: "Loss", wide: true, only: (row) => row.loss_source, scale: lossScale },
 ];
 
 class ComparePage {
@@ -47,23 +50,24 @@ class ComparePage {
     this.stopLive?.();
     this.request?.abort();
     this.predictions.close();
+    this.sites.close();
     clearTimeout(this.zooming);
     clearTimeout(this.again);
     clearTimeout(this.typing);
   }
 
   readView() {
-    const { runs = "", base = "", x, from, to, diff, find = "" } = store.get().query;
+    const { runs = "", base = "", x, from, to, diff, sites = null, find = "", loss } = store.get().query;
     const ids = [...new Set(runs.split(",").map((id) => id.trim()).filter(Boolean))].slice(0, MOST_RUNS);
     const numberOf = (text) => (text && Number.isFinite(Number(text)) ? Number(text) : null);
-    return { runs: ids, base: ids.includes(base) ? base : (base || ids[0] || null), x: x === "time" ? "time" : "step", from: numberOf(from), to: numberOf(to), all: diff === "all", find };
+    return { runs: ids, base: ids.includes(base) ? base : (base || ids[0] || null), x: x === "time" ? "time" : "step", from: numberOf(from), to: numberOf(to), all: diff === "all", sites, find, loss };
   }
 
   build() {
     this.trouble = h("div");
     this.picker = h("div", { class: "picker" });
     this.warnings = h("div");
-    this.table = h("section", { class: "card", hidden: true });
+    this.table = h("section", { class: "card compared", hidden: true });
     this.grid = h("div", { class: "charts", hidden: true });
     this.settings = new Settings();
     this.nothing = h("div");
@@ -73,6 +77,7 @@ class ComparePage {
         file: `compare-${spec.name}`,
         load: (signal) => api.compareFigure(spec.name, { runs: this.ordered().join(","), base: this.view.base, x: this.view.x, ...(spec.wide ? { from: this.view.from, to: this.view.to } : {}) }, signal),
         live: null,
+        scale: spec.scale,
         view: () => (spec.wide ? { from: this.view.from, to: this.view.to } : {}),
         onZoom: spec.wide ? (range) => setQuery(range ? { from: Number(Math.max(0, range.from).toFixed(2)), to: Number(range.to.toFixed(2)) } : { from: null, to: null }) : null,
       });
@@ -81,9 +86,10 @@ class ComparePage {
       this.charts.set(spec.name, element);
     }
     this.predictions = new Predictions();
+    this.sites = new SiteDifference();
     this.axis = h("div", { class: "view-bar" });
     this.grid.append(...this.charts.values());
-    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Compare")), this.trouble, this.picker, this.warnings, this.nothing, this.table, this.predictions.element, this.axis, this.grid, this.settings.element);
+    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Compare")), this.trouble, this.picker, this.warnings, this.nothing, this.table, this.predictions.element, this.axis, this.grid, ...this.sites.parts, this.settings.element);
     this.table.style.marginBottom = "14px";
   }
 
@@ -103,9 +109,10 @@ class ComparePage {
       return;
     }
     this.draw();
+    if (before.loss !== this.view.loss) this.charts.get("loss_over_steps").redraw();
     if (before.x !== this.view.x || before.from !== this.view.from || before.to !== this.view.to) {
       clearTimeout(this.zooming);
-      this.zooming = setTimeout(() => this.charts.get("peaks_over_steps").reload(), 150);
+      this.zooming = setTimeout(() => CHARTS.forEach((spec) => spec.wide && this.charts.get(spec.name).reload()), 150);
     }
   }
 
@@ -162,11 +169,14 @@ class ComparePage {
     const rows = this.answer?.rows ?? [];
     const some = rows.length > 0;
     this.table.hidden = this.grid.hidden = !some;
+    for (const spec of CHARTS) this.charts.get(spec.name).hidden = Boolean(spec.only && !rows.some(spec.only));
     this.drawPicker();
     fill(this.nothing, this.view.runs.length === 0 && h("section", { class: "card empty" }, h("h2", {}, "No runs chosen"), h("p", {}, "Search above, or tick runs in the ", h("a", { href: "/runs" }, "list of runs"), ".")));
-    fill(this.warnings, some && (this.answer.warnings ?? []).length > 0 && h("div", { class: "banner warn" }, h("strong", {}, "Not quite comparable."), h("span", {}, this.answer.warnings.join(" "))));
+    const weak = comparability(rows);
+    fill(this.warnings, compareVerdict(rows), weak && h("div", { class: "banner warn" }, h("strong", {}, rows.length === 1 ? "Take care." : "Not quite comparable."), h("span", {}, weak)));
     if (some) this.drawTable(rows);
     this.predictions.show(rows);
+    this.sites.show(rows, this.view.sites);
     this.drawAxis(some);
     this.settings.draw(this.answer?.settings ?? [], rows, { all: this.view.all, find: this.view.find, colourOf: (position) => this.colourOf(position) });
   }
@@ -243,13 +253,35 @@ class ComparePage {
   drawTable(rows) {
     fill(
       this.table,
-      h("header", {}, h("h2", {}, "Against the baseline"), h("span", { class: "spring" }), copyButton("Copy Markdown", () => toMarkdown(rowsForPeople(this.answer.rows))), h("button", { class: "button small", type: "button", onclick: () => this.exportCsv() }, "CSV")),
+      h("header", {}, h("h2", {}, "Against the baseline"), h("span", { class: "muted" }, `peaks in MiB; saved is of the peak before it${rows.some((row) => row.emulated) ? "; times of an emulated GPU mean nothing" : ""}`), h("span", { class: "spring" }),
+        copyButton("Copy link", () => this.permanentLink(), { title: "the ids of these runs: it stays right when runs are renamed" }),
+        copyButton("Copy Markdown", () => api.compareTable(this.asked("markdown"))),
+        copyButton("Copy LaTeX", () => api.compareTable(this.asked("latex"))),
+        h("button", { class: "button small", type: "button", onclick: () => this.exportCsv() }, "CSV")),
       compareTable(rows, (position) => this.colourOf(position)),
     );
   }
 
-  exportCsv() {
-    if (this.answer) download("vramscope-compare.csv", toCsv(rowsForPrograms(this.answer.rows)), "text/csv");
+  /** Of what is compared, by ids: names move on to newer runs. */
+  asked(format) {
+    const ids = this.answer.rows.map((row) => row.run);
+    return { runs: ids.join(","), base: ids[0], format };
+  }
+
+  permanentLink() {
+    const { runs, base } = this.asked();
+    const link = new URL("/compare", location.origin);
+    for (const [name, value] of Object.entries({ ...store.get().query, runs, base })) link.searchParams.set(name, value);
+    return link.href.replaceAll("%2C", ",");
+  }
+
+  async exportCsv() {
+    if (!this.answer) return;
+    try {
+      download("vramscope-compare.csv", await api.compareTable(this.asked("csv")), "text/csv");
+    } catch (error) {
+      fill(this.trouble, problemBanner(error));
+    }
   }
 }
 

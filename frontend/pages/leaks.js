@@ -1,72 +1,50 @@
 /** The leaks of one run: the verdict, the floor against steps, who holds what, and the fix. Live. */
 
 import { api } from "vramscope/api.js";
-import { chart, loadPlotly } from "vramscope/chart.js";
+import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { count } from "vramscope/format.js";
-import { onAction } from "vramscope/keys.js";
-import { anchored, subscribe } from "vramscope/live.js";
 import { leakDetail } from "vramscope/parts/leak_detail.js";
 import { figures, omissions, verdictBanner } from "vramscope/parts/leak_verdict.js";
 import { leaksTable } from "vramscope/parts/leaks_table.js";
-import { problemBanner, staleBanner } from "vramscope/parts/pieces.js";
-import { drawAge, endBanner, headline } from "vramscope/parts/run_head.js";
+import { problemBanner } from "vramscope/parts/pieces.js";
+import { RunPage, opens } from "vramscope/parts/run_page.js";
 import { placeChoice, placesOf, readWindow } from "vramscope/parts/view_bar.js";
 import { setQuery, store } from "vramscope/store.js";
-import * as unknownPage from "vramscope/pages/unknown.js";
 
 const AGAIN_MS = 10_000; // while it runs, the fit is made anew so often; a look is shown at once
-const AT_ONCE_MS = 150;
 
-class LeaksPage {
-  stops = [];
-  keys = new Map(); // what each part was last drawn from
+class LeaksPage extends RunPage {
+  tab = "leaks";
+  askAfter = "look";
+  askIfChanged = ["state", "recordings"];
+  replays = new Map(); // by leak, and how many recordings there are: what a replay told
 
-  constructor(root, name) {
-    this.root = root;
-    this.name = name;
-    document.title = `${name}: leaks · vramscope`;
-    fill(root, h("p", { class: "muted" }, "loading…"));
-    loadPlotly().catch(() => {});
-    this.begin();
+  async fetch(name) {
+    this.view = this.readView();
+    this.told = await api.leaks(name, this.view.query);
   }
 
-  async begin() {
-    try {
-      this.view = this.readView();
-      [this.run, this.told] = await Promise.all([api.run(this.name), api.leaks(this.name, this.view.query), anchored()]);
-    } catch (error) {
-      if (this.closed || error.status === 401) return;
-      if (error.status === 404 && error.field !== "rank" && error.field !== "device") {
-        this.inner = unknownPage.open(this.root, { path: `/runs/${encodeURIComponent(this.name)}`, problem: error });
-        return;
-      }
-      fill(this.root, problemBanner(error), h("a", { class: "button", href: location.pathname, onclick: () => setTimeout(() => this.begin()) }, "Show what there is"));
-      return;
-    }
-    if (this.closed) return;
-    this.id = this.run.run_id;
-    this.build();
-    this.stops.push(
-      subscribe([this.id], (message) => this.hear(message)),
-      store.watch((state) => this.drawConnection(state)),
-      onAction("escape", () => setQuery({ from: null, to: null })),
-      onAction("follow", () => setQuery({ from: null, to: null })),
-      onAction("back", () => this.choose(-1)),
-      onAction("on", () => this.choose(1)),
-      onAction("export", (event) => this.floor.export("csv", event ?? { target: this.floor.querySelector(".menu-item") })),
-    );
-    this.clock = setInterval(() => drawAge(this.parts.head, this.run), 1000);
-    this.timer = setInterval(() => this.run.state === "running" && !document.hidden && !store.get().paused && this.refresh(0), AGAIN_MS);
+  isUnknown(error) {
+    return error.status === 404 && error.field !== "rank" && error.field !== "device";
+  }
+
+  wayOn() {
+    return h("a", { class: "button", href: location.pathname, onclick: () => setTimeout(() => this.begin()) }, "Show what there is");
+  }
+
+  actions() {
+    return {
+      escape: () => setQuery({ from: null, to: null }),
+      follow: () => setQuery({ from: null, to: null }),
+      back: () => this.choose(-1),
+      on: () => this.choose(1),
+      export: (event) => this.floor.export("csv", event ?? { target: this.floor.querySelector(".menu-item") }),
+    };
   }
 
   close() {
-    this.closed = true;
-    this.inner?.close();
-    for (const stop of this.stops) stop();
-    clearInterval(this.clock);
-    clearInterval(this.timer);
-    clearTimeout(this.waiting);
+    super.close();
     clearTimeout(this.zooming);
   }
 
@@ -78,11 +56,11 @@ class LeaksPage {
   }
 
   build() {
-    this.parts = Object.fromEntries(["stale", "head", "ended", "verdict", "left", "figures", "bar", "table", "detail"].map((name) => [name, h("div")]));
-    this.parts.verdict.setAttribute("aria-live", "polite");
+    const { stale, head, ended, verdict, left, figures: strip, bar, table, detail } = this.divide("stale", "head", "ended", "verdict", "left", "figures", "bar", "table", "detail");
+    verdict.setAttribute("aria-live", "polite");
     this.floor = chart({
       title: "The floor: in use when a step has ended",
-      file: `${this.run.name.replace(/[^\w.-]+/g, "_")}-floor`,
+      file: `${this.file}-floor`,
       load: (signal) => api.figure(this.id, "floor", { ...this.view.query, x: "step", points: this.floor.points }, signal),
       live: (message) => (message.stream === "steps" && message.rank === this.told.floor.rank && message.device === this.told.floor.device ? message.columns.step : null),
       view: () => ({ from: this.view.from, to: this.view.to }),
@@ -90,11 +68,11 @@ class LeaksPage {
     });
     this.floor.dataset.figure = "floor";
     this.floor.classList.add("wide");
-    const { stale, head, ended, verdict, left, figures: strip, bar, table, detail } = this.parts;
     bar.className = "view-bar";
     this.grid = h("div", { class: "charts" }, this.floor);
     fill(this.root, stale, head, ended, verdict, left, strip, bar, this.grid, table, detail);
     this.draw();
+    this.timers.push(setInterval(() => this.run.state === "running" && !document.hidden && !store.get().paused && this.refresh(0), AGAIN_MS));
   }
 
   update() {
@@ -108,42 +86,26 @@ class LeaksPage {
     this.zooming = setTimeout(() => this.refresh(0), 150);
   }
 
-  /** Ask again, soon: once for all that comes at the same time. */
-  refresh(wait) {
-    if (this.waiting) return;
-    this.waiting = setTimeout(async () => {
-      this.waiting = null;
-      try {
-        const [run, told] = await Promise.all([api.run(this.id), api.leaks(this.id, this.view.query)]);
-        if (this.closed) return;
-        [this.run, this.told] = [run, told];
-        this.draw();
-        this.floor.reload();
-      } catch (error) {
-        // a lost connection is told in the bar; what the view asks for and is not there, here
-        if (error.status === 404) fill(this.parts.ended, problemBanner(error));
-      }
-    }, wait);
+  async again() {
+    try {
+      const [run, told] = await Promise.all([api.run(this.id), api.leaks(this.id, this.view.query)]);
+      if (this.closed) return;
+      [this.run, this.told] = [run, told];
+      this.draw();
+      this.floor.reload();
+    } catch (error) {
+      // a lost connection is told in the bar; what the view asks for and is not there, here
+      if (error.status === 404) fill(this.parts.ended, problemBanner(error));
+    }
   }
 
-  hear({ event, data }) {
-    if (event === "look" || event === "resync") this.refresh(AT_ONCE_MS);
-    else if (event === "run" && data.run_id === this.id) {
-      const { leaks, ...rest } = data; // how many; the run in full has the leaks themselves under this name
-      const ended = rest.state !== this.run.state;
-      this.run = { ...this.run, ...rest, leak_count: leaks };
-      this.drawHead();
-      if (ended) this.refresh(AT_ONCE_MS);
-    } else if (event === "rows" && !store.get().paused && this.view.from === null) this.floor.feed(data);
+  feed(rows) {
+    if (this.view.from === null) this.floor.feed(rows);
   }
 
-  /** What came while the drawing was paused, or the server away, is fetched afterwards. */
-  drawConnection({ live, paused }) {
-    const stale = live.state === "stale" && this.run.state === "running";
-    this.grid.classList.toggle("stale", stale);
-    this.put("stale", stale && live.staleSince, () => stale && staleBanner(live));
-    if (this.wasPaused && !paused) this.refresh(AT_ONCE_MS);
-    this.wasPaused = paused;
+  drawConnection(state) {
+    this.grid.classList.toggle("stale", this.isStale(state));
+    super.drawConnection(state);
   }
 
   get chosen() {
@@ -165,16 +127,24 @@ class LeaksPage {
     this.put("left", told.looks.map((look) => look.not_looked_at), () => omissions(told.looks));
     this.put("figures", [told, Math.floor(Date.now() / 5_000)], () => figures(told));
     this.put("table", [told.leaks, this.chosen?.id, several], () => told.leaks.length > 0 && leaksTable(told.leaks, { chosen: this.chosen.id, several, onChoose: (id) => setQuery({ leak: id }) }));
-    this.put("detail", [this.chosen, several], () => this.chosen && leakDetail(this.chosen, { several }));
+    const replay = this.chosen && this.replayOf(this.chosen);
+    this.put("detail", [this.chosen, several, replay], () => this.chosen && leakDetail(this.chosen, { several, replay, run: this.id }));
     this.put("bar", [this.view, this.run.ranks.length, told.floor.rank, told.floor.device], () => this.bar());
   }
 
-  drawHead() {
-    const { run } = this;
-    document.title = `${run.name}: leaks · vramscope`;
-    this.put("head", [run.name, run.state, run.steps, run.baseline, run.tags, run.leak_count, run.recordings, run.ranks_reporting], () => headline(run, { share: () => location.href, tab: "leaks" }));
-    drawAge(this.parts.head, run);
-    this.put("ended", [run.state, run.error_type, run.error_line], () => endBanner(run));
+  /** What the fix of a leak would bring, by replay; null until the answer is there, which then is drawn. */
+  replayOf(leak) {
+    const key = `${leak.id} ${this.run.recordings}`;
+    if (!this.replays.has(key)) {
+      this.replays.set(key, null);
+      api.leakReplay(this.id, leak.id)
+        .catch((error) => ({ problem: error.message }))
+        .then((told) => {
+          this.replays.set(key, told);
+          if (!this.closed) this.draw();
+        });
+    }
+    return this.replays.get(key);
   }
 
   bar() {
@@ -188,15 +158,13 @@ class LeaksPage {
     ];
   }
 
-  /** Draw a part anew only where what it shows is new: focus and selection stay. */
+  /** The leak that had the focus has it again. */
   put(name, from, make) {
-    const key = JSON.stringify(from);
-    if (this.keys.get(name) === key) return;
-    this.keys.set(name, key);
     const held = this.parts[name].contains(document.activeElement) ? document.activeElement.closest("[data-leak]")?.dataset.leak : null;
-    fill(this.parts[name], make());
-    if (held) this.parts[name].querySelector(`[data-leak="${held}"] button`)?.focus();
+    const drawn = super.put(name, from, make);
+    if (drawn && held) this.parts[name].querySelector(`[data-leak="${held}"] button`)?.focus();
+    return drawn;
   }
 }
 
-export const open = (root, { run }) => new LeaksPage(root, run);
+export const open = opens(LeaksPage);

@@ -2,86 +2,61 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { onAction } from "vramscope/keys.js";
-import { anchored, subscribe } from "vramscope/live.js";
-import { drawAge, endBanner, headline } from "vramscope/parts/run_head.js";
+import { endBanner, headline } from "vramscope/parts/run_head.js";
+import { RunPage, headOf, opens, withRow } from "vramscope/parts/run_page.js";
 import { Kpis } from "vramscope/parts/kpis.js";
 import { RunCharts } from "vramscope/parts/run_charts.js";
 import { eventsPanel, whoPanel } from "vramscope/parts/run_facts.js";
 import { RanksPanel } from "vramscope/parts/ranks.js";
-import { problemBanner, staleBanner } from "vramscope/parts/pieces.js";
+import { problemBanner } from "vramscope/parts/pieces.js";
+import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/techniques.js";
 import { RunMap } from "vramscope/parts/run_map.js";
+import { roomOf, runVerdict } from "vramscope/parts/run_verdict.js";
 import { placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
 import { setQuery, store } from "vramscope/store.js";
-import * as unknownPage from "vramscope/pages/unknown.js";
 
 const SUMMARY_EVERY_MS = 10_000;
 const STEP_SAMPLES_EVERY_MS = 2_500;
+/** What of a run its verdict tells. */
+const VERDICT_OF = ["state", "peak_allocated_bytes", "peak_step", "peak_phase", "peak_categories", "leak_count", "fragmentation_fraction"];
 
-class RunPage {
-  stops = [];
-  timers = [];
-  now = null; // the run in full
+class MemoryPage extends RunPage {
+  tab = "memory";
+  drawsAtOnce = false; // the charts fetch it when they do
 
-  constructor(root, name) {
-    this.root = root;
-    this.name = name;
-    document.title = `${name} · vramscope`;
-    fill(root, h("p", { class: "muted" }, "loading…"));
-    this.begin();
+  get subject() {
+    return null; // it is the run's first page: its title is the name
   }
 
-  async begin() {
-    try {
-      [this.now] = await Promise.all([api.run(this.name), anchored()]);
-    } catch (error) {
-      if (this.closed || error.status === 401) return;
-      if (error.status === 404) {
-        this.inner = unknownPage.open(this.root, { path: `/runs/${encodeURIComponent(this.name)}`, problem: error });
-        return;
-      }
-      const retry = h("button", { class: "button", type: "button", onclick: () => this.begin() }, "Try again");
-      fill(this.root, problemBanner(error), retry);
-      return;
-    }
-    if (this.closed) return;
-    this.id = this.now.run_id;
-    this.build();
-    this.stops.push(
-      subscribe([this.id], (message) => this.hear(message)),
-      store.watch((state) => this.drawConnection(state)),
-      onAction("follow", () => {
+  wayOn() {
+    return h("button", { class: "button", type: "button", onclick: () => this.begin() }, "Try again");
+  }
+
+  actions() {
+    return {
+      follow: () => {
         setQuery({ from: null, to: null });
         store.set({ paused: false });
-      }),
-      onAction("axis", () => this.setAxis(this.view.clock ? "time" : this.view.x === "step" ? "clock" : "step")),
-      onAction("smooth", () => setQuery({ smooth: this.view.smooth ? null : 1 })),
-      onAction("baseline", () => this.toggleBaseline()),
-      onAction("escape", () => setQuery({ from: null, to: null })),
-      onAction("back", () => this.shift(-1)),
-      onAction("on", () => this.shift(1)),
-      onAction("export", (event) => this.charts.get("categories").export("csv", event ?? { target: this.charts.get("categories").querySelector(".menu-item") })),
-    );
-    this.timers.push(
-      setInterval(() => this.running && (this.charts.get("phases").reload(), this.map.load()), SUMMARY_EVERY_MS),
-      setInterval(() => this.charts.reloadStepSamples(), STEP_SAMPLES_EVERY_MS),
-      setInterval(() => this.drawAge(), 1000),
-    );
-    this.drawConnection(store.get());
+      },
+      axis: () => this.setAxis(this.view.clock ? "time" : this.view.x === "step" ? "clock" : "step"),
+      smooth: () => setQuery({ smooth: this.view.smooth ? null : 1 }),
+      baseline: () => this.toggleBaseline(),
+      escape: () => setQuery({ from: null, to: null }),
+      back: () => this.shift(-1),
+      on: () => this.shift(1),
+      export: (event) => this.charts.get("categories").export("csv", event ?? { target: this.charts.get("categories").querySelector(".menu-item") }),
+    };
   }
 
   close() {
-    this.closed = true;
-    this.inner?.close();
-    for (const stop of this.stops) stop();
-    this.timers.forEach(clearInterval);
+    super.close();
     clearTimeout(this.zooming);
     clearTimeout(this.refreshing);
     store.set({ paused: false });
   }
 
   get running() {
-    return this.now.state === "running";
+    return this.run.state === "running";
   }
 
   readView() {
@@ -89,29 +64,32 @@ class RunPage {
   }
 
   places() {
-    return placesOf(this.now);
+    return placesOf(this.run);
   }
 
   get zero() {
-    return this.now.started_seconds;
+    return this.run.started_seconds;
   }
 
   build() {
     this.view = this.readView();
-    this.head = h("div");
-    this.ended = h("div");
-    this.connection = h("div", { "aria-live": "polite" });
-    this.viewBar = h("div", { class: "view-bar" });
-    this.kpis = new Kpis(this.now);
+    const { stale, head, ended, verdict, findings, bar, techniques, who, events } = this.divide("stale", "head", "ended", "verdict", "findings", "bar", "techniques", "who", "events");
+    stale.setAttribute("aria-live", "polite");
+    bar.className = "view-bar";
+    techniques.className = "wide";
+    this.kpis = new Kpis(this.run);
     this.charts = new RunCharts(this);
     this.map = new RunMap(this);
-    this.who = h("div");
-    this.events = h("div");
     this.ranks = new RanksPanel((rank) => setQuery({ rank, device: null }));
-    fill(this.root, this.connection, this.head, this.ended, this.kpis.element, this.viewBar, this.map.element, this.charts.element, this.ranks.element, h("div", { class: "panels" }, this.who, this.events));
+    fill(this.root, stale, head, ended, verdict, findings, this.kpis.element, bar, this.map.element, this.charts.element, this.ranks.element, h("div", { class: "panels" }, techniques, who, events));
     this.drawAll();
     this.fetchLast();
     this.map.load();
+    this.timers.push(
+      setInterval(() => this.running && (this.charts.get("phases").reload(), this.map.load()), SUMMARY_EVERY_MS),
+      setInterval(() => this.charts.reloadStepSamples(), STEP_SAMPLES_EVERY_MS),
+    );
+    this.drawConnection(store.get());
   }
 
   get drawsLive() {
@@ -126,15 +104,15 @@ class RunPage {
     this.drawViewBar();
     const samePlace = before.rank === this.view.rank && before.device === this.view.device;
     if (before.x !== this.view.x || !samePlace) this.map.load();
-    const { clock, smooth } = before;
-    if (JSON.stringify({ ...this.view, clock, smooth }) === JSON.stringify(before)) {
+    const { clock, smooth, loss } = before;
+    if (JSON.stringify({ ...this.view, clock, smooth, loss }) === JSON.stringify(before)) {
       this.charts.redraw(); // the same rows, shown in another way
       return;
     }
     if (!samePlace) {
       this.kpis.clear();
       this.fetchLast();
-      this.ranks.draw(this.now, this.view, true);
+      this.ranks.draw(this.run, this.view, true);
       this.drawFacts();
     }
     const sameAxis = before.x === this.view.x && samePlace;
@@ -164,33 +142,33 @@ class RunPage {
     setQuery({ x: x === "time" ? null : x, ...(sameUnit ? {} : { from: null, to: null, last: null }) });
   }
 
-  hear({ event, data }) {
-    if (event === "resync") this.refresh(true);
-    else if (event === "run" && data.run_id === this.id) this.takeRow(data);
-    else if (event === "rows") {
-      const newestTime = data.columns.time_seconds.at(-1);
-      this.newestTime = Math.max(this.newestTime ?? 0, newestTime);
-      if (data.columns.step) this.newestStep = Math.max(this.newestStep ?? 0, data.columns.step.at(-1));
-      if (store.get().paused) return;
-      if (data.rank === this.view.rank && data.device === this.view.device) this.kpis.feed(data);
-      if (this.drawsLive) this.charts.feed(data);
-      this.root.dataset.lastRow = newestTime;
+  hear(message) {
+    if (message.event === "rows") {
+      const { columns } = message.data;
+      this.newestTime = Math.max(this.newestTime ?? 0, columns.time_seconds.at(-1));
+      if (columns.step) this.newestStep = Math.max(this.newestStep ?? 0, columns.step.at(-1));
     }
+    super.hear(message);
+  }
+
+  feed(rows) {
+    if (rows.rank === this.view.rank && rows.device === this.view.device) this.kpis.feed(rows);
+    if (this.drawsLive) this.charts.feed(rows);
+    this.root.dataset.lastRow = rows.columns.time_seconds.at(-1);
   }
 
   /** A row of the runs list: the run's own numbers. What only the full run holds is fetched when it matters. */
   takeRow(row) {
-    const changed = row.state !== this.now.state || row.ranks_reporting !== this.now.ranks_reporting || row.peak_allocated_bytes !== this.now.peak_allocated_bytes;
-    const { leaks, ...rest } = row; // how many; the run in full has the leaks themselves under this name
-    this.now = { ...this.now, ...rest, leak_count: leaks };
-    this.kpis.setRun(this.now, this.place());
+    const changed = row.state !== this.run.state || row.ranks_reporting !== this.run.ranks_reporting || row.peak_allocated_bytes !== this.run.peak_allocated_bytes || JSON.stringify(row.techniques) !== JSON.stringify(shortWords(this.run.techniques));
+    this.run = withRow(this.run, row);
+    this.kpis.setRun(this.run, this.place());
     this.drawHead();
     if (changed) this.refresh(row.state !== "running");
-    else if (this.now.world_size > 1 || !this.lastFull || Date.now() - this.lastFull > 15_000) this.refresh(false);
+    else if (this.run.world_size > 1 || !this.lastFull || Date.now() - this.lastFull > 15_000) this.refresh(false);
   }
 
   /** Fetch the run in full, at most every two seconds; with `charts`, the windows too. */
-  refresh(charts) {
+  refresh(charts = true) {
     this.wantCharts ||= charts;
     if (this.refreshing) return;
     const wait = Math.max(0, 2_000 - (Date.now() - (this.lastFull ?? 0)));
@@ -202,7 +180,7 @@ class RunPage {
       try {
         const full = await api.run(this.id);
         if (this.closed) return;
-        this.now = full;
+        this.run = full;
         this.drawAll();
         if (withCharts) {
           this.charts.reload();
@@ -222,7 +200,7 @@ class RunPage {
   async fetchLast() {
     const { rank, device } = this.view;
     try {
-      const end = this.now.window?.last_seconds;
+      const end = this.run.window?.last_seconds;
       if (!end) return;
       const answer = await api.series(this.id, { stream: "samples", names: Kpis.FIELDS.join(","), rank, device, x: "time", from: Math.max(0, end - this.zero - 60), points: 4000 });
       if (this.closed || rank !== this.view.rank || device !== this.view.device) return;
@@ -234,23 +212,23 @@ class RunPage {
 
   async toggleBaseline() {
     try {
-      const row = await api.changeRun(this.id, { baseline: !this.now.baseline });
-      this.now = { ...this.now, baseline: row.baseline };
+      const row = await api.changeRun(this.id, { baseline: !this.run.baseline });
+      this.run = { ...this.run, baseline: row.baseline };
       this.drawHead();
       this.findBaseline();
     } catch (error) {
-      fill(this.ended, problemBanner(error));
+      fill(this.parts.ended, problemBanner(error));
     }
   }
 
   async findBaseline() {
-    if (this.now.baseline) {
+    if (this.run.baseline) {
       this.base = null;
       this.drawHead();
       return;
     }
     try {
-      const { runs } = await api.runs({ project: this.now.project, limit: 50 });
+      const { runs } = await api.runs({ project: this.run.project, limit: 50 });
       this.base = runs.find((row) => row.baseline) ?? null;
       this.drawHead();
     } catch {
@@ -264,8 +242,8 @@ class RunPage {
       this.base = null;
       this.findBaseline();
     }
-    fill(this.ended, endBanner(this.now), this.view.missing && h("div", { class: "banner warn", role: "status" }, h("strong", {}, `There is no ${this.view.missing} in this run.`), `Shown instead: rank ${this.view.rank}.`));
-    this.kpis.setRun(this.now, this.place());
+    fill(this.parts.ended, endBanner(this.run), this.view.missing && h("div", { class: "banner warn", role: "status" }, h("strong", {}, `There is no ${this.view.missing} in this run.`), `Shown instead: rank ${this.view.rank}.`));
+    this.kpis.setRun(this.run, this.place());
     this.drawViewBar();
     this.drawRanks();
     this.drawFacts();
@@ -273,56 +251,43 @@ class RunPage {
 
   /** Who and events; built anew only when something in them is new. */
   drawFacts() {
-    const { ranks, config, command, agent_overhead: cost, dropped_samples: dropped, state, events, ended_seconds: ended } = this.now;
+    const { ranks, config, command, agent_overhead: cost, dropped_samples: dropped, state, events, ended_seconds: ended } = this.run;
     const rank = ranks.find((candidate) => candidate.rank === this.view.rank) ?? ranks[0];
-    const who = JSON.stringify([rank && { ...rank, last_seen_seconds: 0, steps: 0, clock_skew_seconds: 0 }, config, command, cost, dropped, ranks.length]);
-    if (who !== this.whoKey) fill(this.who, whoPanel(this.now, this.view.rank));
-    this.whoKey = who;
-    const told = JSON.stringify([state, ended, events]);
-    if (told !== this.eventsKey) fill(this.events, eventsPanel(this.now));
-    this.eventsKey = told;
+    const who = [rank && { ...rank, last_seen_seconds: 0, steps: 0, clock_skew_seconds: 0 }, config, command, cost, dropped, ranks.length];
+    this.put("who", who, () => whoPanel(this.run, this.view.rank));
+    const trained = [this.run.techniques, this.run.findings, state];
+    this.put("findings", trained, () => findingsPanel(this.run));
+    this.put("techniques", trained, () => techniquesPanel(this.run));
+    this.put("events", [state, ended, events], () => eventsPanel(this.run));
   }
 
   drawHead() {
-    document.title = `${this.now.name} · vramscope`;
-    const key = JSON.stringify([this.now.name, this.now.state, this.now.steps, this.now.baseline, this.now.pinned, this.now.tags, this.now.framework, this.now.ranks_reporting, this.now.leak_count, this.base?.run_id, this.base?.peak_allocated_bytes, this.now.peak_allocated_bytes]);
-    if (key === this.headKey) return;
-    this.headKey = key;
-    fill(this.head, headline(this.now, { base: this.base, onBaseline: () => this.toggleBaseline(), share: () => location.href, tab: "memory" }));
-    this.drawAge();
-  }
-
-  drawAge() {
-    drawAge(this.head, this.now);
+    const { run, base } = this;
+    this.drawTitle(run.name);
+    this.put("verdict", [roomOf(run), ...VERDICT_OF.map((name) => run[name])], () => runVerdict(run));
+    const drawn = this.put("head", [headOf(run), base?.run_id, base?.peak_allocated_bytes, run.peak_allocated_bytes], () => headline(run, { base, onBaseline: () => this.toggleBaseline(), share: () => location.href, tab: this.tab }));
+    if (drawn) this.drawAge();
   }
 
   drawViewBar() {
     const places = this.places();
-    const key = JSON.stringify([this.view, places.length, this.running]);
-    if (key === this.viewKey) return;
-    this.viewKey = key;
-    this.map.draw();
-    this.pauseButton = this.running && h("button", { class: "button small", type: "button", onclick: () => store.set({ paused: !store.get().paused }), title: "pause or go on (space)" }, store.get().paused ? "Go on" : "Pause");
-    fill(this.viewBar, viewBar(this.view, places, { onAll: () => this.zoom(null), onAxis: (x) => this.setAxis(x), words: (value) => placeInWords(this.view, this.zero, value) }), this.pauseButton);
+    this.put("bar", [this.view, places.length, this.running], () => {
+      this.map.draw();
+      this.pauseButton = this.running && h("button", { class: "button small", type: "button", onclick: () => store.set({ paused: !store.get().paused }), title: "pause or go on (space)" }, store.get().paused ? "Go on" : "Pause");
+      return [viewBar(this.view, places, { onAll: () => this.zoom(null), onAxis: (x) => this.setAxis(x), words: (value) => placeInWords(this.view, this.zero, value) }), this.pauseButton];
+    });
   }
 
   drawRanks() {
-    this.ranks.draw(this.now, this.view);
+    this.ranks.draw(this.run, this.view);
   }
 
-  /** The banner of a lost connection; charts turn grey, and the window is fetched again when the server is back. */
-  drawConnection({ live, paused }) {
-    const stale = live.state === "stale" && this.running;
-    this.charts.element.classList.toggle("stale", stale);
-    const key = stale ? `stale ${live.staleSince}` : "";
-    if (key !== this.connectionKey) {
-      this.connectionKey = key;
-      fill(this.connection, stale && staleBanner(live));
-    }
-    if (this.pauseButton) this.pauseButton.textContent = paused ? "Go on" : "Pause";
-    if (this.wasPaused && !paused) this.refresh(true);
-    this.wasPaused = paused;
+  /** Charts turn grey while the server is away. */
+  drawConnection(state) {
+    this.charts.element.classList.toggle("stale", this.isStale(state));
+    if (this.pauseButton) this.pauseButton.textContent = state.paused ? "Go on" : "Pause";
+    super.drawConnection(state);
   }
 }
 
-export const open = (root, { run }) => new RunPage(root, run);
+export const open = opens(MemoryPage);

@@ -77,9 +77,9 @@ class RunsPage {
     this.filterBar = h("div", { class: "filters", role: "search" }, this.search, this.project, this.state, this.tagChip);
     this.trouble = h("div");
     this.body = h("tbody");
-    this.heads = COLUMNS.map(([kind, label, key]) => {
+    this.heads = COLUMNS.map(([kind, label, key, , meaning]) => {
       const button = key ? h("button", { class: "sorter", type: "button", onclick: () => this.sortBy(label) }, label) : label;
-      return h("th", { class: kind, scope: "col" }, button);
+      return h("th", { class: kind, scope: "col", title: meaning ?? null }, button);
     });
     this.summary = h("span");
     this.more = h("button", { class: "button small", type: "button", hidden: true, onclick: () => this.loadMore() }, "Show more");
@@ -87,7 +87,7 @@ class RunsPage {
       "section",
       // a run will be opened next: its charts' code is the slowest part of that
       { class: "card runs-frame", hidden: true, onpointerover: (event) => event.target.closest("a") && loadPlotly().catch(() => {}) },
-      h("table", { class: "runs-table" }, h("thead", {}, h("tr", {}, h("th", { class: "tick" }, h("span", { class: "offscreen" }, "choose")), this.heads, h("th", { class: "row-tools" }, h("span", { class: "offscreen" }, "pin")))), this.body),
+      h("table", { class: "runs-table" }, h("caption", { class: "offscreen" }, "Runs: pinned ones and baselines first, then the newest"), h("thead", {}, h("tr", {}, h("th", { class: "tick" }, h("span", { class: "offscreen" }, "choose")), this.heads, h("th", { class: "row-tools" }, h("span", { class: "offscreen" }, "pin")))), this.body),
       h("div", { class: "runs-foot" }, this.summary, this.more),
     );
     this.compareLink = h("button", { class: "button primary", type: "button", onclick: () => go(`/compare?runs=${[...this.chosen].join(",")}`) });

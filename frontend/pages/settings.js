@@ -80,7 +80,7 @@ class SettingsPage {
   drawLooks() {
     const chosen = chosenTheme();
     const press = (label, value) => h("button", { type: "button", "aria-pressed": String(chosen === value), onclick: () => setTheme(value) }, label);
-    fill(this.looks, h("header", {}, h("h2", {}, "Looks")), h("div", { class: "pad stack" }, h("div", { class: "segmented", role: "group", "aria-label": "Theme" }, press("As the system", null), press("Light", "light"), press("Dark", "dark")), h("p", { class: "muted" }, "Kept in this browser. Press ", h("kbd", {}, "?"), " on any page for the keyboard.")));
+    fill(this.looks, h("header", {}, h("h2", {}, "Appearance")), h("div", { class: "pad stack" }, h("div", { class: "segmented", role: "group", "aria-label": "Theme" }, press("As the system", null), press("Light", "light"), press("Dark", "dark")), h("p", { class: "muted" }, "Kept in this browser. Press ", h("kbd", {}, "?"), " on any page for the keyboard.")));
   }
 
   drawStarts() {
@@ -118,13 +118,13 @@ class SettingsPage {
     }
     const { required, authenticated } = store.get().session ?? {};
     fill(this.signedIn, required && authenticated && h("button", { class: "button small", type: "button", onclick: () => this.signOut() }, "Sign out"));
-    fill(this.asked, required ? "This server asks for a token: trainings need the scope ingest, people the scope read." : "This server listens on its own machine only and asks for no token. Bound to another address, it will.");
+    fill(this.asked, required ? "This server asks for a token: a training sends its runs with the scope ingest, people look at them with the scope read." : "This server listens on its own machine only and asks for no token; bound to another address, it will. A training sends its runs with the scope ingest, people look at them with the scope read.");
     this.list.hidden = tokens.length === 0;
     fill(this.list, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ["Name", "Scopes", "Created", "Last used", ""].map((head) => h("th", { scope: "col", class: head.toLowerCase().replace(" ", "-") || null }, head)))), h("tbody", {}, tokens.map((token) => this.tokenRow(token)))));
   }
 
   makeForm() {
-    const name = h("input", { type: "text", required: true, maxlength: "100", placeholder: "what it is for", "aria-label": "Name of the new token" });
+    const name = h("input", { type: "text", required: true, maxlength: "100", placeholder: "What it is for, such as: cluster", "aria-label": "Name of the new token" });
     const box = (scope, checked) => h("input", { type: "checkbox", value: scope, checked });
     const [ingest, read] = [box("ingest", true), box("read", false)];
     const said = h("span", { class: "muted", role: "status" });

@@ -1,28 +1,39 @@
-/** Runs against the baseline, as a table: in the page, and as rows to take along. */
+/** Runs against the baseline, as people write it down: techniques, three peaks, what is saved of each, time, batch. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, count, isKnown, percent, ratio, seconds, signedPercent } from "vramscope/format.js";
-import { delta, known, meter } from "vramscope/parts/pieces.js";
+import { bytes, count, isKnown, number, percent, ratio, seconds, signedPercent } from "vramscope/format.js";
+import { known, meter } from "vramscope/parts/pieces.js";
 import { stateBadge } from "vramscope/parts/state.js";
 
+const MIB = 2 ** 20;
+const SHORT = { short: true };
 const none = () => h("span", { class: "muted" }, "—");
 const some = (field) => (rows) => rows.some((row) => isKnown(row[field]));
 const several = (rows) => rows.length > 1;
+const someAgainst = (field) => (rows) => several(rows) && some(field)(rows);
+const place = (row, page) => `/runs/${encodeURIComponent(row.run)}${page}`;
 
-/** Head, whether it is a number, whether these rows need the column (undefined: always), what a cell holds. */
+/** Head, whether it is a number, whether these rows need the column (undefined: always), what a cell holds, what its head means. */
 const COLUMNS = [
+  ["Technique", false, undefined, techniqueCell, "in what the run differs from the baseline; hover for all that it uses"],
+  ["Allocated", true, undefined, (row) => [mib(row.peak_allocated_bytes), meter(row.peak_allocated_bytes, row.capacity_bytes)], "the allocator’s own exact peak of what tensors hold, in MiB: what the training itself needs"],
+  ["saved", true, several, saved("saved_fraction"), "of the peak allocated: the headline"],
+  ["Reserved", true, undefined, (row) => mib(row.peak_reserved_bytes), "the peak of what PyTorch took from the card, in MiB"],
+  ["saved", true, several, saved("reserved_saved_fraction"), "of the peak reserved"],
+  ["Device", true, some("peak_device_bytes"), deviceCell, "the highest that the driver told, in MiB: with the context and libraries; what nvidia-smi shows"],
+  ["saved", true, someAgainst("peak_device_bytes"), saved("device_saved_fraction"), "of the device’s peak"],
+  ["Wall time", true, some("wall_seconds"), (row) => timed(row, known(seconds(row.wall_seconds), SHORT)), "from attach to the end, all attempts together, without the gaps between them"],
+  ["ratio", true, someAgainst("wall_seconds"), times("wall_time_ratio"), "of wall times; only between finished runs of as many steps"],
+  ["Step time", true, undefined, (row) => timed(row, known(seconds(row.step_seconds_median), SHORT)), "median"],
+  ["ratio", true, several, times("step_time_ratio"), "of step times"],
+  ["Batch", true, some("effective_batch"), batchCell, "effective batch: batch × accumulation × ranks"],
+  ["Samples/s", true, some("samples_per_second"), (row) => timed(row, known(isKnown(row.samples_per_second) ? rate(row.samples_per_second) : "unknown", SHORT)), "effective batch / median step time"],
+  ["Fragm.", true, undefined, (row) => h("a", { class: "quiet-link", href: place(row, "/fragmentation") }, known(percent(row.fragmentation_fraction), SHORT)), "stranded bytes as a share of reserved"],
+  ["Final loss", true, (rows) => rows.some((row) => row.loss_source), lossCell, "mean of the newest tenth of its losses, at most 100"],
+  ["Leaked", true, some("leaks"), leakedCell, "bytes that leaks hold, on the rank where that is most"],
+  ["Graphs", true, some("graphs_alive"), (row) => known(count(row.graphs_alive), SHORT), "graphs of earlier steps that were alive at the newest step"],
+  ["Steps", true, undefined, (row) => known(count(row.steps), SHORT)],
   ["State", false, undefined, (row) => stateBadge(row.state)],
-  ["Techniques", false, (rows) => rows.some((row) => row.techniques?.length), (row) => (row.techniques ?? []).join(", ") || h("span", { class: "muted" }, "none declared")],
-  ["Peak allocated", true, undefined, (row) => [known(bytes(row.peak_allocated_bytes)), meter(row.peak_allocated_bytes, row.capacity_bytes)]],
-  ["vs baseline", true, several, (row, base) => (row === base ? none() : delta(row.peak_allocated_bytes, base.peak_allocated_bytes))],
-  ["Peak reserved", true, undefined, (row) => known(bytes(row.peak_reserved_bytes))],
-  ["vs baseline", true, several, (row, base) => (row === base ? none() : delta(row.peak_reserved_bytes, base.peak_reserved_bytes))],
-  ["Step time", true, undefined, (row) => known(seconds(row.step_seconds_median))],
-  ["time ratio", true, several, (row, base) => (row === base ? none() : ratioCell(row.step_time_ratio))],
-  ["Fragm.", true, undefined, (row) => h("a", { class: "quiet-link", href: `/runs/${encodeURIComponent(row.run)}/fragmentation` }, known(percent(row.fragmentation_fraction)))],
-  ["Leaked", true, some("leaks"), leakedCell],
-  ["Graphs", true, some("graphs_alive"), (row) => known(count(row.graphs_alive))],
-  ["Steps", true, undefined, (row) => known(count(row.steps))],
 ];
 
 /** The baseline stands first. `colourOf(position)`: the colour of a run in the charts below. */
@@ -32,42 +43,89 @@ export function compareTable(rows, colourOf) {
   const line = (row, position) =>
     h(
       "tr",
-      { class: marked(position) ? "baseline" : null },
-      h("th", { class: "run", scope: "row" }, h("span", { class: "name-line" }, h("span", { class: "swatch marker", style: { "--swatch": colourOf(position) } }), h("a", { href: `/runs/${encodeURIComponent(row.run)}` }, row.name), marked(position) && h("span", { class: "chip baseline" }, "baseline"))),
+      { class: marked(position) ? "baseline" : null, "data-run": row.run },
+      h("th", { class: "run", scope: "row" },
+        h("span", { class: "name-line" }, h("span", { class: "swatch marker", style: { "--swatch": colourOf(position) } }), h("a", { href: place(row, "") }, row.name), marked(position) && h("span", { class: "chip baseline" }, "baseline")),
+        row.reasons.length > 0 && h("span", { class: "reasons", title: reasonsOf(row) }, h("span", { "aria-label": "not quite comparable" }, "⚠ "), reasonsOf(row))),
       columns.map(([, number, , content]) => h("td", { class: number ? "number" : null }, content(row, rows[0]))),
     );
-  const head = columns.map(([name, number]) => h("th", { class: number ? "number" : null, scope: "col", title: TITLES[name] ?? null }, name));
+  const head = columns.map(([name, number, , , meaning]) => h("th", { class: number ? "number" : null, scope: "col", title: meaning ?? null }, name));
   return h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain compare-table" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Run"), head)), h("tbody", {}, rows.map(line))));
 }
 
-const TITLES = { Leaked: "bytes that leaks hold, on the rank where that is most", Graphs: "graphs of earlier steps that were alive at the newest step" };
+const reasonsOf = (row) => row.reasons.map((reason) => reason.text).join("; ");
 
-/** Nothing leaks is a finding; nobody has looked is none. */
-function leakedCell(row) {
-  if (!isKnown(row.leaks)) return known("unknown");
-  if (row.leaks === 0) return h("span", { class: "less" }, "none");
-  return h("a", { class: "more", href: `/runs/${encodeURIComponent(row.run)}/leaks`, title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`}: ${row.worst_leak}` }, bytes(row.leaked_bytes));
+/** Of the whole table, in one sentence; null where all of it is comparable. */
+export function comparability(rows) {
+  const marked = rows.filter((row) => row.reasons.length > 0);
+  if (marked.length === 0) return null;
+  if (rows.length === 1) return `${rows[0].name}: ${reasonsOf(rows[0])}.`;
+  return `${marked.length === rows.length ? "All" : count(marked.length)} of ${count(rows.length)} runs ${marked.length === 1 ? "is" : "are"} marked ⚠ in the table, with the reasons.`;
 }
 
-function ratioCell(value) {
-  if (!isKnown(value)) return known("unknown");
-  return h("span", { class: value > 1.005 ? "more" : value < 0.995 ? "less" : "" }, ratio(value));
+function mib(value) {
+  if (!isKnown(value)) return known("unknown", SHORT);
+  const size = value / MIB;
+  return h("span", { title: bytes(value) }, size >= 10 || size === 0 ? count(size) : size.toPrecision(2));
 }
 
-const leakedWords = (row) => (row.leaks === 0 ? "none" : bytes(row.leaked_bytes));
+const rate = (value) => (value >= 100 ? count(value) : String(Number(value.toPrecision(3))));
 
-/** Rounded, with units; the first row is the head. */
-export function rowsForPeople(rows) {
-  const base = rows[0];
-  const change = (row, field) => (isKnown(row[field]) && base[field] ? row[field] / base[field] - 1 : null);
+function techniqueCell(row) {
+  const left = row.leave_one_out;
+  const all = row.techniques === null ? "its agent tells of no techniques" : row.techniques.join(", ") || "none seen";
   return [
-    ["run", "techniques", "peak allocated", "vs baseline", "peak reserved", "vs baseline", "step time", "time ratio", "leaked", "graphs alive"],
-    ...rows.map((row, i) => [row.name + (i === 0 ? " (baseline)" : ""), (row.techniques ?? []).join(", "), bytes(row.peak_allocated_bytes), i ? signedPercent(change(row, "peak_allocated_bytes")) : "", bytes(row.peak_reserved_bytes), i ? signedPercent(change(row, "peak_reserved_bytes")) : "", seconds(row.step_seconds_median), i ? ratio(row.step_time_ratio) : "", leakedWords(row), count(row.graphs_alive)]),
+    h("span", { title: all }, row.label === null ? none() : row.label),
+    left && isKnown(left.allocated_bytes) && h("span", { class: "below", title: `against ${row.label.replace("all but", "all with")}` }, `${left.technique}: ${left.allocated_bytes < 0 ? "costs" : "saves"} ${bytes(Math.abs(left.allocated_bytes))} here`),
   ];
 }
 
-/** Bytes, seconds and fractions as they are; the first row is the head. */
-export function rowsForPrograms(rows) {
-  const fields = ["peak_allocated_bytes", "peak_reserved_bytes", "saved_fraction", "step_seconds_median", "step_time_ratio", "fragmentation_fraction", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "steps", "state"];
-  return [["run_id", "name", "techniques", ...fields], ...rows.map((row) => [row.run, row.name, (row.techniques ?? []).join("+"), ...fields.map((field) => row[field] ?? null)])];
+function saved(field) {
+  return (row, base) => {
+    if (row === base) return none();
+    if (!isKnown(row[field])) return known("unknown", SHORT);
+    const change = -row[field];
+    return h("span", { class: Math.abs(change) < 0.005 ? "" : change < 0 ? "less" : "more" }, signedPercent(change));
+  };
+}
+
+function times(field) {
+  return (row, base) => {
+    if (row === base) return none();
+    const value = row[field];
+    if (!isKnown(value)) return known("unknown", SHORT);
+    const nothing = row.emulated || base.emulated;
+    return timed({ emulated: nothing }, h("span", { class: nothing ? null : value > 1.005 ? "more" : value < 0.995 ? "less" : "" }, ratio(value)));
+  };
+}
+
+/** A time, or what follows from one; of an emulated GPU it means nothing, and looks like it. */
+function timed({ emulated }, content) {
+  return emulated ? h("span", { class: "muted", "data-emulated": true, title: "this GPU is emulated and computes nothing: its memory is right, its times mean nothing" }, h("i", {}, content)) : content;
+}
+
+function deviceCell(row) {
+  const whole = row.peak_device_of === "device";
+  return h("span", { title: whole ? "of the whole device: what this process has of it is not told here" : null }, mib(row.peak_device_bytes), whole && h("span", { class: "muted" }, " all"));
+}
+
+function batchCell(row) {
+  if (!isKnown(row.effective_batch)) return known("unknown", SHORT);
+  const parts = isKnown(row.batch) && isKnown(row.accumulation) ? `batch ${count(row.batch)}, accumulation ${count(row.accumulation)}, ${number(row.effective_batch / row.batch / row.accumulation)} of these at a time` : null;
+  return h("span", { title: parts }, count(row.effective_batch));
+}
+
+/** Where it ended, and on hover where it came from; a loss that is no number any more says so. */
+function lossCell(row) {
+  if (row.loss_words) return h("span", { class: "more lost", title: row.loss_source }, row.loss_words);
+  if (!isKnown(row.final_loss)) return known("unknown", SHORT);
+  const first = isKnown(row.first_loss) ? `, ${number(row.first_loss)} at first` : "";
+  return h("span", { title: `mean of ${row.loss_of}${first}; ${row.loss_source}` }, String(Number(row.final_loss.toPrecision(4))));
+}
+
+/** Nothing leaks is a finding; nobody has looked is none. */
+function leakedCell(row) {
+  if (!isKnown(row.leaks)) return known("unknown", SHORT);
+  if (row.leaks === 0) return h("span", { class: "less" }, "none");
+  return h("a", { class: "more", href: place(row, "/leaks"), title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`}: ${row.worst_leak}` }, bytes(row.leaked_bytes));
 }

@@ -4,6 +4,7 @@ import { svg } from "vramscope/dom.js";
 
 const PATHS = {
   runs: "M4 6h16M4 12h16M4 18h10",
+  snapshots: "M4 20h16M4 16l4-5 4 3 4-8 4 6M4 4v16",
   compare: "M5 20V10M10 20V4M15 20v-7M20 20V8",
   settings: "M4 7h9M17 7h3M4 17h3M11 17h9M15 4.5v5M9 14.5v5",
   help: "M9.2 9a2.9 2.9 0 1 1 4.3 2.6c-1 .6-1.5 1.1-1.5 2.4M12 17.4v.2",

@@ -3,6 +3,7 @@
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes, count, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
 import { meter } from "vramscope/parts/pieces.js";
+import { roomOf } from "vramscope/parts/run_verdict.js";
 
 export class Kpis {
   static FIELDS = ["allocated_bytes", "reserved_bytes", "stranded_bytes", "device_used_bytes"];
@@ -17,8 +18,9 @@ export class Kpis {
       const value = h("div", { class: "value" }, "…");
       const note = h("div", { class: "note" });
       const bar = h("div");
-      this.cells[key] = { value, note, bar };
-      return h("div", { class: "kpi", title: title ?? null, "data-kpi": key }, h("div", { class: "label" }, label), value, note, bar);
+      const name = h("div", { class: "label" }, label);
+      this.cells[key] = { name, value, note, bar };
+      return h("div", { class: "kpi", title: title ?? null, "data-kpi": key }, name, value, note, bar);
     };
     this.element = h(
       "section",
@@ -26,7 +28,7 @@ export class Kpis {
       cell("allocated", "Allocated now", "bytes in blocks that tensors own"),
       cell("reserved", "Reserved now", "bytes that PyTorch took from the device"),
       cell("peak", "Peak allocated", "the allocator's own peak counter, to the byte"),
-      cell("headroom", "Headroom", "capacity less the highest reserved"),
+      cell("headroom", "Headroom", "capacity less the most that was ever in use on the device, context and other processes included; without NVML less the highest reserved"),
       cell("fragmentation", "Fragmentation", "free bytes that this run's requests cannot use, as a share of reserved; read now and then, once a window was recorded"),
       cell("step", "Step time", "median over the run"),
       cell("cost", "Cost of watching", "measured inside this run: watched against unwatched steps"),
@@ -72,19 +74,21 @@ export class Kpis {
     const capacity = this.place?.total ?? run.capacity_bytes;
     const ended = run.state !== "running";
     const { allocated_bytes: allocated, reserved_bytes: reserved, stranded_bytes: stranded } = this.now;
-    this.put("allocated", bytes(allocated), [ended ? "at the end" : null, isKnown(allocated) && isKnown(capacity) ? `${percent(allocated / capacity, 0)} of the device` : null].filter(Boolean).join(" · "), allocated, capacity);
+    setText(this.cells.allocated.name, ended ? "Allocated at the end" : "Allocated now");
+    setText(this.cells.reserved.name, ended ? "Reserved at the end" : "Reserved now");
+    this.put("allocated", bytes(allocated), isKnown(allocated) && isKnown(capacity) ? `${percent(allocated / capacity, 0)} of the device` : "", allocated, capacity);
     this.put("reserved", bytes(reserved), isKnown(capacity) ? `of ${bytes(capacity)}` : "capacity unknown", reserved, capacity);
     this.put("peak", bytes(run.peak_allocated_bytes), peakNote(run), run.peak_allocated_bytes, capacity);
-    const room = isKnown(capacity) && isKnown(run.peak_reserved_bytes) ? capacity - run.peak_reserved_bytes : null;
-    this.put("headroom", bytes(room), isKnown(run.peak_reserved_bytes) ? `above ${bytes(run.peak_reserved_bytes)} peak reserved` : "peak reserved unknown", run.peak_reserved_bytes, capacity);
+    const { room, used, whole } = roomOf(run);
+    this.put("headroom", bytes(room), isKnown(used) ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}` : "peak reserved unknown", used, capacity);
     const share = isKnown(stranded) && isKnown(reserved) && reserved > 0 ? stranded / reserved : null;
     this.put("fragmentation", percent(share), isKnown(stranded) ? `${bytes(stranded)} free, of no use` : "needs a recorded window");
-    this.put("step", seconds(run.step_seconds_median), `median of ${count(run.steps)} steps`);
+    this.put("step", seconds(run.step_seconds_median), stepNote(run, this.place));
     const cost = run.agent_overhead;
     const words = overhead(cost);
     const figure = words.match(/(below )?[\d.]+ %/)?.[0];
     const note = words.includes("measured)") ? "of a step, measured" : "of a step: below the noise";
-    this.put("cost", figure ?? "not yet measured", figure ? note : "needs a few hundred steps");
+    this.put("cost", figure ?? (ended ? "not measured" : "not yet measured"), figure ? note : "needs a few hundred steps");
     this.cells.cost.value.classList.toggle("unknown", !figure);
     this.cells.cost.note.title = words;
     if (run.dropped_samples > 0) setText(this.cells.cost.note, `${count(run.dropped_samples)} samples dropped`);
@@ -102,6 +106,11 @@ export class Kpis {
       fill(cell.bar, share && meter(part, whole));
     }
   }
+}
+
+function stepNote({ steps }, place) {
+  if (!(steps > 0)) return "no step has ended";
+  return place?.emulated ? "of an emulated GPU: no real time" : `median of ${count(steps)} ${steps === 1 ? "step" : "steps"}`;
 }
 
 /** Where the peak was: step, phase, and what most of it was. */

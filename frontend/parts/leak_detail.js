@@ -1,11 +1,12 @@
-/** One leak in full: the chain from the root to the tensors, examples, what it costs, and the fix. */
+/** One leak in full: the chain from the root to the tensors, examples, what it costs, and the fix with what it brings. */
 
 import { copyButton, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, perStep } from "vramscope/format.js";
 import { placeOf, rankWords } from "vramscope/parts/leaks_table.js";
 import { known, snippet } from "vramscope/parts/pieces.js";
 
-export function leakDetail(leak, { several }) {
+/** `replay`: what `/leaks/LEAK/replay` told; null while it is on its way, `{problem}` where it was refused. */
+export function leakDetail(leak, { several, replay, run }) {
   const fact = (name, value) => [h("dt", {}, name), h("dd", {}, value)];
   return h(
     "section",
@@ -16,7 +17,8 @@ export function leakDetail(leak, { several }) {
         h("h3", {}, "The fix"),
         snippet(leak.advice),
         h("p", { class: "effect" }, effectWords(leak)),
-        leak.peak_effect && h("p", { class: "muted" }, leak.peak_effect),
+        leak.peak_effect && h("p", { class: "muted" }, h("span", { class: "chip tag" }, "measured"), " ", leak.peak_effect),
+        h("div", { class: "replay", "aria-live": "polite" }, replayed(replay, run)),
         h("h3", {}, "Who holds it"),
         chain(leak)),
       h("div", { class: "pad" },
@@ -39,6 +41,24 @@ function effectWords(leak) {
   if (!isKnown(leak.peak_effect_bytes)) return [held, " held; by how much the peak would fall is ", known("unknown"), "."];
   if (leak.peak_effect_bytes === 0) return [held, " held, and the peak would not fall: held is not saved."];
   return [held, " held; the peak would fall by ", h("strong", {}, bytes(leak.peak_effect_bytes)), "."];
+}
+
+/** The recorded step as it was, and with each release where the fix would put it. */
+function replayed(replay, run) {
+  const head = [h("span", { class: "chip tag" }, "by replay"), " "];
+  if (!replay) return h("p", { class: "muted" }, head, "the recorded step is replayed …");
+  const { effect, recording } = replay;
+  if (!effect) return h("p", { class: "muted" }, head, "not known: ", replay.problem ?? replay.reason, ".");
+  const [low, high] = effect.peak_reserved_after_band;
+  const row = (name, before, after, band) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "number tabular" }, bytes(before)), h("td", { class: "number tabular" }, bytes(after), band && h("span", { class: "below" }, band)));
+  return [
+    h("p", {}, head, effect.words, " ", h("a", { href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(recording)}` }, "the recording")),
+    h("table", { class: "plain" },
+      h("thead", {}, h("tr", {}, h("th", {}, `step ${count(effect.step)}`), h("th", { class: "number" }, "as it was"), h("th", { class: "number" }, "after the fix"))),
+      h("tbody", {},
+        row("peak allocated", effect.peak_allocated_bytes, effect.peak_allocated_after_bytes),
+        row("peak reserved", effect.peak_reserved_bytes, effect.peak_reserved_after_bytes, low !== high && `${bytes(low)} to ${bytes(high)}`))),
+  ];
 }
 
 function chain(leak) {

@@ -3,6 +3,8 @@
 import { h } from "vramscope/dom.js";
 import { ago, bytes, count, duration, isKnown, perStep, UNKNOWN } from "vramscope/format.js";
 
+/** An end further off than this is not told to the step: no training is so long. */
+const FAR_STEPS = 1_000_000;
 const BANNERS = { leak: "bad", growth: "warn", none: "good", unknown: "quiet" };
 const HEADS = { leak: "Leaking.", growth: "Growing.", none: "No leak found.", unknown: "Not known yet." };
 
@@ -54,13 +56,14 @@ function slopeNote(floor) {
 }
 
 function endOf(floor) {
+  if (floor.steps_to_out_of_memory > FAR_STEPS) return `over ${count(FAR_STEPS)} steps`;
   if (isKnown(floor.steps_to_out_of_memory)) return `${count(floor.steps_to_out_of_memory)} steps`;
   return floor.growing === false ? "no end seen" : UNKNOWN;
 }
 
 function endNote(floor, state) {
   if (isKnown(floor.steps_to_out_of_memory)) {
-    const time = isKnown(floor.seconds_to_out_of_memory) ? `${duration(floor.seconds_to_out_of_memory)}, ` : "";
+    const time = isKnown(floor.seconds_to_out_of_memory) && floor.steps_to_out_of_memory <= FAR_STEPS ? `${duration(floor.seconds_to_out_of_memory)}, ` : "";
     return `${time}${bytes(floor.room_bytes)} of room${state === "running" ? "" : ", had it gone on"}`;
   }
   if (floor.growing === false) return "the floor does not rise";

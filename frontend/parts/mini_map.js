@@ -19,9 +19,10 @@ export class MiniMap {
    * onWindow({from, to} | null)   what the reader chose; null: all
    * words(value)                  a place on the axis, in words
    * ticks(from, to, most)         {values, texts}
+   * whole                         what all of it is called
    */
-  constructor({ onWindow, words, ticks }) {
-    Object.assign(this, { onWindow, words, ticks });
+  constructor({ onWindow, words, ticks, whole = "The whole run" }) {
+    Object.assign(this, { onWindow, words, ticks, whole });
     const part = (name, label) =>
       h("div", { class: `brush-${name}`, "data-part": name, role: "slider", tabindex: "0", "aria-label": label, onkeydown: (event) => this.press(name, event) });
     this.drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
@@ -31,7 +32,7 @@ export class MiniMap {
     this.scale = h("div", { class: "mini-scale", "aria-hidden": "true" });
     this.field = h("div", { class: "mini-field", title: "drag to choose what is shown; double-click to see all", onpointerdown: (event) => this.take(event), onpointermove: (event) => this.drag(event), onpointerup: () => this.drop(), onpointercancel: () => this.drop(), ondblclick: () => this.onWindow(null) },
       this.drawing, h("div", { class: "brush-shade before" }), h("div", { class: "brush-shade after" }), this.brush, this.start, this.end);
-    this.element = h("section", { class: "card mini-map", role: "group", "aria-label": "The whole run" }, this.field, this.scale);
+    this.element = h("section", { class: "card mini-map", role: "group", "aria-label": whole }, this.field, this.scale);
   }
 
   /** A series answer of the whole run; `zero`: what its x values count from; `extent`: first and last place of the axis. */
@@ -47,7 +48,7 @@ export class MiniMap {
     // a faint ground from zero up to the highest, and on it the span between lowest and highest
     this.drawing.replaceChildren(...names.flatMap((name) => [path(name, null), path(name, low(name))]).map((one, i) => (one.classList.add(i % 2 ? "span" : "ground"), one)));
     this.element.hidden = names.length === 0;
-    this.about = `The whole run, up to ${bytes(top)} ${names.at(-1) === "process_rss_bytes" ? "resident" : "reserved"}`;
+    this.about = `${this.whole}, up to ${bytes(top)} ${names.at(-1) === "process_rss_bytes" ? "resident" : "reserved"}`;
     this.element.setAttribute("aria-label", this.about);
     this.draw();
   }

@@ -3,8 +3,9 @@
 import { api } from "vramscope/api.js";
 import { chart } from "vramscope/chart.js";
 import { h } from "vramscope/dom.js";
+import { lossScale } from "vramscope/parts/loss_scale.js";
 
-/** Figure, heading, and how it differs: `wide`, its own axis, or the window it always shows. */
+/** Figure, heading, and how it differs: `wide`, its own x axis, a choice of y axes, the window it always shows, or `only` for some runs. */
 const CHARTS = [
   { name: "categories", title: "Memory by category, at each step's peak", wide: true },
   { name: "memory", title: "Allocated and reserved" },
@@ -13,17 +14,19 @@ const CHARTS = [
   { name: "phases", title: "Phases of a step", summary: true },
   { name: "utilization", title: "GPU: utilization, power, temperature" },
   { name: "host", title: "Host memory" },
+  { name: "loss", title: "Loss", wide: true, only: (run) => run.loss, scale: lossScale },
 ];
 
 export class RunCharts {
   elements = new Map(); // name of the figure -> its chart
 
-  /** `page`: has `id`, `now` (the run), `view`, `zero`, `running`, `drawsLive`, `newestTime`, `newestStep`, `zoom(range)`. */
+  /** `page`: has `id`, `run`, `view`, `zero`, `running`, `drawsLive`, `newestTime`, `newestStep`, `zoom(range)`. */
   constructor(page) {
     this.page = page;
     for (const spec of CHARTS) {
       const element = this.makeChart(spec);
       if (spec.wide) element.classList.add("wide");
+      element.hidden = Boolean(spec.only && !spec.only(this.page.run));
       this.elements.set(spec.name, element);
     }
     this.element = h("div", { class: "charts" }, [...this.elements.values()]);
@@ -35,6 +38,7 @@ export class RunCharts {
 
   /** A live message, for all charts. */
   feed(message) {
+    if (message.stream === "scalars") this.get("loss").hidden = false; // its first: shown, it fetches its window
     for (const element of this.elements.values()) element.feed(message);
   }
 
@@ -61,9 +65,10 @@ export class RunCharts {
     const own = Boolean(spec.ownSteps);
     const element = chart({
       title: spec.title,
-      file: `${this.page.now.name.replace(/[^\w.-]+/g, "_")}-${spec.name}`,
+      file: `${this.page.run.name.replace(/[^\w.-]+/g, "_")}-${spec.name}`,
       load: (signal) => api.figure(this.page.id, spec.name, this.figureQuery(spec), signal),
       live: spec.summary ? null : (message) => this.xOf(message, own ? "step" : this.page.view.x),
+      scale: spec.scale,
       view: () => (own ? this.stepsView(spec) : this.commonView()),
       onZoom: spec.summary || own ? null : (range) => this.page.zoom(range),
       peers: spec.summary || own ? null : () => CHARTS.filter((other) => !other.summary && !other.ownSteps).map((other) => this.elements.get(other.name)),
@@ -87,14 +92,14 @@ export class RunCharts {
     const common = { rank, device, x };
     if (spec.ownSteps) {
       if (x === "step" && from !== null) return { ...common, x: "step", from, to };
-      const newest = this.page.newestStep ?? this.page.now.window?.last_step ?? 0;
+      const newest = this.page.newestStep ?? this.page.run.window?.last_step ?? 0;
       return { ...common, x: "step", from: Math.max(0, newest - spec.ownSteps + 1) };
     }
     // a chart that is drawn twice a second pays for each point each time
     const points = Math.max(240, Math.round(this.elements.get(spec.name).points * (this.page.running && from === null ? 0.7 : 1)));
     if (from !== null) return { ...common, points, from, to };
     if (last) {
-      const end = x === "time" ? (this.page.newestTime ?? this.page.now.window?.last_seconds ?? this.page.zero) - this.page.zero : (this.page.newestStep ?? this.page.now.window?.last_step ?? 0);
+      const end = x === "time" ? (this.page.newestTime ?? this.page.run.window?.last_seconds ?? this.page.zero) - this.page.zero : (this.page.newestStep ?? this.page.run.window?.last_step ?? 0);
       return { ...common, points, from: Math.max(0, end - last) };
     }
     return { ...common, points };
@@ -102,9 +107,10 @@ export class RunCharts {
 
   /** x values of live rows, for the rank and device in view. */
   xOf(message, axis) {
-    if (message.rank !== this.page.view.rank || message.device !== this.page.view.device) return null;
+    const scalars = message.stream === "scalars"; // of a rank, whatever the device
+    if (message.rank !== this.page.view.rank || (!scalars && message.device !== this.page.view.device)) return null;
     if (axis === "time") return message.columns.time_seconds.map((time) => time - this.page.zero);
     // many samples share a step: those charts are fetched again now and then instead
-    return message.stream === "steps" ? message.columns.step : null;
+    return message.stream === "steps" || scalars ? message.columns.step : null;
   }
 }

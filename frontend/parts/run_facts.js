@@ -12,17 +12,16 @@ export function whoPanel(run, rankNumber) {
   return h(
     "section",
     { class: "card" },
-    h("header", {}, h("h2", {}, run.ranks.length > 1 ? `Who: rank ${rank?.rank}` : "Who")),
+    h("header", {}, h("h2", {}, run.ranks.length > 1 ? `Where it ran: rank ${rank?.rank}` : "Where it ran")),
     h("div", { class: "pad" },
       rank && h("div", { class: "fact-group" }, h("dl", { class: "facts" },
         fact("host", `${rank.host}, pid ${rank.pid}`),
-        rank.devices.map((device) => fact(device.index < 0 ? "device" : `GPU ${device.index}`, [device.name, isKnown(device.total_bytes) ? `, ${bytes(device.total_bytes)}` : "", device.uuid && h("div", { class: "muted" }, device.uuid)])),
+        rank.devices.map((device) => fact(device.index < 0 ? "device" : `GPU ${device.index}`, [device.name, isKnown(device.total_bytes) ? `, ${bytes(device.total_bytes)}` : "", device.uuid && h("div", { class: "muted" }, device.uuid), device.emulated && h("div", { class: "muted" }, "emulated: its memory is the allocator's own, its times mean nothing")])),
         fact("torch", [rank.torch, rank.cuda ? `, CUDA ${rank.cuda}` : ", no CUDA"]),
         fact("driver", rank.driver),
         fact("python", rank.python),
         fact("allocator", run.allocator_settings === "" ? "defaults" : run.allocator_settings && h("code", {}, run.allocator_settings)),
         fact("git commit", run.git_commit && h("code", {}, run.git_commit)),
-        fact("techniques", run.techniques?.length ? run.techniques.map((technique) => (typeof technique === "string" ? technique : technique.name)).join(", ") : undefined),
         isKnown(rank.clock_skew_seconds) && Math.abs(rank.clock_skew_seconds) > 0.5 ? fact("clock", `${Math.abs(rank.clock_skew_seconds).toFixed(1)} s ${rank.clock_skew_seconds > 0 ? "ahead of" : "behind"} the server`) : [],
         fact("watching", overhead(run.agent_overhead)),
         run.dropped_samples > 0 ? fact("dropped", `${count(run.dropped_samples)} samples: the buffer was full`) : [])),
@@ -60,9 +59,16 @@ function item(seconds, words, run) {
   return h("li", {}, h("time", { class: "muted tabular", title: moment(seconds) }, seconds - run.started_seconds > 86400 ? moment(seconds) : clock(seconds)), h("div", { class: "what" }, words));
 }
 
+const OOM_WORDS = { out_of_memory: "out of memory", oom_message: "out of memory: its words", oom_survived: "survived running out of memory" };
+
 function eventWords(event, run) {
   const [name, meaning] = KINDS[event.kind] ?? [event.kind.replaceAll("_", " "), null];
   const where = [run.world_size > 1 && isKnown(event.rank) ? `rank ${event.rank}` : null, isKnown(event.step) ? `step ${count(event.step)}` : null].filter(Boolean).join(", ");
   const data = event.kind === "cell_error" ? `${event.data.error_type}: ${event.data.error_line}` : Object.entries(event.data ?? {}).map(([key, value]) => `${key}: ${isKnown(value) && key.endsWith("_bytes") ? bytes(value) : value}`).join(", ");
+  if (event.data?.record && event.kind in OOM_WORDS) {
+    const { record, asked_bytes: asked, text } = event.data;
+    const more = [isKnown(asked) && `asked for ${bytes(asked)}`, text?.split("\n")[0]].filter(Boolean).join(", ");
+    return [h("a", { class: "kind", href: `/runs/${encodeURIComponent(run.run_id)}/oom?error=${encodeURIComponent(record)}` }, OOM_WORDS[event.kind]), where && h("span", { class: "muted" }, ` · ${where}`), more && h("div", { class: "muted" }, more)];
+  }
   return [h("span", { class: "kind" }, name), where && h("span", { class: "muted" }, ` · ${where}`), (data || meaning) && h("div", { class: "muted" }, data || meaning)];
 }

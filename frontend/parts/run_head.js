@@ -4,8 +4,9 @@ import { copyButton, h, setText } from "vramscope/dom.js";
 import { axisTime, clock, count, isKnown, moment, ofMany } from "vramscope/format.js";
 import { delta } from "vramscope/parts/pieces.js";
 import { stateBadge } from "vramscope/parts/state.js";
+import { techniqueChips } from "vramscope/parts/techniques.js";
 
-/** `tab`: which view of the run this is: "memory", "leaks" or "fragmentation". Without `onBaseline` there is no button for it. */
+/** `tab`: which view of the run this is: "memory", "leaks", "anatomy" or "fragmentation". Without `onBaseline` there is no button for it. */
 export function headline(run, { base, onBaseline, share, tab }) {
   const device = run.device ?? (run.ranks[0]?.devices.length ? null : "no CUDA device");
   const of = run.world_size > 1 ? `${ofMany(run.ranks_reporting, run.world_size)} ranks reporting` : null;
@@ -20,26 +21,38 @@ export function headline(run, { base, onBaseline, share, tab }) {
       copyButton("Copy link", share, { title: "the link holds this very view" }),
       h("div", { class: "run-sub" },
         h("span", {}, h("a", { href: `/runs?project=${encodeURIComponent(run.project)}` }, run.project)),
-        device && h("span", {}, device),
+        device && h("span", {}, device, emulated(run) && h("span", { title: "it computes nothing: memory is the allocator's own and right, times and losses mean nothing" }, " (emulated)")),
         run.framework && h("span", {}, { loop: "plain loop", huggingface: "Hugging Face Trainer", lightning: "Lightning", accelerate: "Accelerate" }[run.framework] ?? run.framework),
-        h("span", { class: "tabular" }, `step ${count(run.steps)}`),
+        h("span", { class: "tabular" }, run.steps > 0 ? `step ${count(run.steps)}` : "no step yet"),
         h("span", { class: "tabular", "data-age": true }),
         of && h("span", {}, of),
         h("span", { class: "tabular" }, `started ${moment(run.started_seconds)}`)),
+      techniqueChips(run.techniques),
       tabs(run, tab),
     ),
   ];
 }
 
+const emulated = (run) => run.ranks.some((rank) => rank.devices.some((device) => device.emulated));
+
+/** Tab, where it leads, its words, how many of what there are to see, and whether that is bad. */
+const TABS = [
+  ["memory", "", "Memory"],
+  ["leaks", "/leaks", "Leaks", "found", (run) => run.leak_count, true],
+  ["operations", "/operations", "Operations", "profiles", (run) => run.profiles || null],
+  ["anatomy", "/anatomy", "Anatomy", "recordings", (run) => run.recordings || null],
+  ["fragmentation", "/fragmentation", "Fragmentation", "recordings", (run) => run.recordings || null],
+  ["oom", "/oom", "Out of memory", "errors", (run) => run.oom_records || run.out_of_memory_count || null, true],
+];
+
 function tabs(run, current) {
   const to = `/runs/${encodeURIComponent(run.run_id)}`;
-  const link = (name, href, ...content) => h("a", { href, "aria-current": name === current ? "page" : null }, content);
-  const found = run.leak_count;
-  const words = found === 1 ? "1 leak found" : `${found} leaks found`;
   return h("nav", { class: "tabs", "aria-label": "Views of this run" },
-    link("memory", to, "Memory"),
-    link("leaks", `${to}/leaks`, "Leaks", isKnown(found) && h("span", { class: `tab-count${found ? " bad" : ""}`, title: words }, found, h("span", { class: "offscreen" }, " found"))),
-    link("fragmentation", `${to}/fragmentation`, "Fragmentation", run.recordings > 0 && h("span", { class: "tab-count", title: `recordings: ${run.recordings}` }, run.recordings, h("span", { class: "offscreen" }, " recorded"))));
+    TABS.map(([name, path, words, of, number, bad]) => {
+      const many = number?.(run);
+      return h("a", { href: to + path, "aria-current": name === current ? "page" : null }, words,
+        isKnown(many) && h("span", { class: `tab-count${bad && many ? " bad" : ""}`, title: `${of}: ${many}` }, many, h("span", { class: "offscreen" }, ` ${of}`)));
+    }));
 }
 
 /** How long it has been running, or ran; called every second, writes only what is new. */
@@ -50,10 +63,13 @@ export function drawAge(head, { started_seconds: started, ended_seconds: ended, 
   setText(place, `${state === "running" ? "running for" : "ran for"} ${axisTime(Math.max(0, until - started))}`);
 }
 
+/** To where an out-of-memory error is explained. */
+const whyLink = (run) => run.oom_records > 0 && h("a", { class: "nowrap", href: `/runs/${encodeURIComponent(run.run_id)}/oom` }, "Why, and what would have helped");
+
 /** How it ended, where that is worth a banner. */
 export function endBanner(run) {
   if (run.state === "failed") {
-    return h("div", { class: "banner bad" }, h("strong", {}, run.error_type ?? "Failed"), h("span", {}, run.error_line ?? "the exception said nothing"), run.ended_seconds && h("span", { class: "muted nowrap" }, `at ${clock(run.ended_seconds)}`));
+    return h("div", { class: "banner bad" }, h("strong", {}, run.error_type ?? "Failed"), h("span", {}, run.error_line ?? "the exception said nothing"), whyLink(run), run.ended_seconds && h("span", { class: "muted nowrap" }, `at ${clock(run.ended_seconds)}`));
   }
   if (run.state === "lost") {
     return h("div", { class: "banner warn" }, h("strong", {}, `Silent since ${clock(run.last_seen_seconds)}.`), h("span", {}, "It did not say goodbye: killed, or cut off from this server. If it still runs, what it kept on disk arrives when it can send again."));

@@ -10,7 +10,7 @@ import { setQuery } from "vramscope/store.js";
 const POINTS = 300;
 
 export class RunMap {
-  /** `page`: has `id`, `now` (the run), `view`, `zero`, `newestTime`, `newestStep`, `zoom(range)`. */
+  /** `page`: has `id`, `run`, `view`, `zero`, `newestTime`, `newestStep`, `zoom(range)`. */
   constructor(page) {
     this.page = page;
     this.map = new MiniMap({
@@ -38,9 +38,9 @@ export class RunMap {
 
   /** First and last place of the axis. */
   get extent() {
-    const { now, view, zero, newestStep, newestTime } = this.page;
-    if (view.x === "step") return [now.window?.first_step ?? 0, Math.max(newestStep ?? 0, now.window?.last_step ?? 0)];
-    return [0, Math.max(newestTime ?? 0, now.window?.last_seconds ?? 0) - zero];
+    const { run, view, zero, newestStep, newestTime } = this.page;
+    if (view.x === "step") return [run.window?.first_step ?? 0, Math.max(newestStep ?? 0, run.window?.last_step ?? 0)];
+    return [0, Math.max(newestTime ?? 0, run.window?.last_seconds ?? 0) - zero];
   }
 
   /** Put the brush where the view is. */

@@ -6,19 +6,19 @@ import { delta, known, meter, sparkline } from "vramscope/parts/pieces.js";
 import { stateBadge } from "vramscope/parts/state.js";
 import { toCsv } from "vramscope/series.js";
 
-/** Columns: class, head, how to sort (null: not), what a cell holds; `base` is the baseline of its project. */
+/** Columns: class, head, how to sort (null: not), what a cell holds, what the head means; `base` is the baseline of its project. */
 export const RUNS_COLUMNS = [
   ["state-cell", "State", null, (row) => stateBadge(row.state)],
   ["name", "Run", (row) => row.name.toLowerCase(), nameCell],
   ["gpu", "Device", (row) => row.device ?? "", (row) => h("span", { title: row.device }, row.device ? shortDevice(row.device) : known("unknown", { short: true }))],
-  ["number peak", "Peak allocated", (row) => row.peak_allocated_bytes, (row) => [known(bytes(row.peak_allocated_bytes), { short: true }), meter(row.peak_allocated_bytes, row.capacity_bytes)]],
-  ["number delta", "vs baseline", null, deltaCell],
-  ["number frag", "Fragm.", (row) => row.fragmentation_fraction, fragmentationCell],
-  ["number time", "Step time", (row) => row.step_seconds_median, (row) => known(seconds(row.step_seconds_median), { short: true })],
+  ["number peak", "Peak allocated", (row) => row.peak_allocated_bytes, (row) => [known(bytes(row.peak_allocated_bytes), { short: true }), meter(row.peak_allocated_bytes, row.capacity_bytes)], "the allocator's own exact peak of what tensors hold; the bar is its share of the card"],
+  ["number delta", "vs baseline", null, deltaCell, "change of the peak against the baseline of its project"],
+  ["number frag", "Fragm.", (row) => row.fragmentation_fraction, fragmentationCell, "free bytes that the run's requests cannot use, as a share of reserved"],
+  ["number time", "Step time", (row) => row.step_seconds_median, (row) => known(seconds(row.step_seconds_median), { short: true }), "median"],
   ["number steps", "Steps", (row) => row.steps, (row) => known(count(row.steps), { short: true })],
-  ["number ranks", "Ranks", (row) => row.world_size, (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true })],
+  ["number ranks", "Ranks", (row) => row.world_size, (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true }), "processes of the run; of those, how many report"],
   ["number started", "Started", (row) => row.started_seconds, (row) => h("time", { title: moment(row.started_seconds), "data-moment": row.started_seconds }, ago(row.started_seconds, Date.now() / 1000))],
-  ["spark", "Peaks", null, (row) => sparkline(row.sparkline)],
+  ["spark", "Peaks", null, (row) => sparkline(row.sparkline), "peak of the steps over the run's life, from zero to its own highest"],
 ];
 
 const shortDevice = (name) => name.replace(/^NVIDIA\s+/, "").replace(/^GeForce\s+/, "");
@@ -28,9 +28,10 @@ function nameCell(row) {
     h("div", { class: "name-line" },
       h("a", { href: `/runs/${encodeURIComponent(row.run_id)}`, title: row.name }, row.name),
       row.baseline && h("span", { class: "chip baseline", title: "deltas in this project are against this run" }, "baseline"),
-      row.out_of_memory > 0 && h("span", { class: "chip", title: "out-of-memory errors" }, "OOM"),
+      (row.out_of_memory > 0 || row.oom_records > 0) && h("a", { class: "chip leak", href: `/runs/${encodeURIComponent(row.run_id)}/oom`, title: "ran out of memory: why, and what would have been enough" }, "OOM"),
       row.leaks > 0 && h("a", { class: "chip leak", href: `/runs/${encodeURIComponent(row.run_id)}/leaks`, title: `${row.leaks === 1 ? "1 leak" : `${row.leaks} leaks`} (${row.worst_leak}), holding ${bytes(row.leaked_bytes)}` }, "leak ", bytes(row.leaked_bytes))),
     h("div", { class: "below" }, [row.project, ...row.tags].map((word, i) => [i > 0 && " · ", word])),
+    row.techniques?.length > 0 && h("div", { class: "trained", title: `trained with ${row.techniques.join(", ")}` }, row.techniques.join(" · ")),
     row.error_type &&
       h("div", { class: "below error", title: `${row.error_type}: ${row.error_line ?? ""}` }, row.error_type, row.error_line ? `: ${row.error_line}` : ""),
   ];
@@ -45,11 +46,11 @@ function fragmentationCell(row) {
 
 function deltaCell(row, base) {
   if (row.baseline) return h("span", { class: "muted" }, "baseline");
-  if (!base) return h("span", { class: "muted", title: "no run of this project is the baseline" }, "—");
+  if (!base) return h("span", { class: "muted none", title: "no run of this project is the baseline" }, "—");
   return delta(row.peak_allocated_bytes, base.peak_allocated_bytes);
 }
 
-const FIELDS = ["run_id", "name", "project", "state", "device", "capacity_bytes", "world_size", "ranks_reporting", "steps", "started_seconds", "ended_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "error_type"];
+const FIELDS = ["run_id", "name", "project", "state", "device", "capacity_bytes", "world_size", "ranks_reporting", "steps", "started_seconds", "ended_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "techniques", "error_type"];
 
 /** Rows as CSV, with a head. */
 export const runsCsv = (rows) => toCsv([FIELDS, ...rows.map((row) => FIELDS.map((field) => row[field]))]);

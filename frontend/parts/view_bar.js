@@ -9,7 +9,7 @@ const numberOf = (text) => (text !== undefined && text !== "" && Number.isFinite
 
 /** Ranks of a run in full with their devices, in order: [{rank, device, name, total}]; never empty. */
 export function placesOf(run) {
-  const places = run.ranks.flatMap((rank) => rank.devices.map((device) => ({ rank: rank.rank, device: device.index, name: device.name, total: device.total_bytes })));
+  const places = run.ranks.flatMap((rank) => rank.devices.map((device) => ({ rank: rank.rank, device: device.index, name: device.name, total: device.total_bytes, emulated: device.emulated })));
   return places.length ? places : [{ rank: run.ranks[0]?.rank ?? 0, device: -1, name: null, total: null }];
 }
 
@@ -24,12 +24,12 @@ export function readWindow({ from, to }) {
  * times of day), or steps.
  */
 export function readView(places) {
-  const { x, last, rank, device, smooth, ...query } = store.get().query;
+  const { x, last, rank, device, smooth, loss, ...query } = store.get().query;
   const [from, to] = readWindow(query);
   const wanted = places.find((place) => place.rank === numberOf(rank) && (numberOf(device) === null || place.device === numberOf(device)));
   const place = wanted ?? places[0];
   const missing = rank !== undefined && !wanted ? `rank ${rank}${device === undefined ? "" : `, device ${device}`}` : null;
-  return { x: x === "step" ? "step" : "time", clock: x === "clock", smooth: smooth === "1", from, to, last: numberOf(last), rank: place.rank, device: place.device, missing };
+  return { x: x === "step" ? "step" : "time", clock: x === "clock", smooth: smooth === "1", loss, from, to, last: numberOf(last), rank: place.rank, device: place.device, missing };
 }
 
 const deviceWords = (device) => (device < 0 ? "CPU" : `GPU ${device}`);

@@ -5,12 +5,11 @@ import { h } from "vramscope/dom.js";
 import { count } from "vramscope/format.js";
 
 const POLL_MS = 300;
-const LONG_MS = 5_000;
 
 /** One question to the server and how far its answer is. */
 export class Question {
   constructor(recording, body, onChange) {
-    Object.assign(this, { recording, body, onChange, answer: null, problem: null, askedAt: Date.now() });
+    Object.assign(this, { recording, body, onChange, answer: null, problem: null });
     this.ask();
   }
 
@@ -61,6 +60,6 @@ export function progressOf(question) {
   const { answer } = question;
   if (!answer || answer.state === "done") return null;
   if (answer.state === "failed") return h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "This could not be replayed."), h("span", {}, answer.problem));
-  const words = answer.state === "waiting" ? (answer.place > 0 ? `waiting: ${answer.place === 1 ? "one other what-if comes" : `${answer.place} other what-ifs come`} first` : "about to begin") : answer.total > 0 ? `replaying: ${count(answer.done)} of ${count(answer.total)} done` : Date.now() - question.askedAt > LONG_MS ? "preparing: the first time after an install the simulator is compiled, which takes up to a minute" : "replaying the recorded settings…";
+  const words = answer.state === "waiting" ? (answer.place > 0 ? `waiting: ${answer.place === 1 ? "one other what-if comes" : `${answer.place} other what-ifs come`} first` : "about to begin") : answer.compiling ? "compiling the simulator, once after an installation: that takes up to a minute" : answer.done > 0 ? `replaying: ${count(answer.done)} of ${count(answer.total)} done` : "replaying the recorded settings…";
   return h("div", { class: "job", role: "status" }, h("progress", { max: String(answer.total || 1), ...(answer.total > 0 ? { value: answer.done } : {}), "aria-label": "Progress of the replays" }), h("span", { class: "muted tabular" }, words));
 }

@@ -28,7 +28,7 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
   const head = [
     ["Setting", "conf"],
     ["Smallest card", "number smallest", "the smallest card on which this recording gets through under the setting: what settings are ranked by"],
-    ["Peak reserved", "number peak", "on the card chosen; below it, where the card is never full"],
+    ["Peak reserved", "number peak", "on the card chosen; below it, with room: where the card is never full"],
     ["Saved", "number", "of the smallest card, against the recorded settings"],
     ["Retries", "number retries", "allocations that succeeded only after the cache was emptied"],
     ["cudaMalloc", "number calls", "calls that took memory from the device: each stops the training for a while"],
@@ -57,8 +57,8 @@ const LEVELS = ["none known", "small", "may be slower", "do not use it"];
 /** The peak where the card is never full: it ranks settings wrongly, so it stands below. A band where it cannot be exact. */
 function uncapped(row) {
   const { band, uncapped_peak_reserved_bytes: peak } = row;
-  if (band && band[0] !== band[1]) return h("span", { class: "below", title: "what cannot be known exactly lies in here" }, `${bytes(band[0])} – ${bytes(band[1])} uncapped`);
-  return peak !== row.peak_reserved_bytes && h("span", { class: "below" }, `${bytes(peak)} uncapped`);
+  if (band && band[0] !== band[1]) return h("span", { class: "below", title: "where the card is never full; what cannot be known exactly lies in here" }, `${bytes(band[0])} – ${bytes(band[1])} with room`);
+  return peak !== row.peak_reserved_bytes && h("span", { class: "below" }, `${bytes(peak)} with room`);
 }
 
 /** Less is good; what nobody would notice is neither. */

@@ -1,0 +1,25 @@
+/** The anatomy of a run's memory: what its recordings hold, moment by moment, line by line, and what would make it less. */
+
+import { AnatomyView } from "vramscope/parts/anatomy_view.js";
+import { RecordingPage } from "vramscope/parts/recording_page.js";
+import { opens } from "vramscope/parts/run_page.js";
+import { setQuery, store } from "vramscope/store.js";
+
+class AnatomyPage extends RecordingPage {
+  tab = "anatomy";
+  viewKeys = AnatomyView.VIEW;
+
+  actions() {
+    return {
+      escape: () => setQuery(store.get().query.from ? { from: null, to: null } : { allocation: null, focus: null }),
+      back: () => this.view.pan(-0.5),
+      on: () => this.view.pan(0.5),
+    };
+  }
+
+  makeView() {
+    return new AnatomyView({ file: this.file });
+  }
+}
+
+export const open = opens(AnatomyPage);

@@ -1,0 +1,126 @@
+/** The out-of-memory errors of one run: why, what would have been enough, what held the memory, and where it happened. */
+
+import { api } from "vramscope/api.js";
+import { chart, loadPlotly } from "vramscope/chart.js";
+import { fill, h } from "vramscope/dom.js";
+import { errorBar, noErrors, verdict } from "vramscope/parts/oom_verdict.js";
+import { holders, lastGoodStep, stackPanel, words } from "vramscope/parts/oom_holders.js";
+import { remedyTable } from "vramscope/parts/oom_remedies.js";
+import { problemBanner } from "vramscope/parts/pieces.js";
+import { endBanner } from "vramscope/parts/run_head.js";
+import { RunPage, opens } from "vramscope/parts/run_page.js";
+import { setQuery, store } from "vramscope/store.js";
+
+const AGAIN_MS = 1_500; // after news of the run: a record comes in pieces
+const PARTS = ["head", "ended", "trouble", "bar", "verdict", "remedies", "chart", "holders", "where", "step"];
+
+class OomPage extends RunPage {
+  tab = "oom";
+  drawsAtOnce = false; // most runs have no error to draw
+  askAfter = "event";
+  askIfChanged = ["oom_records", "state"];
+
+  get subject() {
+    return "out of memory";
+  }
+
+  async fetch(name) {
+    this.list = await api.oom(name);
+  }
+
+  isUnknown() {
+    return true;
+  }
+
+  build() {
+    fill(this.root, Object.values(this.divide(...PARTS)));
+    this.show();
+  }
+
+  update() {
+    if (this.id) this.show();
+  }
+
+  refresh() {
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(async () => {
+      try {
+        this.list = await api.oom(this.id);
+        this.shown = null;
+        if (!this.closed) this.show();
+      } catch {
+        // the connection's state tells it
+      }
+    }, AGAIN_MS);
+  }
+
+  /** What happened grows no older while the server is away. */
+  drawConnection() {}
+
+  get chosen() {
+    const wanted = store.get().query.error;
+    return this.list.errors.find((error) => error.record === wanted && error.whole)?.record ?? this.list.fatal;
+  }
+
+  async show() {
+    this.drawHead();
+    const { chosen } = this;
+    fill(this.parts.bar, errorBar(this.list.errors, { chosen, several: this.run.world_size > 1, onChoose: (error) => setQuery({ error }) }));
+    if (chosen === null) {
+      for (const part of PARTS.slice(5)) fill(this.parts[part]);
+      fill(this.parts.verdict, noErrors(this.run, this.list));
+      return;
+    }
+    if (chosen === this.shown) return;
+    this.shown = chosen;
+    loadPlotly().catch(() => {});
+    try {
+      let error = await api.oomError(chosen);
+      const isShown = () => !this.closed && this.shown === chosen;
+      if (!isShown()) return;
+      fill(this.parts.trouble, error.pending && h("p", { class: "muted", role: "status" }, "the window that was open is being replayed…"));
+      this.draw(error);
+      if (!error.pending) return;
+      while (error.pending) {
+        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+        if (!isShown()) return;
+        error = await api.oomError(chosen);
+      }
+      if (!isShown()) return;
+      fill(this.parts.trouble);
+      this.drawWhatWindowTells(error);
+    } catch (error) {
+      if (!this.closed) fill(this.parts.trouble, problemBanner(error));
+    }
+  }
+
+  draw(error) {
+    const { parts } = this;
+    this.minute = chart({
+      title: "The last minute before it",
+      file: `${this.file}-oom`,
+      load: (signal) => api.oomFigure(error.record, signal),
+      live: () => null,
+      view: () => ({ from: null, to: null }),
+    });
+    this.minute.dataset.figure = "last-minute";
+    this.minute.classList.add("wide");
+    fill(parts.verdict, verdict(error));
+    fill(parts.chart, h("div", { class: "charts" }, this.minute));
+    this.drawWhatWindowTells(error);
+    fill(parts.where, h("div", { class: "panels" }, stackPanel(error), words(error)));
+    fill(parts.step, lastGoodStep(error));
+    parts.step.className = "oom-step";
+  }
+
+  drawWhatWindowTells(error) {
+    fill(this.parts.remedies, remedyTable(error));
+    fill(this.parts.holders, holders(error, this.id));
+  }
+
+  drawEnd() {
+    if (!this.list.errors.length) fill(this.parts.ended, endBanner(this.run));
+  }
+}
+
+export const open = opens(OomPage);

@@ -1,0 +1,208 @@
+/** What the operations, modules and lines of a run's steps take: profiles of single steps, and a button to ask for one. */
+
+import { api } from "vramscope/api.js";
+import { chart } from "vramscope/chart.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, count, isKnown, percent, seconds } from "vramscope/format.js";
+import { known, problemBanner } from "vramscope/parts/pieces.js";
+import { costWords, nothingProfiled, profileBar } from "vramscope/parts/profile_bar.js";
+import { ProfileTable } from "vramscope/parts/profile_table.js";
+import { RunPage, opens } from "vramscope/parts/run_page.js";
+import { setQuery, store } from "vramscope/store.js";
+
+const PATIENCE_MS = 60_000; // after that long without a profile the button comes back
+const BY = [["peak", "Alive at the peak"], ["allocated", "Allocated"], ["cpu", "CPU time"], ["device", "Device time"]];
+const LEVEL_PX = 22;
+
+class OperationsPage extends RunPage {
+  tab = "operations";
+  askAfter = "recording";
+  askIfChanged = ["profiles"];
+  asked = null;
+
+  async fetch(name) {
+    this.list = await api.profiles(name);
+  }
+
+  close() {
+    super.close();
+    this.table?.close();
+    clearTimeout(this.patience);
+  }
+
+  /** The profile that is shown: the one chosen, else the newest that is whole. */
+  get chosen() {
+    const wholes = this.list.profiles.filter((profile) => profile.whole);
+    return wholes.find((profile) => profile.profile === store.get().query.profile) ?? wholes[0] ?? null;
+  }
+
+  /** By which quantity the figures are drawn, as the URL has it. */
+  get by() {
+    const wanted = store.get().query.by;
+    return this.choices.some(([name]) => name === wanted) ? wanted : "peak";
+  }
+
+  get choices() {
+    return BY.filter(([name]) => name !== "device" || this.told?.device_time);
+  }
+
+  build() {
+    const { stale, head, ended, bar, trouble, verdict, figures, notes, by, empty } = this.divide("stale", "head", "ended", "bar", "trouble", "verdict", "figures", "notes", "by", "empty");
+    const figure = (name, title) => {
+      const made = chart({
+        title,
+        file: `${this.file}-${name}`,
+        numbers: name === "operations",
+        describe: () => `${title}. ${this.told?.[this.by === "cpu" || this.by === "device" ? "time" : "memory"] ?? ""}`,
+        load: async (signal) => {
+          const answer = await api.profileFigure(this.shown, name, { by: this.by }, signal);
+          const levels = answer.figure.layout.meta?.levels;
+          if (levels) made.querySelector(".plot-frame").style.setProperty("min-height", `${Math.max(140, Math.min(700, levels * LEVEL_PX + 56))}px`);
+          return answer;
+        },
+      });
+      made.classList.add("wide", `profile-${name}`);
+      made.dataset.figure = `profile-${name}`;
+      return made;
+    };
+    this.modules = figure("modules", "The steps as modules");
+    this.operations = figure("operations", "Operations that took most");
+    this.table = new ProfileTable();
+    by.className = "view-bar";
+    this.recorded = h("div", {}, verdict, figures, notes, by, h("div", { class: "charts" }, this.modules, this.operations), this.table.element);
+    fill(this.root, stale, head, ended, bar, trouble, empty, this.recorded);
+    this.show();
+  }
+
+  update() {
+    if (!this.id) return;
+    if (this.chosen?.profile !== this.shown) this.show();
+    else if (this.drawnBy !== this.by) this.reload();
+  }
+
+  async show() {
+    const chosen = this.chosen;
+    this.shown = chosen?.profile ?? null;
+    this.told = null;
+    this.draw();
+    this.recorded.hidden = true;
+    if (!chosen) return;
+    try {
+      const told = await api.profile(this.shown);
+      if (this.closed || told.profile !== this.shown) return;
+      this.told = told;
+      fill(this.parts.trouble);
+      this.recorded.hidden = false;
+      this.draw();
+      this.table.open(this.shown, told);
+      this.reload();
+    } catch (error) {
+      if (!this.closed) fill(this.parts.trouble, problemBanner(error));
+    }
+  }
+
+  reload() {
+    this.drawnBy = this.by;
+    this.drawBy();
+    for (const one of [this.modules, this.operations]) one.reload();
+  }
+
+  drawRun() {
+    this.draw();
+  }
+
+  /** Which profiles there are, anew. A new one is shown if none was chosen. */
+  async again() {
+    const before = this.list.profiles.filter((profile) => profile.whole).length;
+    this.list = await api.profiles(this.id);
+    if (this.closed) return;
+    if (this.list.profiles.filter((profile) => profile.whole).length > before) this.asked = null;
+    if (this.chosen?.profile !== this.shown) this.show();
+    else this.draw();
+  }
+
+  async ask(trace) {
+    try {
+      await api.askForProfile(this.id, { trace: trace || null });
+      this.asked = Date.now();
+      setQuery({ profile: null });
+      fill(this.parts.trouble);
+      clearTimeout(this.patience);
+      this.patience = setTimeout(() => this.giveUp(), PATIENCE_MS);
+    } catch (error) {
+      fill(this.parts.trouble, problemBanner(error));
+    }
+    this.draw();
+  }
+
+  giveUp() {
+    if (!this.asked) return;
+    this.asked = null;
+    const words = "The run was asked a minute ago, and no profile has come. It may be in a very long step, use a profiler of its own, or be away; if it comes, it is shown here.";
+    fill(this.parts.trouble, h("div", { class: "banner warn" }, h("strong", {}, "Still no profile."), h("span", {}, words)));
+    this.draw();
+  }
+
+  async remove(profile) {
+    if (!confirm("Delete this profile? It cannot be had again.")) return;
+    try {
+      await api.deleteProfile(profile);
+      setQuery({ profile: null });
+      this.refresh();
+    } catch (error) {
+      fill(this.parts.trouble, problemBanner(error));
+    }
+  }
+
+  draw() {
+    const { run, told } = this;
+    const { profiles } = this.list;
+    const several = run.ranks.length > 1;
+    this.drawHead();
+    this.put("bar", [profiles, this.shown, run.state, this.asked, several], () =>
+      profileBar(profiles, {
+        chosen: this.shown,
+        several,
+        live: run.state === "running",
+        asked: this.asked,
+        onChoose: (profile) => setQuery({ profile }, { push: true }),
+        onAsk: (trace) => this.ask(trace),
+        onDelete: (profile) => this.remove(profile),
+      }));
+    this.put("empty", [profiles, run.state], () => !this.chosen && nothingProfiled(run, profiles));
+    this.put("verdict", told && [told.time, told.memory], () => told && verdict(told));
+    this.put("figures", told, () => told && figures(told));
+    this.put("notes", told?.notes, () => told?.notes.length > 0 && h("div", { class: "banner warn", "data-notes": true }, h("strong", {}, "Not all is known."), h("span", {}, `${told.notes.join(". ")}.`)));
+    this.drawBy();
+  }
+
+  drawBy() {
+    const { by, choices } = this;
+    this.put("by", [by, choices], () => [
+      h("span", { class: "muted" }, "Figures by"),
+      h("span", { class: "segmented", role: "group", "aria-label": "Figures by" }, choices.map(([name, label]) => h("button", { type: "button", "data-by": name, "aria-pressed": String(name === by), onclick: () => setQuery({ by: name === "peak" ? null : name }) }, label))),
+    ]);
+  }
+}
+
+function verdict({ time, memory }) {
+  return h("div", { class: "banner verdict quiet profile-verdict", "aria-live": "polite" }, h("p", {}, h("strong", {}, "Time. "), time), h("p", {}, h("strong", {}, "Memory. "), memory));
+}
+
+function figures(told) {
+  const cell = (name, label, value, note, title = null) => h("div", { class: "kpi", "data-kpi": name, title }, h("span", { class: "label" }, label), h("span", { class: "value" }, known(value)), h("span", { class: "note" }, note));
+  const steps = Math.max(1, told.steps);
+  const cost = costWords(told);
+  const seen = told.tables.operations.sums;
+  const unattributed = isKnown(told.unattributed_peak_bytes) && told.peak_bytes > 0 ? `${percent(told.unattributed_peak_bytes / told.peak_bytes)} of it not attributed` : "";
+  return h("section", { class: "card kpis", "aria-label": "Key figures of the profile" },
+    cell("step", "A step, profiled", seconds(told.span_ns / 1e9 / steps), isKnown(told.cost.step_before) ? `${seconds(told.cost.step_before)} without` : "not known without"),
+    cell("device", "Device busy", isKnown(told.device_busy_ns) ? percent(told.device_busy_ns / told.span_ns) : "unknown", told.device_time ? `${seconds(told.device_busy_ns / 1e9)} of ${seconds(told.span_ns / 1e9)}` : "no kernel was seen here"),
+    cell("peak", "Allocated at the peak", bytes(told.peak_bytes), unattributed),
+    cell("before", "Of it, from before", bytes(told.before_bytes), "parameters, optimizer state, .."),
+    cell("allocated", "Allocated in a step", bytes(isKnown(told.allocated_bytes) ? told.allocated_bytes / steps : null), isKnown(told.allocated_bytes) && seen.self_allocated_bytes === told.allocated_bytes ? "each byte in one row below" : ""),
+    cell("retries", "cudaMalloc", known(count(told.device_allocations)), isKnown(told.retries) ? `${count(told.retries)} retries, ${count(told.device_frees)} cudaFree` : ""),
+    cell("cost", "This profile cost", seconds(cost.held), "of the training's time", cost.text));
+}
+
+export const open = opens(OperationsPage);

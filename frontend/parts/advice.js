@@ -1,0 +1,77 @@
+/** What would make a recorded step need less: a sentence each, most bytes first, with where each number comes from. */
+
+import { api } from "vramscope/api.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, percent } from "vramscope/format.js";
+import { problemBanner } from "vramscope/parts/pieces.js";
+
+export class AdviceCard {
+  constructor() {
+    this.body = h("div", { class: "pad" });
+    this.moment = h("span", { class: "muted" });
+    this.element = h("section", { class: "card advice-card", "aria-label": "What would make the peak lower", "aria-live": "polite" }, h("header", {}, h("h2", {}, "What would make the peak lower"), h("span", { class: "spring" }), this.moment), this.body);
+  }
+
+  /** Ask for a recording's advice and show it; only the newest question is answered. */
+  async open(recording) {
+    this.recording = recording;
+    this.asking?.abort(); // (a browser has six connections, and this answer may take long)
+    const asking = (this.asking = new AbortController());
+    fill(this.moment);
+    fill(this.body, h("p", { class: "muted" }, "working it out…"));
+    try {
+      const told = await api.recording(recording, "anatomy", {}, asking.signal);
+      if (this.asking === asking) this.draw(told);
+    } catch (error) {
+      if (this.asking === asking && error.name !== "AbortError") fill(this.body, problemBanner(error));
+    }
+  }
+
+  close() {
+    this.recording = null;
+    this.asking?.abort();
+  }
+
+  draw({ moment, categories, coverage, advice, allocated_bytes: total }) {
+    fill(this.moment, `peak: ${moment}`);
+    fill(
+      this.body,
+      composition(categories, total),
+      advice.length ? h("ol", { class: "advice-list" }, advice.map(piece)) : h("p", { class: "muted", "data-no-advice": true }, nothing(coverage)),
+      coverageNote(coverage),
+    );
+  }
+}
+
+function piece({ rule, sentence, saves_bytes: saves, evidence, source, file, line }) {
+  const of = evidence.of === "reserved" ? "reserved" : "peak";
+  const most = evidence.at_most ? "up to " : "";
+  return h("li", { "data-rule": rule }, h("span", { class: "saves" }, saves ? `${most}−${bytes(saves)} ${of}` : "no number"), h("span", { class: "said" }, sentence, file ? [" ", h("code", { title: file }, `${short(file)}${line ? `:${line}` : ""}`)] : null, " ", sourceLink(source)));
+}
+
+/** train.py with the folder before it, as people know their files. */
+function short(file) {
+  return file.replaceAll("\\", "/").split("/").slice(-2).join("/");
+}
+
+function sourceLink(source) {
+  if (!source.startsWith("https://")) return source ? h("span", { class: "muted" }, `(${source})`) : null;
+  return h("a", { href: source, rel: "noreferrer", target: "_blank", class: "muted" }, "source");
+}
+
+/** The peak by category, in words: the picture below shows it over time. */
+function composition(categories, total) {
+  if (!categories.length) return null;
+  return h("p", { class: "composition", "data-composition": true }, categories.map(({ category, bytes: held }, at) => [at ? " · " : "", h("strong", {}, category), ` ${bytes(held)} (${percent(held / total)})`]));
+}
+
+function nothing({ basis }) {
+  if (basis === "owners") return "Nothing to say: none of the known remedies would lower this peak by 2 % or more.";
+  return "Nothing to say. This recording does not tell which tensors own what, so that several remedies cannot be reckoned.";
+}
+
+function coverageNote({ unknown_bytes: unknown, unknown_fraction: fraction, basis }) {
+  if (!unknown) return null;
+  const why = basis === "owners" ? "" : " Recordings of this agent tell who owns what; a snapshot does not.";
+  return h("p", { class: "muted", "data-unknown": true }, `${bytes(unknown)} (${percent(fraction)}) of the peak could not be attributed, and is shown as unknown.${why}`);
+}

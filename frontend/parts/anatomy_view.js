@@ -1,0 +1,147 @@
+/**
+ * A recording, moment by moment: timeline, allocation, two cursors, advice and flamegraph, with one view that lives in the URL.
+ * Takes the id of whatever opens as a recording; pages put `element` where they want it.
+ */
+
+import { api } from "vramscope/api.js";
+import { fill, h } from "vramscope/dom.js";
+import { count } from "vramscope/format.js";
+import { AdviceCard } from "vramscope/parts/advice.js";
+import { Allocation } from "vramscope/parts/allocation.js";
+import { Between } from "vramscope/parts/between.js";
+import { Flame } from "vramscope/parts/flame.js";
+import { following, wholeOf, windowIn } from "vramscope/parts/event_window.js";
+import { COLOURINGS, Timeline, momentWords } from "vramscope/parts/timeline.js";
+import { setQuery, store } from "vramscope/store.js";
+
+/** The view as the URL has it; null where it says nothing, or nothing that can be. */
+function readView(by) {
+  const { query } = store.get();
+  const one = (name, values) => (values.includes(query[name]) ? query[name] : null);
+  return {
+    ...windowIn(query),
+    by: one("by", COLOURINGS.map(([name]) => name)) ?? by,
+    detail: one("detail", ["areas", "allocations"]),
+    event: wholeOf(query.event),
+    allocation: wholeOf(query.allocation),
+    a: wholeOf(query.a),
+    b: wholeOf(query.b),
+    flame: one("flame", ["module"]) ?? "stack",
+    focus: query.focus ?? null,
+    libraries: query.libraries === "1",
+  };
+}
+
+export class AnatomyView {
+  /** What of the URL belongs to this view: another recording begins without. */
+  static VIEW = ["by", "detail", "from", "to", "event", "allocation", "a", "b", "flame", "focus", "libraries"];
+
+  /** `file`: the beginning of exported files' names; `by`: what allocations are told apart by at first. */
+  constructor({ file, by = "category" }) {
+    this.by = by;
+    this.view = readView(by);
+    const load = async (part, parameters, signal) => {
+      if (!this.recording) throw new DOMException("no recording yet", "AbortError");
+      return api.recording(this.recording, part, parameters, signal);
+    };
+    this.timeline = new Timeline({
+      file: `${file}-timeline`,
+      load,
+      view: () => this.view,
+      onView: (change) => setQuery(change.by === this.by ? { ...change, by: null } : change),
+      onPick: ({ event, allocation }) => setQuery({ event, allocation, focus: null }),
+      onTold: (told) => this.hear(told),
+    });
+    this.flame = new Flame({
+      file: `${file}-flame`,
+      load,
+      view: () => ({ event: this.view.event, by: this.view.flame, focus: this.view.focus, libraries: this.view.libraries }),
+      peakWords: () => this.timeline.lookAtWords,
+      onView: (change) => setQuery(change),
+    });
+    this.allocation = new Allocation({ load, onMoment: (event) => this.goTo(event), onClose: () => setQuery({ allocation: null }) });
+    this.between = new Between({ load, onAllocation: (allocation) => setQuery({ allocation }), onClear: () => setQuery({ a: null, b: null }) });
+    this.advice = new AdviceCard(); // below the picture, which does not wait for it
+    this.moment = h("div", { class: "view-bar moment-bar", hidden: true });
+    this.element = h("div", { class: "anatomy-view" },
+      h("div", { class: "charts" }, this.timeline.element),
+      this.moment,
+      h("div", { class: "looked-at" }, this.allocation.element, this.between.element),
+      this.advice.element,
+      h("div", { class: "charts" }, this.flame.element));
+  }
+
+  /** Show a recording from its beginning; `told`: its moments. */
+  open({ recording }) {
+    this.recording = recording;
+    this.told = null;
+    this.view = readView(this.by);
+    this.timeline.reset();
+    this.allocation.shown = undefined;
+    this.between.forget();
+    this.timeline.reload();
+    this.flame.reload();
+    this.advice.open(recording);
+    this.drawLookedAt();
+  }
+
+  /** The URL has changed. */
+  update() {
+    const before = this.view;
+    this.view = readView(this.by);
+    const differs = (...names) => names.some((name) => before[name] !== this.view[name]);
+    if (differs("from", "to", "by", "detail")) this.timeline.reload();
+    if (differs("event", "flame", "focus", "libraries")) this.flame.reload();
+    this.drawLookedAt();
+  }
+
+  close() {
+    this.timeline.close();
+    this.advice.close();
+  }
+
+  hear(told) {
+    this.told = told;
+    this.drawLookedAt();
+  }
+
+  /** To a moment; out of the window's sight the window moves along. */
+  goTo(event) {
+    setQuery({ event, ...following(this.view, event) });
+  }
+
+  /** By so much of the window to the right, or to the left. */
+  pan(by) {
+    this.timeline.pan(by);
+  }
+
+  drawLookedAt() {
+    const { event, a, b, allocation, by } = this.view;
+    this.timeline.mark({ moment: event, a, b, allocation });
+    this.allocation.show(allocation);
+    this.between.show(a, b, by === "category" ? "site" : by);
+    this.drawMoment();
+  }
+
+  drawMoment() {
+    this.moment.hidden = !this.told;
+    if (!this.told) return;
+    const { event, a, b } = this.view;
+    const last = this.told.events - 1;
+    const { lookAt } = this.timeline;
+    const key = JSON.stringify([event, a, b, last, lookAt]);
+    if (key === this.momentKey) return;
+    this.momentKey = key;
+    const to = (label, at, title) => h("button", { class: "button small quiet", type: "button", title, "aria-pressed": String(event === at), onclick: () => (at === null ? setQuery({ event: null }) : this.goTo(at)) }, label);
+    const here = event ?? lookAt.event;
+    const set = (name, at) => h("button", { class: "button small", type: "button", title: `compare from or to this moment`, "data-set": name, onclick: () => setQuery({ [name]: here }) }, at === null ? `Set ${name.toUpperCase()} here` : `Move ${name.toUpperCase()} here`);
+    fill(this.moment,
+      h("span", { class: "muted" }, "Moment"),
+      to("start", -1, "before the first event"),
+      to("peak", null, this.timeline.lookAtWords),
+      last >= 0 && to("end", last, "after the last event"),
+      h("span", { class: "tabular moment-words" }, event === null ? `${this.timeline.lookAtWords}: ${momentWords(lookAt)}` : event < 0 ? "before the first event" : `event ${count(event)}`),
+      h("span", { class: "spring" }),
+      set("a", a), set("b", b));
+  }
+}

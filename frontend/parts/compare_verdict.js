@@ -1,0 +1,27 @@
+/** Of runs side by side, in one sentence: which needs least, how much less than the baseline, and what that costs in time. */
+
+import { h } from "vramscope/dom.js";
+import { bytes, isKnown, percent, ratio } from "vramscope/format.js";
+
+const NOTHING = 0.005; // less than half a percent is no saving
+
+/** The banner; null where there is nothing to compare. The baseline stands first. Runs marked ⚠ count only where all are. */
+export function compareVerdict(rows) {
+  const [base, ...others] = rows;
+  const known = others.filter((row) => isKnown(row.saved_fraction));
+  const comparable = known.filter((row) => row.reasons.length === 0);
+  const judged = comparable.length ? comparable : known;
+  if (judged.length === 0) return null;
+  const best = judged.reduce((a, b) => (b.saved_fraction > a.saved_fraction ? b : a));
+  const saves = best.saved_fraction >= NOTHING;
+  const words = saves
+    ? [h("strong", {}, `${best.name} needs least: ${percent(best.saved_fraction, 0)} less than ${base.name}.`), `${bytes(best.peak_allocated_bytes)} allocated at its peak instead of ${bytes(base.peak_allocated_bytes)}${inTime(best, base)}.`]
+    : [h("strong", {}, `None needs less than ${base.name}.`), `${bytes(base.peak_allocated_bytes)} allocated at its peak.`];
+  const left = comparable.length > 0 && known.length > comparable.length && "Runs marked ⚠ are left out.";
+  return h("div", { class: `banner verdict ${saves && comparable.length ? "good" : "quiet"}`, "data-verdict": true }, words, left);
+}
+
+function inTime(best, base) {
+  if (!isKnown(best.step_time_ratio) || best.emulated || base.emulated) return "";
+  return `, at ${ratio(best.step_time_ratio)} its step time`;
+}

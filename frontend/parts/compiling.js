@@ -1,0 +1,44 @@
+/**
+ * Who waits for a recording longer than two seconds hears why, where it is that the server compiles what reads recordings: once
+ * after an installation, for up to a minute.
+ */
+
+import { api } from "vramscope/api.js";
+import { h } from "vramscope/dom.js";
+
+const LONG_MS = 2_000;
+const LOOK_MS = 1_500;
+const WORDS = "The server compiles what reads recordings, once after an installation: that takes up to a minute.";
+
+const waiting = new Set();
+let note = null;
+let timer = null;
+
+/** `answer`: the promise of what was asked for. */
+export function tellWhileCompiling(answer) {
+  waiting.add(answer);
+  timer ??= setTimeout(look, LONG_MS);
+  const done = () => {
+    waiting.delete(answer);
+    if (waiting.size === 0) {
+      clearTimeout(timer);
+      timer = null;
+      show(false);
+    }
+  };
+  answer.then(done, done);
+}
+
+async function look() {
+  const told = await api.server().catch(() => null);
+  if (waiting.size === 0) return;
+  show(told?.compiling === true);
+  timer = setTimeout(look, LOOK_MS);
+}
+
+function show(compiling) {
+  if (compiling === (note !== null)) return;
+  note?.remove();
+  note = compiling ? h("div", { class: "banner warn compiling", role: "status" }, WORDS) : null;
+  if (note) document.body.append(note);
+}

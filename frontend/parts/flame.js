@@ -1,0 +1,72 @@
+/** What was alive at a moment, as a flamegraph; a click on a box makes it the root. */
+
+import { chart } from "vramscope/chart.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, count } from "vramscope/format.js";
+import { choice, momentWords } from "vramscope/parts/timeline.js";
+
+const LEVEL_PX = 21;
+const [LEAST_PX, MOST_PX] = [120, 900];
+
+/** Said where stacks were not recorded all the time. */
+function missing({ stacks_from: from, total_bytes: total, without_stack_bytes: without }) {
+  if (without === 0 || total === 0) return null;
+  const why = from === null ? "no stacks were recorded" : `stacks were recorded from event ${count(from)} on, and autograd's threads run no Python`;
+  return h("span", { class: "muted flame-missing" }, `${bytes(without)} without a stack: ${why}.`);
+}
+
+export class Flame {
+  /** load(part, parameters, signal); view(): {event (null: the peak), by, focus, libraries}; peakWords(): what that peak is; onView(change). */
+  constructor({ file, load, view, peakWords, onView }) {
+    Object.assign(this, { load, view, peakWords, onView });
+    this.chart = chart({
+      title: "Who holds it",
+      file,
+      numbers: false,
+      load: async (signal) => {
+        const { event, by, focus, libraries } = view();
+        const told = await load("flame", { event, by, focus, libraries: libraries || null, width: this.chart.wide }, signal);
+        this.told = told;
+        const levels = told.figure.layout.meta?.levels ?? 1;
+        this.frame.style.setProperty("min-height", `${Math.max(LEAST_PX, Math.min(MOST_PX, levels * LEVEL_PX + 56))}px`);
+        this.draw();
+        return told;
+      },
+      onPick: (point) => onView({ focus: point.customdata }),
+      describe: () => this.sentence(),
+    });
+    this.frame = this.chart.querySelector(".plot-frame");
+    this.chart.classList.add("wide", "flame");
+    this.chart.dataset.figure = "flame";
+    this.bar = h("div", { class: "view-bar flame-bar" });
+    this.chart.insertBefore(this.bar, this.chart.querySelector(".chart-body"));
+  }
+
+  get element() {
+    return this.chart;
+  }
+
+  reload() {
+    return this.chart.reload();
+  }
+
+  draw() {
+    const { told } = this;
+    const { event, by, focus, libraries } = this.view();
+    const whole = told.total_bytes;
+    fill(this.bar,
+      h("span", {}, h("strong", {}, bytes(whole)), ` alive ${event === null ? `at ${this.peakWords()}, ` : "after "}${momentWords(told.moment)}`),
+      h("span", { class: "spring" }),
+      choice("Flamegraph by", [["stack", "By line"], ["module", "By module"]], by, (value) => this.onView({ flame: value === "stack" ? null : value, focus: null })),
+      by === "stack" && h("label", { class: "check" }, h("input", { type: "checkbox", checked: libraries, onchange: (change) => this.onView({ libraries: change.target.checked ? "1" : null, focus: null }) }), " libraries' frames"),
+      told.focus_names.length > 0 && h("div", { class: "crumbs" },
+        h("button", { class: "chip zoom-chip", type: "button", title: "see everything again", onclick: () => this.onView({ focus: null }) }, "all  ✕"),
+        h("span", { class: "muted" }, `${told.focus_names.join(" › ")}: ${bytes(told.focus_bytes)}`)),
+      by === "stack" && missing(told),
+      focus && told.focus_lost && h("span", { class: "muted" }, "What was chosen is not alive at this moment: everything is shown."));
+  }
+
+  sentence() {
+    return this.told ? `Flamegraph of ${bytes(this.told.focus_bytes)} alive: ${this.told.drawn} boxes.` : "Flamegraph";
+  }
+}

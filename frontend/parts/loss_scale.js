@@ -1,0 +1,10 @@
+/** Which y axis losses are drawn on: the reader's choice is in the URL, `loss=log` or `loss=linear`; without one the figure says. */
+
+import { setQuery, store } from "vramscope/store.js";
+
+const SCALES = ["log", "linear"];
+
+export const lossScale = {
+  chosen: () => (SCALES.includes(store.get().query.loss) ? store.get().query.loss : null),
+  choose: (loss) => setQuery({ loss }),
+};

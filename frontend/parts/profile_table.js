@@ -1,0 +1,123 @@
+/** The rows of a profile: operations, modules or source lines, sorted by a click on a head, searched by name. */
+
+import { api } from "vramscope/api.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, count, isKnown, percent, seconds } from "vramscope/format.js";
+import { known } from "vramscope/parts/pieces.js";
+
+const PAGE = 50;
+const TYPING_MS = 160;
+const TABS = [["operations", "Operations"], ["modules", "Modules"], ["lines", "Lines"]];
+const nought = () => h("span", { class: "muted" }, "0");
+const time = (value) => (value === 0 ? nought() : known(isKnown(value) ? seconds(value / 1e9) : "unknown", { short: true }));
+const size = (value) => (value === 0 ? nought() : known(bytes(value), { short: true }));
+const times = (value) => (value === 0 ? nought() : known(count(value), { short: true }));
+
+/** column, head, what it means, how a value is told, and which narrow page leaves it out */
+const COLUMNS = [
+  ["calls", "Calls", "how often in the window", times, "less"],
+  ["self_cpu_ns", "CPU self", "time on the CPU in itself, all calls together", time, "less"],
+  ["cpu_ns", "CPU", "time on the CPU, what it called included", time, ""],
+  ["self_device_ns", "Device self", "time of the kernels that it launched itself", time, "less device"],
+  ["device_ns", "Device", "time of the kernels that it and what it called launched", time, "device"],
+  ["self_allocated_bytes", "Allocated self", "allocated in the window by itself", size, "less"],
+  ["allocated_bytes", "Allocated", "allocated in the window, what it called included", size, ""],
+  ["freed_bytes", "Freed", "let go while it ran, whoever had allocated it", size, "less"],
+  ["self_peak_bytes", "At peak self", "of what it allocated itself, alive at the window's peak", size, ""],
+  ["peak_bytes", "At peak", "of what it and what it called allocated, alive at the window's peak", size, "less"],
+];
+
+export class ProfileTable {
+  state = { table: "operations", sort: "self_peak_bytes", order: "falling", search: "", limit: PAGE };
+
+  constructor() {
+    this.tabs = h("div", { class: "segmented", role: "group", "aria-label": "Rows by" });
+    this.search = h("input", { type: "search", placeholder: "search names…", "aria-label": "Search names", maxlength: "200", oninput: () => this.typed() });
+    this.said = h("span", { class: "muted", role: "status" });
+    this.body = h("div");
+    this.element = h("section", { class: "card profile-rows" }, h("header", {}, this.tabs, this.search, h("span", { class: "spring" }), this.said), this.body);
+  }
+
+  /** Show a profile; `told`: its facts. */
+  open(profile, told) {
+    this.profile = profile;
+    this.told = told;
+    this.load();
+  }
+
+  close() {
+    clearTimeout(this.typing);
+    this.request?.abort();
+  }
+
+  typed() {
+    clearTimeout(this.typing);
+    this.typing = setTimeout(() => this.set({ search: this.search.value, limit: PAGE }), TYPING_MS);
+  }
+
+  set(change) {
+    Object.assign(this.state, change);
+    this.load();
+  }
+
+  async load() {
+    this.request?.abort();
+    const request = (this.request = new AbortController());
+    this.drawTabs();
+    const { table, ...query } = this.state;
+    try {
+      const answer = await api.profileTable(this.profile, table, query, request.signal);
+      if (this.request === request) this.draw(answer);
+    } catch (error) {
+      if (error.name !== "AbortError") fill(this.body, h("p", { class: "pad" }, error.detail || error.message));
+    }
+  }
+
+  drawTabs() {
+    fill(this.tabs, TABS.map(([name, label]) => h("button", { type: "button", "aria-pressed": String(name === this.state.table), "data-table": name, onclick: () => this.set({ table: name, limit: PAGE }) }, label, h("span", { class: "muted" }, ` ${count(this.told.tables[name].rows)}`))));
+  }
+
+  draw({ rows, matched, total }) {
+    const { table, sort, order } = this.state;
+    this.said.textContent = matched === total ? "" : `${count(matched)} of ${count(total)}`;
+    if (total === 0) {
+      fill(this.body, h("p", { class: "pad muted" }, missing(table, this.told)));
+      return;
+    }
+    const columns = COLUMNS.filter(([name]) => this.told.device_time || !name.includes("device"));
+    const head = ([name, label, title, , less]) => h("th", { class: `number ${less}`, scope: "col", "aria-sort": name === sort ? (order === "falling" ? "descending" : "ascending") : null },
+      h("button", { class: "sort", type: "button", title, onclick: () => this.set({ sort: name, order: name === sort && order === "falling" ? "rising" : "falling" }) }, label, name === sort && (order === "falling" ? " ▾" : " ▴")));
+    const whole = this.told.tables[table].sums[sort];
+    const row = (one) => h("tr", { class: one.special ? "special" : null },
+      h("th", { scope: "row" }, nameOf(table, one)),
+      columns.map(([name, , , words, less]) => h("td", { class: `number ${less}`, title: name === sort && whole > 0 && isKnown(one[name]) ? `${percent(one[name] / whole)} of all` : null }, words(one[name]))));
+    const sums = this.told.tables[table].sums;
+    fill(this.body,
+      h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, TABS.find(([name]) => name === table)[1].slice(0, -1)), columns.map(head))),
+        h("tbody", {}, rows.map(row)),
+        h("tfoot", {}, h("tr", {}, h("th", { scope: "row", title: "each byte and each moment is in one row" }, "All rows"), columns.map(([name, , , words, less]) => h("td", { class: `number ${less}` }, name in sums ? words(sums[name]) : "")))))),
+      rows.length === 0 && h("p", { class: "pad muted" }, "No name has that in it."),
+      rows.length < matched && h("p", { class: "pad" }, h("button", { class: "button small", type: "button", onclick: () => this.set({ limit: Math.min(5000, this.state.limit * 4) }) }, `Show more of ${count(matched)}`)));
+  }
+}
+
+function nameOf(table, row) {
+  if (row.special) return h("span", { class: "muted" }, row.name, row.phase && h("span", { class: "below" }, `in ${row.phase}`));
+  if (table === "operations") return [h("code", {}, row.name), h("span", { class: "below" }, [row.phase && `in ${row.phase}`, row.shapes].filter(Boolean).join(" · "))];
+  if (table === "modules") return [h("code", {}, row.name), row.kind !== row.name && h("span", { class: "below" }, row.kind)];
+  const short = row.file.split("/").at(-1);
+  return [h("code", { title: row.file }, `${short}:${lineWords(row)}`), h("span", { class: "below" }, `${row.name}()`)];
+}
+
+/** 57, or 57–60 where the profiler tells no more than that it lies between the two; "57 or later" where not even that. */
+function lineWords({ line, last_line: last }) {
+  if (last === line) return line;
+  return last === null ? `${line} or later` : `${line}–${last}`;
+}
+
+function missing(table, told) {
+  if (table === "lines" && !told.stacks) return "This profile was recorded without Python stacks, which cost more: ask for one, and there will be lines.";
+  if (table === "modules" && !told.modules_known) return "Modules are not known: torch.compile is at work, and is not disturbed. A profile that is asked for tells them.";
+  return "Nothing was recorded.";
+}

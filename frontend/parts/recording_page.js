@@ -1,0 +1,141 @@
+/**
+ * What the pages of a run have in common that show one of its recordings: which there are, how to ask the run for another and
+ * delete one, and what is said where there is none.
+ *
+ * A page extends RecordingPage and says, besides what it says as a RunPage (its `build` is here):
+ *
+ *   makeView()   what shows a recording: {element, open(told), update(), close()}; `told` are the recording's moments
+ *   viewKeys     what of the URL belongs to that view: another recording begins without
+ *   below()      an element that stands below, recording or not
+ */
+
+import { api } from "vramscope/api.js";
+import { fill, h } from "vramscope/dom.js";
+import { problemBanner } from "vramscope/parts/pieces.js";
+import { nothingRecorded, recordingBar } from "vramscope/parts/recording_bar.js";
+import { RunPage } from "vramscope/parts/run_page.js";
+import { setQuery, store } from "vramscope/store.js";
+
+const SLOW_MS = 600; // what takes longer is told
+
+export class RecordingPage extends RunPage {
+  askAfter = "recording";
+  askIfChanged = ["recordings"];
+
+  async fetch(name) {
+    this.list = await api.recordings(name);
+  }
+
+  below() {
+    return null;
+  }
+
+  close() {
+    super.close();
+    this.view?.close();
+  }
+
+  /** The recording that is shown: the one chosen, else the newest that is whole. */
+  get chosen() {
+    const wholes = this.list.recordings.filter((recording) => recording.whole);
+    return wholes.find((recording) => recording.recording === store.get().query.recording) ?? wholes[0] ?? null;
+  }
+
+  build() {
+    const { stale, head, ended, bar, trouble, empty } = this.divide("stale", "head", "ended", "bar", "trouble", "empty");
+    this.view = this.makeView();
+    fill(this.root, stale, head, ended, bar, trouble, empty, this.view.element, this.below());
+    this.show();
+  }
+
+  update() {
+    if (!this.id) return;
+    if (this.chosen?.recording !== this.shown) this.show();
+    else this.view.update();
+  }
+
+  /** Show the chosen recording from its beginning. */
+  async show() {
+    const chosen = this.chosen;
+    this.shown = chosen?.recording ?? null;
+    this.draw();
+    this.view.element.hidden = !chosen || !this.opened; // until it has something to show; then it stays while the next is opened
+    fill(this.parts.trouble);
+    if (!chosen) return;
+    const opening = h("div", { class: "job", role: "status" }, h("progress", { "aria-hidden": "true" }), h("span", { class: "muted" }, "opening the recording…"));
+    const slow = setTimeout(() => this.shown === chosen.recording && fill(this.parts.trouble, opening), SLOW_MS);
+    try {
+      const told = await api.recording(chosen.recording, "moments");
+      if (this.closed || this.shown !== chosen.recording) return;
+      fill(this.parts.trouble);
+      this.view.element.hidden = false;
+      this.opened = true;
+      this.view.open(told);
+    } catch (error) {
+      if (this.closed || this.shown !== chosen.recording) return;
+      this.view.element.hidden = true;
+      this.opened = false;
+      fill(this.parts.trouble, problemBanner(error));
+    } finally {
+      clearTimeout(slow);
+    }
+  }
+
+  drawRun() {
+    this.draw();
+  }
+
+  /** Which recordings there are, anew. A new one is shown if none was chosen. */
+  async again() {
+    this.list = await api.recordings(this.id);
+    if (this.closed) return;
+    if (this.chosen?.recording !== this.shown) {
+      this.asked = false;
+      this.show();
+    } else this.draw();
+  }
+
+  async ask() {
+    try {
+      await api.askForRecording(this.id, {});
+      this.asked = true;
+      fill(this.parts.trouble);
+    } catch (error) {
+      fill(this.parts.trouble, problemBanner(error));
+    }
+    this.draw();
+  }
+
+  async remove(recording) {
+    if (!confirm("Delete this recording? It cannot be had again.")) return;
+    try {
+      await api.deleteRecording(recording);
+      this.choose(null);
+      this.refresh();
+    } catch (error) {
+      fill(this.parts.trouble, problemBanner(error));
+    }
+  }
+
+  choose(recording, options) {
+    setQuery({ ...Object.fromEntries(this.viewKeys.map((name) => [name, null])), recording }, options);
+  }
+
+  draw() {
+    const { run } = this;
+    const { recordings } = this.list;
+    this.drawHead();
+    const several = run.ranks.length > 1;
+    this.put("bar", [recordings, this.shown, run.state, this.asked, several], () =>
+      recordingBar(recordings, {
+        chosen: this.shown,
+        several,
+        live: run.state === "running",
+        asked: this.asked,
+        onChoose: (recording) => this.choose(recording, { push: true }),
+        onAsk: () => this.ask(),
+        onDelete: (recording) => this.remove(recording),
+      }));
+    this.put("empty", [recordings, run.state, run.ranks.length], () => !this.chosen && nothingRecorded(run, recordings));
+  }
+}

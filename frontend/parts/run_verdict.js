@@ -1,0 +1,50 @@
+/** What a run's memory comes to, in a sentence above its numbers: does it fit, what made the peak, and where to look next. */
+
+import { h } from "vramscope/dom.js";
+import { bytes, count, isKnown, percent } from "vramscope/format.js";
+
+const TIGHT = 0.05; // of the card: less room than that is lost to a longer batch
+const MUCH = 0.1; // of reserved, that the run has no use for
+
+/**
+ * How far the card still reached when most of it was in use: `{room, used, whole}`, bytes, null where unknown. `whole`: the driver
+ * told, so that the context, libraries and other processes are counted; else only what PyTorch had reserved is.
+ */
+export function roomOf({ capacity_bytes: capacity, peak_reserved_bytes: reserved, ranks }) {
+  const told = ranks.map((rank) => rank.peak_device_used_bytes).filter(isKnown);
+  const used = isKnown(reserved) ? Math.max(reserved, ...told) : null;
+  return { room: isKnown(capacity) && isKnown(used) ? Math.max(0, capacity - used) : null, used, whole: told.length > 0 };
+}
+
+/** The banner; null where the peak or the card is unknown, and where the run failed or was lost: that is told instead. */
+export function runVerdict(run) {
+  const { room } = roomOf(run);
+  if (room === null || run.state === "failed" || run.state === "lost") return null;
+  const tight = room < run.capacity_bytes * TIGHT;
+  const leaks = run.leak_count > 0;
+  const head = leaks ? "Something leaks." : tight ? `Only ${bytes(room)} to spare.` : `It fits, with ${bytes(room)} to spare.`;
+  return h("div", { class: `banner verdict ${leaks ? "bad" : tight ? "warn" : "good"}`, "data-verdict": true },
+    h("strong", {}, run.state === "running" && !leaks ? `So far: ${head[0].toLowerCase()}${head.slice(1)}` : head),
+    h("span", {}, parts(run).flatMap((part) => [part, " "])));
+}
+
+function parts(run) {
+  const link = (words, page) => h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words);
+  const fragmented = run.fragmentation_fraction > MUCH;
+  return [
+    run.leak_count > 0 && [link(run.leak_count === 1 ? "One holder" : `${count(run.leak_count)} holders`, "/leaks"), run.leak_count === 1 ? " keeps what should be gone." : " keep what should be gone."],
+    peak(run),
+    run.leak_count === 0 && "No leak was found.",
+    fragmented && [link(`${percent(run.fragmentation_fraction, 0)} of what is reserved`, "/fragmentation"), " is of no use to it."],
+  ].filter(Boolean);
+}
+
+/** Where the highest of all was, and what most of it is. */
+function peak({ peak_allocated_bytes: most, peak_step: step, peak_phase: phase, peak_categories: categories }) {
+  if (!isKnown(most)) return null;
+  const where = [phase && `in ${phase}`, isKnown(step) && `of step ${count(step)}`].filter(Boolean).join(" ");
+  const held = Object.entries(categories ?? {}).filter(([, value]) => isKnown(value));
+  const all = held.reduce((sum, [, value]) => sum + value, 0);
+  const [name, part] = held.length ? held.reduce((a, b) => (b[1] > a[1] ? b : a)) : [];
+  return `The peak is ${bytes(most)}${where && `, ${where}`}${all > 0 ? `; ${percent(part / all, 0)} of it ${name === "activations" || name === "parameters" || name === "gradients" || name === "buffers" ? "are" : "is"} ${name === "optimizer" ? "optimizer state" : name}` : ""}.`;
+}

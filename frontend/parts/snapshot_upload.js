@@ -1,0 +1,85 @@
+/** Where snapshot files are dropped: what comes in, one after the other, with its progress. */
+
+import { api } from "vramscope/api.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, percent } from "vramscope/format.js";
+import { problemBanner } from "vramscope/parts/pieces.js";
+
+export class SnapshotUpload {
+  waiting = [];
+  problems = [];
+
+  /** `onTaken(snapshot)`: the server has the file. */
+  constructor({ onTaken }) {
+    this.onTaken = onTaken;
+    this.input = h("input", { type: "file", class: "offscreen", multiple: true, "aria-label": "Snapshot files", onchange: () => this.add(this.input.files) });
+    this.going = h("div", { class: "uploads" });
+    this.zone = h("label", { class: "drop-zone" },
+      this.input,
+      h("strong", {}, "Drop a snapshot here, or choose a file"),
+      h("span", { class: "muted" }, "what torch.cuda.memory._dump_snapshot() wrote, plain or .gz, of any size up to 16 GiB"));
+    this.element = h("section", { class: "card pad", "aria-label": "Upload" }, this.zone, this.going);
+    // Files that miss the zone would otherwise take the place of the page.
+    this.dragging = (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      this.zone.classList.toggle("over", event.type !== "drop" && event.type !== "dragleave");
+      if (event.type === "drop") this.add(event.dataTransfer.files);
+    };
+    for (const name of ["dragover", "dragleave", "drop"]) document.addEventListener(name, this.dragging);
+  }
+
+  close() {
+    for (const name of ["dragover", "dragleave", "drop"]) document.removeEventListener(name, this.dragging);
+    this.giveUp?.abort();
+    this.waiting = [];
+  }
+
+  add(files) {
+    this.waiting.push(...files);
+    this.input.value = "";
+    if (!this.giveUp) this.next();
+    else this.draw();
+  }
+
+  async next() {
+    while (this.waiting.length > 0) {
+      this.file = this.waiting.shift();
+      this.sent = 0;
+      this.giveUp = new AbortController();
+      this.draw();
+      try {
+        const taken = await api.uploadSnapshot(this.file, {
+          signal: this.giveUp.signal,
+          onProgress: (sent) => {
+            this.sent = sent;
+            this.drawProgress();
+          },
+        });
+        this.onTaken(taken);
+      } catch (error) {
+        if (error.name !== "AbortError") this.problems.push({ name: this.file.name, error });
+      }
+    }
+    this.giveUp = null;
+    this.file = null;
+    this.draw();
+  }
+
+  draw() {
+    const { file } = this;
+    this.bar = file && h("progress", { max: String(Math.max(file.size, 1)), "aria-label": `Upload of ${file.name}` });
+    this.words = file && h("span", { class: "muted tabular" });
+    fill(this.going,
+      file && h("div", { class: "job" }, h("span", { class: "file-name" }, file.name), this.bar, this.words, h("button", { class: "button small quiet", type: "button", onclick: () => this.giveUp?.abort() }, "Give up")),
+      this.waiting.length > 0 && h("p", { class: "muted" }, `then: ${this.waiting.map((one) => one.name).join(", ")}`),
+      this.problems.map(({ name, error }) => h("div", { class: "upload-problem" }, h("p", { class: "file-name" }, name), problemBanner(error))));
+    this.drawProgress();
+  }
+
+  drawProgress() {
+    if (!this.file || !this.bar) return;
+    this.bar.value = this.sent;
+    this.words.textContent = this.sent >= this.file.size ? "the server checks it…" : `${bytes(this.sent)} of ${bytes(this.file.size)} (${percent(this.sent / Math.max(this.file.size, 1), 0)})`;
+  }
+}

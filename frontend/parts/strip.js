@@ -1,0 +1,80 @@
+/** The strip: reserved memory through a recording, in what is used, rounded up, free and of use, free and of no use. */
+
+import { chart } from "vramscope/chart.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, count, isKnown } from "vramscope/format.js";
+import { ALL, drawEventsMap, eventsMap, windowOf } from "vramscope/parts/event_window.js";
+
+const SETTLED_MS = 150; // after the last change of the window it is fetched
+
+export class Strip {
+  /**
+   * load(part, parameters, signal)   asks for a part of the recording
+   * view()                           {from, to, event}: the window (null: all), and the moment that is looked at
+   * onView(window), onMoment(event)  what the reader chose
+   * onTold(answer)                   each answer
+   */
+  constructor({ file, load, view, onView, onMoment, onTold }) {
+    Object.assign(this, { view, onView });
+    this.chart = chart({
+      title: "Where reserved memory was",
+      file,
+      load: async (signal) => {
+        const { from, to } = view();
+        this.told = await load("strip", { from, to, points: this.chart.points }, signal);
+        this.drawWords();
+        onTold(this.told);
+        return this.told;
+      },
+      view: () => this.shown,
+      onZoom: (range) => this.zoom(range),
+      onPlace: (place, how) => how === "click" && place && onMoment(Math.round(place.x)),
+      onDrawn: () => this.mark(),
+    });
+    this.chart.classList.add("wide", "strip");
+    this.chart.dataset.figure = "strip";
+    this.words = h("div", { class: "map-words" });
+    this.map = eventsMap((range) => this.zoom(range));
+    this.chart.insertBefore(this.words, this.chart.querySelector(".chart-body"));
+    this.chart.append(this.map.element);
+  }
+
+  get element() {
+    return this.chart;
+  }
+
+  reload() {
+    return this.chart.reload();
+  }
+
+  close() {
+    clearTimeout(this.settling);
+  }
+
+  /** What the axis shows: the window of the answer, never of a question under way. */
+  get shown() {
+    const { from, to, events } = this.told ?? {};
+    return from > -1 || to < events ? { from, to } : {};
+  }
+
+  zoom(range) {
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => this.onView(windowOf(range, this.told?.events ?? Infinity)), range ? SETTLED_MS : 0);
+  }
+
+  /** Put the line where the moment is. */
+  mark() {
+    this.chart.showCursor(this.view().event);
+  }
+
+  drawWords() {
+    const { highest, from, to, events, outline } = this.told;
+    const part = from > -1 || to < events;
+    const place = highest.event < 0 ? "the start" : `event ${count(highest.event)}${isKnown(highest.step) && highest.step >= 0 ? ` · step ${count(highest.step)}` : ""}`;
+    fill(this.words,
+      h("span", {}, h("strong", {}, bytes(highest.reserved_bytes)), ` reserved at the highest moment ${part ? "in view" : "of the recording"}: ${place}`),
+      part && h("button", { class: "chip zoom-chip", type: "button", title: "see all again (Esc)", onclick: () => this.onView(ALL) }, `events ${count(Math.max(0, from))} – ${count(to)}  ✕`),
+      h("span", { class: "muted" }, "drag to go closer, click to look at a moment"));
+    drawEventsMap(this.map, { event: outline.event, used: outline.in_use_bytes, reserved: outline.reserved_bytes }, events, part ? { from, to } : ALL);
+  }
+}

@@ -1,0 +1,78 @@
+/** How a run is trained: chips under its name, what is declared beside what was seen, and the known traps that it steps into. */
+
+import { copyButton, h } from "vramscope/dom.js";
+import { count } from "vramscope/format.js";
+import { known } from "vramscope/parts/pieces.js";
+
+const NAMES = {
+  gradient_checkpointing: "gradient checkpointing",
+  gradient_accumulation: "gradient accumulation",
+  mixed_precision: "mixed precision",
+  optimizer: "optimizer",
+  optimizer_8bit: "8-bit optimizer",
+  batch: "batch",
+  offload: "offload",
+  distributed: "distributed",
+  compile: "torch.compile",
+  peft: "trained parameters",
+  attention: "attention",
+  allocator: "allocator",
+};
+const PAGES = { "evaluation-with-graphs": ["leaks", "Leaks"], "split-and-expandable": ["fragmentation", "Fragmentation"] };
+
+const missing = (technique) => technique.observed === "";
+const waiting = (technique) => technique.observed === null;
+
+/** What a chip says when it is pointed at. */
+function inWords({ declared, observed }) {
+  const seen = observed === "" ? "looked for, and not seen" : (observed ?? "not seen yet, or it cannot be seen");
+  return `declared: ${declared ?? "nowhere"}\nobserved: ${seen}`;
+}
+
+/** The shortest words for each, as a row of the list has them. */
+export const shortWords = (techniques) => techniques?.map((technique) => technique.chip + (missing(technique) ? " not seen" : "")) ?? null;
+
+/** One chip a technique; null where the agent tells of none. One that is declared and not seen looks like it. */
+export function techniqueChips(techniques) {
+  if (!techniques?.length) return null;
+  return h("div", { class: "techniques-line", "aria-label": "Techniques", role: "list" },
+    techniques.map((technique) => h("span", { class: `chip technique${missing(technique) ? " missing" : waiting(technique) ? " waiting" : ""}`, role: "listitem", title: inWords(technique) },
+      technique.chip, missing(technique) && [" ", h("span", { class: "mark" }, "not seen")])));
+}
+
+/** The traps, each with its line and what to do; null where there is none. */
+export function findingsPanel({ findings, run_id: run }) {
+  if (!findings?.length) return null;
+  return h("section", { class: "card findings", "aria-label": "Findings" },
+    h("header", {}, h("h2", {}, findings.length === 1 ? "A finding" : `${findings.length} findings`), h("span", { class: "muted" }, "known traps, and techniques that are declared and not seen")),
+    h("ul", {}, findings.map((finding) => h("li", { "data-finding": finding.kind },
+      h("p", {}, finding.text),
+      h("p", { class: "advice" }, h("strong", {}, "What to do: "), finding.advice, PAGES[finding.kind] && [" ", h("a", { href: `/runs/${encodeURIComponent(run)}/${PAGES[finding.kind][0]}` }, PAGES[finding.kind][1])]),
+      h("p", { class: "muted" }, place(finding), finding.first_step > 0 && `since step ${count(finding.first_step)}`)))));
+}
+
+function place({ file, line }) {
+  if (!file) return null;
+  const full = line ? `${file}:${line}` : file;
+  const short = full.split("/").at(-1);
+  return [h("code", { title: full }, short), " ", copyButton("Copy", () => full, { title: full }), " "];
+}
+
+/** What is declared beside what was seen. */
+export function techniquesPanel({ techniques, state }) {
+  return h("section", { class: "card techniques", "aria-label": "How it is trained" },
+    h("header", {}, h("h2", {}, "How it is trained")),
+    techniques?.length
+      ? h("div", { class: "scroll" }, h("table", { class: "plain" },
+          h("thead", {}, h("tr", {}, ["Technique", "Declared", "Observed"].map((name) => h("th", { scope: "col" }, name)))),
+          h("tbody", {}, techniques.map((technique) => h("tr", { "data-technique": technique.kind },
+            h("th", { scope: "row" }, NAMES[technique.kind] ?? technique.kind.replaceAll("_", " ")),
+            h("td", { "data-label": "declared" }, technique.declared === null ? h("span", { class: "muted" }, "—", h("span", { class: "offscreen" }, "nowhere")) : h("code", {}, technique.declared)),
+            h("td", { class: missing(technique) ? "missing" : "", "data-label": "observed" }, missing(technique) ? "not seen" : (technique.observed ?? known("unknown"))))))))
+      : h("div", { class: "pad" }, h("p", { class: "muted" }, nothing(techniques, state))));
+}
+
+function nothing(techniques, state) {
+  if (techniques) return state === "running" ? "Nothing is declared, and nothing was observed yet: the second step is the first that is looked at." : "Nothing was declared, and the run had no second step to look at.";
+  return "The agent told nothing of it: an older one, or VRAMSCOPE_TECHNIQUES=0.";
+}

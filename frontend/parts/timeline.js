@@ -1,0 +1,247 @@
+/** The timeline of a recording: what was allocated after each event, by what it was for; closer, allocation by allocation. */
+
+import { hiddenRoles } from "vramscope/charts/roles.js";
+import { chart } from "vramscope/chart.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, count, isKnown, seconds } from "vramscope/format.js";
+import { ALL, drawEventsMap, eventsMap, moved, windowOf } from "vramscope/parts/event_window.js";
+
+const SETTLED_MS = 150; // after the last change of the window it is fetched
+const HOVER_MS = 70;
+export const COLOURINGS = [["category", "Category"], ["site", "Your line"], ["module", "Module"], ["phase", "Phase"]];
+const DETAILS = [["areas", "Areas"], ["allocations", "Allocations"]];
+
+/** A moment in words: "event 1 234 · step 3 · backward · block.0.mlp · 1.2 ms". */
+export function momentWords({ event, step, phase, module, seconds: after }) {
+  const place = event < 0 ? "before the first event" : `event ${count(event)}`;
+  return [place, isKnown(step) && `step ${count(step)}`, phase, module, isKnown(after) && `${seconds(after)} after the first`].filter(Boolean).join(" · ");
+}
+
+/** Buttons of which one is chosen. */
+export function choice(label, options, chosen, onChoose) {
+  return h("div", { class: "segmented", role: "group", "aria-label": label }, options.map(([value, words]) => h("button", { type: "button", "data-value": value, "aria-pressed": String(value === chosen), onclick: () => onChoose(value) }, words)));
+}
+
+export class Timeline {
+  /**
+   * load(part, parameters, signal)   asks for a part of the recording
+   * view()                           {from, to, by, detail}: the window (null: all), the colouring, the picture (null: areas from afar)
+   * onView(change)                   what the reader changed of these
+   * onPick({event, allocation})      a click: the moment, and the allocation there or null
+   * onTold(answer)                   each answer, once it is drawn
+   */
+  constructor({ file, load, view, onView, onPick, onTold = () => {} }) {
+    Object.assign(this, { load, view, onView, onPick, onTold });
+    this.chart = chart({
+      title: "Allocated memory, event by event",
+      file,
+      load: (signal) => this.fetch(signal),
+      onZoom: (range) => this.zoom(range),
+      onPlace: (place, how) => (how === "click" ? this.pick(place) : this.point(place)),
+      onDrawn: () => this.marked(),
+      describe: () => this.sentence(),
+    });
+    this.chart.classList.add("wide", "timeline");
+    this.chart.dataset.figure = "timeline";
+    this.bar = h("div", { class: "view-bar timeline-bar" });
+    this.words = h("div", { class: "map-words", "aria-live": "off" });
+    this.place = h("div", { class: "timeline-place" }, h("span", { class: "muted" }, "Point at a place to see whose memory it is; click to look at it; drag to go closer."));
+    this.miniMap = eventsMap((range) => this.zoom(range));
+    this.lines = Object.fromEntries(["a", "b", "moment"].map((name) => [name, h("div", { class: `cursor at-${name}`, hidden: true, "data-name": name === "moment" ? null : name.toUpperCase() })]));
+    this.chart.querySelector(".plot-frame").append(...Object.values(this.lines));
+    this.chart.insertBefore(this.bar, this.chart.querySelector(".chart-body"));
+    this.chart.insertBefore(this.words, this.chart.querySelector(".chart-body"));
+    this.chart.append(this.miniMap.element, this.place);
+    this.marks = { a: null, b: null, moment: null };
+    this.asking = {};
+  }
+
+  get element() {
+    return this.chart;
+  }
+
+  /** Another recording: all that was known is forgotten. */
+  reset() {
+    clearTimeout(this.settling);
+    this.told = null;
+    this.outline = null;
+    this.chosen = null;
+  }
+
+  close() {
+    clearTimeout(this.settling);
+    clearTimeout(this.hovering);
+  }
+
+  reload() {
+    this.drawBar();
+    return this.chart.reload();
+  }
+
+  /** What the moment is that is looked at where none is chosen: the highest, or one nearly as high of which stacks are known. */
+  get lookAtWords() {
+    if (!this.lookAt || this.lookAt.event === this.highest.event) return "the peak";
+    return "nearly the peak, where stacks were recorded";
+  }
+
+  /** From afar areas, closer the allocations themselves, unless one of them is asked for. */
+  get detail() {
+    const { from, to, detail } = this.view();
+    return detail ?? (from === null && to === null ? "areas" : "allocations");
+  }
+
+  async fetch(signal) {
+    const { from, to, by } = this.view();
+    const picture = this.detail;
+    const areas = picture === "areas";
+    const [answer, whole] = await Promise.all([
+      this.load(areas ? "timeline" : "allocations", { by, from, to, width: this.chart.wide }, signal),
+      this.outline || (areas && from === null && to === null) ? null : this.load("timeline", { by }, signal),
+    ]);
+    if (!this.outline) {
+      this.outline = (whole ?? answer).outline;
+      this.lookAt = (whole ?? answer).look_at;
+      this.highest = (whole ?? answer).peak;
+    }
+    answer.detail = picture;
+    this.chart.dataset.detail = picture;
+    this.told = answer;
+    const { event, allocated_bytes: used, reserved_bytes: reserved } = this.outline;
+    drawEventsMap(this.miniMap, { event, used, reserved }, answer.events, from === null ? ALL : answer);
+    this.drawBar();
+    this.drawWords();
+    this.onTold(answer);
+    return answer;
+  }
+
+  zoom(range) {
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => this.onView(windowOf(range, this.told?.events ?? Infinity)), range ? SETTLED_MS : 0);
+  }
+
+  /** By so much of itself to the right (or, below 0, to the left). */
+  pan(by) {
+    if (!this.told || this.view().from === null) return;
+    this.onView(moved(this.told, by));
+  }
+
+  /** What the place under the pointer asks of the server; null outside, and where a series is hidden. */
+  question(place) {
+    if (!place || !this.told || place.y < 0) return null;
+    const { figure } = this.chart;
+    const { from, to, by } = this.view();
+    const hidden = this.chart.traces.some(({ meta }) => (meta?.kind === "area" || meta?.kind === "polygon") && hiddenRoles.has(meta.role));
+    const event = Math.max(this.told.from, Math.min(this.told.to - 1, Math.floor(place.x)));
+    const height = Math.floor(place.y * figure.layout.meta.divisor);
+    return { event, by, from, to, detail: this.told.detail, ...(hidden ? {} : { bytes: height }) };
+  }
+
+  point(place) {
+    const asked = this.question(place);
+    const key = asked && `${asked.event} ${asked.bytes}`;
+    if (key === this.pointed) return;
+    this.pointed = key;
+    clearTimeout(this.hovering);
+    if (!asked) return;
+    this.hovering = setTimeout(async () => {
+      const found = await this.ask("hover", asked);
+      if (found && !this.picking) this.drawPlace(found);
+    }, HOVER_MS);
+  }
+
+  /** A click: what comes after it, the pointer's next move, does not take it back. */
+  async pick(place) {
+    const asked = this.question(place);
+    if (!asked) return;
+    this.picking = asked;
+    const found = await this.ask("pick", asked);
+    if (this.picking !== asked) return;
+    this.picking = null;
+    if (!found) return;
+    this.drawPlace(found);
+    this.onPick({ event: asked.event, allocation: found.allocation?.allocation ?? null });
+  }
+
+  /** What the server says of a place; only the newest question of a kind is answered. */
+  async ask(kind, question) {
+    this.asking[kind]?.abort();
+    const asking = (this.asking[kind] = new AbortController());
+    try {
+      return await this.load("at", question, asking.signal);
+    } catch {
+      return null; // asked again with the next move
+    }
+  }
+
+  /** The moment that is looked at, the cursors A and B, and the allocation that is chosen; null: none. */
+  mark({ moment, a, b, allocation }) {
+    this.marks = { moment, a, b };
+    this.chosen = allocation;
+    this.marked();
+  }
+
+  marked() {
+    for (const [name, line] of Object.entries(this.lines)) this.chart.mark(line, this.marks[name]);
+    this.outlineChosen();
+  }
+
+  /** The chosen allocation's border: its corners are in the polygons that are drawn. */
+  outlineChosen() {
+    const outline = this.chart.traces.find((trace) => trace.meta?.kind === "outline");
+    if (!outline || (this.outlined === this.chosen && this.outlinedIn === this.chart.figure)) return;
+    this.outlined = this.chosen;
+    this.outlinedIn = this.chart.figure;
+    const before = outline.x.length;
+    [outline.x, outline.y] = [[], []];
+    for (const { x, y, meta } of this.chart.traces) {
+      const at = meta?.rows?.indexOf(this.chosen) ?? -1;
+      if (at < 0) continue;
+      const [begin, end] = [at ? meta.ends[at - 1] + 1 : 0, meta.ends[at]];
+      [outline.x, outline.y] = [[...x.slice(begin, end), x[begin]], [...y.slice(begin, end), y[begin]]];
+    }
+    if (before || outline.x.length) this.chart.redraw();
+  }
+
+  drawBar() {
+    const { by } = this.view();
+    const key = `${by} ${this.detail} ${this.view().from}`;
+    if (key === this.barKey) return;
+    this.barKey = key;
+    fill(this.bar,
+      h("span", { class: "muted" }, "Coloured by"),
+      choice("Coloured by", COLOURINGS, by, (value) => this.onView({ by: value })),
+      h("span", { class: "muted" }, "drawn as"),
+      choice("Drawn as", DETAILS, this.detail, (value) => this.onView({ detail: value })));
+  }
+
+  drawWords() {
+    const { told } = this;
+    const part = told.from > -1 || told.to < told.events;
+    const left = told.detail === "allocations" ? told.left_out : null;
+    fill(this.words,
+      h("span", {}, h("strong", {}, bytes(told.peak.allocated_bytes)), ` at the highest moment ${part ? "in view" : "of the recording"}: ${momentWords(told.peak)}`),
+      part && h("button", { class: "chip zoom-chip", type: "button", title: "see all again (Esc)", onclick: () => this.onView(ALL) }, `events ${count(Math.max(0, told.from))} – ${count(told.to)}  ✕`),
+      h("span", { class: "muted", "data-drawn": true },
+        left === null
+          ? told.joined > 0 && `the largest ${told.series.length - 1} of ${told.series.length - 1 + told.joined} drawn by themselves`
+          : left === 0
+            ? `all ${count(told.drawn)} allocations in view are drawn`
+            : `the ${count(told.drawn)} largest allocations in view are drawn; ${count(left)} smaller ones, at most ${bytes(told.left_out_peak_bytes)} together, are the band on top`));
+  }
+
+  drawPlace({ moment, allocated_bytes: allocated, series, allocation, in_band: inBand, band }) {
+    const site = allocation?.stack.find((frame) => !frame.library) ?? allocation?.stack[0];
+    fill(this.place,
+      h("span", { class: "tabular" }, momentWords(moment), " · ", h("strong", {}, bytes(allocated)), " allocated"),
+      allocation
+        ? h("span", {}, h("strong", {}, bytes(allocation.size_bytes)), ` ${series.name}`, site && [" · ", h("code", {}, `${site.file.replaceAll("\\", "/").split("/").slice(-2).join("/")}:${site.line}`), ` ${site.function}`])
+        : inBand && h("span", {}, `one of ${count(band.allocations)} smaller ones, ${bytes(band.bytes)} together`));
+  }
+
+  sentence() {
+    const { told } = this;
+    if (!told) return "Allocated memory over the events";
+    const series = told.series.map(({ name, peak_bytes: held }) => `${name} ${bytes(held)}`).join(", ");
+    return `Allocated memory from event ${told.from} to ${told.to}: at most ${bytes(told.peak.allocated_bytes)}, at ${momentWords(told.peak)}; then ${series}.`;
+  }
+}
