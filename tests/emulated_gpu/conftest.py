@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import warm
 
 Run = Callable[..., str]
 
@@ -24,16 +27,7 @@ def run_python(tmp_path: Path) -> Run:
     """``run_python(code, NAME=value)`` gives what the code printed; a failure shows what it said on stderr."""
 
     def run(code: str, **environment: str) -> str:
-        script = tmp_path / "script.py"
-        script.write_text(textwrap.dedent(code))
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", script],
-            env={**os.environ, **environment},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        done = warm.run(textwrap.dedent(code), env={**os.environ, **environment}, cwd=tmp_path, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

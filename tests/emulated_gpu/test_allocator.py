@@ -96,7 +96,7 @@ def test_history_and_snapshot_and_the_out_of_memory_observer_see_the_events(run_
             allocated = next(e for e in events if e["action"] == "alloc")
             print(json.dumps({
                 "actions": [e["action"] for e in events],
-                "frame": next(f["name"] for f in allocated["frames"] if f["filename"].endswith("script.py")),
+                "frame": next(f["name"] for f in allocated["frames"] if f["filename"] == "<string>"),
                 "segments": len(snapshot["segments"]),
                 "told": told,
             }))
@@ -112,3 +112,21 @@ def test_history_and_snapshot_and_the_out_of_memory_observer_see_the_events(run_
     [(device, asked, total, free)] = seen["told"]
     assert (device, asked >> 20) == (0, 1 << 20)
     assert 0 < free < total
+
+
+def test_managed_memory_lies_with_the_host_and_is_charged_to_no_device(run_python):
+    """What paged optimizers ask for: the host reads and writes it, cudaFree takes it back, once."""
+    shown = run_python(
+        """
+        import ctypes, torch
+        free = lambda: torch.cuda.mem_get_info()[0]
+        before = free()
+        at = ctypes.c_void_p()
+        library = ctypes.CDLL("libcudart.so.13")
+        assert library.cudaMallocManaged(ctypes.byref(at), ctypes.c_size_t(8 << 20), 1) == 0
+        ctypes.memset(at, 7, 8 << 20)
+        print(ctypes.string_at(at.value + 5, 1), before - free())
+        print(library.cudaFree(at), library.cudaFree(at) != 0)
+        """
+    )
+    assert shown.splitlines() == ["b'\\x07' 0", "0 True"]

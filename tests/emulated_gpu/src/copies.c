@@ -36,7 +36,7 @@ static int data_is_real(void) {
 
 static int on_device(const void *at) {
     eg_range range;
-    return !eg_find_range(at, &range) && range.kind != EG_HOST;
+    return !eg_find_range(at, &range) && !eg_with_host(range.kind);
 }
 
 static void forget(const char *at, size_t bytes) {

@@ -143,7 +143,7 @@ API cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdeviceptr 
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)out = CONTEXT(eg_visible(range.device)); return OK;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned *)out = range.kind == EG_HOST ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        *(unsigned *)out = eg_with_host(range.kind) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
         return OK;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
     case CU_POINTER_ATTRIBUTE_HOST_POINTER: *(CUdeviceptr *)out = at; return OK;

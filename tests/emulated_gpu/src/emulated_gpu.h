@@ -68,7 +68,8 @@ uint64_t eg_own_launches(void);         /* of this process, on all devices */
 uint64_t eg_now_ns(void);
 
 /* ranges.c: which addresses are whose */
-typedef enum { EG_DEVICE, EG_HOST, EG_RESERVED } eg_kind;
+typedef enum { EG_DEVICE, EG_HOST, EG_MANAGED, EG_RESERVED } eg_kind;
+static inline int eg_with_host(eg_kind kind) { return kind == EG_HOST || kind == EG_MANAGED; }
 
 typedef struct {
     char *base;
@@ -85,8 +86,8 @@ void *eg_map_pages(size_t bytes, size_t alignment, int writable);
 /* memory.c: plain allocations */
 void *eg_malloc(int device, size_t bytes); /* charged; NULL when the device is full */
 int eg_free(void *at);                     /* 0, or -1 when unknown */
-void *eg_host_alloc(size_t bytes);
-int eg_host_free(void *at);
+void *eg_host_alloc(size_t bytes, eg_kind kind); /* EG_HOST or EG_MANAGED */
+int eg_host_free(void *at, eg_kind kind);
 
 /* copies.c: what becomes of data */
 void eg_copy(void *to, const void *from, size_t bytes);

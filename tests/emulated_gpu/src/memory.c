@@ -1,4 +1,4 @@
-/* Plain allocations: cudaMalloc and cudaFree, and the host's pinned memory. */
+/* Plain allocations: cudaMalloc and cudaFree, and the host's pinned and managed memory. */
 #include "emulated_gpu.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -52,13 +52,13 @@ int eg_free(void *at) {
     return 0;
 }
 
-void *eg_host_alloc(size_t bytes) {
+void *eg_host_alloc(size_t bytes, eg_kind kind) {
     void *at = eg_map_pages(bytes, EG_PAGE, 1);
-    if (at) eg_add_range(at, bytes, EG_HOST, 0);
+    if (at) eg_add_range(at, bytes, kind, 0);
     return at;
 }
 
-int eg_host_free(void *at) {
+int eg_host_free(void *at, eg_kind kind) {
     eg_range range;
-    return release(at, EG_HOST, &range);
+    return release(at, kind, &range);
 }

@@ -13,17 +13,29 @@ API cudaMalloc(void **at, size_t bytes) {
     return *at || !bytes ? cudaSuccess : eg_error(cudaErrorMemoryAllocation);
 }
 API cudaFree(void *at) {
-    if (at) return eg_free(at) ? eg_error(cudaErrorInvalidValue) : cudaSuccess;
+    if (at) return eg_free(at) && eg_host_free(at, EG_MANAGED) ? eg_error(cudaErrorInvalidValue) : cudaSuccess;
     eg_current_device(); /* cudaFree(NULL) is the customary way to make a context */
     return cudaSuccess;
 }
+/* Managed memory lies with the host, and is charged to no device: on a card it is there where it was touched last. */
+API cudaMallocManaged(void **at, size_t bytes, unsigned flags) {
+    if (!at || !bytes) return eg_error(cudaErrorInvalidValue);
+    *at = eg_host_alloc(bytes, EG_MANAGED);
+    return *at ? cudaSuccess : eg_error(cudaErrorMemoryAllocation);
+}
+API cudaMemPrefetchAsync(const void *at, size_t bytes, struct cudaMemLocation location, unsigned flags,
+                         cudaStream_t stream) {
+    eg_range range;
+    int managed = !eg_find_range(at, &range) && range.kind == EG_MANAGED;
+    return managed ? cudaSuccess : eg_error(cudaErrorInvalidValue);
+}
 API cudaHostAlloc(void **at, size_t bytes, unsigned flags) {
-    *at = eg_host_alloc(bytes ? bytes : 1);
+    *at = eg_host_alloc(bytes ? bytes : 1, EG_HOST);
     return *at ? cudaSuccess : eg_error(cudaErrorMemoryAllocation);
 }
 API cudaMallocHost(void **at, size_t bytes) { return cudaHostAlloc(at, bytes, 0); }
 API cudaFreeHost(void *at) {
-    return !at || !eg_host_free(at) ? cudaSuccess : eg_error(cudaErrorInvalidValue);
+    return !at || !eg_host_free(at, EG_HOST) ? cudaSuccess : eg_error(cudaErrorInvalidValue);
 }
 API cudaHostRegister(void *at, size_t bytes, unsigned flags) {
     eg_add_range(at, bytes, EG_HOST, 0);
@@ -44,10 +56,12 @@ API cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *at) {
         a->hostPointer = (void *)at;
         return cudaSuccess;
     }
-    a->type = range.kind == EG_HOST ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+    a->type = range.kind == EG_HOST      ? cudaMemoryTypeHost
+              : range.kind == EG_MANAGED ? cudaMemoryTypeManaged
+                                         : cudaMemoryTypeDevice;
     a->device = eg_visible(range.device);
     a->devicePointer = (void *)at;
-    a->hostPointer = range.kind == EG_HOST ? (void *)at : NULL;
+    a->hostPointer = eg_with_host(range.kind) ? (void *)at : NULL;
     return cudaSuccess;
 }
 
