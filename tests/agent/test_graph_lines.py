@@ -1,11 +1,14 @@
 """Which line keeps: found in the bytecode, with and without source."""
 
 import inspect
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
-from vramscope.graphs import lines
+from vramscope.graphs import lines, roots
 
 
 def code_of(body: str):
@@ -78,3 +81,39 @@ def test_what_a_loop_carries_from_round_to_round(body, name, carried):
 def test_generated_code_without_end_is_read_to_a_bound():
     body = "def train(x):\n" + "".join(f" x{i} = x\n" for i in range(30_000))
     assert len(lines.lines_of(code_of(body))) <= lines.MOST_INSTRUCTIONS
+
+
+COMPREHENSIONS = f"""
+import sys
+sys.path.insert(0, {str(Path(roots.__file__).parents[2])!r})
+from vramscope.graphs import lines, roots
+
+def note():
+    frame = roots.building()
+    told.append(frame and lines.stored_on(frame.f_code, frame.f_lineno))
+
+def train(kept):
+    losses = [note() for step in range(2)]
+    table = {{step: note() for step in range(1)}}
+    for step in range(1):
+        note()
+        kept = [*kept, note()]
+        inner = [one for one in kept]
+    whole = list(note() for _ in range(1))
+
+told = []
+train([])
+print(told)
+"""
+
+
+@pytest.mark.parametrize("version", ["", "3.12", "3.13"])
+def test_a_comprehension_that_is_being_built_has_a_name(version, tmp_path):
+    """From Python 3.12 on it is a loop of its function. PyTorch is not needed to see that; other versions lie beside this one."""
+    beside = sorted(Path(sys.base_prefix).parent.glob(f"{version}*/bin/python")) if version else [Path(sys.executable)]
+    if not beside:
+        pytest.skip(f"no Python {version} here")
+    script = tmp_path / "train.py"
+    script.write_text(COMPREHENSIONS)
+    done = subprocess.run([beside[-1], script], capture_output=True, text=True)
+    assert done.stdout.strip() == "['losses', 'losses', 'table', None, None, 'whole']", done.stderr

@@ -45,7 +45,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def start(server: str | Collector, first_message: Any = attached, **given: Any) -> Sender:
         url = server.url if isinstance(server, Collector) else server
         options = {"server": url, "spool_dir": tmp_path / "spool", "flush_ms": 20, "read_timeout_s": 0.5, **given}
-        on_request = options.pop("on_request", None)
+        calls = {name: options.pop(name) for name in ("on_request", "look_up") if name in options}
         settings = Settings.from_environment({}, **options)
         sender = Sender(
             settings,
@@ -55,7 +55,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             first_message=first_message,
             ring=Ring(),
             spool=Spool(settings.spool_dir, settings.spool_bytes),
-            on_request=on_request,
+            **calls,
         )
         sender.start()
         started.append(sender)
@@ -139,6 +139,25 @@ def test_what_changed_about_us_is_said_again(start, collector):
     sender.attach_again()
     sender.flush()
     assert [m.name for m in collector.messages if isinstance(m, wire.Attached)] == ["before", "after"]
+
+
+def test_what_changes_while_we_are_being_introduced_is_said_too(start, collector):
+    """The introduction asks git, which takes a while, and meanwhile the sampler may find the devices."""
+    told: list[str] = []
+    started = threading.Event()
+
+    def first_message() -> wire.Attached:
+        started.wait(10)
+        told.append(f"{len(told) + 1}")
+        if len(told) == 1:
+            sender.attach_again()
+        return attached(name=told[-1])
+
+    sender = start(collector, first_message=first_message)
+    started.set()
+    sender.flush()
+    sender.flush()
+    assert [m.name for m in collector.messages if isinstance(m, wire.Attached)][-1] == "2"
 
 
 def test_the_servers_wishes_are_passed_on(start, collector):
@@ -490,3 +509,24 @@ def test_a_full_spool_is_counted_as_dropped_rows(start, tmp_path):
         assert sender.flush()
     assert sender.dropped_rows >= 100_000
     assert not sender.close(0.2)
+
+
+def test_last_words_before_the_introduction_do_not_wait_for_what_takes_long(start, collector, tmp_path):
+    """Memory may run out in the first milliseconds: the training's thread must not be the one that asks git."""
+    asked_by: list[str] = []
+    go_on = threading.Event()
+
+    def look_up() -> None:
+        asked_by.append(threading.current_thread().name)
+        go_on.wait(30)
+
+    sender = start(collector, look_up=look_up)
+    try:
+        assert sender.keep_now([wire.Event(time_ns=1, kind="out_of_memory", data={})])
+        assert waiting(tmp_path) == 1
+    finally:
+        go_on.set()
+    assert sender.flush(30)
+    assert set(asked_by) <= {"vramscope-sender"}
+    kinds = [type(message).__name__ for batch in collector.batches for message in batch.messages]
+    assert kinds.count("Event") == 1 and kinds[0] == "Attached"

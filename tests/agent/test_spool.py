@@ -338,3 +338,19 @@ def test_refused_batches_do_not_pile_up_without_end(tmp_path):
         spool.set_aside(sequence, 1, b"bad", "no")
     assert spool.set_aside_batches == 16
     assert spool.dropped_batches == 23
+
+
+def test_what_is_kept_at_once_is_bounded_too_and_outlives_what_waited_before(tmp_path):
+    spool = spool_in(tmp_path, max_bytes=MIB)
+    for sequence in range(1, 16):
+        spool.append(sequence, 2, bytes(60_000))
+    last = 1 << 39
+    taken = [spool.keep_now(last + number, 1, bytes(60_000), b"who") for number in range(10)]
+    assert taken == [True] * 4 + [False] * 6, "a quarter of the bound, as long as nobody makes room"
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < MIB * 5 // 4
+    spool.take_over()
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) <= MIB
+    assert spool.dropped_rows == 2 * (15 - (len(spool) - 4)) > 0
+    assert spool.keep_now(last + 4, 1, bytes(60_000), b"who"), "there is room again"
+    spool.take_over()
+    assert [sequence for sequence, _ in drained(spool)][-5:] == [last + number for number in range(5)]

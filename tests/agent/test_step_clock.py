@@ -18,13 +18,37 @@ from torch import nn
 
 from vramscope import wire
 from vramscope.columns import step_row
+from vramscope.memory.allocator import Interval
 from vramscope.steps.clock import BACKWARD, FORWARD, UNWATCHED_STEPS, WARM_UP_STEPS, StepClock
 from vramscope.steps.loop import LoopHooks
 
 
 @pytest.fixture
 def clock():
-    return StepClock()
+    """Whose time goes by a microsecond whenever it is asked, and by more in :func:`something_else_runs`."""
+    at = itertools.count(0, 1000)
+    clock = StepClock(now=lambda: next(at) + clock_ahead[0])
+    clock_ahead[0] = 0
+    return clock
+
+
+clock_ahead = [0]
+"""nanoseconds"""
+
+
+def something_else_runs() -> None:
+    clock_ahead[0] += 1_000_000
+
+
+class Readings:
+    """A counter of a device that counts how often it is read."""
+
+    device = 0
+    count = 0
+
+    def cut(self) -> Interval:
+        self.count += 1
+        return Interval(0, 0, 0, 0, 0)
 
 
 @pytest.fixture
@@ -56,6 +80,34 @@ def test_a_plain_loop_has_data_forward_backward_and_optimizer_in_that_order(cloc
     assert phases_of(second) == ["data", "forward", "backward", "optimizer"]
     assert (first.number, second.number) == (1, 2)
     assert second.stretches[0].start_ns == first.stretches[-1].end_ns, "no time between steps is lost"
+
+
+def test_what_is_done_between_backward_and_optimizer_is_neither(clock, hooks) -> None:
+    """Clipping, say. Where nothing is done there, the optimizer begins where the backward ended, at one reading."""
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    readings = Readings()
+    clock.watch(readings)
+    for clips in (False, True):
+        model(torch.randn(4, 8)).sum().backward()
+        backward_over = clock.cuts()[-1].end_ns
+        if clips:
+            something_else_runs()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    first, second = clock.take()
+    assert phases_of(first)[-3:] == ["forward", "backward", "optimizer"]
+    assert phases_of(second) == ["data", "forward", "backward", "other", "optimizer"]
+    assert second.stretches[2].end_ns == backward_over, "it ended when it returned"
+    assert readings.count == len(first.stretches) + len(second.stretches)
+
+
+def test_a_backward_that_fails_is_where_it_failed(clock, hooks) -> None:
+    hooks.install()
+    with pytest.raises(RuntimeError):
+        torch.ones(1).backward()
+    assert clock.phase == BACKWARD
 
 
 def test_gradient_accumulation_is_one_step_of_many_micro_steps(clock, hooks) -> None:
@@ -95,6 +147,61 @@ def test_a_new_optimizer_leads_when_the_old_one_is_gone(clock, hooks) -> None:
         del model, optimizer
         gc.collect()
     assert clock.step == 12
+
+
+def test_a_step_that_calls_its_parents_step_is_one_step(clock, hooks) -> None:
+    """PyTorch's hooks stand around the step of each class of which there was an optimizer, and so around one step twice."""
+
+    class Careful(torch.optim.SGD):
+        fails = False
+
+        def step(self, closure=None):
+            if self.fails:
+                raise RuntimeError("not today")
+            return super().step(closure)
+
+    model = nn.Linear(4, 4)
+    torch.optim.SGD(model.parameters(), lr=0.1)  # the parent's step is hooked, too
+    optimizer = Careful(model.parameters(), lr=0.1)
+
+    hooks.install([model])
+
+    def step() -> None:
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+    step()
+    step()
+    assert clock.step == 2
+    optimizer.fails = True
+    with pytest.raises(RuntimeError):
+        step()
+    optimizer.fails = False
+    step()
+    step()
+    assert clock.step == 4
+    optimizer.step()
+    assert clock.step == 5, "also with no backward before it"
+
+
+def test_what_somebody_has_wrapped_meanwhile_is_heard_no_more_after_removal(clock, hooks, monkeypatch) -> None:
+    model = nn.Linear(4, 4)
+    hooks.install([model])
+    ours = torch.autograd.backward
+    heard = []
+
+    def theirs(*args, **kwargs):
+        heard.append(clock.micro_steps)
+        return ours(*args, **kwargs)
+
+    monkeypatch.setattr(torch.autograd, "backward", theirs)
+    model(torch.ones(2, 4)).sum().backward()
+    assert clock.micro_steps == 1
+    hooks.remove()
+    assert torch.autograd.backward is theirs
+    model(torch.ones(2, 4)).sum().backward()
+    assert (heard, clock.micro_steps) == ([0, 1], 1)
+    monkeypatch.setattr(torch.autograd, "backward", ours.__wrapped__)
 
 
 def test_evaluation_without_gradients_is_its_own_phase(clock, hooks) -> None:
@@ -146,11 +253,14 @@ def test_a_closure_marks_its_own_forward_and_backward(clock, hooks) -> None:
         optimizer.zero_grad()
         loss = model(torch.ones(4, 8)).square().sum()
         loss.backward()
+        something_else_runs()
         return loss
 
     optimizer.step(closure)
     (step,) = clock.take()
-    assert "forward" in phases_of(step) and "backward" in phases_of(step)
+    assert phases_of(step) == ["other", *["forward", "backward", "optimizer"] * 2], (
+        "its history is the optimizer's work"
+    )
 
 
 def test_loading_between_micro_steps_is_data_and_not_backward(clock, hooks) -> None:

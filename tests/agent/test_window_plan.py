@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramscope.trace.plan import ASKED, FIRST, LATER, LATER_STEP, MOST_RISES, RISEN, SHARE, Plan
+from vramscope.trace.plan import ASKED, FIRST, LATER, LATER_STEP, LEAK, MOST_LEAKS, MOST_RISES, RISEN, SHARE, Plan
 
 MIB = 1 << 20
 
@@ -88,3 +88,23 @@ def test_what_was_missed_is_not_recorded_late_under_a_wrong_name() -> None:
     clock.now_s = 1e6
     plan.step_ended(LATER_STEP, 1000 * MIB)
     assert plan.wish() is LATER
+
+
+def test_a_leak_that_was_found_is_recorded_at_once_and_a_few_in_a_session() -> None:
+    """It is worth more than its share of the time; found in the first steps, it waits for their window to end."""
+    early = Plan(now=Clock())
+    early.leak_found()
+    assert early.wish() is FIRST
+    plan = after_first(Clock())
+    for _ in range(MOST_LEAKS):
+        plan.leak_found()
+        plan.leak_found()
+        assert plan.wish() is LEAK
+        plan.begun(LEAK)
+        assert plan.wish() is None, "those that were found together have one"
+    plan.leak_found()
+    assert plan.wish() is None
+    plan = after_first(Clock())
+    plan.leak_found()
+    plan.missed()
+    assert plan.wish() is None, "the history is the user's"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from array import array
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -19,11 +19,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from collector import Collector, attached, sample
 from training import Arrived, run
 
-from vramscope import batches, window, wire
+from vramscope import batches, console, window, wire
 from vramscope.identity import fresh_id
 from vramscope.ring import DEFAULT_BYTES, Ring, size_bytes
+from vramscope.steps.clock import StepClock
 from vramscope.sync import main as sync_main
-from vramscope.trace.uploads import Uploads
+from vramscope.uploads import Artifact, Uploads
 
 
 @pytest.fixture
@@ -82,10 +83,9 @@ def test_a_large_window_waits_for_room_and_no_sample_leaves_for_it() -> None:
     """A ring that nobody empties stays below a quarter; what is taken out is made up for, until all is there."""
     whole = window.pack(large_window(40_000))
     ring = Ring(max_bytes=4 * 1024 * 1024)
-    uploads = Uploads(ring, pace_s=0.001, on_window=None, on_cost=lambda *_: None)
+    uploads = Uploads(ring, StepClock(), pace_s=0.001, name="windows")
     assert len(whole) > ring.max_bytes // 2
-    uploads._make = lambda raw: [large_window(40_000)]
-    uploads.put(_NOTHING_READ, 0.0)
+    uploads.put(lambda pause: [Artifact("window", {}, whole)])
     taken: list[Any] = []
     deadline = time.monotonic() + 20
     while not windows_in(taken):
@@ -99,11 +99,12 @@ def test_a_large_window_waits_for_room_and_no_sample_leaves_for_it() -> None:
     assert windows_in(taken) == [large_window(40_000)]
 
 
-def test_what_does_not_fit_at_the_end_is_left_out_and_the_end_is_not_held_up() -> None:
+def test_what_does_not_fit_at_the_end_is_left_out_and_said_once_and_the_end_is_not_held_up(capsys) -> None:
+    """No room in the ring; and one that is being packed when the end has waited long enough."""
+    console.forget_said()
     ring = Ring(max_bytes=1024 * 1024)
-    uploads = Uploads(ring, pace_s=60.0, on_window=None, on_cost=lambda *_: None)
-    uploads._make = lambda raw: [large_window(40_000)]
-    uploads.put(_NOTHING_READ, 0.0)
+    uploads = Uploads(ring, StepClock(), pace_s=60.0, name="windows")
+    uploads.put(lambda pause: [Artifact("window", {}, window.pack(large_window(40_000)))])
     ring.put(sample(1))
     began = time.monotonic()
     uploads.close(5.0)
@@ -112,8 +113,32 @@ def test_what_does_not_fit_at_the_end_is_left_out_and_the_end_is_not_held_up() -
     messages = ring.take(1 << 30)
     assert windows_in(messages) == [] and any(isinstance(message, wire.Block) for message in messages)
 
+    goes_on = threading.Event()
+    uploads = Uploads(ring, StepClock(), pace_s=0.0, name="profiles")
 
-_NOTHING_READ: Any = msgspec.UNSET
+    def slow(pause: Any) -> list[Artifact]:
+        goes_on.wait(60)
+        return []
+
+    uploads.put(slow)
+    uploads.put(slow)
+    uploads.close(0.01)
+    goes_on.set()
+    said = [message.data["text"] for message in [*messages, *ring.take(1 << 30)] if isinstance(message, wire.Event)]
+    assert said == [
+        "the session ended before all recorded windows were packed; left out: 1",
+        "the session ended before all recorded profiles were packed; left out: 2",
+    ]
+    assert [line.removeprefix("vramscope: ") for line in capsys.readouterr().err.splitlines()] == said
+
+
+def test_what_is_packed_in_time_is_no_news(capsys) -> None:
+    ring = Ring()
+    uploads = Uploads(ring, StepClock(), pace_s=0.0, name="windows")
+    uploads.put(lambda pause: [Artifact("window", {}, window.pack(large_window(10)))])
+    uploads.close(60.0)
+    (message,) = ring.take(1 << 30)
+    assert isinstance(message, wire.Piece) and capsys.readouterr().err == ""
 
 
 def test_the_ring_knows_what_a_piece_weighs() -> None:
@@ -168,7 +193,7 @@ for _ in range(40):
     about = next(p.about for p in arrived.of(wire.Piece))
     assert about["reason"] == "the first steps" and about["events"] == len(first.events["action"]) // 8
     assert set(about) == {
-        "device", "first_step", "last_step", "reason", "events", "lost_events", "bytes", "torch", "settings",
+        "device", "first_step", "last_step", "reason", "events", "lost_events", "bytes", "torch", "settings", "leaks",
     }  # fmt: skip
     assert isinstance(arrived.messages[-1][1], wire.Ended), "nothing comes after the end"
 

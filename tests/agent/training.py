@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from array import array
 from collections import defaultdict
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import warm
 from collector import Collector
 
 from vramscope import wire
@@ -46,17 +48,10 @@ def environment(collector: Collector, spool: Path, **more: str) -> dict[str, str
     }
 
 
-def start(script: str, collector: Collector, spool: Path, *, loop: bool = True, **more: str) -> subprocess.Popen[str]:
+def start(script: str, collector: Collector, spool: Path, *, loop: bool = True, **more: str) -> warm.Program:
     """A python process that runs the script; with ``loop``, a model and ``train(steps, micro_steps)`` are at hand."""
     code = PRELUDE + (LOOP if loop else "") + textwrap.dedent(script)
-    return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code],
-        env=environment(collector, spool, **more),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=spool.parent,
-    )
+    return warm.Program(code, env=environment(collector, spool, **more), cwd=spool.parent)
 
 
 def run(script: str, collector: Collector, spool: Path, *, loop: bool = True, expect: int = 0, **more: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 
 from vramscope_server.analysis import compiled
@@ -23,3 +26,25 @@ def test_without_a_folder_to_keep_it_the_code_is_compiled_in_each_process(monkey
 
     assert twice(21) == 42
     assert twice.signatures, "it was compiled"
+
+
+def test_code_that_is_kept_is_compiled_anew_when_what_it_calls_has_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """numba itself looks at the file of the function alone."""
+    source = tmp_path / "kept.py"
+    source.write_text("def twice(number):\n    return 2 * number\n")
+
+    def loaded() -> bool:
+        spec = importlib.util.spec_from_file_location("kept", source)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        twice = compiled.entry(module.twice)
+        assert twice(21) == 42
+        return bool(twice.stats.cache_hits)
+
+    monkeypatch.setattr(compiled, "_sources", lambda: "as it was")
+    assert [loaded(), loaded()] == [False, True]
+    monkeypatch.setattr(compiled, "_sources", lambda: "changed")
+    assert [loaded(), loaded()] == [False, True]

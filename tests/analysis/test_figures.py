@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from vramscope import wire
 from vramscope_server.analysis.floor import trend
-from vramscope_server.analysis.window import Column, FloatArray, RunWindow, StreamWindow
+from vramscope_server.analysis.window import Column, FloatArray, LossWindow, RunWindow, StreamWindow
 from vramscope_server.figures import COMPARE_FIGURES, MODULES, RUN_FIGURES
 from vramscope_server.figures.drawing import byte_unit, escaped, samples_of
-from vramscope_server.figures.memory_against_time import pareto_front
+from vramscope_server.figures.loss_axis import spans_decades
+from vramscope_server.figures.memory_against_time import beside, pareto_front
 
 GIB = 2.0**30
 FRONTEND = Path(__file__).parents[2] / "frontend"
@@ -66,7 +67,21 @@ def a_window(
     steps = streams["steps"]
     line = trend(steps.x_values, steps.columns["floor_bytes"].mean)
     row = {"name": name, "run_id": f"id-{name}", "capacity_bytes": capacity, "step_seconds_median": 0.3}
-    return RunWindow(run=row, rank=0, device=device, x=x, x0_seconds=1e9, streams=streams, trend=line)  # type: ignore[arg-type]
+    falling = 10 / np.sqrt(steps.x_values)
+    loss = (
+        None
+        if "" in unknown
+        else LossWindow(
+            name="backward_loss",
+            x_values=steps.x_values,
+            envelope=envelope,
+            rows=steps.rows,
+            values=Column(falling * 0.9, falling, falling * 1.1) if envelope else Column(falling, falling, falling),
+            not_finite=(7.0, 7, np.nan),
+            odd=2,
+        )
+    )
+    return RunWindow(run=row, rank=0, device=device, x=x, x0_seconds=1e9, streams=streams, trend=line, loss=loss)  # type: ignore[arg-type]
 
 
 def statements(figure: go.Figure) -> str:
@@ -104,7 +119,7 @@ def test_figures_are_neutral_to_the_theme_and_feedable(envelope: bool, x: str) -
             assert "color" not in trace.get("line", {})
         for entry in layout["meta"]["stream"]:
             assert 0 <= entry["trace"] < len(sent["data"])
-            columns = wire.STREAMS[entry["stream"]]
+            columns = wire.STREAMS.get(entry["stream"], wire.LOSSES)
             assert entry["field"] in columns
             assert entry.get("minus", entry["field"]) in columns
             assert entry["scale"] > 0
@@ -136,7 +151,7 @@ def test_what_is_unknown_is_said_and_not_drawn(name: str) -> None:
     window = a_window(unknown=("",), device=wire.CPU, capacity=None)
     figure = RUN_FIGURES[name](window)
     assert len(figure.data) == 0
-    assert "unknown on the CPU" in statements(figure)
+    assert ("loss: unknown" if name == "loss" else "unknown on the CPU") in statements(figure)
 
 
 @pytest.mark.parametrize("name", RUN_FIGURES)
@@ -312,3 +327,28 @@ def test_units_follow_the_size() -> None:
 
 def test_text_for_plotly_is_escaped() -> None:
     assert escaped("<b>&%{x}") == "&lt;b&gt;&amp;%\u200b{x}"
+
+
+def test_names_in_the_chart_do_not_lie_upon_each_other() -> None:
+    """Two neighbours: their names go to different sides; a point without a name is in the way as well."""
+    assert len(set(beside([(1.0, 5.0, 12), (1.02, 5.1, 12)]))) == 2
+    alone, beneath = beside([(1.0, 5.0, 12)]), beside([(1.0, 5.0, 12), (1.0, 5.4, 0)])
+    assert alone[0] == "top center" != beneath[0]
+    assert beside([]) == []
+
+
+@pytest.mark.parametrize(
+    ("losses", "logarithmic"),
+    [
+        ([10.8, 6.0, 3.1, 2.9], False),
+        ([2.0, 2.1, 2.2, 9e4], True),
+        ([*[2.0] * 99, 0.0, 9e4], True),  # one batch without labels
+        ([*[2.0] * 9, -1.0, 9e4], False),  # a tenth of it would not be there
+        ([*[2.0] * 99, 1e-6, 3.0], False),  # one that came near zero
+        ([0.0, 0.0], False),
+        ([np.nan, np.nan], False),
+        ([], False),
+    ],
+)
+def test_losses_that_span_decades_have_a_logarithmic_axis(losses: list[float], logarithmic: bool) -> None:
+    assert spans_decades(np.array(losses)) is logarithmic

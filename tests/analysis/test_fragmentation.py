@@ -3,6 +3,7 @@
 import gzip
 import json
 import pickle
+import random
 import subprocess
 import sys
 
@@ -20,9 +21,13 @@ MIB = 1 << 20
 
 def walked(rows, *, asked, max_split=UNLIMITED, slack=20 * MIB):
     """``rows``: (kind, address, size, requested, heap, item); ``asked``: sizes of heap 0's requests."""
-    kind, *columns = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    kind, *columns, item = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     demand = demand_of(np.zeros(len(asked), np.int64), np.array(asked, np.int64), 2)
-    return pieces.walk(pieces.Moves(kind.astype(np.uint8), *columns), pieces.Rules(demand, max_split, slack))
+    blocks = [at in (pieces.TAKE, pieces.GIVE) for at in kind]
+    first: dict[int, int] = {}
+    span = [first.setdefault(int(item[at]), at) if blocks[at] else at for at in range(len(rows))]
+    moves = pieces.Moves(kind.astype(np.uint8), np.array(span), np.arange(len(rows)))
+    return pieces.walk(pieces.Spans(*columns), moves, pieces.Rules(demand, max_split, slack), len(rows))
 
 
 def parts(walked, at=-1):
@@ -91,6 +96,37 @@ def test_moves_that_fit_nowhere_are_counted() -> None:
     rows = [(pieces.TAKE, 0, MIB, MIB, 0, 0), (pieces.GIVE, 0, MIB, MIB, 0, 0)]
     seen = walked(rows, asked=[MIB])
     assert seen.misfits == 2
+
+
+def test_thousands_of_pieces_are_those_of_a_plain_list() -> None:
+    """6,000 blocks let go and taken at random, in a segment of which any part may be free."""
+    choose, count = random.Random(3), 6_000
+    size = [512 * choose.randrange(1, 9) for _ in range(count)]
+    address = [int(at) for at in np.cumsum([0, *size[:-1]])]
+    rows = [(pieces.ADD_SEGMENT, 0, sum(size), 0, 0, -1)]
+    held: set[int] = set()
+    for turn in range(3 * count):
+        item = turn if turn < count else choose.randrange(count)
+        rows.append((pieces.GIVE if item in held else pieces.TAKE, address[item], size[item], size[item], 0, item))
+        held ^= {item}
+    asked = [512, 1024, 4096, 16384]
+    seen = walked(rows, asked=asked)
+    assert seen.misfits == 0
+    taken: set[int] = set()
+    for at, row in enumerate(rows):
+        if at:
+            taken ^= {row[5]}
+        if at % 500 and at != len(rows) - 1:
+            continue
+        free, begun = [], None
+        for item in range(count + 1):
+            if item < count and item not in taken:
+                begun = address[item] if begun is None else begun
+            elif begun is not None:
+                free.append((address[item] if item < count else sum(size)) - begun)
+                begun = None
+        stranded = sum(round(one * (1 - sum(ask for ask in asked if ask <= one) / sum(asked))) for one in free)
+        assert parts(seen, at) == [sum(size) - sum(free), 0, sum(free) - stranded, stranded]
 
 
 PROGRAM = """

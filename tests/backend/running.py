@@ -37,7 +37,7 @@ class RunningServer:
             if time.monotonic() > deadline or not self.thread.is_alive():
                 raise RuntimeError("the server did not start")
             time.sleep(0.01)
-        self.http = httpx.Client(base_url=f"{self.url}/api/v1", timeout=20, trust_env=False)
+        self.http = httpx.Client(base_url=f"{self.url}/api/v1", timeout=120, trust_env=False)
 
     def stop(self) -> float:
         """Stop as SIGTERM does; returns the seconds that it took."""
@@ -51,7 +51,7 @@ class RunningServer:
     def post(self, body: bytes, **headers: str) -> httpx.Response:
         return self.http.post("/batches", content=body, headers={"Content-Type": wire.CONTENT_TYPE, **headers})
 
-    def send(self, agent: Agent, *messages: wire.Message, **options: Any) -> wire.Ack:
+    def send(self, agent: Agent, *messages: wire.Cargo, **options: Any) -> wire.Ack:
         """Send a batch that must be accepted."""
         answer = self.post(agent.body(*messages, **options))
         assert answer.status_code == 200, answer.text

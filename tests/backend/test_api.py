@@ -18,10 +18,10 @@ ROW = [
     "steps", "started_seconds", "last_seen_seconds", "ended_seconds", "peak_allocated_bytes",
     "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "pinned", "baseline",
     "error_type", "error_line", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "recordings",
-    "out_of_memory", "sparkline",
+    "profiles", "oom_records", "techniques", "out_of_memory", "sparkline",
 ]  # fmt: skip
 FULL = [
-    "peak_phase", "peak_categories", "fragmentation", "techniques", "allocator_settings", "agent_overhead",
+    "peak_phase", "peak_categories", "fragmentation", "techniques", "findings", "allocator_settings", "agent_overhead",
     "dropped_samples", "framework", "config", "command", "git_commit", "ranks", "events", "window",
 ]  # fmt: skip
 SHOW = [
@@ -161,8 +161,9 @@ def test_runs_are_compared_with_the_baseline_first(server: RunningServer) -> Non
     assert settings["python"][0] == settings["python"][1] is not None
     assert all(one["values"] == settings[one["name"]] for one in told["differences"])
     assert "python" not in {one["name"] for one in told["differences"]}
+    assert {reason["kind"] for reason in told["rows"][1]["reasons"]} == {"running", "torch", "batch"}
     said = " ".join(told["warnings"])
-    assert "batch_size" in said and "PyTorch" in said and "half still runs" in said
+    assert "batch_size" in said and "PyTorch 2.12.0" in said and "half: it still runs" in said
 
 
 def test_a_run_is_renamed_tagged_pinned_and_what_is_changed_stays(server: RunningServer) -> None:
@@ -194,7 +195,17 @@ def test_a_live_run_is_not_deleted_and_an_ended_one_is(server: RunningServer) ->
 def test_health_metrics_server_and_the_api_page_answer(server: RunningServer) -> None:
     assert server.get("/health") == {"status": "ok"}
     told = server.get("/server")
-    assert {"version", "wire", "plotly_py", "plotly_js", "database", "retention", "address", "problems"} <= told.keys()
+    assert {
+        "version",
+        "wire",
+        "plotly_py",
+        "plotly_js",
+        "database",
+        "retention",
+        "address",
+        "compiling",
+        "problems",
+    } <= told.keys()
     assert told["database"]["kind"] == "sqlite"
     assert told["database"]["writable"] is True
     assert told["address"] == server.url

@@ -295,3 +295,80 @@ def test_absurd_windows_are_empty_or_whole_but_never_a_fault(server: RunningServ
         for name in ("from", "to"):
             assert "x_values" in server.get(f"/runs/{agent.run}/series", names="step", x=x, **{name: first})
             assert "figure" in server.get(f"/runs/{agent.run}/figures/memory", x=x, **{name: first})
+
+
+@pytest.mark.parametrize("seen", [b"\xb2", b"9" * 5000, b"-5", b"x"])
+def test_a_last_event_id_that_cannot_be_is_as_none(server: RunningServer, seen: bytes) -> None:
+    with server.http.stream("GET", "/live", headers=[(b"Last-Event-ID", seen)]) as answer:
+        assert answer.status_code == 200
+        assert next(answer.iter_bytes()).startswith(b"retry: 1000")
+
+
+def test_steps_beyond_all_numbers_bound_nothing(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, agent.steps(3))
+    assert len(server.get(f"/runs/{agent.run}/steps", **{"from": -(10**25), "to": 10**25})) == 3
+    assert server.get(f"/runs/{agent.run}/steps", **{"from": 10**25}) == []
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/session"), ("POST", "/tokens"), ("PATCH", "/runs/RUN")])
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_that_would_fill_the_memory_is_refused(
+    server: RunningServer, method: str, path: str, announced: bool
+) -> None:
+    """Anybody may try to sign in: what is read before that has a bound."""
+    agent = Agent()
+    server.send(agent, agent.samples(2))
+    text = b'{"token": "' + b"a" * (1 << 20) + b'"}'
+    answer = server.http.request(
+        method,
+        path.replace("RUN", agent.run),
+        content=text if announced else iter([text[:1000], text[1000:]]),
+        headers={"Content-Type": "application/json"},
+    )
+    assert (answer.status_code, answer.json()["field"]) == (413, "body")
+    assert answer.json()["expected"] == f"at most {1 << 20} bytes"
+
+
+def test_half_a_character_is_refused_and_told(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, agent.samples(2))
+    kind = {"Content-Type": "application/json"}
+    answer = server.http.patch(f"/runs/{agent.run}", content=b'{"name": "a\\ud800"}', headers=kind)
+    assert (answer.status_code, answer.json()["field"], answer.json()["seen"]) == (422, "name", "a?")
+
+
+def test_an_origin_that_is_no_address_is_a_foreign_one(server: RunningServer) -> None:
+    assert server.http.delete("/session", headers={"Origin": "http://[::1"}).status_code == 403
+
+
+def odd(agent: Agent) -> list[bytes]:
+    """Batches of which a database may hold a grudge, though each says what it means."""
+    first = as_map(agent, agent.samples(4))
+    attached(first).update(config={"clip": float("inf"), "seen": float("nan"), "nul": "a\0b"}, git_commit="a\0b")
+    event = {"type": "event", "time_ns": NOW, "kind": "notice", "data": {"loss": float("-inf")}}
+    ended = {"type": "ended", "time_ns": NOW, "state": "failed", "error_type": "X", "error_line": "\0binary\0"}
+    last = {**first, "sequence": 2, "messages": [ended]}
+    return [pack(first | {"messages": [*first["messages"], event]}), pack(last)]
+
+
+def test_what_no_json_and_no_text_can_tell_is_stored_in_words(
+    start_server: Callable[..., RunningServer], database_url: str
+) -> None:
+    """Infinity in a configuration, a NUL in an error: a batch that is never taken would stop all that come after it."""
+    server = start_server(database=database_url)
+    agent = Agent()
+    for body in odd(agent):
+        assert server.post(body).status_code == 200
+    run = server.get(f"/runs/{agent.run}")
+    assert {name: run["config"][name] for name in ("clip", "seen")} == {"clip": "inf", "seen": "nan"}
+    assert (run["state"], run["error_line"].replace("\0", "\ufffd")) == ("failed", "\ufffdbinary\ufffd")
+    assert server.http.get("/runs/%00").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["seconds_per_step", "noise_fraction", "hook_seconds"])
+def test_an_overhead_that_is_no_number_is_refused(server: RunningServer, name: str) -> None:
+    told = {"type": "overhead", "resolvable": True, "watched_steps": 1, "unwatched_steps": 1, "hook_seconds": 0.1,
+            "seconds_per_step": None, "fraction": None, "noise_fraction": None, "sampler_cpu_seconds": 0.1}  # fmt: skip
+    answer = server.post(spoil(lambda batch: batch["messages"].append({**told, name: float("nan")})))
+    assert (answer.status_code, answer.json()["field"]) == (422, f"messages[2].{name}")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from vramscope import wire
 from vramscope_server.store.columns import Chunk, CorruptChunk, columns_of, concatenate, encode, encode_columns
 
+VC1 = "766331000500000002000473746570810001010000000000000004000000016b00000007000000000000000400000002040a0b"
 any_int = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
@@ -50,6 +51,27 @@ def test_damage_is_an_error_of_ours_or_harmless_but_never_another(columns: list[
                 chunk.column(name)
     except CorruptChunk:
         pass
+
+
+def test_a_changed_byte_in_the_numbers_is_noticed() -> None:
+    """As they are stored, or compressed: what a page shows is what was sent, or it says that it is damaged."""
+    random = np.random.default_rng(0)
+    for rows in (100, 2000):
+        for table in (random.integers(0, 1 << 40, (1, rows)), np.cumsum(random.integers(0, 9, (1, rows)), axis=1) ** 2):
+            blob = bytearray(encode(["a"], table))
+            for at in random.integers(len(blob) - rows // 2, len(blob), 20).tolist():
+                blob[at] ^= 1
+                with pytest.raises(CorruptChunk, match="column a"):
+                    Chunk(bytes(blob)).column("a")
+                blob[at] ^= 1
+            assert (Chunk(bytes(blob)).column("a") == table[0]).all()
+
+
+def test_chunks_of_before_without_a_checksum_are_read() -> None:
+    """Written by the version before: two columns of five rows, one of them constant."""
+    blob = bytes.fromhex(VC1)
+    chunk = Chunk(blob)
+    assert (chunk.rows, chunk.column("step").tolist(), chunk.column("k").tolist()) == (5, [1, 2, 4, 9, 3], [7] * 5)
 
 
 def test_a_chunk_cut_short_is_noticed() -> None:

@@ -216,6 +216,20 @@ def test_the_floors_slope_and_the_steps_until_memory_ends(server: RunningServer)
     assert "out of memory after about 761 more steps (76 s)" in told["verdict"]["sentence"]
 
 
+def test_what_others_have_of_the_card_is_no_room(server: RunningServer) -> None:
+    """CUDA's context, and whoever else computes there: by the newest sample that knows."""
+    agent = growing_run(server, 64 * MIB)
+    alone = leaks_of(server, agent)["floor"]
+    assert alone["outside_bytes"] is None
+    server.send(
+        agent,
+        agent.samples(3, at=20.0, step=200, device_used_bytes=[7 * GIB, 8 * GIB, -1], reserved_bytes=[5 * GIB] * 3),
+    )
+    floor = leaks_of(server, agent)["floor"]
+    assert floor["outside_bytes"] == 3 * GIB
+    assert floor["room_bytes"] == alone["room_bytes"] - 3 * GIB
+
+
 def test_where_the_capacity_is_not_known_neither_is_the_end(server: RunningServer) -> None:
     agent = Agent()
     agent.attached = msgspec.structs.replace(agent.attached, devices=[wire.Device(index=0, name="a card")])

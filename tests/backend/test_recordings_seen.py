@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import threading
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -21,7 +23,7 @@ from vramscope_server.analysis.history.segment_map import Row, block_at, blocks_
 from vramscope_server.analysis.history.size_classes import free_pieces, requests
 from vramscope_server.analysis.history.trace import from_window
 from vramscope_server.figures.segment_map import folded
-from vramscope_server.recordings import Shelf
+from vramscope_server.recordings import Opened, Shelf
 
 
 def send(server: RunningServer, data: bytes, agent: Agent | None = None) -> str:
@@ -122,6 +124,26 @@ def test_the_moments_are_where_something_happened(server: RunningServer, small: 
     assert np.allclose(sum(numbers(part["y"]) for part in parts), numbers(total["y"]))
     beyond = server.http.get(f"/recordings/{small}/map", params={"event": told["events"]})
     assert (beyond.status_code, beyond.json()["field"]) == (422, "event")
+
+
+def test_the_strip_of_a_window_is_the_same_memory_seen_finer(server: RunningServer, small: str) -> None:
+    whole = server.get(f"/recordings/{small}/strip", points=10)
+    near = server.get(f"/recordings/{small}/strip", **{"from": 40, "to": 60})
+    assert (near["from"], near["to"], near["events"]) == (40, 60, whole["events"])
+    (total,) = (numbers(t["y"]) * t["meta"]["divisor"] for t in near["figure"]["data"] if t["meta"]["role"] == "total")
+    (x,) = (numbers(t["x"]) for t in near["figure"]["data"] if t["meta"]["role"] == "total")
+    assert x.tolist() == list(range(40, 60)), "each of its moments"
+    for event, reserved in zip(x.tolist()[::6], total.tolist()[::6], strict=True):
+        assert server.get(f"/recordings/{small}/map", event=int(event))["reserved_bytes"] == reserved
+    assert near["highest"]["reserved_bytes"] == total.max()
+    for told in ("peak", "outline", "out_of_memory", "misfits"):
+        assert near[told] == whole[told], "of the whole recording"
+    assert (whole["highest"]["event"], whole["highest"]["reserved_bytes"]) == (
+        whole["peak"]["event"],
+        whole["peak"]["reserved_bytes"],
+    )
+    refused = server.http.get(f"/recordings/{small}/strip", params={"from": 60, "to": 60})
+    assert (refused.status_code, refused.json()["field"]) == (422, "from")
 
 
 def test_sizes_are_counted_exactly_at_the_powers_of_two() -> None:
@@ -335,3 +357,32 @@ def test_deleted_recordings_are_let_go(server: RunningServer) -> None:
     assert server.http.delete(f"/recordings/{ident}").status_code == 204
     assert ident not in server.house.shelf._open
     assert server.http.get(f"/recordings/{ident}/moments").status_code == 404
+
+
+def test_who_asks_for_something_else_does_not_wait_and_who_asks_for_the_same_does() -> None:
+    opened = Opened(from_window(training()))
+    begun, go_on, made = threading.Event(), threading.Event(), []
+
+    def slow() -> str:
+        made.append("slow")
+        begun.set()
+        assert go_on.wait(20)
+        return "slow"
+
+    def never() -> str:
+        raise AssertionError("it was made already")
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(opened.once, ("slow",), slow)
+        assert begun.wait(20)
+        second = threads.submit(opened.once, ("slow",), slow)
+        assert opened.once(("quick",), lambda: opened.once(("inner",), lambda: "quick")) == "quick"
+        go_on.set()
+        assert (first.result(20), second.result(20), made) == ("slow", "slow", ["slow"])
+    with pytest.raises(ZeroDivisionError):
+        opened.once(("fails",), lambda: 1 // 0)
+    assert opened.once(("fails",), lambda: 1) == 1, "tried again"
+    for at in range(60):
+        opened.once(("row", at), object)
+    assert opened.once(("quick",), never) == "quick", "another kind takes no place of its"
+    assert opened.once(("row", 0), lambda: "anew") == "anew"

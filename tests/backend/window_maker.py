@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramscope.window import ACTIONS, BLOCKS, EVENTS, FRAMES, SEGMENTS, STATES, Layout, Window
+from vramscope.window import ACTIONS, BLOCKS, EVENTS, FRAMES, SEGMENTS, STATES, Holding, Layout, Window
 from vramscope.wire import PHASES
 
 MIB = 1 << 20
@@ -216,3 +216,53 @@ def training(
             allocator.free(gradient)
         allocator.step += 1
     return recorded(start, allocator, **told)
+
+
+def leaking(
+    kind: str = "overlap",
+    name: str = "output",
+    *,
+    backward_mib: int = 4,
+    needed: bool = False,
+    line: int = 87,
+    **told: Any,
+) -> Window:
+    """Two steps of a training whose result, 16 MiB, lives until the next is made; and a look before each forward.
+
+    64 MiB of weights, 32 of activations, and ``backward_mib`` in backward, when the old result is gone.
+    """
+    allocator = Allocator()
+    allocator.alloc(64 * MIB, stack=2)
+    result = allocator.alloc(16 * MIB, stack=2)
+    allocator.events = {column: [] for column in EVENTS}
+    start, looks = allocator.layout(), []
+    held: dict[str, list[int]] = {"event": [], "address": [], "holding": []}
+
+    def note(block: Block, holding: int) -> None:
+        for column, value in (
+            ("event", len(allocator.events["action"])),
+            ("address", block.address),
+            ("holding", holding),
+        ):
+            held[column].append(value)
+
+    for _ in range(2):
+        looks.append(len(allocator.events["action"]))
+        note(result, 0)
+        allocator.phase = PHASES.index("forward")
+        activations, newer = allocator.alloc(32 * MIB), allocator.alloc(16 * MIB)
+        allocator.free(result)
+        result = newer
+        allocator.phase = PHASES.index("backward")
+        if needed:
+            note(result, -1)
+        gradients = allocator.alloc(backward_mib * MIB)
+        allocator.free(activations)
+        allocator.phase = PHASES.index("optimizer")
+        allocator.free(gradients)
+        allocator.step += 1
+        allocator.phase = PHASES.index("data")
+        allocator.free(allocator.alloc(MIB))
+    holding = Holding(kind=kind, name=name, file="/home/me/train.py", line=line, counted_bytes=[0, 0])
+    shown = {"held": packed(held), "holdings": [holding], "looks": looks, "reason": "a leak was found"}
+    return recorded(start, allocator, **(shown | told))

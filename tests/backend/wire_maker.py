@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -88,7 +89,7 @@ class Agent:
             rank=rank, world_size=world_size, start_ns=self.start_ns, devices=cards, **(told | attached)
         )
 
-    def batch(self, *messages: wire.Message, sequence: int | None = None, sent_ns: int | None = None) -> wire.Batch:
+    def batch(self, *messages: wire.Cargo, sequence: int | None = None, sent_ns: int | None = None) -> wire.Batch:
         """The next batch, or the one numbered ``sequence``."""
         if sequence is None:
             self.sequence += 1
@@ -101,10 +102,11 @@ class Agent:
             rank=self.rank,
             sequence=sequence,
             sent_ns=sent_ns if sent_ns is not None else time.time_ns(),
-            messages=[*first, *messages],
+            messages=[*first, *(m for m in messages if not isinstance(m, wire.Scalars))],
+            scalars=[m for m in messages if isinstance(m, wire.Scalars)],
         )
 
-    def body(self, *messages: wire.Message, **options: Any) -> bytes:
+    def body(self, *messages: wire.Cargo, **options: Any) -> bytes:
         return wire.encode(self.batch(*messages, **options))
 
     def samples(self, rows: int = 4, at: float = 0.0, **columns: Any) -> wire.Block:
@@ -113,6 +115,19 @@ class Agent:
 
     def steps(self, rows: int = 3, at: float = 0.0, **columns: Any) -> wire.Block:
         return steps(rows, start_ns=self.start_ns + int(at * SECOND), **columns)
+
+    def scalars(self, *, first: int = 1, at: float = 0.0, **columns: list[float | None]) -> wire.Scalars:
+        """Numbers by name, 0.1 s apart, from step ``first``; None: not told in that row."""
+        rows = len(next(iter(columns.values())))
+        return wire.Scalars(
+            rows=rows,
+            time_ns=column(self.start_ns + int((at + 0.1 * i) * SECOND) for i in range(rows)),
+            step=column(first + i for i in range(rows)),
+            columns={
+                name: b"".join(wire.ABSENT if value is None else struct.pack("<d", value) for value in values)
+                for name, values in columns.items()
+            },
+        )
 
     def ended(self, state: Any = "finished", at: float = 10.0, **told: Any) -> wire.Ended:
         return wire.Ended(time_ns=self.start_ns + int(at * SECOND), state=state, **told)

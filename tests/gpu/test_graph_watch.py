@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import warm
 
 pytestmark = pytest.mark.gpu
 
@@ -42,16 +47,8 @@ def told():
 
 
 def run(script: str, *arguments: str, **environment: str) -> list:
-    import os
-
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED + textwrap.dedent(script), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    code = WATCHED + textwrap.dedent(script)
+    done = warm.run(code, arguments=arguments, env={**os.environ, **environment}, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import warm
 
 pytestmark = pytest.mark.gpu
 
@@ -56,9 +60,8 @@ def test_the_users_counters_read_the_same_with_and_without_the_agents_cuts() -> 
     """Every peak of memory_stats(), over random allocations, frees, cache releases and the user's own resets."""
 
     def seen(how: str) -> list[object]:
-        done = subprocess.run(
-            [sys.executable, "-c", OPERATIONS, how], capture_output=True, text=True, check=True, timeout=120
-        )
+        done = warm.run(OPERATIONS, arguments=[how])
+        assert done.returncode == 0, done.stderr[-3000:]
         return json.loads(done.stdout)
 
     with_cuts, alone = seen("cutting"), seen("alone")

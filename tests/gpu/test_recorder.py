@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 import sys
 import threading
+import time
 import weakref
 from array import array
 from collections.abc import Callable, Iterator
@@ -54,6 +57,8 @@ class Training:
         self.optimizer.zero_grad()
 
     def end(self) -> list[window.Window]:
+        while self.recorder._uploads._count:  # a session's end waits 2 s at most, whatever the machine does
+            time.sleep(0.01)
         self.recorder.close()
         self.hooks.remove()
         self.messages = self.ring.take(1 << 30)
@@ -87,7 +92,7 @@ def training() -> Iterator[Callable[..., Training]]:
         one.end()
     torch.cuda.memory._record_memory_history(enabled=None)
     torch._C._cuda_setMemoryMetadata("")
-    assert torch._C._cuda_record_memory_history.__module__ != "vramscope.trace.history", "the switch is PyTorch's again"
+    assert not hasattr(torch._C._cuda_record_memory_history, "__wrapped__"), "the switch is PyTorch's again"
 
 
 def asked(plan: Plan | None = None) -> Plan:
@@ -96,6 +101,11 @@ def asked(plan: Plan | None = None) -> Plan:
     plan.begun(FIRST)
     plan.ask()
     return plan
+
+
+def is_pytorchs(function: Any) -> bool:
+    """None of ours stands in front of it."""
+    return not hasattr(function, "__wrapped__")
 
 
 def numbers(columns: dict[str, bytes]) -> dict[str, list[int]]:
@@ -213,6 +223,81 @@ def test_events_know_their_step_phase_stack_and_module(training) -> None:
     ]
     assert __file__ in files, "the stack leads to the line of the training"
     assert all(row["stack"] == wire.UNKNOWN for row in events if row["step"] < 2), "stacks in one step only"
+
+
+def test_modules_are_told_through_an_error_another_thread_and_a_function_in_front_of_ours(training) -> None:
+    """What is in front of a module's call passes it on, whatever happens in there, and goes."""
+    import torch
+    from torch import nn
+
+    class Inner(nn.Module):
+        def forward(self, asked: str) -> None:
+            told.append(torch._C._cuda_getMemoryMetadata())
+            if asked == "fail":
+                raise KeyError(asked)
+            if asked == "another thread":
+                other = threading.Thread(target=self, args=("",))
+                other.start()
+                other.join()
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, asked: str) -> None:
+            with contextlib.suppress(KeyError):
+                self.inner(asked)
+            told.append(torch._C._cuda_getMemoryMetadata())
+
+    told: list[str] = []
+    outer = Outer()
+    run = training(plan=asked())
+    run.recorder.begin()
+    before = torch._C._cuda_getMemoryMetadata()
+    for what in ("", "fail", "another thread"):
+        outer(what)
+    inside, after = f"{before}.1", f"{before}.0"
+    assert told == [inside, after] * 2 + [inside, "", after], "another thread's metadata is left alone"
+    assert torch._C._cuda_getMemoryMetadata() == before
+
+    ours = nn.Module.__call__
+
+    def theirs(module: nn.Module, *args: Any) -> Any:
+        return ours(module, *args)
+
+    nn.Module.__call__ = theirs
+    try:
+        for _ in range(2):
+            run.step()
+        outer("")
+        assert nn.Module.__call__ is theirs and told[-2:] == ["", ""]
+    finally:
+        nn.Module.__call__ = ours.__wrapped__
+    assert {"0", "1", "2"} < set(run.end()[0].modules)
+
+
+def test_what_is_compiled_within_a_window_is_whole_and_stays_right(training) -> None:
+    """Not a break in its graph: nothing of ours is in there."""
+    import torch
+
+    run = training(plan=asked())
+    run.recorder.begin()
+    model, made = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        made.append([node.op for node in graph.graph.nodes])
+        return graph.forward
+
+    compiled, batch = torch.compile(model, backend=backend, fullgraph=True), torch.ones(2, 4)
+    expected = model(batch)
+    assert torch.equal(compiled(batch), expected)
+    for _ in range(2):
+        run.step()
+    assert is_pytorchs(torch.nn.Module.__call__)
+    assert torch.equal(compiled(batch), expected)
+    assert "call_function" in made[0], made
+    torch._dynamo.reset()
 
 
 def test_a_history_of_the_users_is_never_touched(training, capsys) -> None:
@@ -333,21 +418,82 @@ def test_nothing_is_recorded_while_a_graph_is_captured(training) -> None:
     assert run.end() == []
 
 
+def test_a_graph_that_is_captured_within_a_phase_is_told_apart(training) -> None:
+    """Nothing of ours is called in there: its allocations are in the window, in a pool of their own, and the window says so."""
+    import torch
+
+    run = training(plan=asked())
+    run.recorder.begin()
+    graph = torch.cuda.CUDAGraph()
+
+    def capture() -> None:
+        with torch.cuda.graph(graph):
+            torch.empty(3_000_000, device="cuda").zero_()
+
+    run.step(within=capture)
+    run.step(within=graph.replay)
+    (recorded,) = run.end()
+    private = [row for row in rows(recorded.events) if row["action"] == ALLOC and row["pool"] > 0]
+    assert [row["size_bytes"] for row in private] == [12_000_000]
+    assert recorded.pools[private[0]["pool"]] != (0, 0)
+    (note,) = recorded.notes
+    assert note.startswith("1 allocations are in private pools (") and "replayed" in note
+    assert replayed(recorded) == held(recorded.end)
+
+
 def test_a_fault_of_ours_leaves_nothing_on(training, monkeypatch) -> None:
     import torch
-    from torch.nn.modules import module
 
     monkeypatch.setattr(guard, "raise_faults", False)
     run = training(plan=asked())
     run.recorder.begin()
-    monkeypatch.setattr(run.recorder, "_events_so_far", lambda window: 1 // 0)
+    monkeypatch.setattr(run.recorder._readings, "events_since", lambda facts: 1 // 0)
     run.step()
     assert not torch._C._cuda_isHistoryEnabled()
-    assert not module._global_forward_hooks and not module._global_forward_pre_hooks
+    assert is_pytorchs(torch.nn.Module.__call__)
     assert torch._C._cuda_getMemoryMetadata() == ""
     run.step()
     assert run.end() == []
     guard.reset()
+
+
+def test_a_window_that_ends_on_another_thread_leaves_nothing_on_this_one(training) -> None:
+    """Memory runs out on autograd's thread, in the backward: the metadata is the training thread's own."""
+    import torch
+
+    torch._C._cuda_setMemoryMetadata("the user's own")
+    run = training(plan=asked())
+    run.recorder.begin()
+    autograds = threading.Thread(target=run.recorder.out_of_memory)
+
+    def runs_out() -> None:
+        autograds.start()
+        autograds.join()
+
+    run.step(within=runs_out)
+    assert torch._C._cuda_getMemoryMetadata() == "the user's own"
+    (recorded,) = run.end()
+    assert recorded.notes == ["it ends with an out-of-memory error"]
+
+
+def test_a_child_that_is_forked_within_a_window_has_none_of_its_hooks(training) -> None:
+    from torch import nn
+
+    run = training(plan=asked())
+    run.recorder.begin()
+    run.step()
+    assert not is_pytorchs(nn.Module.__call__)
+    pid = os.fork()
+    if not pid:
+        left = 1
+        try:
+            run.recorder.after_fork_in_child()
+            left = int(not is_pytorchs(nn.Module.__call__))
+        finally:
+            os._exit(left)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    run.step()
+    assert len(run.end()) == 1
 
 
 def test_nothing_is_kept_alive_and_the_collector_is_as_it_was(training) -> None:
@@ -388,7 +534,7 @@ def test_a_peak_that_rises_is_recorded_again(training) -> None:
     plan = Plan(now=lambda: now[0])
     run = training(plan=plan)
     ended = plan.ended
-    run.recorder._uploads._on_cost = lambda *cost: (ended(*cost), packed.set())
+    run.recorder._packing._on_cost = lambda *cost: (ended(*cost), packed.set())
     run.recorder.begin()
     for _ in range(3):
         run.step()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import warm
 
 from vramscope import wire
 
@@ -56,9 +60,8 @@ def test_each_steps_peaks_are_what_pytorch_says_without_the_agent() -> None:
     """Sixty steps of changing size and accumulation, watched and unwatched ones: equal to the byte."""
 
     def peaks(how: str) -> list[list[int]]:
-        done = subprocess.run(
-            [sys.executable, "-c", LOOP, how], capture_output=True, text=True, timeout=120, check=True
-        )
+        done = warm.run(LOOP, arguments=[how])
+        assert done.returncode == 0, done.stderr[-3000:]
         return json.loads(done.stdout)
 
     alone, watched = peaks("alone"), peaks("watched")

@@ -1,6 +1,6 @@
-"""A process of its own that runs loops one after the other: what torch imports costs seconds, and is paid once.
+"""A process of its own that runs loops one after the other, forked off a Python that has loaded torch (warm.py).
 
-The parent asks with one line of JSON, the child answers with one. ``python child.py`` is the child.
+The parent asks with one line of JSON, the child answers with one, over a socket in a folder of theirs.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ import dataclasses
 import gc
 import json
 import os
-import subprocess
+import socket
 import sys
 import tempfile
 import threading
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-ANSWER_WITHIN_SECONDS = 90
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import warm
+
+ANSWER_WITHIN_SECONDS = 600.0
+"""a loop takes one or two, transformers' imports ten more; a machine may be a tenth as fast"""
+CHILD = "import sys; sys.path.insert(0, sys.argv[1]); import child; child.main(sys.argv[2])"
 
 
 class Child:
@@ -26,25 +32,25 @@ class Child:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="leaks-")
-        self._process: subprocess.Popen[str] | None = None
+        self._program: warm.Program | None = None
+        self._talk: IO[str] | None = None
 
     def ask(self, what: str, loop: str, device: str, *, mended: bool = False, **more: Any) -> Any:
         """``what``: "weigh" or "watch". Raises RuntimeError with what the child said where the loop or we failed."""
-        process = self._running()
+        program, talk = self._running()
         question = {"what": what, "loop": loop, "device": device, "mended": mended, **more}
-        assert process.stdin is not None and process.stdout is not None
-        alarm = threading.Timer(ANSWER_WITHIN_SECONDS, process.kill)
+        alarm = threading.Timer(ANSWER_WITHIN_SECONDS, program.kill)
         alarm.start()
         try:
-            process.stdin.write(json.dumps(question) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
+            talk.write(json.dumps(question) + "\n")
+            talk.flush()
+            line = talk.readline()
+        except (BrokenPipeError, ConnectionResetError):
             line = ""
         finally:
             alarm.cancel()
         if not line:
-            code, self._process = process.wait(), None
+            code, self._program = program.wait(30), None
             raise RuntimeError(f"{loop} on {device}: the process ended with {code}")
         answer = json.loads(line)
         if "error" in answer:
@@ -52,40 +58,57 @@ class Child:
         return answer["result"]
 
     def close(self) -> None:
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process.wait(timeout=30)
-            self._process = None
+        if self._program is not None and self._talk is not None:
+            self._talk.close()
+            self._program.wait(ANSWER_WITHIN_SECONDS)
+            self._program = None
         self._folder.cleanup()
 
-    def _running(self) -> subprocess.Popen[str]:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", __file__, self._folder.name],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                cwd=self._folder.name,
-                env={**os.environ, "EMULATED_GPU_LEDGER": "private", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-            )
-        return self._process
+    def _running(self) -> tuple[warm.Program, IO[str]]:
+        if self._program is None or self._talk is None:
+            path = Path(self._folder.name) / "questions"
+            path.unlink(missing_ok=True)
+            with socket.socket(socket.AF_UNIX) as door:
+                door.bind(str(path))
+                door.listen(1)
+                door.settimeout(ANSWER_WITHIN_SECONDS)
+                self._program = warm.Program(
+                    CHILD,
+                    arguments=[str(Path(__file__).parent), self._folder.name],
+                    cwd=self._folder.name,
+                    env={**os.environ, "EMULATED_GPU_LEDGER": "private", "HF_HUB_OFFLINE": "1"},
+                )
+                connection = door.accept()[0]
+            with connection:
+                connection.settimeout(None)
+                self._talk = connection.makefile("rw")
+        return self._program, self._talk
 
 
-def looks_of(answer: list[list[Any]]) -> list[Any]:
+def looks_of(answer: dict[str, Any]) -> list[Any]:
     """``[(steps, wire.Look)]`` from what a child answered to "watch"."""
     import msgspec
 
     from vramscope import wire
 
-    return [(steps, msgspec.msgpack.decode(base64.b64decode(look), type=wire.Look)) for steps, look in answer]
+    return [(steps, msgspec.msgpack.decode(base64.b64decode(look), type=wire.Look)) for steps, look in answer["looks"]]
+
+
+def windows_of(answer: dict[str, Any]) -> list[Any]:
+    """The ``window.Window`` of a leak's finding, by time, where the child was asked for ``windows``."""
+    from vramscope.window import unpack
+
+    return sorted((unpack(base64.b64decode(data)) for data in answer["windows"]), key=lambda one: one.first_step)
 
 
 def main(folder: str) -> None:
-    """The child: answers until its input ends. What the loops print goes to stderr."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    sys.path.insert(0, str(Path(__file__).parent))
+    """The child: answers until its questions end. What the loops print goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(Path(folder) / "questions"))
+        talk = connection.makefile("rw")
     warnings.simplefilter("ignore")
     import torch
     import torch._dynamo
@@ -96,7 +119,7 @@ def main(folder: str) -> None:
     mended = Path(folder) / "loops"
     if not mended.exists():
         write_mended(LOOPS, mended)
-    for line in sys.stdin:
+    for line in talk:
         question = json.loads(line)
         gc.collect()
         if os.environ.get("LEAKS_FREEZE") != "0":
@@ -108,8 +131,8 @@ def main(folder: str) -> None:
             import traceback
 
             reply = {"error": "".join(traceback.format_exception(error))}
-        answers.write(json.dumps(reply) + "\n")
-        answers.flush()
+        talk.write(json.dumps(reply) + "\n")
+        talk.flush()
 
 
 def answer(question: dict[str, Any], folder: Path) -> Any:
@@ -125,9 +148,10 @@ def answer(question: dict[str, Any], folder: Path) -> Any:
         return [dataclasses.asdict(reading) for reading in weigh(loop, device, collect=question["collect"])]
     if question["what"] == "watch":
         encode = msgspec.msgpack.Encoder().encode
-        return [[entry["steps"], base64.b64encode(encode(entry["look"])).decode()] for entry in watch(loop, device)]
+        looks, recorded = watch(loop, device, windows=question.get("windows", False))
+        return {
+            "looks": [[entry["steps"], base64.b64encode(encode(entry["look"])).decode()] for entry in looks],
+            **recorded,
+            "windows": [base64.b64encode(data).decode() for data in recorded["windows"]],
+        }
     raise ValueError(f"what: {question['what']!r} is neither weigh nor watch")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -44,6 +44,8 @@ class Reading:
     allocated_bytes: int
     peak_bytes: int
     """since the reading before"""
+    reserved_bytes: int
+    """the highest since the reading before; of the whole process"""
     graphs: int
     """that a backward was called for and of which a node still lives"""
     heap_bytes: int
@@ -129,20 +131,18 @@ def weigh(loop: Any, device: str, *, collect: bool | None) -> list[Reading]:
                 steps.count,
                 torch.cuda.memory_allocated() - before_bytes,
                 torch.cuda.max_memory_allocated() - before_bytes,
+                torch.cuda.max_memory_reserved(),
                 sum(graph() is not None for graph in graphs),
                 heap.uordblks + heap.hblkhd,
             )
         )
         torch.cuda.reset_peak_memory_stats()
 
-    warm = torch.nn.Linear(8, 8, device=device)
-    warm(torch.zeros(8, 8, device=device)).sum().backward()  # cuBLAS takes its workspaces now, and not in the loop
-    del warm
+    before_bytes = warm(device)
     gc.collect()
     gc.freeze()  # what was there before is not looked at any more: a collection then takes 1 ms, not 200
     if collect is not None:
         gc.disable()
-    before_bytes = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     torch.autograd.backward = marking_backward
     try:
@@ -155,6 +155,16 @@ def weigh(loop: Any, device: str, *, collect: bool | None) -> list[Reading]:
         gc.enable()
         gc.collect()
     return readings
+
+
+def warm(device: str) -> int:
+    """Let cuBLAS take its workspaces now, and not in the loop; nothing is cached then. The bytes that are allocated."""
+    layer = torch.nn.Linear(8, 8, device=device)
+    layer(torch.zeros(8, 8, device=device)).sum().backward()
+    del layer
+    gc.collect()
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_allocated()
 
 
 def _marked(root: Any) -> weakref.ref[_Mark]:

@@ -1,6 +1,6 @@
 """What the detector promises of a fix, against what the fix brings: each leaking loop, broken and mended, on the GPU.
 
-    python tests/leaks/promises.py [part of a loop's name ...]      # prints the table of docs/leaks.md
+    python tests/leaks/promises.py [part of a loop's name ...]      # prints the tables of docs/leaks.md
 
 A finding promises three things. **Held**: bytes that go. **Peak**: by how much the step's highest goes down (often less
 than held). **Growth**: bytes a step that come no more. What came is the allocator's own account of the two runs.
@@ -8,6 +8,7 @@ than held). **Growth**: bytes a step that come no more. What came is the allocat
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import statistics
 import sys
@@ -19,34 +20,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from child import Child, looks_of
 from corpus import Case, cases
 from evidence import pairs_of
+from promise import SHARE, SMALL_BYTES, Promise
+from replays import Replayed, replayed
 
 from vramscope import wire
-
-SHARE = 0.1
-SMALL_BYTES = 8192
-"""sixteen roundings of the allocator: a few scalars that a mended loop keeps otherwise"""
-
-
-@dataclasses.dataclass
-class Promise:
-    """One number that was promised, and what came; None where the detector said that it does not know."""
-
-    promised: float | None
-    came: float
-    slack: float
-
-    @property
-    def verdict(self) -> str:
-        """ "kept"; "less" or "more" came; "unknown": nothing was promised."""
-        if self.promised is None:
-            return "unknown"
-        if abs(self.promised - self.came) <= self.slack:
-            return "kept"
-        return "less" if self.came < self.promised else "more"
-
-    def __str__(self) -> str:
-        note = {"less": " **less**", "more": " *more*"}.get(self.verdict, "")
-        return side_by_side(self.promised, self.came) + note
 
 
 @dataclasses.dataclass
@@ -58,6 +35,8 @@ class Row:
     held: Promise | None = None
     peak: Promise | None = None
     growth: Promise | None = None
+    replay: Replayed | None = None
+    """of the step that was recorded when the leak was found"""
 
     @property
     def numbers(self) -> list[Promise]:
@@ -73,7 +52,8 @@ class Row:
 
 def row(child: Child, scales: Child, case: Case) -> Row:
     """Watch the broken loop; weigh it and its mended twin as Python runs them."""
-    looks = looks_of(child.ask("watch", case.name, "cuda"))
+    answer = child.ask("watch", case.name, "cuda", windows=True)
+    looks = looks_of(answer)
     found = looks[-1][1].leaks if looks else []
     right = [leak for leak in found if leak.kind in case.truth.kinds and _names(case, leak)]
     if not right:
@@ -82,7 +62,9 @@ def row(child: Child, scales: Child, case: Case) -> Row:
     steps = next(steps for steps, look in looks if leak in look.leaks)
     broken = scales.ask("weigh", case.name, "cuda", collect=None)
     mended = scales.ask("weigh", case.name, "cuda", mended=True, collect=None)
-    return promises(case, leak, steps, pairs_of(broken, mended))
+    told = promises(case, leak, steps, pairs_of(broken, mended))
+    told.replay = replayed(leak, answer, mended, case.truth.item_bytes(512))
+    return told
 
 
 def promises(case: Case, leak: wire.Leak, steps: int, pairs: Any) -> Row:
@@ -124,15 +106,6 @@ def _names(case: Case, leak: wire.Leak) -> bool:
     return any(holder in f"{leak.name} {leak.holder}" for holder in case.truth.holders)
 
 
-def side_by_side(promised: float | None, came: float) -> str:
-    """Both in the unit of the larger one."""
-    largest = max(abs(promised or 0), abs(came))
-    unit, size = next(((u, s) for u, s in (("MiB", 1 << 20), ("KiB", 1 << 10)) if largest >= s), ("B", 1))
-    digits = 0 if largest >= 100 * size or unit == "B" else 1
-    said = "unknown" if promised is None else f"{promised / size:.{digits}f}"
-    return f"{said} / {came / size:.{digits}f} {unit}"
-
-
 def table(rows: list[Row]) -> str:
     head = "| loop | kind | holder | held | peak | growth a step |"
     return "\n".join([head, "|---|---|---|---|---|---|", *map(str, rows)])
@@ -150,6 +123,28 @@ def main(parts: list[str]) -> None:
     print(table(rows))
     print()
     print(summary(rows))
+    print()
+    print(replay_table(rows))
+
+
+def replay_table(rows: list[Row]) -> str:
+    """Of the steps that were recorded when the leaks were found; and why where there is none."""
+    told = [(row, row.replay) for row in rows if row.replay is not None]
+    lines = ["| loop | kind | peak falls by | peak reserved |", "|---|---|---|---|"]
+    for row, replay in told:
+        if row.leak is not None and replay.effect is not None:
+            lines.append(f"| {row.case.name} | {row.leak.kind} | {replay} |")
+    verdicts = [replay.allocated.verdict for _, replay in told if replay.effect is not None]
+    reserved = [replay.is_reserved_kept for _, replay in told if replay.effect is not None]
+    reasons = collections.Counter(replay.reason for _, replay in told if replay.effect is None)
+    lines += [
+        "",
+        f"{len(verdicts)} steps: {verdicts.count('kept')} falls came as promised, {verdicts.count('less')} were less, "
+        f"{verdicts.count('more')} more; reserved: {sum(reserved)} within the band and a small segment. Not replayed: "
+        + "; ".join(f"{count} because {reason}" for reason, count in reasons.most_common())
+        + ".",
+    ]
+    return "\n".join(lines)
 
 
 def summary(rows: list[Row]) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from child import looks_of
+from child import ANSWER_WITHIN_SECONDS, looks_of
 from corpus import Case, cases
 from judge import faults
 from truth import Truth
@@ -21,7 +21,7 @@ def on_devices(mended: bool) -> list[Any]:
         for name, case in sorted(cases().items(), key=lambda item: item[1].truth.frameworks):
             if mended and case.truth.innocent:
                 continue
-            marks = [pytest.mark.xdist_group(f"leaks-{device}")]
+            marks = [pytest.mark.xdist_group(f"leaks-{device}"), pytest.mark.timeout(2 * ANSWER_WITHIN_SECONDS)]
             if device == "cuda":
                 marks.append(pytest.mark.gpu)
             if case.truth.frameworks:

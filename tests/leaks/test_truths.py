@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from child import ANSWER_WITHIN_SECONDS
 from corpus import cases
 from evidence import against_innocence, against_leak, readings_of
 
-pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("leaks-truths")]
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("leaks-truths"), pytest.mark.timeout(3 * ANSWER_WITHIN_SECONDS)]
 
 LEAKS = sorted(name for name, case in cases().items() if not case.truth.innocent)
 INNOCENT = sorted(name for name, case in cases().items() if case.truth.innocent)

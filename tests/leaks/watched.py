@@ -1,4 +1,4 @@
-"""Runs a loop as a session would watch it, and keeps each look with how far the loop was then."""
+"""Runs a loop as a session would watch it, and keeps each look with how far the loop was then, and the windows."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ import gc
 import io
 from typing import Any
 
-import torch
-from meter import Steps
+from meter import Steps, warm
 
 from vramscope import wire
 
 
-def watch(loop: Any, device: str) -> list[dict[str, Any]]:
-    """Each look in order: ``{"steps": done by then, "look": wire.Look}``. Raises what the detector raises."""
+def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Each look in order, ``{"steps": done by then, "look": wire.Look}``; and, where they are wanted, of found leaks the recorded
+    ``windows``, the steps done at each look within one (``looked_at``), and what was allocated before the loop.
+
+    Raises what the detector raises.
+    """
     from vramscope.graphs.watch import GraphWatch
     from vramscope.guard import guard
     from vramscope.memory.allocator import share_peak_counters
+    from vramscope.ring import Ring
     from vramscope.steps import loop as loops
     from vramscope.steps.clock import StepClock
+    from vramscope.trace.plan import FIRST, Plan
+    from vramscope.trace.recorder import Recorder
 
     guard.raise_faults = True
     gc.collect()
@@ -29,17 +35,36 @@ def watch(loop: Any, device: str) -> list[dict[str, Any]]:
     def report(look: wire.Look) -> None:
         looks.append({"steps": steps.count, "look": look})
 
+    before_bytes = 0
     if device == "cuda":
-        torch.zeros(1, device=device)
+        before_bytes = warm(device)
         clock.watch(share_peak_counters().watch(0))
     hooks = loops.LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=report)
+    ring, plan = Ring(), Plan()
+    plan.begun(FIRST)
+    looked_at: list[int] = []
+
+    class Noting(Recorder):
+        def held(self, seen: Any) -> None:
+            looked_at.append(steps.count)
+            super().held(seen)
+
+    recorder = Noting(clock, ring, roots=hooks.roots, optimizers=hooks.optimizers, pace_s=0.0, plan=plan)
+    hooks.graphs = GraphWatch(clock, report=report, tell=lambda leak: recorder.leak_found())
     hooks.install()
     loops.connect(None, hooks)
+    if windows:
+        recorder.begin()
     try:
         with steps.watched(), contextlib.redirect_stdout(io.StringIO()):
             loop(device)
     finally:
+        recorder.close()
         hooks.remove()
         gc.collect()
-    return looks
+    recorded: dict[str, list[bytes]] = {}
+    for message in ring.take(1 << 30):
+        if isinstance(message, wire.Piece):
+            recorded.setdefault(message.artifact, []).append(message.data)
+    packed = [b"".join(pieces) for pieces in recorded.values()]
+    return looks, {"windows": packed, "looked_at": looked_at, "before_bytes": before_bytes}

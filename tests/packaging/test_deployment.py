@@ -74,9 +74,9 @@ def test_the_postgres_profile_waits_for_its_database_and_names_it_rightly(compos
     assert server["depends_on"] == {"postgres": {"condition": "service_healthy"}}
     assert database["healthcheck"]["test"][:2] == ["CMD", "pg_isready"]
     url = server["environment"]["VRAMSCOPE_DATABASE"]
-    assert url.startswith("postgresql+psycopg://vramscope:") and url.endswith("@postgres/vramscope")
+    assert url == "postgresql+psycopg://vramscope@postgres/vramscope"
     assert database["environment"]["POSTGRES_USER"] == database["environment"]["POSTGRES_DB"] == "vramscope"
-    assert database["environment"]["POSTGRES_PASSWORD"] in url
+    assert server["environment"]["PGPASSWORD"] == database["environment"]["POSTGRES_PASSWORD"]
 
 
 def test_every_volume_is_declared(compose):

@@ -19,16 +19,39 @@ AGENT_PACKAGES = {"vramscope", "msgspec", "httpx", "pynvml"}
 FRAMEWORKS = {"torch", "transformers", "lightning", "pytorch_lightning", "lightning_fabric", "accelerate"}
 
 # What the server may take of the agent besides the contract, and where: two of its commands run the agent.
-SERVER_TAKES = {"vramscope.wire", "vramscope.window", "vramscope.__version__"}
+SERVER_TAKES = {
+    "vramscope.wire",
+    "vramscope.window",
+    "vramscope.profile_tables",
+    "vramscope.black_box",
+    "vramscope.oom_message",
+    "vramscope.oom_cause",
+    "vramscope.oom_facts",
+    "vramscope.oom_need",
+    "vramscope.__version__",
+}
 COMMANDS_TAKE = SERVER_TAKES | {f"vramscope.{m}" for m in ("launch", "spool", "sender", "settings", "sync")}
 
 # Each room of the server: which other rooms it stands on, and which packages (None: any of the extra `server`).
 ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "api": (
-        {"store", "analysis", "figures", "settings", "house", "access", "broadcaster", "recordings", "sweeps"},
+        {
+            "store",
+            "analysis",
+            "figures",
+            "settings",
+            "house",
+            "access",
+            "broadcaster",
+            "recordings",
+            "snapshots",
+            "sweeps",
+        },
         None,
     ),
-    "house.py": ({"store", "settings", "access", "broadcaster", "recordings", "sweeps"}, None),
+    "house.py": ({"store", "settings", "access", "broadcaster", "recordings", "snapshots", "sweeps"}, None),
+    "snapshots.py": ({"store", "conversion"}, {"sqlalchemy"}),
+    "conversion.py": ({"analysis"}, {"numpy"}),
     "recordings.py": ({"store", "analysis"}, {"vramscope"}),
     "sweeps.py": (set(), {"msgspec"}),
     "access.py": ({"store", "settings", "api.problems"}, None),  # a refusal is told as the API tells it
@@ -36,7 +59,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "settings.py": (set(), None),
     "store": ({"settings", "analysis", "migrations"}, None),
     "figures": ({"analysis"}, {"plotly", "numpy"}),
-    "analysis": (set(), {"numpy", "numba", "msgspec"}),
+    "analysis": (set(), {"numpy", "numba", "msgspec", "pyarrow"}),  # the last: an extra of its own
     "migrations": ({"store"}, None),
 }
 
@@ -110,7 +133,7 @@ def test_the_agent_stays_light_inside_the_training(path):
 
 def test_the_contract_imports_msgspec_alone():
     """wire.py and window.py are what both sides share: they bring nothing else with them."""
-    for name in ("wire.py", "window.py"):
+    for name in ("wire.py", "window.py", "profile_tables.py"):
         path = ROOT / "agent" / "vramscope" / name
         found = [i for i in imports(path) if i.name != "vramscope.wire"]
         wrong = [i for i in found if i.package not in {"msgspec"} | sys.stdlib_module_names]

@@ -19,6 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: th
 import sender
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or "/usr/bin/chromium"
+PATIENCE_SECONDS = 60
+"""How long a test waits for what must come: never so short that a busy machine fails it."""
+COMPILED_MS = 150_000
+"""What is made of a recording for the first time on a machine is compiled first: half a minute, or more where others use it too."""
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -163,7 +167,7 @@ def watcher_of() -> Iterator[Callable[[Any], Watcher]]:
 def context(chromium: Any, watcher_of: Callable[[Any], Watcher], own_servers: list[RunningServer]) -> Iterator[Any]:
     """A fresh browser profile of 1440 by 900, whose pages may not complain."""
     fresh = chromium.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    fresh.set_default_timeout(10_000)
+    fresh.set_default_timeout(PATIENCE_SECONDS * 1000)
     fresh.watcher = watcher_of(fresh)
     yield fresh
     fresh.close()
@@ -188,15 +192,20 @@ def live_run() -> Iterator[Callable[..., sender.Training]]:
         stop.set()
 
 
+def query(page: Any) -> dict[str, str]:
+    """The view in the URL; asked of the page, because ``page.url`` stands still while nobody talks to the browser."""
+    return dict(page.evaluate("Object.fromEntries(new URLSearchParams(location.search))"))
+
+
 def drawn(page: Any, name: str) -> Any:
     """The chart of a figure, once it has been drawn at least once (scrolled into view, as a reader would)."""
     chart = page.locator(f"vs-chart[data-figure={name}]")
-    chart.scroll_into_view_if_needed()
-    page.locator(f"vs-chart[data-figure={name}][data-draws]").wait_for()
+    chart.evaluate("(chart) => chart.scrollIntoView({ block: 'center' })")  # at once: no waiting until nothing moves
+    page.locator(f"vs-chart[data-figure={name}][data-draws]").wait_for(timeout=COMPILED_MS)
     return chart
 
 
-def eventually(check: Callable[[], Any], seconds: float = 10, what: str = "it") -> Any:
+def eventually(check: Callable[[], Any], seconds: float = PATIENCE_SECONDS, what: str = "it") -> Any:
     """Wait until ``check`` gives something true; the last AssertionError or value is told otherwise."""
     deadline = time.monotonic() + seconds
     while True:

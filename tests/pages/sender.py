@@ -15,7 +15,7 @@ import dataclasses
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,9 @@ class Training:
     leaks: tuple[wire.Leak, ...] | None = None
     """what a look finds; None: the agent never looks"""
     not_looked_at: str = ""
+    techniques: tuple[wire.Technique, ...] | None = None
+    """None: the agent tells of none"""
+    findings: tuple[wire.Finding, ...] = ()
     config: dict[str, wire.Scalar] = field(default_factory=dict)
     allocator_settings: str | None = ""
     framework: str = "loop"
@@ -84,7 +87,7 @@ class Rank:
         self.now = self.start
         self.reserved = 0.0
 
-    def post(self, *messages: wire.Message) -> wire.Ack:
+    def post(self, *messages: wire.Message, scalars: Sequence[wire.Scalars] = ()) -> wire.Ack:
         """Send one batch; raises where the server refuses it."""
         self.sequence += 1
         batch = wire.Batch(
@@ -95,6 +98,7 @@ class Rank:
             sequence=self.sequence,
             sent_ns=time.time_ns(),
             messages=list(messages),
+            scalars=list(scalars),
         )
         answer = self.client.post("/api/v1/batches", content=wire.encode(batch))
         if answer.is_error:
@@ -264,6 +268,15 @@ class Rank:
             leaks=list(leaks or self.training.leaks or ()),
         )
 
+    def trained(self) -> wire.Techniques:
+        """How it is trained, as the training says."""
+        return wire.Techniques(
+            time_ns=int(self.now * 1e9),
+            step=self.step,
+            techniques=list(self.training.techniques or ()),
+            findings=list(self.training.findings),
+        )
+
     def blocks(self, samples: dict[str, np.ndarray], steps: dict[str, np.ndarray]) -> Iterator[wire.Block]:
         for stream, columns in (("samples", samples), ("steps", steps)):
             rows = columns["time_ns"].size
@@ -284,7 +297,8 @@ class Rank:
         for block in self.blocks(*self.make(steps, interval)):
             self.post(block)
         looks = [self.look()] if self.training.leaks is not None else []
-        self.post(*looks, self.overhead(), *([end] if end else []))
+        trained = [self.trained()] if self.training.techniques is not None else []
+        self.post(*looks, *trained, self.overhead(), *([end] if end else []))
 
     def ended(self, state: str = "finished", error: tuple[str, str] | None = None) -> wire.Ended:
         """The last message, to be given to :meth:`history` (the moment is set by :meth:`finish`)."""
@@ -328,10 +342,60 @@ def _only(columns: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.nd
 
 MARKUP = '<img src=x onerror="window.pwned=1"><b>bold</b> & %{y} </script>'
 
+ADAMW = wire.Technique(
+    kind="optimizer",
+    chip="AdamW fused",
+    declared="optim='adamw_torch_fused'",
+    observed="torch.optim.AdamW (fused)",
+    detail={"state_bytes_per_parameter": 8.0, "optimizers": 1},
+)
+BATCH = wire.Technique(
+    kind="batch",
+    chip="batch 32 x 512",
+    declared="per_device_train_batch_size=32",
+    observed="32 sequences of 512",
+    detail={"batch_size": 32, "sequence_length": 512, "effective_batch_size": 32},
+)
+RECOMPUTED = wire.Technique(
+    kind="gradient_checkpointing",
+    chip="checkpointing",
+    declared="activation_checkpointing=True",
+    observed="12 GPT2Block (transformer.h.0 to transformer.h.11) ran again in backward; variant: non-reentrant",
+    detail={"blocks": 12, "variant": "non-reentrant"},
+)
+NOT_RECOMPUTED = wire.Technique(
+    kind="gradient_checkpointing", chip="checkpointing", declared="activation_checkpointing=True", observed=""
+)
+AUTOCAST = wire.Technique(
+    kind="mixed_precision",
+    chip="bf16",
+    declared="bf16=True",
+    observed="autocast to bfloat16 in 120 of 124 module calls",
+    detail={"dtype": "bfloat16", "scaler": False, "autocast": True},
+)
+WAITING = wire.Technique(kind="attention", chip="attention sdpa", declared="attn_implementation='sdpa'", observed=None)
+IN_EVAL_MODE = wire.Finding(
+    kind="checkpointing-not-seen",
+    text="activation_checkpointing=True, and no recomputation was seen in 3 observed steps: the model is in eval mode, in "
+    "which its blocks do not checkpoint themselves. It saves nothing.",
+    advice="call model.train() before the loop, and again after each evaluation",
+    first_step=5,
+)
+LATE_BINDING = wire.Finding(
+    kind="checkpoint-closure",
+    text="The function that is checkpointed here takes 'block' from the code around it, and in 11 checkpoints of a step "
+    "'block' was another module when backward ran it again: gradients are wrong, without an error.",
+    advice="bind it where the function is made, lambda x, block=block: ...",
+    file="/home/ada/gpt2/model_with_checkpoints.py",
+    line=87,
+    first_step=2,
+)
+
 BASELINE = Training(
     name="baseline-fp32",
     tags=("sweep",),
     run="ba5e11e000000001",
+    techniques=(ADAMW, BATCH),
     config={"batch_size": 32, "dtype": "fp32", "lr": 3e-4, "model.layers": 12},
 )
 CHECKPOINTING = dataclasses.replace(
@@ -339,6 +403,7 @@ CHECKPOINTING = dataclasses.replace(
     name="bf16-checkpointing",
     tags=("sweep", "ckpt"),
     run="c4ec000000000001",
+    techniques=(RECOMPUTED, AUTOCAST, ADAMW, BATCH, WAITING),
     seed=1,
     activations=int(7.4 * GIB),
     step_seconds=0.49,
@@ -358,6 +423,8 @@ TOO_LARGE = dataclasses.replace(
     BASELINE,
     name="batch-128",
     run="00a1000000000001",
+    techniques=(NOT_RECOMPUTED, ADAMW, BATCH),
+    findings=(IN_EVAL_MODE, LATE_BINDING),
     seed=3,
     activations=int(58 * GIB),
     config={**BASELINE.config, "batch_size": 128},
@@ -371,6 +438,8 @@ HOSTILE = Training(
     project="<i>markup</i>",
     tags=("<u>tag</u>",),
     run="badbadbad0000001",
+    techniques=(wire.Technique(kind="optimizer", chip=MARKUP, declared=MARKUP, observed=MARKUP),),
+    findings=(wire.Finding(kind="trap", text=MARKUP, advice=MARKUP, file=MARKUP, line=1),),
     seed=4,
     config={"<script>": "<b>1</b>"},
 )

@@ -9,6 +9,8 @@ from typing import Any
 
 import sender
 from conftest import drawn, eventually
+from test_fragmentation_page import COMPILED_MS, Sender
+from window_maker import training
 
 RUNS = f"{sender.BASELINE.run},{sender.CHECKPOINTING.run},{sender.BF16.run}"
 
@@ -23,6 +25,11 @@ def test_table_charts_and_differences(page: Any, server: Any) -> None:
     assert re.search(r"−\d\d\.\d %", rows.nth(1).inner_text())
     assert re.search(r"×1\.\d\d", rows.nth(1).inner_text()), "checkpointing takes longer"
     assert re.search(r"×0\.\d\d", rows.nth(2).inner_text())
+    verdict = page.locator("[data-verdict]").inner_text()
+    assert re.search(r"bf16-checkpointing needs least: \d\d % less than baseline-fp32", verdict), verdict
+    assert re.search(
+        r"\d\d\.\d GiB allocated at its peak instead of \d\d\.\d GiB, at ×1\.\d\d its step time", verdict
+    ), verdict
     overlay = drawn(page, "peaks_over_steps")
     widths = overlay.evaluate("(chart) => chart.plot.data.map((trace) => trace.line.width)")
     assert widths[0] > max(widths[1:])
@@ -86,19 +93,45 @@ def test_copies_as_markdown_and_csv(page: Any, server: Any) -> None:
     page.get_by_role("button", name="Copy Markdown").click()
     page.get_by_role("button", name="Copied").wait_for()
     text = page.evaluate("navigator.clipboard.readText()")
-    assert text.startswith("| run | techniques | peak allocated |")
-    assert len(text.splitlines()) == 5
+    assert text.startswith("| technique | run | allocated MiB | saved |")
+    assert len([line for line in text.splitlines() if line.startswith("|")]) == 5
+    page.get_by_role("button", name="Copy LaTeX").click()
+    eventually(lambda: page.evaluate("navigator.clipboard.readText()").startswith("% \\usepackage{booktabs"))
+    page.get_by_role("button", name="Copy link").click()
+    eventually(
+        lambda: page.evaluate("navigator.clipboard.readText()").endswith(f"runs={RUNS}&base={sender.BASELINE.run}")
+    )
     with page.expect_download() as downloading:
         page.locator(".card").get_by_role("button", name="CSV", exact=True).click()
     lines = downloading.value.path().read_text().splitlines()
-    assert lines[0].startswith("run_id,name,techniques,peak_allocated_bytes")
+    assert lines[0].startswith("run,name,label,techniques,peak_allocated_bytes")
     assert len(lines) == 4
 
 
 def test_warns_of_what_is_not_comparable(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/compare?runs={sender.BASELINE.run},{sender.ON_CPU.run}")
     page.get_by_text("Not quite comparable").wait_for()
-    assert "unknown" in page.locator(".compare-table").inner_text()
+    row = page.locator(f".compare-table tr[data-run={sender.ON_CPU.run}]")
+    assert "unknown" in row.inner_text() and "another card: CPU" in row.locator(".reasons").inner_text()
+
+
+def test_the_front_is_named(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/compare?runs={RUNS}")
+    chart = drawn(page, "memory_against_time")
+    names = chart.evaluate("(chart) => chart.plot.data.map((trace) => trace.name)")
+    assert "Pareto front: bf16, bf16-checkpointing" in names
+
+
+def test_a_baseline_that_was_deleted_is_named_and_the_others_can_be_compared(page: Any, server: Any) -> None:
+    page.context.watcher.expected.append("404")
+    page.goto(f"{server.url}/compare?runs=gone,{sender.BF16.run},{sender.BASELINE.run}&base=gone")
+    banner = page.locator(".banner.bad")
+    banner.wait_for()
+    assert "There is no run 'gone' to be the baseline" in banner.inner_text()
+    page.locator(".picked").nth(1).get_by_role("button", name="set baseline").click()
+    page.get_by_role("button", name="take gone out").click()
+    page.locator(".compare-table").wait_for()
+    assert page.locator(".banner.bad").count() == 0
 
 
 def test_an_unknown_run_is_named(page: Any, server: Any) -> None:
@@ -107,3 +140,22 @@ def test_an_unknown_run_is_named(page: Any, server: Any) -> None:
     banner = page.locator(".banner.bad")
     banner.wait_for()
     assert "there-is-no-such-run" in banner.inner_text()
+
+
+def test_the_line_that_holds_more_is_shown_for_the_run_that_was_chosen(page: Any, server: Any) -> None:
+    """Two runs with recordings, one of more layers; a third has none, and is not offered."""
+    small, large = Sender(server.url, "small <b>"), Sender(server.url, "large <i>")
+    for run, layers in ((small, 4), (large, 9)):
+        run.send(run.agent.samples(20), run.agent.steps(20))
+        run.record(training(2, layers))
+        run.send(run.agent.ended())
+    page.goto(f"{server.url}/compare?runs={small.agent.run},{large.agent.run},{sender.BF16.run}")
+    card = page.locator(".site-difference")
+    card.locator("table").wait_for(timeout=COMPILED_MS)
+    assert card.locator("option").count() == 1
+    heads = card.locator("thead th").all_inner_texts()
+    assert heads[-2:] == ["small <b>", "large <i>"]
+    assert card.locator("tbody tr").first.inner_text().split("\t")[1].strip().startswith("+")
+    page.goto(f"{server.url}/compare?runs={RUNS}")
+    page.locator(".compare-table").wait_for()
+    assert not card.is_visible(), "nothing was recorded"

@@ -74,6 +74,9 @@ def test_bytes_in_words(call: Any, value: Any, words: str) -> None:
         ("ago", [100, 280], "3 min ago"),
         ("ago", [None, 280], "unknown"),
         ("count", [1234567], "1\u202f234\u202f567"),
+        ("number", [1234.5], "1\u202f235"),
+        ("number", [1.7144817552695435e24], "1.71e24"),
+        ("number", [-3e12], "-3.00e12"),
         ("ratio", [1.2345], "×1.23"),
         ("ofMany", [7, 8], "7 of 8"),
         ("ofMany", [8, 8], "8"),
@@ -139,6 +142,16 @@ def test_time_axes_have_round_ticks(call: Any, from_: float, to: float, texts: l
     assert call("series", "timeTicks", from_, to)["texts"] == texts
 
 
+def test_a_logarithmic_axis_has_whole_decades_or_steps_between_them(call: Any) -> None:
+    assert call("series", "logTicks", 0, 6, 7)["texts"] == ["1", "10", "100", "1000", "10000", "1e5", "1e6"]
+    assert call("series", "logTicks", -0.1, 1.1, 7)["texts"] == ["1", "2", "5", "10"]
+    assert call("series", "logTicks", -3, 30, 7)["texts"][:3] == ["1", "1e5", "1e10"], "only some of many"
+    low, high = call("series", "logRange", 0.01, 100)
+    assert -2.5 < low < -2 and 2 < high < 2.5
+    low, high = call("series", "logRange", 5, 5)
+    assert low < 0.69 < 0.7 < high, "one value has room around it"
+
+
 def test_sparklines_have_gaps_where_nothing_is_known(call: Any) -> None:
     paths = call("series", "sparklinePaths", [1, 2, None, 2], 90, 20)
     assert paths["line"].count("M") == 2
@@ -202,3 +215,16 @@ def test_what_holds_for_every_setting_is_said_once(loaded: Any) -> None:
     script = "async (rows) => (await import('vramscope/parts/whatif_table.js')).sharedNotes(rows)"
     assert loaded.evaluate(script, rows) == ["laid out anew"]
     assert loaded.evaluate(script, rows[:2]) == [], "of one other setting the notes stand in its row"
+
+
+def test_polygons_become_one_path_with_a_gap_between_two(call: Any) -> None:
+    x, y = [2_000_000, 2_000_010, 2_000_010, 0, 2_000_020, 2_000_021, 2_000_020], [0, 0, 1 / 3, None, 2, 2, 3]
+    assert call("charts/polygons", "polygonsPath", x, y, 2_000_000) == "M0,0L10,0L10,0.33333ZM20,2L21,2L20,3Z"
+    assert call("charts/polygons", "polygonsPath", [], [], 0) == ""
+
+
+def test_a_band_with_gaps_is_a_shape_for_each_stretch(call: Any) -> None:
+    """Filled as one, its ends would be joined across what is unknown."""
+    told = call("series", "stretches", [0, 1, 2, 3, 4], [1, 1, None, 2, None], [3, 4, None, 5, None])
+    assert told == {"x": [0, 1, 1, 0, None, 3, 3, None], "y": [3, 4, 1, 1, None, 5, 2, None]}
+    assert call("series", "stretches", [0, 1], [None, None], [1, 1]) == {"x": [], "y": []}

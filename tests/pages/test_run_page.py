@@ -51,6 +51,11 @@ def test_the_key_figures_are_those_of_the_run(page: Any, server: Any) -> None:
     assert re.search(r"Headroom\s+\d\d\.\d GiB", text), text
     assert "0.1 %" in text, "the cost of watching"
     assert "of a step, measured" in text
+    verdict = page.locator("[data-verdict]").inner_text()
+    assert re.search(r"It fits, with \d\d\.\d GiB to spare", verdict), verdict
+    assert re.search(r"The peak is \d\d\.\d GiB, in backward of step \d+; \d\d % of it are activations", verdict), (
+        verdict
+    )
 
 
 def test_a_failed_run_says_why(page: Any, server: Any) -> None:
@@ -73,7 +78,7 @@ def test_a_run_without_cuda_says_unknown(page: Any, server: Any) -> None:
 
 def test_who_ran_what_where(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.BF16.run}")
-    page.get_by_role("heading", name="Who").wait_for()
+    page.get_by_role("heading", name="Where it ran").wait_for()
     text = page.locator("main").inner_text()
     for part in (
         "node-00, pid 4100",
@@ -85,6 +90,41 @@ def test_who_ran_what_where(page: Any, server: Any) -> None:
         "model.layers",
     ):
         assert part in text
+
+
+def test_how_it_is_trained_declared_and_seen(page: Any, server: Any) -> None:
+    """Chips under the name; in the table what is declared beside what was seen; what cannot be seen is unknown, not absent."""
+    page.goto(f"{server.url}/runs/{sender.CHECKPOINTING.run}")
+    chips = page.locator(".techniques-line .chip")
+    chips.first.wait_for()
+    assert chips.all_inner_texts() == ["checkpointing", "bf16", "AdamW fused", "batch 32 x 512", "attention sdpa"]
+    assert "transformer.h.0 to transformer.h.11" in chips.first.get_attribute("title")
+    row = page.locator("[data-technique=gradient_checkpointing]")
+    assert row.locator("td").all_inner_texts() == [
+        "activation_checkpointing=True",
+        "12 GPT2Block (transformer.h.0 to transformer.h.11) ran again in backward; variant: non-reentrant",
+    ]
+    assert page.locator("[data-technique=attention] td").last.inner_text() == "unknown"
+    assert page.locator(".findings").count() == 0
+
+
+def test_findings_stand_above_the_numbers_with_their_line(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.TOO_LARGE.run}")
+    findings = page.locator(".findings li")
+    findings.first.wait_for()
+    assert findings.count() == 2
+    assert page.locator(".techniques-line .chip.missing").text_content() == "checkpointing not seen"
+    assert "call model.train() before the loop" in findings.first.inner_text()
+    line = page.locator("[data-finding=checkpoint-closure] code")
+    assert (line.inner_text(), line.get_attribute("title")) == (
+        "model_with_checkpoints.py:87",
+        "/home/ada/gpt2/model_with_checkpoints.py:87",
+    )
+    page.goto(f"{server.url}/runs/{sender.HOSTILE.run}")
+    page.locator(".findings li").wait_for()
+    assert sender.MARKUP in page.locator(".findings p").first.inner_text()
+    page.goto(f"{server.url}/runs/{sender.ON_CPU.run}")
+    page.get_by_text("The agent told nothing of it").wait_for()
 
 
 def test_zooming_fetches_the_window_and_the_url_brings_it_back(page: Any, server: Any) -> None:
@@ -278,9 +318,12 @@ def test_live_rows_move_the_charts_without_reload(page: Any, server: Any, live_r
 def test_a_run_that_ends_says_so_without_reload(page: Any, server: Any) -> None:
     training = sender.Training(name="ends", run="e0d5000000000001")
     rank = sender.Rank(server.url, training, start=time.time() - 5)
-    rank.history(10)
+    rank.history(1)
     page.goto(f"{server.url}/runs/{training.run}")
     page.locator(".state.running").wait_for()
+    page.locator("[data-verdict]").get_by_text("So far: it fits").wait_for()
+    areas = "(chart) => chart.plot.data.filter((trace) => trace.meta.kind === 'area').map((trace) => trace.x.at(-1) - trace.x[0])"
+    assert min(drawn(page, "categories").evaluate(areas)) > 0, "one step alone is seen"
     rank.finish("failed", ("ValueError", "loss is NaN"))
     page.locator(".banner.bad").get_by_text("loss is NaN").wait_for()
     page.locator(".state.failed").first.wait_for()

@@ -31,6 +31,8 @@ def test_shows_every_run_with_its_numbers(page: Any, server: Any) -> None:
     assert re.search(r"1\d\.\d GiB", text)
     assert re.search(r"−\d\d\.\d %", text), "the change against the project's baseline"
     assert row(page, sender.CHECKPOINTING.run).locator(".spark path").count() == 2
+    assert "checkpointing · bf16 · AdamW fused" in text
+    assert "checkpointing not seen · AdamW fused" in row(page, sender.TOO_LARGE.run).inner_text()
     assert "7 of 8" in row(page, sender.EIGHT.run).inner_text()
     failed = row(page, sender.TOO_LARGE.run).inner_text()
     assert "failed" in failed
@@ -106,11 +108,11 @@ def test_sorts_with_unknown_last(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs")
     row(page, sender.BASELINE.run).wait_for()
     page.get_by_role("button", name="Peak allocated").click()
-    runs = [run for run in listed(page) if not run.startswith("pagesrun")]  # those that other tests have sent
+    runs = [run for run in listed(page) if not run.startswith("pages")]  # those that other tests have sent
     assert runs[0] == sender.TOO_LARGE.run
     assert runs[-1] == sender.ON_CPU.run
     page.get_by_role("button", name="Peak allocated").click()
-    runs = [run for run in listed(page) if not run.startswith("pagesrun")]  # those that other tests have sent
+    runs = [run for run in listed(page) if not run.startswith("pages")]  # those that other tests have sent
     assert runs[0] == sender.CHECKPOINTING.run
     assert runs[-1] == sender.ON_CPU.run
 

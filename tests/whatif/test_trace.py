@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from vramscope.window import ACTIONS, STATES, BadWindow, Layout, Window, pack, unpack
 from vramscope_server.analysis.history.snapshot_reader import read
+from vramscope_server.analysis.history.stacks import Stacks
 from vramscope_server.analysis.history.trace import Events, Trace, checked, from_window, layout_at
 from vramscope_server.analysis.simulator.program import EMPTY_CACHE
 from vramscope_server.analysis.whatif.exact_replay import check
@@ -112,7 +114,7 @@ def window_of(trace: Trace) -> Window:
         device=0, device_name="GPU", device_total_bytes=80 << 30, device_free_bytes=70 << 30, limit_bytes=None,
         torch="2.13.0+cu130", cuda="13.0", backend="native", settings=trace.settings, settings_in_force={},
         reason="asked for", first_step=3, last_step=7, start=layout(trace.beginning), end=layout(trace.end),
-        events=columns(trace.events, names), pools=[(0, 0)], words=trace.words, stacks=trace.stacks,
+        events=columns(trace.events, names), pools=[(0, 0)], words=trace.words, stacks=list(trace.stacks),
         frames={name: column.astype("<i8").tobytes() for name, column in trace.frames.items()},
     )  # fmt: skip
 
@@ -153,6 +155,22 @@ def test_a_column_that_says_what_cannot_be_is_named(
     table[where[-1]] = column.tobytes()
     with pytest.raises(BadWindow, match=words.replace(".", r"\.")):
         from_window(window)
+
+
+@pytest.mark.parametrize("frame", [-1, 5, 1 << 40])
+def test_a_stack_of_frames_that_are_not_there_is_named(traces: dict[str, Trace], frame: int) -> None:
+    window = msgspec.structs.replace(window_of(traces["late"]), stacks=[[], [0, frame]], frames={})
+    with pytest.raises(BadWindow, match="stacks: a frame that is none of the 0"):
+        from_window(window)
+
+
+def test_stacks_are_lists_again() -> None:
+    told = [[2, 1, 0], [], [7]]
+    stacks = Stacks.of(told)
+    assert (list(stacks), len(stacks), stacks.offsets.tolist()) == (told, 3, [0, 3, 3, 4])
+    for beyond in (3, -1):
+        with pytest.raises(IndexError, match="there are 3"):
+            stacks[beyond]
 
 
 def test_there_is_no_layout_of_an_event_that_is_not_there(traces: dict[str, Trace]) -> None:

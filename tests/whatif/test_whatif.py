@@ -89,9 +89,11 @@ def test_a_history_that_begins_late_gets_a_band_around_the_truth(
 def test_a_sweep_begins_with_the_recorded_settings_and_can_be_stopped(traces: dict[str, Trace]) -> None:
     told: list[tuple[int, int]] = []
     result = sweep(traces["lengths"], progress=lambda done, total: told.append((done, total)))
-    total = len(set(DEFAULT_SWEEP) | {""})
-    assert told == [(done, total) for done in range(total + 1)]
-    assert [row.recorded for row in result.rows] == [True] + [False] * (total - 1)
+    total = 1 + len(set(DEFAULT_SWEEP) | {""})
+    assert told == [(done, total) for done in range(total + 1)], (
+        "the replay that must give what was recorded comes first"
+    )
+    assert [row.recorded for row in result.rows] == [True] + [False] * (total - 2)
     assert result.residual.exact
     base = result.rows[0].smallest_card_bytes
     assert base is not None

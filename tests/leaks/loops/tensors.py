@@ -144,11 +144,11 @@ def attention_maps_of_a_hook(device: str) -> int:
 
 @leaks("tensor-growth", holder="pending", bytes_each=128 * 256 * FLOAT_BYTES)
 def log_of_histograms(device: str) -> None:
-    """A logger that draws its histograms later, from weights that it keeps till then."""
+    """A logger that draws its histograms later, from weights that it keeps till then. It could flush soon: that is waited for."""
     log = ProgressLog(flush_every=1000)
     model = mlp(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step, (x, y) in enumerate(loader(device)):
+    for step, (x, y) in enumerate(loader(device, steps=36)):
         train_on(model, optimizer, x, y)
         log.add_histogram("first layer", model[0].weight.detach().clone(), step)
 

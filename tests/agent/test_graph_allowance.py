@@ -1,0 +1,168 @@
+"""A look ends in time: what a pass over all objects costs is known before it is made, and what is left out is said.
+
+Time stands still in these tests but for those passes, each of which takes as long as the test says.
+"""
+
+import gc
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from vramscope.graphs import allowance, explain, paths, referrers, roots, sweep
+from vramscope.graphs.allowance import Allowance, Costs
+from vramscope.graphs.storages import TensorKinds
+
+SECONDS = 0.25
+
+
+class Passes:
+    """The collector's passes, on a clock of their own: each is noted, and takes ``seconds``."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.seconds = 0.0
+        self.made: list[str] = []
+        self.costs = Costs(lambda: self.now)
+
+    def get_objects(self, generation: int | None = None) -> list:
+        if generation == 2:  # (the others are young, and few)
+            self._made("objects")
+        return gc.get_objects(generation=generation)
+
+    def get_referrers(self, *targets: object) -> list:
+        self._made("referrers")
+        return gc.get_referrers(*targets)
+
+    def _made(self, name: str) -> None:
+        self.made.append(name)
+        self.now += self.seconds
+
+    def look(self) -> explain.Sight:
+        return explain.explain(TensorKinds(), SECONDS, costs=self.costs)
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    made = Passes()
+    counted = SimpleNamespace(**{name: getattr(gc, name) for name in ("get_referents", "get_count", "is_tracked")})
+    counted.get_objects, counted.get_referrers = made.get_objects, made.get_referrers
+    monkeypatch.setattr(sweep, "gc", counted)
+    monkeypatch.setattr(referrers, "gc", counted)
+    monkeypatch.setattr(sweep, "ORDINARY", 0)
+    gc.collect()
+    return made
+
+
+def names(sight: explain.Sight) -> set[str]:
+    return {group.holder.name for group in sight.groups}
+
+
+def test_a_pass_that_would_not_end_in_time_is_not_begun_and_variables_are_looked_at_all_the_same(passes):
+    kept = [torch.zeros(64, 64) for _ in range(5)]
+    model = torch.nn.BatchNorm1d(4096)
+    passes.costs.measured(allowance.LIST, 1, 1.0)
+    sight = passes.look()
+    assert passes.made == []
+    assert "kept" in names(sight)
+    assert not any("model" in name for name in names(sight))  # its buffers are known as such
+    assert "all but those that your variables lead to" in sight.left_out[0]
+    assert len(kept) == 5 and model.training
+
+
+def test_one_that_turns_out_to_be_dear_is_the_last_of_its_look_and_the_next_look_knows(passes):
+    kept = [torch.zeros(64, 64) for _ in range(5)]
+    passes.seconds = 0.8 * SECONDS
+    assert "kept" in names(passes.look()) and passes.made == ["objects"]
+    assert "kept" in names(passes.look()) and passes.made == ["objects"]
+    assert len(kept) == 5
+
+
+def test_it_is_tried_again_in_time_as_it_may_have_been_measured_in_a_bad_moment(passes):
+    passes.seconds = 0.8 * SECONDS
+    passes.look()
+    passes.seconds = 0.0
+    for _ in range(10):
+        sight = passes.look()
+    assert passes.made == ["objects"] * len(passes.made) and len(passes.made) > 1
+    assert sight.left_out == []
+
+
+@pytest.mark.parametrize(("seconds", "levels"), [(0.6 * SECONDS, 1), (0.3 * SECONDS, 3), (0.0, 6)])
+def test_who_refers_is_asked_level_by_level_as_long_as_one_more_ends_in_time(passes, seconds, levels):
+    tensor = torch.zeros(64, 64)
+    above = [tensor]
+    for _ in range(6):
+        above = [above]
+    passes.seconds = seconds
+    passes.costs.measured(allowance.REFERRERS, passes.costs.objects, seconds)
+    _, _, whole = referrers._old_ancestors([tensor], Allowance(SECONDS, passes.costs), set())
+    assert set(passes.made) == {"referrers"} and len(passes.made) >= min(levels, 2)
+    assert len(passes.made) * seconds <= SECONDS
+    assert whole is False if seconds else len(passes.made) == referrers.DEEPEST
+
+
+def test_young_objects_are_not_listed_where_a_user_has_switched_the_collector_off_for_long(passes):
+    passes.costs.measured(allowance.LIST, 1, 1.0)
+    closure, whole = referrers._young_ancestors([torch.zeros(1)], set(), Allowance(SECONDS, passes.costs))
+    assert (passes.made, len(closure), whole) == ([], 1, False)
+
+
+def test_tensors_beyond_the_first_few_thousand_are_looked_at_while_there_is_time(passes, monkeypatch):
+    monkeypatch.setattr(sweep, "LEAST_TENSORS", 256)
+    many = [torch.empty(1) for _ in range(2_000)]
+    assert passes.look().left_out == []
+    passes.costs = Costs(lambda: next(ticks))
+    ticks = iter(range(1_000_000))
+    passes.costs.measured(allowance.LIST, 10**12, 1e-9)
+    passes.costs.measured(allowance.SORT, 10**12, 1e-9)
+    assert "the older ones" in " ".join(passes.look().left_out)
+    assert len(many) == 2_000
+
+
+def test_more_targets_make_a_pass_dearer_and_a_measured_one_is_reckoned_for_one(passes):
+    costs = Costs()
+    costs.measured(allowance.REFERRERS, 1_000, 2e-3, targets=1 + allowance.TARGETS)
+    assert costs.of(allowance.REFERRERS, 1_000) == pytest.approx(1e-3)
+    assert costs.of(allowance.REFERRERS, 500, targets=1 + allowance.TARGETS) == pytest.approx(1e-3)
+
+
+def test_the_newest_tensors_are_looked_at_first(monkeypatch):
+    """What leaks is new; where there are too many, the old ones are left out."""
+    old = [torch.zeros(64, 64) for _ in range(50)]
+    gc.collect()
+    new = [torch.zeros(64, 64) for _ in range(20)]
+    monkeypatch.setattr(sweep, "MOST_TENSORS", 40)
+    seen = sweep.sweep(TensorKinds(), Allowance(60.0))
+    ids = {id(tensor) for tensor in seen.kept}
+    assert all(id(tensor) in ids for tensor in new) and "the older ones" in seen.left_out
+    assert not all(id(tensor) in ids for tensor in old)
+
+
+def test_of_a_container_of_a_million_only_the_ends_are_touched():
+    class Counted:
+        touched = 0
+
+        def __iter__(self):
+            for _ in range(10**6):
+                Counted.touched += 1
+                yield None
+
+    half = paths.MOST_OF_A_CONTAINER // 2
+    assert len(paths._ends(iter(Counted()), lambda: iter(Counted()), 10**6)) == 2 * half
+    assert len(paths._ends(iter(Counted()), None, 10**6)) == 2 * half
+    assert Counted.touched == 4 * half
+    numbers = list(range(10**5))
+    assert [child for _, child in paths.children(numbers)] == numbers[:half] + numbers[-half:]
+
+
+def test_tensors_between_the_ends_of_a_long_container_are_known_to_be_in_it():
+    """Or each look would ask the whole process who refers to them."""
+    plain = [torch.empty(1) for _ in range(3 * paths.MOST_OF_A_CONTAINER)]
+    records = [{"x": (torch.empty(1), number)} for number in range(2 * paths.MOST_OF_A_CONTAINER)]
+    wanted = {id(tensor) for tensor in plain} | {id(record["x"][0]) for record in records}
+    source = [roots.Root("local", name, value, None, None, None, "f") for name, value in (("a", plain), ("b", records))]
+    found = paths.find([source], wanted, Allowance(60.0))
+    counts = len(found.paths), len(found.between), len(wanted)
+    assert counts == (2 * paths.MOST_OF_A_CONTAINER, 3 * paths.MOST_OF_A_CONTAINER, 5 * paths.MOST_OF_A_CONTAINER)
+    assert found.complete and found.paths.keys().isdisjoint(found.between)

@@ -1,0 +1,255 @@
+"""Runs against a baseline: names of combinations, what is comparable, what is saved, and tables as text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Any
+
+import pytest
+
+from vramscope_server.analysis.comparison.batch import batch_of
+from vramscope_server.analysis.comparison.formats import CSV_FIELDS, FORMATS, as_text
+from vramscope_server.analysis.comparison.naming import chips_of, names
+from vramscope_server.analysis.comparison.rows import compared
+
+MIB = 1 << 20
+CHECKPOINTING = {"gradient_checkpointing": "checkpointing"}
+ACCUMULATION = {"gradient_accumulation": "accumulation 4", "batch": "batch 16"}
+FP16 = {"mixed_precision": "fp16"}
+BF16 = {"mixed_precision": "bf16"}
+EIGHT_BIT = {"optimizer_8bit": "AdamW 8-bit 100 %", "optimizer": "AdamW8bit"}
+PLAIN = {"optimizer": "AdamW", "batch": "batch 64"}
+
+
+def told(**kinds: str) -> list[dict[str, Any]]:
+    """Techniques as the agent tells them."""
+    return [
+        {"kind": kind, "chip": chip, "declared": None, "observed": "seen", "detail": {}} for kind, chip in kinds.items()
+    ]
+
+
+def a_run(name: str = "run", *, allocated: int | None = 1000, techniques: Any = None, **changes: Any) -> dict[str, Any]:
+    """A run as GET /runs/RUN tells it; sizes in MiB."""
+    peak = None if allocated is None else allocated * MIB
+    rank = {
+        "torch": "2.13.0",
+        "devices": [{"index": 0, "emulated": False}],
+        "peak_process_device_bytes": None if peak is None else peak + 900 * MIB,
+        "peak_device_used_bytes": None if peak is None else peak + 950 * MIB,
+        "peak_other_processes_bytes": None if peak is None else 50 * MIB,
+    } | changes.pop("rank", {})
+    return {
+        "run_id": f"id-{name}",
+        "name": name,
+        "techniques": techniques,
+        "peak_allocated_bytes": peak,
+        "peak_reserved_bytes": None if peak is None else peak + 100 * MIB,
+        "capacity_bytes": 80 * 1024 * MIB,
+        "device": "NVIDIA H100 80GB HBM3",
+        "world_size": 1,
+        "state": "finished",
+        "error_type": None,
+        "steps": 1000,
+        "step_seconds_median": 0.5,
+        "trained_seconds": 500.0,
+        "fragmentation_fraction": None,
+        "leak_count": 0,
+        "leaked_bytes": 0,
+        "worst_leak": None,
+        "graphs_alive": 0,
+        "loss": None,
+        "recordings": None,
+        "config": {"batch_size": 64, "gradient_accumulation_steps": 1},
+        "events": [],
+        "ranks": [rank],
+    } | changes
+
+
+def labels(*techniques: dict[str, str] | None) -> list[str | None]:
+    return [name.label for name in names([None if own is None else chips_of(told(**own)) for own in techniques])]
+
+
+# ---- names ----
+
+
+def test_the_articles_table_names_itself() -> None:
+    everything = PLAIN | CHECKPOINTING | ACCUMULATION | FP16 | EIGHT_BIT
+    without_8bit = PLAIN | CHECKPOINTING | ACCUMULATION | FP16
+    assert labels(
+        PLAIN, PLAIN | CHECKPOINTING, PLAIN | ACCUMULATION, PLAIN | FP16, PLAIN | EIGHT_BIT, everything, without_8bit
+    ) == ["baseline", "checkpointing", "accumulation 4", "fp16", "8-bit", "all", "all but 8-bit"]
+
+
+def test_combinations_of_few_are_named_one_by_one() -> None:
+    both = PLAIN | CHECKPOINTING | BF16
+    assert labels(PLAIN, PLAIN | CHECKPOINTING, PLAIN | BF16, both)[-1] == "checkpointing + bf16"
+
+
+def test_another_value_of_a_technique_is_not_the_same_combination() -> None:
+    """ "all" with fp16; the same with bf16 is not called "all" as well, and neither is "all but" of the other."""
+    fp16, bf16 = (PLAIN | CHECKPOINTING | ACCUMULATION | dtype for dtype in (FP16, BF16))
+    found = labels(PLAIN, fp16, bf16)
+    assert found[1:] == ["checkpointing + accumulation 4 + fp16", "checkpointing + accumulation 4 + bf16"]
+
+
+def test_what_the_baseline_has_and_a_run_lacks_is_said() -> None:
+    assert labels(PLAIN | BF16, PLAIN) == ["baseline", "no bf16"]
+    assert labels(PLAIN, PLAIN) == ["baseline", "as the baseline"]
+    assert labels(PLAIN, {**PLAIN, "batch": "batch 8"}) == ["baseline", "batch 8"]
+    assert labels(PLAIN, None) == ["baseline", None], "an old agent tells of none"
+    assert labels(None, PLAIN) == ["baseline", None]
+
+
+def test_declared_and_not_seen_is_no_technique() -> None:
+    techniques = told(gradient_checkpointing="checkpointing", mixed_precision="bf16")
+    techniques[0]["observed"] = ""
+    assert chips_of(techniques) == {"mixed_precision": "bf16"}
+
+
+# ---- figures ----
+
+
+def test_what_is_saved_is_told_of_each_of_the_three_peaks() -> None:
+    base, half = compared([a_run(allocated=1000), a_run(allocated=500, step_seconds_median=0.6, trained_seconds=600.0)])
+    assert half["saved_fraction"] == 0.5
+    assert half["reserved_saved_fraction"] == pytest.approx(1 - 600 / 1100)
+    assert half["device_saved_fraction"] == pytest.approx(1 - 1400 / 1900)
+    assert (half["step_time_ratio"], half["wall_time_ratio"]) == (pytest.approx(1.2), pytest.approx(1.2))
+    assert (base["effective_batch"], base["samples_per_second"]) == (64, 128.0)
+    assert base["saved_fraction"] == 0.0 and base["peak_device_of"] == "process"
+
+
+def test_one_technique_inside_the_combination() -> None:
+    """The article: 8-bit alone saves nothing, and 310 MiB in the combination."""
+    everything = PLAIN | CHECKPOINTING | ACCUMULATION | FP16 | EIGHT_BIT
+    without = PLAIN | CHECKPOINTING | ACCUMULATION | FP16
+    rows = compared(
+        [
+            a_run("base", allocated=12589, techniques=told(**PLAIN)),
+            a_run("all", allocated=2873, techniques=told(**everything)),
+            a_run("all but", allocated=3183, techniques=told(**without)),
+        ]
+    )
+    assert rows[2]["leave_one_out"] == {
+        "technique": "8-bit",
+        "run": "id-all",
+        **{f"{kind}_bytes": 310 * MIB for kind in ("allocated", "reserved", "device")},
+    }
+    assert "8-bit lowers the peak inside the combination by 310.0 MiB" in as_text(rows, "markdown")
+
+
+def test_what_is_not_known_stays_so() -> None:
+    bare = a_run("bare", allocated=None, steps=0, step_seconds_median=None, trained_seconds=None, config={}, ranks=[])
+    for rows in (compared([a_run(), bare]), compared([bare, a_run()]), compared([bare])):
+        row = next(row for row in rows if row["name"] == "bare")
+        for field in (
+            "peak_allocated_bytes",
+            "peak_device_bytes",
+            "saved_fraction",
+            "wall_time_ratio",
+            "effective_batch",
+        ):
+            assert row[field] is None, field
+        for form in FORMATS:
+            assert as_text(rows, form)
+
+
+def test_the_effective_batch_needs_all_three() -> None:
+    seen = told(batch="batch 16", gradient_accumulation="accumulation 4")
+    seen[0]["detail"], seen[1]["detail"] = {"batch_size": 16}, {"micro_steps": 4}
+    assert batch_of(a_run(techniques=seen, config={}, world_size=2)).effective == 128
+    assert batch_of(a_run(techniques=seen[:1], config={})).effective == 16, "looked for, and not there"
+    shared = told(batch="batch 16")
+    shared[0]["detail"] = {"batch_size": 16, "effective_batch_size": 32}
+    assert batch_of(a_run(techniques=shared, config={}, world_size=8)).effective == 32, "four ranks share a batch"
+    assert batch_of(a_run(config={"batch_size": 8})).effective is None, "accumulation is not known"
+    assert (
+        batch_of(a_run(config={"args.per_device_train_batch_size": 8, "args.gradient_accumulation_steps": 2})).effective
+        == 16
+    )
+    assert batch_of(a_run(config={"batch_size": "8", "gradient_accumulation_steps": True})).effective is None
+
+
+# ---- what is comparable ----
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"device": "Tesla T4"}, "card", "another card: Tesla T4"),
+        ({"capacity_bytes": 40 * 1024 * MIB}, "card", "40.0 GiB"),
+        ({"world_size": 8}, "ranks", "8 ranks"),
+        ({"rank": {"torch": "2.12.0"}}, "torch", "PyTorch 2.12.0, the baseline 2.13.0"),
+        ({"config": {"batch_size": 32, "gradient_accumulation_steps": 1}}, "batch", "effective batch 32"),
+        ({"config": {"bs": 1, "batch": 2}}, "batch", "batch is 2, the baseline's not set"),
+        ({"steps": 500}, "steps", "500 steps, the baseline 1,000"),
+        ({"steps": 1}, "steps", "only 1 step:"),
+        ({"steps": None}, "steps", "no steps"),
+        ({"state": "running"}, "running", "still runs"),
+        ({"state": "lost"}, "lost", "was lost"),
+        ({"state": "failed", "error_type": "torch.OutOfMemoryError"}, "failed", "error (torch.OutOfMemoryError)"),
+        ({"rank": {"peak_other_processes_bytes": 3 * 1024 * MIB}}, "tenants", "3.0 GiB of its card"),
+        ({"events": [{"kind": "foreign_reset"}]}, "foreign_reset", "peak counters"),
+    ],
+)
+def test_a_run_that_is_not_comparable_says_why(changes: dict[str, Any], kind: str, words: str) -> None:
+    base, other = compared([a_run("base"), a_run("other", **changes)])
+    assert base["reasons"] == []
+    assert any(words in reason["text"] for reason in other["reasons"] if reason["kind"] == kind), other["reasons"]
+    if kind in ("steps", "running", "lost", "failed"):
+        assert other["wall_time_ratio"] is None
+
+
+def test_accumulation_alone_changes_nothing_that_is_compared() -> None:
+    divided = a_run("divided", config={"batch_size": 16, "gradient_accumulation_steps": 4})
+    assert compared([a_run(), divided])[1]["reasons"] == []
+
+
+# ---- as text ----
+
+NASTY = r"a|b & 50% of_x {y} \z ~ ^ $1$ #3 *bold* `code` [link](u) <img src=x>" + "\nnext"
+
+
+def split_markdown(line: str) -> list[str]:
+    return re.split(r"(?<!\\)\|", line)[1:-1]
+
+
+def test_a_name_of_markup_stays_one_cell_of_markdown() -> None:
+    lines = as_text(compared([a_run("base"), a_run(NASTY)]), "markdown").splitlines()
+    head, rule, *body = [split_markdown(line) for line in lines if line.startswith("|")]
+    assert len(body) == 2 and {len(head), len(rule)} == {len(line) for line in body}
+    cell = " ".join(body[1])
+    assert "<" not in cell.replace("\\<", "")
+    assert re.sub(r"\\([^\w\s]|_)", r"\1", cell).replace("&amp;", "&").strip().startswith(" ".join(NASTY.split()))
+
+
+def test_a_name_of_markup_stays_one_cell_of_latex() -> None:
+    text = as_text(compared([a_run("base"), a_run(NASTY), a_run("[4pt] *")]), "latex")
+    lines = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len(lines) == 4
+    assert len({len(re.findall(r"(?<!\\)&", line)) for line in lines}) == 1
+    nasty = lines[2]
+    for begins in ("%", "_", "#", "{", "}", "$"):
+        own = re.sub(r"\\text\w+\{\}|\$\\times\$|\{\}", "", nasty)  # what is ours
+        assert all(own[m.start() - 1] == "\\" for m in re.finditer(re.escape(begins), own)), begins
+    assert re.search(r"(?m)^\{\}\[4pt\]", text), r"after \\ it would be an argument"
+
+
+def test_a_formula_stays_text_in_csv_and_all_fields_are_there() -> None:
+    rows = compared([a_run("=cmd()|x", techniques=told(**PLAIN)), a_run(NASTY)])
+    read = list(csv.DictReader(io.StringIO(as_text(rows, "csv"), newline="")))
+    assert [row["name"] for row in read] == ["'=cmd()|x", NASTY]
+    assert list(read[0]) == list(CSV_FIELDS)
+    assert read[0]["peak_allocated_bytes"] == str(1000 * MIB) and read[1]["techniques"] == ""
+
+
+def test_only_columns_that_tell_something_are_shown() -> None:
+    full = as_text(compared([a_run(techniques=told(**PLAIN))]), "markdown").splitlines()[0]
+    assert "device MiB" in full and "effective batch" in full
+    bare = as_text(
+        compared([a_run(ranks=[], config={}, trained_seconds=None, leak_count=None)]), "markdown"
+    ).splitlines()[0]
+    for absent in ("device MiB", "effective batch", "wall time", "leaked"):
+        assert absent not in bare

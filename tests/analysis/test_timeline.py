@@ -1,0 +1,440 @@
+"""The timeline of a trace, held to the allocator's layout at every moment: sums to the byte, places that are what is drawn."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.append(str(Path(__file__).parents[1] / "backend"))
+
+from window_maker import MIB, Allocator, packed, recorded, training
+
+from vramscope.window import ACTIONS, FRAMES, Window
+from vramscope.wire import PHASES
+from vramscope_server.analysis.history.trace import Events, Trace, from_window, layout_at
+from vramscope_server.analysis.timeline import flame as flames
+from vramscope_server.analysis.timeline import grouping as groupings
+from vramscope_server.analysis.timeline.between import between
+from vramscope_server.analysis.timeline.course import alive, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.timeline.grouping import BYS, OTHER, Grouping, cut_to, grouping_of, series_of
+from vramscope_server.analysis.timeline.life import hit, life
+from vramscope_server.analysis.timeline.overview import overview
+from vramscope_server.analysis.timeline.polygons import Drawn, drawn_of, outlines, picture_of
+from vramscope_server.analysis.timeline.ruler import MOST_SPANS, ruler
+from vramscope_server.analysis.timeline.sites import Frame, is_library, sites_of
+
+
+def random_window(seed: int, operations: int = 120, modules: int = 0) -> Window:
+    """Allocations and frees of all sizes; phases and modules at random; what lives at the beginning lives from before."""
+    choose = random.Random(seed)
+    allocator = Allocator()
+    live = [allocator.alloc(choose.randrange(1, 6 * MIB), choose.randrange(3)) for _ in range(choose.randrange(6))]
+    allocator.events = {name: [] for name in allocator.events}
+    start = allocator.layout()
+    for _ in range(operations):
+        allocator.phase = choose.randrange(-1, len(PHASES))
+        if live and choose.random() < 0.5:
+            allocator.free(live.pop(choose.randrange(len(live))))
+        else:
+            size = int(2 ** choose.uniform(0, 26))
+            live.append(allocator.alloc(size, choose.randrange(-1, 3)))
+        if choose.random() < 0.02:
+            allocator.empty_cache()
+        allocator.step += choose.random() < 0.05
+    if modules:
+        allocator.events["module"] = [choose.randrange(-1, modules) for _ in allocator.events["action"]]
+    names = [f"blocks.{i // 3}.part{i % 3}" for i in range(modules)]
+    return recorded(start, allocator, modules=names)
+
+
+def late(trace: Trace, first: int) -> Trace:
+    """As if its beginning had been overwritten."""
+    rows = {one.name: getattr(trace.events, one.name)[first:] for one in fields(Events)}
+    return replace(trace, start=None, events=Events(**rows))
+
+
+def held_at(trace: Trace, moment: int) -> int:
+    return layout_at(trace, moment).allocated_bytes
+
+
+@given(
+    seed=st.integers(0, 10**6), cut=st.floats(0, 0.9), low=st.floats(0, 0.9), wide=st.floats(0.02, 1), data=st.data()
+)
+@settings(max_examples=25, deadline=None)
+def test_every_point_of_the_overview_is_what_the_allocator_held(
+    seed: int, cut: float, low: float, wide: float, data: Any
+) -> None:
+    """By any colouring, in any window, of histories that begin anywhere; and no moment of a stretch is higher."""
+    trace = from_window(random_window(seed, modules=data.draw(st.sampled_from([0, 9]))))
+    if cut > 0.1:
+        trace = late(trace, int(cut * len(trace.events)))
+    count = len(trace.events)
+    first = -1 + int(low * count)
+    end = min(count, first + max(1, int(wide * count)))
+    truth = np.array([held_at(trace, moment) for moment in range(-1, count)])
+    course = course_of(trace)
+    assert np.array_equal(course.allocated, truth)
+    points = data.draw(st.sampled_from([10, 37, 1000]))
+    for by in BYS:
+        made = overview(course, grouping_of(trace, course, by), first, end, points)
+        assert np.array_equal(made.held_bytes.sum(axis=0), truth[made.moment + 1])
+        assert (made.held_bytes >= 0).all()
+        assert made.allocated.max() == truth[first + 1 : end + 1].max() == truth[made.peak + 1]
+        assert (made.moment[0], made.moment[-1]) == (first, end - 1)
+        assert len(made.moment) <= points + 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_polygons_lie_where_hits_say_and_fill_the_stack(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer polygons than allocations: what is drawn and the band together are what is allocated."""
+    monkeypatch.setattr("vramscope_server.analysis.timeline.polygons.MOST_DRAWN", 23)
+    trace = from_window(random_window(seed, 160))
+    course = course_of(trace)
+    for by in BYS:
+        grouping = grouping_of(trace, course, by)
+        for first, end in ((-1, len(trace.events)), (40, 170)):
+            drawn = drawn_of(trace, course, grouping, first, end)
+            picture = picture_of(trace, course, drawn)
+            assert len(drawn.rows) == 23
+            assert drawn.left_out == touching(trace, first, end) - 23
+            assert np.array_equal(picture.allocated, course.allocated[picture.moment + 1])
+            size = trace.lives.size_bytes[drawn.rows]
+            x, y, corners = outlines(picture, size)
+            tolerance = int(course.allocated.max() / 1000) + 1
+            for moment in range(first, end, 7):
+                there = set(alive(trace, moment).tolist())
+                stacked = 0
+                for at, row in enumerate(drawn.rows.tolist()):
+                    bottom = bottom_at(x[corners[at] : corners[at + 1]], y[corners[at] : corners[at + 1]], moment)
+                    assert (bottom is not None) == (row in there)
+                    if bottom is None:
+                        continue
+                    assert abs(bottom - stacked) <= tolerance
+                    found = hit(trace, grouping, drawn.series, moment, stacked + int(size[at]) // 2, drawn)
+                    assert (found.row, found.series, found.in_band) == (row, drawn.of_series[at], False)
+                    stacked += int(size[at])
+                band = hit(trace, grouping, drawn.series, moment, stacked, drawn)
+                assert band.band_bytes == course.allocated[moment + 1] - stacked
+                assert (band.row, band.in_band) == (None, band.band_bytes > 0)
+                above = hit(trace, grouping, drawn.series, moment, int(course.allocated[moment + 1]), drawn)
+                assert (above.row, above.in_band) == (None, False)
+
+
+def touching(trace: Trace, first: int, end: int) -> int:
+    lives = trace.lives
+    return int(((lives.alloc_event < end) & (lives.requested_event > first)).sum())
+
+
+def bottom_at(x: Any, y: Any, moment: int) -> int | None:
+    """Of a polygon that goes forth along its bottom: where it lies after a moment."""
+    half = len(x) // 2
+    for left, right, height in zip(x[:half:2], x[1:half:2], y[:half:2], strict=True):
+        if left <= moment < right:
+            return int(height)
+    return None
+
+
+def test_in_areas_each_byte_of_a_series_belongs_to_one_of_its_allocations() -> None:
+    trace = from_window(training())
+    course = course_of(trace)
+    grouping = grouping_of(trace, course, "phase")
+    made = overview(course, grouping, -1, course.end)
+    moment = made.peak
+    column = int(np.flatnonzero(made.moment == moment)[0])
+    bottom = 0
+    for series, held in enumerate(made.held_bytes[:, column].tolist()):
+        rows, height = [], bottom
+        while height < bottom + held:
+            found = hit(trace, grouping, made.series, moment, height)
+            assert found.row is not None
+            top = height + int(trace.lives.size_bytes[found.row])
+            assert hit(trace, grouping, made.series, moment, top - 1) == found
+            assert found.series == series
+            rows.append(found.row)
+            height = top
+        assert height == bottom + held
+        assert len(rows) == len(set(rows))
+        bottom += held
+    assert bottom == held_at(trace, moment)
+
+
+def test_many_steps_are_drawn_coarser_not_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramscope_server.analysis.timeline.polygons.MOST_STEPS", 100)
+    trace = from_window(training(3, 24))
+    course = course_of(trace)
+    drawn = drawn_of(trace, course, grouping_of(trace, course, "category"), -1, course.end)
+    picture = picture_of(trace, course, drawn)
+    assert len(drawn.rows) <= len(picture.event) < 100 + 2 * len(drawn.rows)
+    assert set(picture.polygon.tolist()) == set(range(len(drawn.rows))), "each has its polygon"
+
+
+# ---- groups ----
+
+
+def test_series_are_at_most_twenty_and_keep_their_order_and_colour_in_every_window() -> None:
+    count = 60
+    names = ["before the recording", *(f"me/train.py:{line} f" for line in range(count - 1))]
+    grouping = Grouping("site", names, np.arange(count, dtype=np.int32), np.arange(count) - 1)
+    held = np.arange(count) ** 2
+    series = series_of(grouping, held)
+    assert (len(series), series.joined, series.names[0], series.names[-1]) == (20, 41, names[0], OTHER)
+    assert series.peak_bytes.sum() == held.sum()
+    assert series.names[1:-1] == names[-18:]
+    other = series_of(grouping, held[::-1])
+    assert other.names[1:-1] == names[1:19]
+    few = series_of(replace(grouping, names=names[:20], rank=grouping.rank[:20]), held[:20])
+    assert (len(few), few.joined) == (20, 0)
+    colour = dict(zip(series.names, series.keys, strict=True))
+    assert colour[names[50]] == f"series-{49 % 18}"
+    assert (colour[names[0]], colour[OTHER]) == ("earlier", "other")
+
+
+def test_a_category_that_is_new_is_stacked_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groupings, "_STACKED", ("unknown",))
+    trace = from_window(training())
+    assert grouping_of(trace, course_of(trace), "category").names[0] == "unknown"
+
+
+def test_modules_are_cut_where_they_can_still_be_told_apart() -> None:
+    names = [f"h.{block}.{part}" for block in range(12) for part in ("attn", "mlp")] + ["head"]
+    assert cut_to(names, 30)[0] == names
+    assert cut_to(names, 13)[0] == [*(f"h.{block}" for block in range(12)), "head"]
+    short, code = cut_to(names, 5)
+    assert (short, code.tolist()) == (["h", "head"], [0] * 24 + [1])
+    assert cut_to(names, 1)[0] == ["h", "head"], "the first level stays"
+    assert cut_to([], 5)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("file", "library"),
+    [
+        ("/home/me/train.py", False),
+        ("train.py", False),
+        ("/home/me/.venv/lib/python3.11/site-packages/transformers/trainer.py", True),
+        ("/usr/lib/python3/dist-packages/x.py", True),
+        ("/usr/lib/python3.12/threading.py", True),
+        ("C:\\Python\\Lib\\site-packages\\torch\\nn\\functional.py", True),
+        ("torch/nn/modules/module.py", True),
+        ("/src/pytorch/torch/optim/adamw.py", True),
+        ("/home/me/torch/train.py", False),
+        ("/home/me/torchtitan/train.py", False),
+        ("/repo/agent/vramscope/steps/loop.py", True),
+        ("<string>", True),
+        ("??", True),
+        ("/pytorch/c10/cuda/CUDACachingAllocator.cpp", True),
+        ("/usr/src/python3.11/Objects/methodobject.c", True),
+        ("./nptl/pthread_create.c", True),
+        ("../sysdeps/unix/sysv/linux/x86_64/clone3.S", True),
+        ("/home/me/lib/model.py", False),
+    ],
+)
+def test_whose_file_it_is(file: str, library: bool) -> None:
+    assert is_library(file) is library
+
+
+def test_a_site_is_the_innermost_line_of_the_users() -> None:
+    trace = from_window(training())
+    sites = sites_of(trace)
+    assert [int(frame) for frame in sites.frame] == [1, 1, 0]
+    assert sites.own.tolist() == [True, True, False, False, False]
+    assert str(Frame("/home/me/model.py", 31, "forward")) == "me/model.py:31 forward"
+
+
+# ---- one allocation ----
+
+
+def test_a_life_tells_sizes_moments_and_who_asked() -> None:
+    trace = from_window(training())
+    sites = sites_of(trace)
+    row = int(np.flatnonzero((trace.lives.alloc_event > 0) & (trace.lives.requested_event < len(trace.events)))[0])
+    told = life(trace, sites, row, "activations")
+    assert told["born"] == when(trace, int(trace.lives.alloc_event[row]))
+    assert told["freed"]["event"] - told["born"]["event"] == told["events"] > 0
+    assert told["seconds"] == pytest.approx(told["events"] * 1e-6)
+    assert told["size_bytes"] >= told["requested_bytes"] > 0
+    assert [frame["library"] for frame in told["stack"]] == [True, True, False, False]
+    assert told["freed_by"] == [], "who frees is not recorded"
+    first = life(trace, sites, 0, "unknown")
+    assert (first["born"], first["events"], first["freed"]) == (None, None, None)
+
+
+def test_who_let_go_is_told_where_frees_have_stacks_of_their_own() -> None:
+    window = training()
+    events = {name: np.frombuffer(column, "<i8").copy() for name, column in window.events.items()}
+    frees = events["action"] == ACTIONS.index("free_requested")
+    events["stack"][frees] = 2
+    columns = {name: column.tobytes() for name, column in events.items()}
+    trace = from_window(msgspec.structs.replace(window, events=columns))
+    sites = sites_of(trace)
+    assert sites.frees_told
+    row = int(np.flatnonzero((trace.lives.stack == 0) & (trace.lives.requested_event < len(trace.events)))[0])
+    assert [frame["function"] for frame in life(trace, sites, row, "")["freed_by"]] == ["train"]
+    # a history that begins later sees only the end of what was there: that is not who asked for it
+    cut = late(trace, 150)
+    earlier = np.flatnonzero((cut.lives.alloc_event < 0) & (cut.lives.requested_event < len(cut.events)))
+    assert len(earlier) and (sites_of(cut).stack[earlier] == -1).all()
+
+
+# ---- what is alive ----
+
+
+@pytest.mark.parametrize("by", get_args(flames.FlameBy))
+@pytest.mark.parametrize("libraries", [False, True])
+def test_boxes_of_a_flamegraph_fill_their_parents_and_sum_to_what_is_allocated(by: Any, libraries: bool) -> None:
+    for seed in range(3):
+        trace = from_window(random_window(seed, 200, modules=9))
+        sites, course = sites_of(trace), course_of(trace)
+        for moment in (-1, 60, course.peak(-1, course.end)):
+            made = flames.flame(trace, sites, moment, by, libraries=libraries)
+            assert made.total_bytes == made.focus_bytes == held_at(trace, moment)
+            roots = [box for box in made.boxes if box.level == 0]
+            small = made.total_bytes - sum(box.bytes for box in roots)
+            assert 0 <= small <= made.left_out * made.total_bytes / 1000
+            for box in made.boxes:
+                if box.level:
+                    assert any(
+                        under.first_bytes <= box.first_bytes
+                        and box.first_bytes + box.bytes <= under.first_bytes + under.bytes
+                        for under in made.boxes
+                        if under.level == box.level - 1
+                    )
+                closer = flames.flame(trace, sites, moment, by, focus=box.focus, libraries=libraries)
+                assert (closer.focus_bytes, closer.total_bytes) == (box.bytes, made.total_bytes)
+                assert closer.focus_names[-1] == box.name
+
+
+def test_libraries_frames_are_folded_to_the_innermost_and_shown_when_asked_for() -> None:
+    trace = from_window(training())
+    moment = course_of(trace).peak(-1, len(trace.events))
+    folded = flames.flame(trace, sites_of(trace), moment)
+    names = {(box.level, box.name, box.kind) for box in folded.boxes}
+    assert names == {
+        (0, "train train.py:87", "own"),
+        (1, "forward model.py:31", "own"),
+        (2, "forward linear.py:125", "library"),
+        (2, "softmax functional.py:2120", "library"),
+    }
+    whole = flames.flame(trace, sites_of(trace), moment, libraries=True)
+    assert (2, "_call_impl module.py:1751", "library") in {(box.level, box.name, box.kind) for box in whole.boxes}
+
+
+def test_a_million_stacks_and_one_of_ten_thousand_frames_are_pruned() -> None:
+    """20,000 stacks of one allocation each, one of them deeper than any screen."""
+    allocator = Allocator()
+    start = allocator.layout()
+    for at in range(20_000):
+        allocator.alloc(512, at)
+    deep = allocator.alloc(64 * MIB, 20_000)
+    stacks = [[2 + at % 400, 1, 0] for at in range(20_000)] + [[*range(2, 400)] * 25 + [1, 0]]
+    lines = list(range(402))
+    frames = packed({"file": [0] * 402, "line": lines, "function": [1] * 402})
+    assert frames.keys() == FRAMES.keys()
+    trace = from_window(recorded(start, allocator, stacks=stacks, frames=frames, words=["/home/me/a.py", "f"]))
+    made = flames.flame(trace, sites_of(trace), len(trace.events) - 1)
+    assert made.total_bytes == 20_000 * 512 + deep.size
+    assert len(made.boxes) <= flames.MOST_BOXES
+    assert max(box.level for box in made.boxes) < flames.MOST_LEVELS
+    assert made.left_out > 0
+    assert [box.bytes for box in made.boxes if box.level == 0] == [made.total_bytes]
+
+
+def test_a_focus_that_is_not_alive_or_no_focus_at_all_is_refused() -> None:
+    trace = from_window(training())
+    sites = sites_of(trace)
+    moment = course_of(trace).peak(-1, len(trace.events))
+    deepest = flames.flame(trace, sites, moment).boxes[-1]
+    with pytest.raises(flames.UnknownFocus, match="not alive"):
+        flames.flame(trace, sites, -1, focus=deepest.focus)
+    for nonsense in ("x", "1", "0:99", "0:0", "99999:1"):
+        with pytest.raises(flames.UnknownFocus):
+            flames.flame(trace, sites, moment, focus=nonsense)
+
+
+@given(seed=st.integers(0, 10**6), at=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+@settings(max_examples=15, deadline=None)
+def test_what_appeared_less_what_went_is_the_difference(seed: int, at: tuple[float, float]) -> None:
+    trace = from_window(random_window(seed))
+    course = course_of(trace)
+    a, b = (int(part * len(trace.events)) - 1 for part in at)
+    told = between(trace, grouping_of(trace, course, "site"), a, b)
+    assert (
+        told["b"]["allocated_bytes"] - told["a"]["allocated_bytes"] == told["appeared"]["bytes"] - told["gone"]["bytes"]
+    )
+    assert told["both_bytes"] + told["appeared"]["bytes"] == held_at(trace, b)
+    for side in ("appeared", "gone"):
+        rows = told[side]["rows"]
+        assert sum(row["bytes"] for row in rows) + told[side]["left_out"]["bytes"] == told[side]["bytes"]
+        assert [row["bytes"] for row in rows] == sorted((row["bytes"] for row in rows), reverse=True)
+
+
+def test_groups_beyond_the_table_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramscope_server.analysis.timeline.between.MOST_ROWS", 1)
+    trace = from_window(training())
+    told = between(trace, grouping_of(trace, course_of(trace), "site"), -1, 70)["appeared"]
+    assert len(told["rows"]) == 1 == told["left_out"]["groups"]
+    assert told["rows"][0]["bytes"] + told["left_out"]["bytes"] == told["bytes"]
+
+
+# ---- the ruler, and where to look ----
+
+
+def test_the_ruler_tells_steps_phases_and_modules_as_deep_as_there_is_room() -> None:
+    window = random_window(1, 300, modules=240)
+    trace = from_window(window)
+    whole = ruler(trace, -1, len(trace.events))
+    assert {span.lane for span in whole} == {"step", "phase", "module"}
+    for lane in ("step", "phase", "module"):
+        spans = [span for span in whole if span.lane == lane]
+        assert len(spans) <= MOST_SPANS
+        assert all(one.end <= two.first for one, two in itertools.pairwise(spans))
+    assert {span.name for span in whole if span.lane == "module"} == {"blocks"}
+    near = ruler(trace, 100, 130)
+    assert all(span.name.count(".") == 2 for span in near if span.lane == "module")
+    for span in near:
+        if span.lane == "phase":
+            assert (trace.events.phase[span.first : span.end] == PHASES.index(span.name)).all()
+
+
+def test_one_looks_first_where_stacks_are_known_if_that_is_nearly_as_high() -> None:
+    trace = from_window(training())
+    course = course_of(trace)
+    peak = course.peak(-1, course.end)
+    assert look_at(course, None) == look_at(course, 0) == peak
+    nearly = 0.95 * course.allocated[peak + 1]
+    beyond = int(np.flatnonzero(course.allocated >= nearly)[-1])  # the moment after the last that is nearly as high
+    assert look_at(course, beyond) == peak
+    twice = replace(course, allocated=np.concatenate([course.allocated, course.allocated]))
+    assert look_at(twice, beyond) == peak + len(course.allocated)
+    assert stacks_from(trace) == 0
+    assert stacks_from(from_window(msgspec.structs.replace(training(), events=without_stacks()))) is None
+
+
+def without_stacks() -> dict[str, bytes]:
+    events = dict(training().events)
+    return events | {"stack": np.full(len(events["stack"]) // 8, -1, "<i8").tobytes()}
+
+
+def test_a_recording_without_events_shows_what_was_there() -> None:
+    allocator = Allocator()
+    block = allocator.alloc(3 * MIB)
+    allocator.events = {name: [] for name in allocator.events}
+    trace = from_window(recorded(allocator.layout(), allocator))
+    course = course_of(trace)
+    assert (course.end, course.allocated.tolist()) == (0, [block.size])
+    made = overview(course, grouping_of(trace, course, "site"), -1, 0)
+    assert made.allocated.tolist() == [block.size]
+    drawn: Drawn = drawn_of(trace, course, grouping_of(trace, course, "site"), -1, 0)
+    assert len(picture_of(trace, course, drawn).event) == 1
+    assert flames.flame(trace, sites_of(trace), -1).total_bytes == block.size
+    assert when(trace, -1)["step"] is None
+    assert ruler(trace, -1, 0) == []

@@ -1,0 +1,136 @@
+"""What allocations are for, against what the program itself knows: parameters, gradients, states, saved tensors, inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from observed import JUDGED
+
+from vramscope.window import OWNER_CATEGORIES
+from vramscope_server.analysis.anatomy.amounts import allocated_after, allocated_at, peak_event
+from vramscope_server.analysis.anatomy.categories import CATEGORIES, UNKNOWN, categories_of
+from vramscope_server.analysis.anatomy.from_stacks import with_phases
+from vramscope_server.analysis.anatomy.owned import name_of, owned
+from vramscope_server.analysis.anatomy.summary import summary
+from vramscope_server.analysis.history.stacks import Stacks
+
+# The first test waits for twenty trainings.
+pytestmark = [pytest.mark.xdist_group("anatomy"), pytest.mark.timeout(600)]
+
+RIGHT = 0.98
+MOST_UNKNOWN = 0.02
+
+
+def right(one: Any, *, made_in_it: bool = False) -> tuple[float, float]:
+    """(of the bytes at the peak, of bytes times events over the window): what share has the category that is true."""
+    lives, count = one.trace.lives, len(one.trace.events)
+    same = np.array(CATEGORIES)[categories_of(one.trace)] == np.array(one.truth)
+    held = allocated_at(one.trace, peak_event(one.trace))
+    at_peak = lives.size_bytes[held]
+    lasted = np.minimum(lives.requested_event, count) - np.maximum(lives.alloc_event, 0)
+    weight = lives.size_bytes * lasted * ((lives.alloc_event >= 0) | (not made_in_it))
+    return at_peak[same[held]].sum() / at_peak.sum(), weight[same].sum() / weight.sum()
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_at_the_peak_98_percent_of_the_bytes_have_the_category_that_is_true(observed, name) -> None:
+    assert right(observed[name])[0] >= RIGHT
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_and_at_all_other_moments_95_percent(observed, name) -> None:
+    """A step without stacks learns what is recomputed from one that has them."""
+    assert right(observed[name])[1] >= 0.95
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_less_than_2_percent_are_unknown(observed, name) -> None:
+    told = summary(observed[name].trace)
+    assert told["coverage"]["basis"] == "owners"
+    assert told["coverage"]["unknown_fraction"] < MOST_UNKNOWN
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_categories_add_up_to_the_allocators_own_count_at_every_moment(observed, name) -> None:
+    """And the highest of these is the allocator's own peak counter."""
+    trace = observed[name].trace
+    codes = categories_of(trace)
+    parts = sum(allocated_after(trace, codes == code) for code in range(len(CATEGORIES)))
+    whole = allocated_after(trace)
+    assert np.array_equal(parts, whole)
+    assert whole[0] == trace.start.counters["allocated_bytes.all.current"]
+    assert whole[-1] == trace.end.counters["allocated_bytes.all.current"]
+    assert whole.max() == trace.end.counters["allocated_bytes.all.peak"] == observed[name].peak_allocated_bytes
+    told = summary(trace)
+    for part in ("categories", "phases"):
+        assert sum(row["bytes"] for row in told[part]) == told["allocated_bytes"] == whole.max()
+
+
+def test_a_gradient_says_whose_it_is(observed) -> None:
+    trace = observed["gpt2"].trace
+    of = owned(trace)
+    names = {
+        category: {name_of(trace, of, int(row)) for row in np.flatnonzero(of.category == code)}
+        for code, category in enumerate(OWNER_CATEGORIES)
+    }
+    weight = "transformer.h.0.mlp.c_fc.weight"
+    assert weight in names["parameters"]
+    assert f"gradient of {weight}" in names["gradients"]
+    assert {f"exp_avg of {weight}", f"exp_avg_sq of {weight}"} <= names["optimizer"]
+    assert "input_ids" in names["input"]
+
+
+def test_without_owners_the_phases_alone_still_tell_what_a_step_makes(observed) -> None:
+    """Parameters, made before the recording, are then unknown; what the steps made is not."""
+    one = observed["gpt2"]
+    blind = one._replace(trace=dataclasses.replace(one.trace, owners={}, owner_names=[]))
+    assert right(blind, made_in_it=True)[1] > RIGHT
+    codes = np.array(CATEGORIES)[categories_of(blind.trace)]
+    fresh = blind.trace.lives.alloc_event >= 0
+    assert set(codes[~fresh]) == {"unknown"}
+    assert summary(blind.trace)["coverage"]["basis"] == "phases"
+
+
+def test_a_snapshot_of_pytorchs_own_is_read_by_its_stacks(observed) -> None:
+    """No phases, no owners: functions tell the forward and the optimizer, no Python tells the backward."""
+    one = observed["gpt2.snapshot"]
+    assert not (one.trace.events.phase >= 0).any() and not one.trace.owners
+    assert right(one)[0] > RIGHT - 0.01
+    told = summary(one.trace)
+    assert told["coverage"]["basis"] == "stacks"
+    assert told["coverage"]["unknown_fraction"] < MOST_UNKNOWN
+    read = with_phases(one.trace)
+    assert sorted(set(read.events.step)) == [0, 1, 2]
+    without = dataclasses.replace(one.trace, frames={}, stacks=Stacks.of([]), words=[])
+    lives = dataclasses.replace(without.lives, stack=np.full(len(without.lives), -1))
+    without.__dict__["lives"] = lives
+    assert set(np.array(CATEGORIES)[categories_of(without)]) == {"unknown"}, "and without stacks nothing is made up"
+
+
+def test_an_owner_that_was_seen_elsewhere_is_nobodys(observed) -> None:
+    """Addresses are used again: only who lay there at that moment is meant."""
+    trace = observed["gpt2"].trace
+    moved = {**trace.owners, "address": trace.owners["address"] + 64}
+    assert not (owned(dataclasses.replace(trace, owners=moved)).category >= 0).any()
+    before = {**trace.owners, "event": np.zeros_like(trace.owners["event"])}
+    of = owned(dataclasses.replace(trace, owners=before))
+    assert set(trace.lives.alloc_event[of.category >= 0]) == {-1}
+
+
+def test_a_trace_without_events_has_nothing_to_tell(observed) -> None:
+    trace = observed["gan"].trace
+    none = dataclasses.replace(
+        trace,
+        events=dataclasses.replace(
+            trace.events, **{one.name: getattr(trace.events, one.name)[:0] for one in dataclasses.fields(trace.events)}
+        ),
+        end=trace.start,
+        owners={},
+    )
+    told = summary(none)
+    assert told["phase"] is None and told["event"] == -1
+    assert told["allocated_bytes"] == trace.start.allocated_bytes == told["coverage"]["unknown_bytes"]
+    assert set(categories_of(none)) <= {UNKNOWN}

@@ -1,0 +1,90 @@
+"""The anatomy over HTTP and on the command line: what a recording's memory is for, and what would make it less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from running import RunningServer
+from test_recordings_seen import send
+from window_maker import Allocator, recorded, training
+
+from vramscope.window import pack
+from vramscope_server.analysis.anatomy.categories import CATEGORIES
+
+
+@pytest.fixture(scope="module")
+def small(server: RunningServer) -> str:
+    return send(server, pack(training()))
+
+
+def test_categories_phases_and_modules_add_up_to_what_is_allocated(server: RunningServer, small: str) -> None:
+    peak = server.get(f"/recordings/{small}/anatomy")
+    timeline = server.get(f"/recordings/{small}/timeline")
+    assert peak["allocated_bytes"] == timeline["peak"]["allocated_bytes"]
+    assert peak["recording"] == small and str(peak["step"]) in peak["moment"]
+    for event in (-1, 0, 57, None):
+        told = server.get(f"/recordings/{small}/anatomy", event=event) if event is not None else peak
+        for part in ("categories", "phases", "modules"):
+            assert sum(row["bytes"] for row in told[part]) == told["allocated_bytes"]
+        named = {row["category"]: row["bytes"] for row in told["categories"]}
+        assert set(named) <= set(CATEGORIES)
+        assert named.get("unknown", 0) == told["coverage"]["unknown_bytes"]
+        assert told["advice"] == peak["advice"], "advice is about the peak"
+
+
+def test_a_window_of_an_older_agent_says_that_owners_are_not_known(server: RunningServer, small: str) -> None:
+    assert server.get(f"/recordings/{small}/anatomy")["coverage"]["basis"] == "phases"
+
+
+def test_an_allocation_has_the_name_that_the_program_had_for_it(server: RunningServer) -> None:
+    window = training(2, 2)
+    address = int.from_bytes(window.end.blocks["address"][:8], "little")
+    events = len(window.events["action"]) // 8
+    column = {"event": events, "address": address, "category": 1, "name": 0}
+    owners = {name: value.to_bytes(8, "little") for name, value in column.items()}
+    named = msgspec.structs.replace(window, owners=owners, owner_names=["gradient of <b>h.0</b>"])
+    ident = send(server, pack(named))
+    told = server.get(f"/recordings/{ident}/anatomy", event=events - 1)
+    assert told["coverage"]["basis"] == "owners"
+    assert any(row["category"] == "gradients" for row in told["categories"])
+    names = {server.get(f"/recordings/{ident}/life", allocation=row)["owner"] for row in range(8)}
+    assert "gradient of <b>h.0</b>" in names and None in names
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [("event", 1 << 40, "owners.event"), ("category", 77, "owners.category"), ("name", 3, "owners.name")],
+)
+def test_owners_that_cannot_be_are_told_by_their_column(
+    server: RunningServer, name: str, value: int, words: str
+) -> None:
+    window = training(1, 1)
+    columns = {"event": 0, "address": 0, "category": 0, "name": 0} | {name: value}
+    owners = {key: number.to_bytes(8, "little") for key, number in columns.items()}
+    ident = send(server, pack(msgspec.structs.replace(window, owners=owners, owner_names=["one"])))
+    answer = httpx.get(f"{server.url}/api/v1/recordings/{ident}/anatomy", trust_env=False)
+    assert answer.status_code == 422
+    assert words in answer.json()["detail"]
+
+
+def test_moments_that_are_not_there_and_recordings_that_are_empty(server: RunningServer, small: str) -> None:
+    answer = httpx.get(f"{server.url}/api/v1/recordings/{small}/anatomy", params={"event": 10**9}, trust_env=False)
+    assert answer.status_code == 422 and answer.json()["field"] == "event"
+    answer = httpx.get(f"{server.url}/api/v1/recordings/nobody/anatomy", trust_env=False)
+    assert answer.status_code == 404
+    empty = send(server, pack(recorded(None, Allocator())))
+    told: dict[str, Any] = server.get(f"/recordings/{empty}/anatomy")
+    assert (told["categories"], told["advice"], told["coverage"]["unknown_fraction"]) == ([], [], None)
+
+
+def test_show_names_the_first_advice(server: RunningServer, small: str) -> None:
+    from vramscope_server.cli.show import _first_advice
+
+    advice = server.get(f"/recordings/{small}/anatomy")["advice"]
+    run = server.get(f"/recordings/{small}")["run_id"]
+    said = _first_advice(server.url, {"run_id": run, "recordings": 1})
+    assert said == (advice[0]["sentence"] if advice else None)
+    assert _first_advice(server.url, {"run_id": run, "recordings": 0}) is None

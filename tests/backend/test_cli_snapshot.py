@@ -1,0 +1,170 @@
+"""``vramscope snapshot FILE``: what it says of a file, every way in which it can end, with and without a server."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running import RunningServer
+from snapshot_maker import MIB, snapshot_of
+
+from vramscope_server.__main__ import main
+from vramscope_server.analysis.history import snapshot_reader
+from vramscope_server.cli.bar import COMPILING
+
+pytestmark = pytest.mark.timeout(900)  # the first conversion on a machine compiles what reads: 20 s of a core
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs the command as a pipe would see it; gives exit code, stdout and stderr."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["snapshot", *(str(word) for word in words)])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Two devices, gzipped."""
+    path = tmp_path / "two devices.pickle.gz"
+    path.write_bytes(gzip.compress(pickle.dumps(snapshot_of(40, devices=2))))
+    return path
+
+
+def test_it_says_what_is_in_a_file(cli: Cli, file: Path) -> None:
+    code, out, err = cli(file)
+    assert (code, err) == (0, "")
+    assert [line.split(":")[0] for line in out.splitlines() if line.startswith("GPU ")] == ["GPU 0", "GPU 1"]
+    assert "peak: 80.0 MiB reserved, 20.0 MiB allocated" in out
+    code, out, err = cli(file, "--json")
+    told = json.loads(out)
+    assert (code, err, told["file"], told["bytes"], told["notes"]) == (0, "", str(file), file.stat().st_size, [])
+    for number, device in enumerate(told["devices"]):
+        assert (device["device"], device["events"], device["allocations"]) == (number, 120, 40)
+        assert (device["peak_reserved_bytes"], device["end_allocated_bytes"]) == (80 * MIB, 20 * MIB)
+        assert sum(device["strip"].values()) == device["peak_reserved_bytes"]
+        assert sum(site["bytes"] for site in device["sites"]) == device["looked_at_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("made", "code", "words"),
+    [
+        (None, 3, "there is no file"),
+        ("folder", 2, "is a folder, not a snapshot file"),
+        (b"", 2, "the file is empty"),
+        (b'{"traceEvents": []}', 2, "a Chrome trace"),
+        (pickle.dumps(snapshot_of(3))[:-9], 2, "the file is cut off"),
+        (b"\x80\x04cposix\nsystem\n.", 2, "Nothing was executed"),
+    ],
+)
+def test_what_is_no_snapshot_ends_with_one_line(
+    cli: Cli, tmp_path: Path, made: bytes | str | None, code: int, words: str
+) -> None:
+    path = tmp_path / "some.pickle"
+    if isinstance(made, str):
+        path.mkdir()
+    elif made is not None:
+        path.write_bytes(made)
+    ended, out, err = cli(path)
+    assert (ended, out, err.count("\n")) == (code, "", 1)
+    assert words in err
+    assert str(path) in err
+
+
+def test_a_server_takes_it_once_and_says_where_it_is(server: RunningServer, cli: Cli, file: Path) -> None:
+    code, out, err = cli(file, "--server", server.url)
+    assert (code, err) == (0, "")
+    ident = out.strip().removeprefix(f"{server.url}/snapshots/")
+    assert server.get(f"/snapshots/{ident}")["state"] == "ready"
+    assert server.get(f"/snapshots/{ident}")["name"] == file.name
+    code, again, _ = cli(file, "--server", f"{server.url}/")
+    assert (code, again) == (0, f"The server had this file already.\n{out}")
+    code, told, _ = cli(file, "--server", server.url, "--json")
+    assert (code, json.loads(told)["snapshot"], json.loads(told)["address"]) == (0, ident, out.strip())
+
+
+def test_what_a_server_cannot_read_is_told_in_its_words(server: RunningServer, cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "bad.pickle"
+    path.write_bytes(pickle.dumps({"weights": 1}))
+    code, out, err = cli(path, "--server", server.url)
+    assert (code, out) == (2, "")
+    assert "no dict with a key 'segments'" in err
+
+
+def test_who_waits_is_told_that_it_goes_on(cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal, from a moment on; here at once. That it compiles comes before what it does then."""
+    monkeypatch.setattr("vramscope_server.cli.bar.QUIET_SECONDS", 0.0)
+    busy = [True]
+    monkeypatch.setattr("vramscope_server.cli.bar.compiling", lambda: busy[0])
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    real = snapshot_reader.read
+
+    def slowly(path: Path, progress: Callable[[int, int], None]) -> object:
+        deadline = time.monotonic() + 60
+        while COMPILING not in terminal.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        busy[0] = False
+        while "reading" not in terminal.getvalue() and time.monotonic() < deadline:
+            progress(1, 2)
+            time.sleep(0.01)
+        return real(path, progress=progress)
+
+    monkeypatch.setattr(snapshot_reader, "read", slowly)
+    assert cli(file)[0] == 0
+    assert COMPILING in terminal.getvalue()
+    assert "reading" in terminal.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_without_a_server_or_a_token_it_says_what_is_missing(
+    start_server: Callable[..., RunningServer], cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = cli(file, "--server", "http://127.0.0.1:9")
+    assert (code, "no server answers" in err) == (4, True)
+    guarded = start_server(require_tokens=True)
+    code, _, err = cli(file, "--server", guarded.url)
+    assert (code, "VRAMSCOPE_TOKEN" in err) == (2, True)
+    first = {"Authorization": f"Bearer {guarded.house.first_token}"}
+    for scope, expected in (("ingest", 2), ("read", 0)):
+        made = guarded.http.post("/tokens", json={"name": scope, "scopes": [scope]}, headers=first).json()
+        monkeypatch.setenv("VRAMSCOPE_TOKEN", made["token"])
+        code, out, err = cli(file, "--server", guarded.url)
+        assert code == expected, err
+    ident = out.strip().rpartition("/")[2]
+    assert guarded.http.get(f"/snapshots/{ident}").status_code == 401
+    assert guarded.http.delete(f"/snapshots/{ident}").status_code == 401
+    assert guarded.http.get(f"/recordings/{ident}-0/moments").status_code == 401
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+@pytest.mark.parametrize("database_kind", ["postgresql"])
+def test_snapshots_are_kept_beside_a_postgresql(
+    database_url: str, start_server: Callable[..., RunningServer], cli: Cli, file: Path
+) -> None:
+    """Taken in, listed, opened and deleted."""
+    server = start_server(database=database_url)
+    code, out, err = cli(file, "--server", server.url)
+    assert (code, err) == (0, "")
+    ident = out.strip().rpartition("/")[2]
+    (row,) = server.get("/snapshots")["snapshots"]
+    assert (row["snapshot"], row["state"], [one["events"] for one in row["devices"]]) == (ident, "ready", [120, 120])
+    assert server.get(f"/recordings/{ident}-1/moments")["peak_reserved_bytes"] == 80 * MIB
+    assert server.http.delete(f"/snapshots/{ident}").status_code == 204
+    assert server.get("/snapshots")["snapshots"] == []

@@ -1,0 +1,124 @@
+"""Comparisons through the API: many runs, runs of all kinds, text to take along, a baseline that is gone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+
+import msgspec
+import pytest
+from running import RunningServer
+from wire_maker import GIB, SECOND, Agent
+
+from vramscope import wire
+from vramscope_server.__main__ import main
+
+MIB = 1 << 20
+
+
+def told(agent: Agent, *chips: tuple[str, str], **details: dict[str, wire.Scalar]) -> wire.Techniques:
+    techniques = [
+        wire.Technique(kind=kind, chip=chip, observed="seen", detail=details.get(kind, {})) for kind, chip in chips
+    ]
+    return wire.Techniques(time_ns=agent.start_ns, step=1, techniques=techniques)
+
+
+def test_techniques_device_peak_batch_and_wall_time_come_from_what_was_sent(server: RunningServer) -> None:
+    base, other = Agent(name="base"), Agent(name="other")
+    details = {"batch": {"batch_size": 16}, "gradient_accumulation": {"micro_steps": 4}}
+    for agent, scale, chips in ((base, 2, ()), (other, 1, (("gradient_checkpointing", "checkpointing"),))):
+        every = (("batch", "batch 16"), ("gradient_accumulation", "accumulation 4"), *chips)
+        seen = agent.samples(
+            allocated_bytes=GIB // 2,
+            process_device_bytes=scale * 5 * GIB,
+            device_used_bytes=scale * 5 * GIB + 700 * MIB,
+        )
+        steps = agent.steps(20, peak_allocated_bytes=scale * GIB, duration_ns=SECOND // 2)
+        server.send(agent, told(agent, *every, **details), seen, steps)
+        server.send(agent, agent.ended(at=40.0))
+    first, second = server.get("/compare", runs=f"{base.run},{other.run}")["rows"]
+    assert second["label"] == "checkpointing" and second["techniques"][-1] == "checkpointing"
+    assert (second["peak_device_bytes"], second["peak_device_of"]) == (5 * GIB, "process")
+    assert second["saved_fraction"] == second["device_saved_fraction"] == 0.5
+    assert (second["effective_batch"], second["accumulation"]) == (64, 4)
+    assert second["samples_per_second"] == pytest.approx(128, rel=0.003)
+    assert second["wall_seconds"] == pytest.approx(40) and second["wall_time_ratio"] == pytest.approx(1)
+    assert {reason["kind"] for reason in first["reasons"]} == {"tenants"}, "700 MiB are of somebody else"
+
+
+def test_a_run_that_went_on_counts_the_time_of_both_attempts_and_not_the_night_between(server: RunningServer) -> None:
+    start = time.time_ns() - 100_000 * SECOND
+    first = Agent(name="resumed", start_ns=start)
+    server.send(first, first.steps(20), sent_ns=start + 30 * SECOND)
+    server.send(first, first.ended("failed", at=30.0))
+    second = Agent(first.run, name="resumed", start_ns=start + 50_000 * SECOND)
+    server.send(second, second.steps(20, first=21))
+    server.send(second, second.ended(at=70.0))
+    assert server.get(f"/runs/{first.run}")["trained_seconds"] == pytest.approx(100)
+
+
+def test_an_emulated_gpu_is_known_by_its_uuid_or_its_name(server: RunningServer) -> None:
+    """Its times are shown as what they are worth; its memory is the allocator's own."""
+    cards = {
+        "real": ("NVIDIA H100 80GB HBM3", "GPU-3f1c8c57-6174-6564-2d67-70752d303030"),
+        "by uuid": ("NVIDIA H100 80GB HBM3", "GPU-656d756c-6174-6564-2d67-70752d303031"),
+        "by name": ("emulated H100 80GB", None),
+    }
+    agents = [Agent(name=name) for name in cards]
+    for agent, (card, uuid) in zip(agents, cards.values(), strict=True):
+        device = wire.Device(index=0, name=card, uuid=uuid, total_bytes=80 * GIB)
+        agent.attached = msgspec.structs.replace(agent.attached, devices=[device])
+        server.send(agent, agent.steps(20), agent.ended(at=20.0))
+    rows = server.get("/compare", runs=",".join(agent.run for agent in agents))["rows"]
+    assert [row["emulated"] for row in rows] == [False, True, True]
+    assert all(row["step_time_ratio"] is not None for row in rows), "told, and marked"
+
+
+def test_fifty_runs_of_all_kinds_at_once(server: RunningServer) -> None:
+    """With steps, with one, with none; ended, failed, running; all in a second."""
+    agents = [Agent(name=f"run {number} <b>|_%&") for number in range(50)]
+    for number, agent in enumerate(agents):
+        server.send(agent, *([agent.steps(number % 30)] if number % 30 else []), agent.samples(2))
+        if number % 3:
+            server.send(agent, agent.ended("failed" if number % 3 == 2 else "finished", error_type="E"))
+    named = ",".join(agent.run for agent in agents)
+    began = time.monotonic()
+    answer = server.get("/compare", runs=named, base=agents[7].run)
+    assert time.monotonic() - began < 5
+    assert [row["run"] for row in answer["rows"]] == [agents[7].run, *(a.run for a in agents if a is not agents[7])]
+    kinds = {reason["kind"] for row in answer["rows"] for reason in row["reasons"]}
+    assert {"running", "failed", "steps"} <= kinds
+    for form in ("markdown", "latex", "csv"):
+        text = server.http.get("/compare/table", params={"runs": named, "format": form})
+        assert text.status_code == 200 and text.headers["content-type"].endswith("charset=utf-8")
+    assert len(list(csv.reader(io.StringIO(text.text)))) == 51
+    for name in ("peaks_over_steps", "peaks_side_by_side", "memory_against_time"):
+        assert server.http.get(f"/compare/figures/{name}", params={"runs": named}).status_code == 200
+    one_more = Agent()
+    server.send(one_more, one_more.samples(1))
+    refused = server.http.get("/compare", params={"runs": f"{named},{one_more.run}"})
+    assert refused.status_code == 422 and refused.json()["expected"] == "1 to 50 runs"
+
+
+def test_a_baseline_that_is_gone_is_called_so(server: RunningServer) -> None:
+    base, other = Agent(name="gone soon"), Agent(name="stays")
+    for agent in (base, other):
+        server.send(agent, agent.steps(20), agent.ended())
+    assert server.http.delete(f"/runs/{base.run}").status_code == 204
+    for path in ("/compare", "/compare/table", "/compare/figures/memory_against_time"):
+        answer = server.http.get(path, params={"runs": f"{base.run},{other.run}", "base": base.run})
+        assert answer.status_code == 404
+        assert answer.json()["field"] == "base" and "was deleted, or never was here" in answer.json()["detail"]
+
+
+def test_the_command_prints_what_the_page_copies(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
+    base, other = Agent(name="a base"), Agent(name="an\x1b[31mother")
+    for agent in (base, other):
+        server.send(agent, told(agent, ("mixed_precision", agent.run[-2:])), agent.steps(20), agent.ended())
+    for form in ("markdown", "latex", "csv"):
+        assert main(["compare", base.run, other.run, "--format", form, "--server", server.url]) == 0
+        page = server.http.get("/compare/table", params={"runs": f"{base.run},{other.run}", "format": form}).text
+        out = capsys.readouterr().out
+        assert out.splitlines() == page.replace("\x1b", "\\x1b").splitlines(), form
+    assert main(["compare", base.run, other.run, "--format", "word", "--server", server.url]) == 2

@@ -1,0 +1,141 @@
+"""What a leak's fix would bring, by replay of a recorded step: told to the byte where it can be, and else why not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from running import RunningServer
+from test_recordings import cut
+from window_maker import MIB, leaking
+from wire_maker import Agent, leak, look
+
+from vramscope.window import BadWindow, Holding, Window, pack, unpack
+from vramscope_server.__main__ import main
+from vramscope_server.analysis.history.trace import from_window
+from vramscope_server.analysis.leaks.effect import LeakEffect, leak_effect
+from vramscope_server.analysis.leaks.held import CannotTell
+
+PLACE = ("/home/me/train.py", 87)
+
+
+def effect_of(window: Window, kind: str = "overlap") -> LeakEffect:
+    return leak_effect(from_window(unpack(pack(window))), kind, "output", *PLACE)
+
+
+def test_what_was_alive_at_the_peak_is_what_the_peak_falls_by() -> None:
+    """In forward old and new are there, 64 + 16 + 32 + 16 MiB; then backward is the highest."""
+    told = effect_of(leaking())
+    assert (told.peak_allocated_bytes, told.peak_allocated_after_bytes) == (128 * MIB, 112 * MIB)
+    assert (told.phase, told.held_bytes, told.saved_bytes, told.allocations) == ("forward", 16 * MIB, 16 * MIB, 2)
+    assert told.peak_reserved_bytes - told.peak_reserved_after_bytes == 16 * MIB, "the old one had a segment of its own"
+    assert (
+        told.words
+        == "Holds 16.0 MiB; the peak of step 0 falls by 16.0 MiB: it is in forward, where all of that was alive."
+    )
+
+
+def test_held_is_not_saved() -> None:
+    """The peak is in backward, when the new result is there, which the backward was made of."""
+    told = effect_of(leaking(backward_mib=40, needed=True))
+    assert (told.phase, told.saved_bytes, told.peak_allocated_bytes) == ("backward", 0, 152 * MIB)
+    assert told.words == (
+        "Holds 16.0 MiB; the peak of step 0 falls by 0: it is in backward, and what is held then the backward needs."
+    )
+    told = effect_of(leaking("cycle", backward_mib=40), "cycle")
+    assert told.saved_bytes == 0 and told.words.endswith(
+        "it is in backward, when the new had already replaced the old."
+    )
+
+
+def test_what_no_backward_needs_is_let_go_before_it() -> None:
+    told = effect_of(leaking(backward_mib=40))
+    assert (told.phase, told.saved_bytes) == ("backward", 16 * MIB)
+
+
+def test_a_peak_that_moves_says_where_to() -> None:
+    """Forward was the highest by 8 MiB: of 16 that were alive so many are saved."""
+    told = effect_of(leaking("overlap-unfreed", backward_mib=8, needed=True), "overlap-unfreed")
+    assert (told.saved_bytes, told.phase, told.phase_after) == (8 * MIB, "forward", "backward")
+    assert (
+        "where 16.0 MiB was alive that the fix lets go by then; without that the highest is 120.0 MiB in backward"
+        in told.words
+    )
+
+
+def test_of_what_grows_the_newest_stays_as_a_variable_does() -> None:
+    """One result is held, and the mended loop holds one too until its successor is made."""
+    assert effect_of(leaking("growing"), "growing").saved_bytes == 0
+    window = leaking("growing")
+    many = msgspec.structs.replace(window.holdings[0], counted_bytes=[80 * MIB, 96 * MIB])
+    told = effect_of(msgspec.structs.replace(window, holdings=[many]), "growing")
+    assert (told.held_bytes, told.saved_bytes) == (96 * MIB, 80 * MIB), (
+        "those that were counted from their like are old ones"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"holdings": [], "held": {}}, "no look within this window saw it"),
+        ({"looks": [0, 0]}, "the window holds no whole step from one look to the next"),
+        ({"held": {}}, "what it held lies in no block of this device's allocator"),
+        ({"settings": "backend:cudaMallocAsync"}, "only PyTorch's native allocator can be replayed"),
+    ],
+)
+def test_where_it_cannot_be_told_the_reason_is(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(CannotTell, match=why):
+        effect_of(msgspec.structs.replace(leaking(), **change))
+
+
+def test_a_leak_that_was_found_later_has_no_effect_in_this_window() -> None:
+    window = leaking()
+    late = msgspec.structs.replace(window.holdings[0], counted_bytes=[-1, -1])
+    with pytest.raises(CannotTell, match="found after the last look"):
+        effect_of(msgspec.structs.replace(window, holdings=[late]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"looks": [0, 10_000]},
+        {"holdings": [Holding(kind="overlap", name="output", file=None, line=None, counted_bytes=[0])]},
+        {"holdings": [], "looks": [0, 1]},
+    ],
+)
+def test_a_window_that_contradicts_itself_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(BadWindow, match=r"looks|holding"):
+        effect_of(msgspec.structs.replace(leaking(), **change))
+
+
+def test_it_is_told_by_the_api_and_in_the_terminal(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
+    agent = Agent()
+    server.send(agent, look(leak("overlap", "output"), leak(name="history")))
+    by_name = {one["name"]: one for one in server.get(f"/runs/{agent.run}/leaks")["leaks"]}
+
+    def replay(name: str) -> Any:
+        return server.get(f"/runs/{agent.run}/leaks/{by_name[name]['id']}/replay")
+
+    assert replay("output") | {"run_id": ""} == {
+        "run_id": "", "leak": by_name["output"]["id"], "recording": None, "rank": None, "effect": None,
+        "reason": "no window was recorded since it was found",
+    }  # fmt: skip
+    about = {"device": 0, "first_step": 0, "last_step": 1, "reason": "a leak was found", "events": 24, "leaks": 1}
+    server.send(agent, *cut(pack(leaking()), 1, about=about), sequence=2)
+    told = replay("output")
+    assert (told["reason"], told["rank"], told["effect"]["saved_bytes"]) == ("", 0, 16 * MIB)
+    assert replay("history")["reason"] == "no look within this window saw it"
+    answer = server.http.get(f"/runs/{agent.run}/leaks/nobody/replay")
+    assert answer.status_code == 404 and answer.json()["field"] == "leak"
+
+    capsys.readouterr()
+    assert main(["leaks", agent.run, "--server", server.url]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "measured: the peak is in backward, when all of it is alive" in said
+    assert f"by replay: {told['effect']['words']} Reserved falls from 130.0 MiB to 114.0 MiB." in said
+    assert "by replay: not known, no look within this window saw it" in said
+    assert main(["leaks", agent.run, "--json", "--server", server.url]) == 0
+    first = {one["name"]: one["replay"] for one in json.loads(capsys.readouterr().out)}["output"]
+    assert first == {name: told[name] for name in ("recording", "rank", "effect", "reason")}

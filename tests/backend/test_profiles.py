@@ -1,0 +1,176 @@
+"""Profiles over HTTP: what they say, rows sorted and searched, figures, the trace, and what cannot be read."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from profile_maker import a_profile
+from running import RunningServer
+from wire_maker import Agent, steps
+
+from vramscope import profile_tables, wire
+from vramscope.profile_tables import PYTHON, BadProfile, pack, unpack
+
+
+def numbers(told: Any) -> list[float]:
+    """A column of a figure, as Plotly packs it."""
+    if isinstance(told, list):
+        return told
+    return np.frombuffer(base64.b64decode(told["bdata"]), told["dtype"]).tolist()
+
+
+def send(server: RunningServer, agent: Agent, ident: str, data: bytes, kind: str = "profile", **about: Any) -> str:
+    told = {"first_step": 20, "last_step": 21, "reason": "asked for", **about}
+    server.send(agent, wire.Piece(artifact=ident, kind=kind, number=0, pieces=1, about=told, data=data))
+    return ident
+
+
+def test_a_profile_comes_back_as_it_was_packed_and_bad_bytes_say_what_is_wrong() -> None:
+    profile = a_profile()
+    assert unpack(pack(profile)) == profile
+    with pytest.raises(BadProfile, match="cut off"):
+        unpack(pack(profile)[:-9])
+    with pytest.raises(BadProfile, match="not compressed"):
+        unpack(b"{}")
+    with pytest.raises(BadProfile, match=r"operations: no column 'calls'"):
+        less = {name: data for name, data in profile.operations.items() if name != "calls"}
+        unpack(pack(msgspec.structs.replace(profile, operations=less)))
+    with pytest.raises(BadProfile, match="lines: columns of different lengths"):
+        unpack(pack(msgspec.structs.replace(profile, lines={**profile.lines, "calls": b"12345678"})))
+    with pytest.raises(BadProfile, match="format 99"):
+        unpack(pack(msgspec.structs.replace(profile, format=99)))
+    many = profile_tables.MAX_BYTES
+    try:
+        profile_tables.MAX_BYTES = 100  # type: ignore[misc]
+        with pytest.raises(BadProfile, match="more than 100 bytes"):
+            unpack(pack(profile))
+    finally:
+        profile_tables.MAX_BYTES = many  # type: ignore[misc]
+
+
+def test_what_a_profile_says(server: RunningServer) -> None:
+    agent = Agent()
+    send(server, agent, "profile00001", pack(a_profile()))
+    (row,) = server.get(f"/runs/{agent.run}/profiles")["profiles"]
+    assert (row["profile"], row["whole"], row["trace"]) == ("profile00001", True, None)
+    assert server.get(f"/runs/{agent.run}")["profiles"] == 1
+    told = server.get("/profiles/profile00001")
+    assert told["time"].startswith(
+        "A step took 50 ms while it was profiled (30 ms without). The device worked 80.0 % of it."
+    )
+    assert "aten::mm 100.0 %" in told["time"]
+    assert told["memory"].startswith(
+        "At the peak (in step 20, in the backward) 3.0 GiB were allocated, 1.0 GiB of them since before"
+    )
+    assert "by line: net.py:7 (1.5 GiB) and net.py:8 (512.0 MiB)" in told["memory"]
+    assert told["tables"]["operations"]["sums"]["self_allocated_bytes"] == told["allocated_bytes"]
+    unknown = server.get(f"/profiles/{send(server, agent, 'profile00002', pack(a_profile(device_time=False)))}")
+    assert "How long the device worked is unknown" in unknown["time"] and unknown["device_busy_ns"] is None
+    assert unknown["tables"]["operations"]["sums"]["self_device_ns"] is None
+    on_cpu = a_profile(device=-1, device_time=False, peak_bytes=None, before_bytes=None, allocated_bytes=None)
+    assert (
+        "unknown: there is no CUDA device"
+        in server.get(f"/profiles/{send(server, agent, 'profile00003', pack(on_cpu))}")["memory"]
+    )
+
+
+def test_rows_are_sorted_searched_and_cut(server: RunningServer) -> None:
+    agent = Agent()
+    ident = send(server, agent, "profile00004", pack(a_profile()))
+    told = server.get(f"/profiles/{ident}/tables/operations", sort="self_cpu_ns", limit=2)
+    assert [row["name"] for row in told["rows"]] == [PYTHON, "aten::mm"] and told["rows"][0]["special"]
+    assert (told["matched"], told["total"], told["steps"]) == (4, 4, 2)
+    assert told["rows"][1]["phase"] == "forward" and told["rows"][1]["shapes"] == "8x8, 8x8"
+    rest = server.get(f"/profiles/{ident}/tables/operations", sort="self_cpu_ns", limit=2, offset=2)
+    assert [row["self_cpu_ns"] for row in rest["rows"]] == [20_000_000, 10_000_000]
+    rising = server.get(f"/profiles/{ident}/tables/operations", sort="self_cpu_ns", order="rising", limit=1)
+    assert rising["rows"][0]["self_cpu_ns"] == 10_000_000
+    found = server.get(f"/profiles/{ident}/tables/modules", search="linear", sort="name")
+    assert [row["name"] for row in found["rows"]] == ["up"]
+    assert server.get(f"/profiles/{ident}/tables/lines", search="NET.PY")["matched"] == 2
+    assert server.get(f"/profiles/{ident}/tables/lines", search="nowhere")["rows"] == []
+    (line,) = [row for row in server.get(f"/profiles/{ident}/tables/lines")["rows"] if row["line"] == 8]
+    assert line["last_line"] is None
+    wrong = server.http.get(f"/profiles/{ident}/tables/operations", params={"sort": "weight"})
+    assert (
+        wrong.status_code == 422 and wrong.json()["field"] == "sort" and "self_peak_bytes" in wrong.json()["expected"]
+    )
+    assert server.http.get(f"/profiles/{ident}/tables/threads").status_code == 422
+
+
+def test_figures_show_operations_by_phase_and_modules_as_boxes(server: RunningServer) -> None:
+    agent = Agent()
+    ident = send(server, agent, "profile00005", pack(a_profile()))
+    for by in ("peak", "allocated", "cpu", "device"):
+        bars = server.get(f"/profiles/{ident}/figures/operations", by=by)["figure"]
+        assert {trace["meta"]["role"] for trace in bars["data"]} <= {"phase-forward", "phase-backward", "phase-other"}
+        assert "<img" not in str(bars["data"]) or "&lt;img" in str(bars["data"])
+        boxes = server.get(f"/profiles/{ident}/figures/modules", by=by)["figure"]
+        assert boxes["data"]
+    boxes = server.get(f"/profiles/{ident}/figures/modules", by="peak")["figure"]
+    (trace,) = [trace for trace in boxes["data"] if trace["meta"]["role"] == "flame-module"]
+    placed = sorted(zip(*(numbers(trace[axis]) for axis in ("y", "base", "x")), strict=True))
+    assert placed == [(0, 0.0, 2.0), (1, 0.0, 1.5), (2, 0.0, 0.5)], "GiB: the root, its child, and the child's"
+    unknown = send(server, agent, "profile00006", pack(a_profile(device_time=False)))
+    figure = server.get(f"/profiles/{unknown}/figures/operations", by="device")["figure"]
+    assert figure["data"] == [] and "unknown" in figure["layout"]["annotations"][0]["text"]
+
+
+def test_the_trace_is_handed_out_with_its_profile_and_goes_with_it(server: RunningServer) -> None:
+    agent = Agent()
+    ident = send(server, agent, "profile00007", pack(a_profile()))
+    assert server.http.get(f"/profiles/{ident}/trace").status_code == 404
+    trace = gzip.compress(b'{"traceEvents": []}')
+    send(server, agent, "trace0000007", trace, kind="trace")
+    send(server, agent, "trace0000008", b"another", kind="trace", first_step=90)
+    (row,) = server.get(f"/runs/{agent.run}/profiles")["profiles"]
+    assert row["trace"] == {"whole": True, "bytes": len(trace)}
+    answer = server.http.get(f"/profiles/{ident}/trace")
+    assert answer.headers["content-type"] == "application/gzip" and answer.content == trace
+    assert f"vramscope-{agent.run}-step-20.json.gz" in answer.headers["content-disposition"]
+    assert server.http.delete(f"/profiles/{ident}").status_code == 204
+    assert server.get(f"/runs/{agent.run}/profiles")["profiles"] == []
+    gone = server.http.get(f"/profiles/{ident}")
+    assert gone.status_code == 404 and gone.json()["field"] == "profile"
+    assert server.http.get("/profiles/trace0000007").status_code == 404, "a trace is no profile"
+
+
+def test_what_is_not_whole_or_cannot_be_read_says_so(server: RunningServer) -> None:
+    agent = Agent()
+    half = wire.Piece(artifact="profile00010", kind="profile", number=0, pieces=2, about={}, data=b"x")
+    server.send(agent, half)
+    for path in ("", "/tables/lines", "/figures/modules"):
+        answer = server.http.get(f"/profiles/profile00010{path}")
+        assert answer.status_code == 409 and "1 of the 2 pieces" in answer.json()["detail"]
+    send(server, agent, "profile00011", b"not a profile")
+    bad = server.http.get("/profiles/profile00011")
+    assert bad.status_code == 422 and "cannot be read" in bad.json()["detail"]
+    wild = a_profile()
+    names = np.array([10**6] * 4, "<i8").tobytes()
+    send(
+        server,
+        agent,
+        "profile00012",
+        pack(msgspec.structs.replace(wild, operations={**wild.operations, "name": names})),
+    )
+    assert {row["name"] for row in server.get("/profiles/profile00012/tables/operations")["rows"]} == {"?"}
+    assert server.http.get("/profiles/profile00012").status_code == 200
+
+
+def test_a_live_run_is_asked_and_told_once_and_one_that_ended_is_not(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, steps(start_ns=agent.start_ns))
+    asked = server.http.post(f"/runs/{agent.run}/profiles")
+    assert asked.status_code == 202 and asked.json() == {"asked": [0]}
+    assert server.send(agent, steps(start_ns=agent.start_ns, first=4)).requests == [wire.RECORD_PROFILE]
+    assert server.send(agent, steps(start_ns=agent.start_ns, first=7)).requests == []
+    assert server.http.post(f"/runs/{agent.run}/profiles", params={"trace": 1}).status_code == 202
+    assert server.send(agent, steps(start_ns=agent.start_ns, first=10)).requests == [wire.RECORD_TRACE]
+    server.send(agent, wire.Ended(time_ns=agent.start_ns + 1, state="finished"))
+    late = server.http.post(f"/runs/{agent.run}/profiles")
+    assert late.status_code == 409 and "only a running training can be profiled" in late.json()["detail"]

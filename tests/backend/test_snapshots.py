@@ -1,0 +1,349 @@
+"""Snapshot files: taken in, converted by a process of their own, opened like recordings, deleted; and all that can go wrong."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from running import RunningServer
+from snapshot_maker import BASE, MARKUP, MIB, snapshot_of
+
+from vramscope_server import snapshots
+from vramscope_server.analysis.fragmentation.strip import parts_of
+from vramscope_server.analysis.history.snapshot_reader import read
+from vramscope_server.analysis.history.trace import layout_at
+from vramscope_server.analysis.history.trace_folder import load, save, save_stacks
+from vramscope_server.analysis.timeline.course import course_of
+from vramscope_server.analysis.timeline.grouping import grouping_of
+from vramscope_server.analysis.timeline.pictures import KEPT, load_pictures, save_pictures
+from vramscope_server.store.snapshots import list_snapshots
+
+pytestmark = pytest.mark.timeout(900)  # the first conversion on a machine compiles what reads: 20 s of a core
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    running = RunningServer(tmp_path_factory.mktemp("snapshots"))
+    yield running
+    running.stop()
+
+
+def upload(server: RunningServer, data: bytes, name: str = "a.pickle") -> dict[str, Any]:
+    answer = server.http.post("/snapshots", content=data, params={"name": name})
+    assert answer.status_code in (200, 202), answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def settled(server: RunningServer, ident: str) -> dict[str, Any]:
+    """The row once it is ready or failed."""
+    return until(
+        lambda: (told := server.http.get(f"/snapshots/{ident}").json())["state"] in ("ready", "failed") and told
+    )
+
+
+def until(done: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
+        if found := done():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")
+
+
+@pytest.fixture(scope="module")
+def ready(server: RunningServer) -> dict[str, Any]:
+    """Two devices, names with markup, gzipped."""
+    data = gzip.compress(pickle.dumps(snapshot_of(40, devices=2)))
+    told = upload(server, data, f"{MARKUP}.gz")
+    assert told["known"] is False
+    assert told["sha256"] == hashlib.sha256(data).hexdigest()
+    row = settled(server, told["snapshot"])
+    assert (row["state"], row["problem"]) == ("ready", None)
+    return row
+
+
+def files(server: RunningServer, *parts: str) -> list[str]:
+    folder = server.house.snapshots.folder.joinpath(*parts)
+    return sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+
+
+# ---- what is there ----
+
+
+def test_each_device_opens_like_a_recording(server: RunningServer, ready: dict[str, Any]) -> None:
+    assert [one["device"] for one in ready["devices"]] == [0, 1]
+    assert ready["name"] == f"{MARKUP}.gz"
+    for one in ready["devices"]:
+        assert one["events"] == 120
+        moments = server.get(f"/recordings/{one['recording']}/moments")
+        assert (moments["run_id"], moments["peak_reserved_bytes"]) == (None, 80 * MIB)
+        assert server.get(f"/recordings/{one['recording']}/timeline")["peak"]["allocated_bytes"] == 20 * MIB
+        assert server.get(f"/recordings/{one['recording']}/strip")["peak"]["reserved_bytes"] == 80 * MIB
+        assert server.get(f"/recordings/{one['recording']}/map")["allocated_bytes"] == 20 * MIB
+    assert server.http.get(f"/recordings/{ready['snapshot']}-7/moments").status_code == 404
+
+
+def test_only_its_bytes_and_its_deletion_are_elsewhere(server: RunningServer, ready: dict[str, Any]) -> None:
+    recording = ready["devices"][0]["recording"]
+    for answer in (server.http.get(f"/recordings/{recording}/data"), server.http.delete(f"/recordings/{recording}")):
+        assert answer.status_code == 409
+        assert f"/snapshots/{ready['snapshot']}" in answer.json()["detail"]
+
+
+def test_columns_on_the_disk_give_the_same_trace(tmp_path: Path) -> None:
+    (trace,) = read(pickle.dumps(snapshot_of(30))).devices
+    save_stacks(trace, tmp_path / "stacks")
+    moments = save(trace, tmp_path / "0")
+    again, same, parts = load(tmp_path / "0", tmp_path / "stacks")
+    assert same == moments
+    assert all(np.array_equal(one, other) for one, other in zip(parts, parts_of(trace), strict=True))
+    assert load_pictures(tmp_path / "0") is None, "as in folders of earlier versions"
+    save_pictures(trace, tmp_path / "0")
+    pictures = load_pictures(tmp_path / "0")
+    assert pictures is not None
+    course = course_of(trace)
+    for kept, made in zip(
+        [pictures[0], *pictures[1]], [course, *(grouping_of(trace, course, by) for by in KEPT)], strict=True
+    ):
+        for one in fields(made):
+            assert np.array_equal(getattr(kept, one.name), getattr(made, one.name)), one.name
+    assert list(again.stacks) == list(trace.stacks)
+    for part in ("events", "lives", "segment_lives"):
+        for name in getattr(trace, part).__slots__:
+            if name != "unended":
+                assert np.array_equal(getattr(getattr(again, part), name), getattr(getattr(trace, part), name)), name
+    for event in (-1, 17, len(trace.events) - 1):
+        one, other = layout_at(trace, event), layout_at(again, event)
+        assert np.array_equal(one.blocks.size_bytes, other.blocks.size_bytes)
+        assert np.array_equal(one.blocks.stack, other.blocks.stack)
+
+
+# ---- events and exports ----
+
+
+def test_events_are_paged_and_searched(server: RunningServer, ready: dict[str, Any]) -> None:
+    def events(**wanted: Any) -> dict[str, Any]:
+        found: dict[str, Any] = server.get(f"/recordings/{ready['devices'][1]['recording']}/events", **wanted)
+        return found
+
+    everything = events(limit=7, offset=3)
+    assert (everything["matching"], [row["event"] for row in everything["rows"]]) == (120, list(range(3, 10)))
+    first = events(action="alloc", limit=1)["rows"][0]
+    assert (first["size_bytes"], first["allocation"], first["address"]) == (MIB, 0, BASE)
+    assert first["stack"][0] == {"file": MARKUP, "line": 1, "function": "layer0", "library": True}
+    for wanted, matching in [
+        ({"action": ["alloc", "free_requested"]}, 60),
+        ({"text": "LAYER1"}, 120),
+        ({"text": "train.py:2"}, 120),
+        ({"text": "train.py:3"}, 0),
+        ({"least_bytes": MIB + 1}, 40),
+        ({"most_bytes": MIB}, 80),
+        ({"address": hex(BASE + 5)}, 4),
+        ({"address": str(BASE + MIB)}, 1),
+        ({"from": 10, "to": 20}, 10),
+        ({"from_seconds": 4e-6, "to_seconds": 5e-6}, 2),
+        ({"stream": 5}, 0),
+        ({"pool": 0}, 120),
+    ]:
+        assert events(**wanted)["matching"] == matching, wanted
+
+
+def test_what_cannot_be_searched_names_its_field(server: RunningServer, ready: dict[str, Any]) -> None:
+    path = f"/recordings/{ready['devices'][0]['recording']}/events"
+    for field, value in [("action", "teleport"), ("address", "nowhere"), ("limit", "500"), ("least_bytes", "-1")]:
+        answer = server.http.get(path, params={field: value})
+        assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+def test_a_window_goes_to_other_tools(server: RunningServer, ready: dict[str, Any]) -> None:
+    path = f"/recordings/{ready['devices'][0]['recording']}/export"
+    text = server.http.get(path, params={"format": "csv", "from": 10, "to": 20})
+    assert "attachment" in text.headers["content-disposition"]
+    rows = list(csv.DictReader(io.StringIO(text.text)))
+    assert [int(row["event"]) for row in rows] == list(range(10, 20))
+    assert {row["step"] for row in rows} == {""}
+    assert rows[0]["stack"].startswith(f"{MARKUP}:1 layer0")
+    trace = json.loads(server.http.get(path, params={"format": "perfetto"}).content)
+    counters = [one["args"]["allocated"] for one in trace["traceEvents"] if one["ph"] == "C"]
+    assert (max(counters), counters[-1]) == (20 * MIB, 20 * MIB)
+    begun, ended = ([one for one in trace["traceEvents"] if one["ph"] == phase] for phase in "be")
+    assert len(begun) == len(ended) == 40 == trace["otherData"]["allocations drawn"]
+    page = server.http.get(path, params={"format": "html"}).text
+    assert "Plotly.newPlot" in page
+    assert "<b>evil" not in page
+    assert 'src="http' not in page
+    parquet = server.http.get(path, params={"format": "parquet", "to": 50})
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        assert (parquet.status_code, "pyarrow" in parquet.json()["detail"]) == (409, True)
+    else:
+        table = pyarrow.parquet.read_table(io.BytesIO(parquet.content))
+        assert table.num_rows == 50
+        assert table["size_bytes"].to_pylist()[1] == MIB
+
+
+# ---- bad input ----
+
+
+def test_the_same_file_twice_is_one_snapshot(server: RunningServer, ready: dict[str, Any]) -> None:
+    data = gzip.compress(pickle.dumps(snapshot_of(40, devices=2)))
+    before = files(server)
+    again = upload(server, data, "other name.pickle")
+    if again["sha256"] == ready["sha256"]:  # gzip writes the second into its head
+        assert (again["known"], again["snapshot"]) == (True, ready["snapshot"])
+        assert files(server) == before
+    else:
+        twice = upload(server, data, "third name")
+        assert (twice["known"], twice["snapshot"]) == (True, again["snapshot"])
+        assert server.http.delete(f"/snapshots/{again['snapshot']}").status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b'{"traceEvents": [{"ph": "X"}]}', "Chrome trace"),
+        (pickle.dumps(snapshot_of(3))[:-50], "cut off"),
+        (pickle.dumps({"weights": [1.0]}), "no dict with a key 'segments'"),
+    ],
+)
+def test_what_is_no_snapshot_fails_with_a_word_and_leaves_no_file(
+    server: RunningServer, data: bytes, words: str
+) -> None:
+    row = settled(server, upload(server, data)["snapshot"])
+    assert row["state"] == "failed"
+    assert words in row["problem"]
+    assert row["snapshot"] not in [*files(server), *files(server, "waiting"), *files(server, "making")]
+    answer = server.http.get(f"/recordings/{row['snapshot']}-0/moments")
+    assert answer.status_code in (404, 409)
+    assert server.http.delete(f"/snapshots/{row['snapshot']}").status_code == 204
+
+
+def test_an_upload_that_is_cut_off_leaves_nothing(server: RunningServer) -> None:
+    rows = server.get("/snapshots")["snapshots"]
+    with socket.create_connection(("127.0.0.1", server.port)) as line:
+        head = f"POST /api/v1/snapshots HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 9000000\r\n\r\n"
+        line.sendall(head.encode() + b"\x80\x04" + b"N" * 3_000_000)
+        until(lambda: files(server, "incoming"))
+    until(lambda: not files(server, "incoming"))
+    assert server.get("/snapshots")["snapshots"] == rows
+
+
+def test_an_empty_file_and_one_that_is_too_large_are_refused(server: RunningServer) -> None:
+    empty = server.http.post("/snapshots", content=b"")
+    assert (empty.status_code, empty.json()["field"]) == (422, "body")
+    with socket.create_connection(("127.0.0.1", server.port)) as line:
+        size = snapshots.MAX_FILE_BYTES + 1
+        head = f"POST /api/v1/snapshots HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: {size}\r\n\r\n"
+        line.sendall(head.encode())
+        assert b" 413 " in line.recv(100)
+    assert not files(server, "incoming")
+
+
+def test_a_full_disk_is_told_and_nothing_is_stored(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage("/")._replace(free=5 * MIB)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    answer = server.http.post("/snapshots", content=b"\x80\x04N.")
+    assert (answer.status_code, "5,242,880 free" in answer.json()["detail"]) == (503, True)
+    unannounced = server.http.post("/snapshots", content=iter([b"\x80\x04", b"N."]))
+    assert (unannounced.status_code, "5,242,880 free" in unannounced.json()["detail"]) == (503, True)
+    assert not files(server, "incoming")
+
+
+def test_a_disk_that_fills_during_conversion_leaves_nothing(server: RunningServer) -> None:
+    """The real conversion on a folder that takes nothing, as a full disk does."""
+    small = server.house.snapshots.folder / "full"
+    small.mkdir()
+    if os.system(f"mount -t tmpfs -o size=100k tmpfs {small} 2>/dev/null") != 0:
+        pytest.skip("no right to mount a small disk here")
+    try:
+        data = pickle.dumps(snapshot_of(400))
+        server.house.snapshots.folder = small
+        (small / "waiting").mkdir()
+        upload_path = small / "incoming"
+        upload_path.mkdir()
+        answer = server.http.post("/snapshots", content=data)
+        if answer.status_code == 202:
+            row = settled(server, answer.json()["snapshot"])
+            assert row["state"] == "failed"
+            assert "space" in row["problem"]
+        else:
+            assert (answer.status_code, "disk is full" in answer.json()["detail"]) == (503, True)
+        assert not files(server, "making")
+        assert not files(server, "incoming")
+    finally:
+        server.house.snapshots.folder = small.parent
+        os.system(f"umount {small}")
+    for row in server.get("/snapshots")["snapshots"]:
+        if row["state"] == "failed":
+            server.http.delete(f"/snapshots/{row['snapshot']}")
+
+
+def test_two_at_once_wait_for_each_other_and_others_are_answered(server: RunningServer) -> None:
+    """Two uploads side by side; one is converted while the other waits; one is deleted meanwhile."""
+    large = snapshot_of(30_000)
+    told: list[dict[str, Any]] = []
+    data = [pickle.dumps({**large, "external_annotations": [at]}) for at in range(2)]
+    senders = [threading.Thread(target=lambda one=one: told.append(upload(server, one))) for one in data]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    idents = [one["snapshot"] for one in told]
+    assert len(set(idents)) == 2
+    seen = until(
+        lambda: {one["state"]: one for one in server.get("/snapshots")["snapshots"] if one["snapshot"] in idents}
+    )
+    assert "failed" not in seen
+    asked = time.monotonic()
+    server.get("/runs")
+    assert time.monotonic() - asked < 2
+    gone = next((one for one in idents if settled_or_not(server, one) == "waiting"), idents[1])
+    kept = next(one for one in idents if one != gone)
+    assert server.http.delete(f"/snapshots/{gone}").status_code == 204
+    assert server.http.get(f"/snapshots/{gone}").status_code == 404
+    assert settled(server, kept)["devices"][0]["events"] == 90_000
+    assert gone not in [*files(server), *files(server, "waiting")]
+    # while it is looked at: who has it open reads on, who asks anew hears that it is gone
+    opened = server.house.shelf.open(f"{kept}-0")
+    assert server.http.delete(f"/snapshots/{kept}").status_code == 204
+    assert int(opened.trace.events.size_bytes.max()) == 2 * MIB
+    assert server.http.get(f"/recordings/{kept}-0/moments").status_code == 404
+    assert kept not in files(server)
+
+
+def settled_or_not(server: RunningServer, ident: str) -> str:
+    state: str = server.http.get(f"/snapshots/{ident}").json()["state"]
+    return state
+
+
+def test_the_oldest_go_when_all_take_too_much(start_server: Callable[..., RunningServer]) -> None:
+    """The newest stays, whatever it takes; a server that comes back knows what it has."""
+    server = start_server(snapshots_bytes=1)
+    first = settled(server, upload(server, pickle.dumps(snapshot_of(3)))["snapshot"])
+    second = settled(server, upload(server, pickle.dumps(snapshot_of(4)))["snapshot"])
+    until(lambda: server.http.get(f"/snapshots/{first['snapshot']}").status_code == 404)
+    assert first["snapshot"] not in files(server)
+    data_dir = server.house.settings.data_dir
+    server.stop()
+    again = start_server(data_dir)
+    assert [one["snapshot"] for one in again.get("/snapshots")["snapshots"]] == [second["snapshot"]]
+    assert again.get(f"/recordings/{second['snapshot']}-0/moments")["events"] == 12
+    with again.house.database.reader() as connection:
+        assert [one.state for one in list_snapshots(connection)] == ["ready"]

@@ -1,0 +1,231 @@
+"""Which line holds more in B than in A: against two trainings on the real allocator that differ by what is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import warm
+from running import RunningServer
+from window_maker import training
+
+from vramscope_server.__main__ import main
+from vramscope_server.analysis.difference.holdings import EARLIER, Held, Site, holdings_of
+from vramscope_server.analysis.difference.matching import matched, same_files
+from vramscope_server.analysis.difference.sites import difference
+from vramscope_server.analysis.difference.steps import step_line
+from vramscope_server.analysis.history.trace import from_window
+from vramscope_server.analysis.timeline.course import course_of
+
+MIB = 1 << 20
+
+TRAINING = """
+import torch
+from torch import nn
+{more_lines}
+from vramscope import agent
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(1024, 1024) for _ in range(4))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = torch.relu(block(x))
+        {kept}
+        return x.square().mean()
+
+net = Net().cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+session = agent.attach(net, name={name!r}, leaks=False)
+for step in range(4):
+    inputs = torch.zeros(4096, 1024, device="cuda")
+    loss = net(inputs)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+session.close()
+print(session.run_id)
+"""
+ADDED = {
+    "a": {"more_lines": "", "kept": "pass"},
+    "b": {
+        "more_lines": "import math\nimport random\nimport string",
+        "kept": "self.kept = torch.empty(64 << 20, dtype=torch.uint8, device=x.device)",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    running = RunningServer(tmp_path_factory.mktemp("server"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def two_runs(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Two trainings by the agent: B has two more lines above, lies in another folder, and keeps 64 MiB in its forward."""
+    ids = {}
+    for name, added in ADDED.items():
+        folder = tmp_path_factory.mktemp(name) / "project"
+        folder.mkdir()
+        script = folder / "net.py"
+        script.write_text(TRAINING.format(name=name, **added))
+        code = f"import sys; sys.path.insert(0, {str(folder)!r}); import net"
+        env = {**os.environ, "VRAMSCOPE_SERVER": server.url, "VRAMSCOPE_SPOOL_DIR": str(folder / "spool")}
+        program = warm.Program(code, env=env, cwd=folder)
+        out, err = program.communicate(timeout=120)
+        assert program.returncode == 0, err[-3000:]
+        ids[name] = out.split()[-1]
+    for ident in ids.values():
+        deadline = time.monotonic() + 20
+        while not any(one["whole"] for one in server.get(f"/runs/{ident}/recordings")["recordings"]):
+            assert time.monotonic() < deadline, "no recording came"
+            time.sleep(0.1)
+    return ids
+
+
+def the_sum_closes(told: dict[str, Any]) -> None:
+    rows = sum(row["difference_bytes"] for row in told["rows"]) + told["left_out"]["difference_bytes"]
+    assert told["a"]["allocated_bytes"] + rows == told["b"]["allocated_bytes"]
+    assert told["difference_bytes"] == rows == sum(one["difference_bytes"] for one in told["categories"])
+
+
+@pytest.mark.gpu
+def test_the_line_that_keeps_more_is_named_to_the_byte(server: RunningServer, two_runs: dict[str, str]) -> None:
+    told = server.get("/compare/sites", a=two_runs["a"], b=two_runs["b"])
+    the_sum_closes(told)
+    assert told["a"]["name"] == "a" and told["a"]["stacks"] and told["a"]["run_peak_allocated_bytes"]
+    first, *others = told["rows"]
+    source = TRAINING.format(name="b", **ADDED["b"]).splitlines()
+    line = next(number for number, text in enumerate(source, 1) if "self.kept" in text)
+    assert first["file"].endswith("project/net.py") and (first["a_line"], first["b_line"]) == (None, line)
+    assert first["function"] == "forward"
+    # what is kept from the step before is alive while the next one makes it again
+    assert (
+        first["b_bytes"] == first["difference_bytes"] == told["difference_bytes"] and first["b_bytes"] % (64 * MIB) == 0
+    )
+    assert first["difference_bytes"] > 0
+    assert all(row["difference_bytes"] == 0 for row in others), "the same code, moved by two lines into another folder"
+    moved = [row for row in others if row["a_line"] is not None]
+    assert moved and all(row["b_line"] == row["a_line"] + 2 for row in moved)
+    shown = server.get("/compare/timelines", a=two_runs["a"], b=two_runs["b"])
+    assert [trace["name"] for trace in shown["figure"]["data"]] == ["a (baseline)", "b"]
+    assert shown["window"]["b"]["step"] == told["b"]["step"]
+    back = server.get("/compare/sites", a=two_runs["b"], b=two_runs["a"])
+    assert back["difference_bytes"] == -told["difference_bytes"]
+    recording = told["b"]["recording"]
+    same = server.get("/compare/sites", a=recording, b=two_runs["b"])
+    assert same["difference_bytes"] == 0 and same["a"]["run"] == two_runs["b"]
+
+
+@pytest.mark.gpu
+def test_the_command_says_the_same(
+    server: RunningServer, two_runs: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diff", two_runs["a"], two_runs["b"], "--server", server.url]) == 0
+    out = capsys.readouterr().out
+    assert "more than A." in out and "net.py:" in out and "forward" in out
+    assert main(["diff", two_runs["a"], two_runs["b"], "--json", "--server", server.url]) == 0
+    the_sum_closes(json.loads(capsys.readouterr().out))
+
+
+SNAPSHOTS = """
+import torch
+from torch import nn
+torch.cuda.memory._record_memory_history(stacks="python")
+net = nn.Linear(1024, 1024).cuda()
+net(torch.zeros(64, 1024, device="cuda")).mean().backward()
+torch.cuda.memory._dump_snapshot({a!r})
+kept = [torch.empty(1 << 20, device="cuda") for _ in range(3)]
+torch.cuda.memory._dump_snapshot({b!r})
+"""
+
+
+@pytest.mark.gpu
+def test_snapshot_files_are_held_against_each_other_without_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = (str(tmp_path / f"{name}.pickle") for name in "ab")
+    script = tmp_path / "script.py"
+    script.write_text(SNAPSHOTS.format(a=a, b=b))
+    program = warm.Program(f"import runpy; runpy.run_path({str(script)!r})", env=dict(os.environ), cwd=tmp_path)
+    _, err = program.communicate(timeout=120)
+    assert program.returncode == 0, err[-3000:]
+    assert main(["diff", a, b, "--json", "--server", "http://127.0.0.1:1"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    the_sum_closes(told)
+    row = next(row for row in told["rows"] if row["b_line"] == 8)
+    assert row["file"].endswith("script.py") and row["a_line"] is None
+    assert (row["difference_bytes"], row["b_allocations"]) == (12 * MIB, 3)
+
+
+def test_what_cannot_be_opened_is_named(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = server.http.get("/compare/sites", params={"a": "nobody", "b": "nobody"})
+    assert answer.status_code == 404 and answer.json()["field"] == "a" and "nobody" in answer.json()["detail"]
+    assert server.http.get("/compare/sites", params={"a": "nobody"}).status_code == 422
+    assert main(["diff", "nobody", "nobody", "--server", server.url]) == 3
+    assert main(["diff", "no-such.pickle", "no-such.pickle", "--server", server.url]) == 3
+    assert "no-such.pickle" in capsys.readouterr().err
+
+
+def test_two_windows_of_one_training_differ_by_what_they_hold() -> None:
+    small, large = (holdings_of(from_window(training(steps=2, layers=layers))) for layers in (4, 9))
+    for a, b in ((small, large), (large, small), (small, small)):
+        told = difference(a, b)
+        the_sum_closes(told)
+        assert sum(held.bytes for held in a.sites.values()) == a.allocated_bytes
+    assert not any(row["difference_bytes"] for row in difference(small, small)["rows"])
+
+
+def test_the_line_of_a_step_has_its_peak_and_its_ends() -> None:
+    trace = from_window(training(steps=3, layers=6))
+    course = course_of(trace)
+    peak = course.peak(-1, course.end)
+    line = step_line(trace, course, peak, points=20)
+    assert line.step == int(trace.events.step[peak])
+    assert line.allocated_bytes.max() == course.allocated.max()
+    assert (line.share[0], line.share[-1]) == (0, 100) and np.all(np.diff(line.share) > 0)
+
+
+# ---- which line is which ----
+
+
+def held(allocations: int = 1, **categories: int) -> Held:
+    return Held(sum(categories.values()), allocations, categories or {"activations": 0})
+
+
+def test_files_of_other_folders_are_the_same_by_their_ends() -> None:
+    a = {"/home/a/one/train.py", "/home/a/one/model/net.py", "/same.py", ""}
+    b = {"/home/b/two/train.py", "/home/b/two/model/net.py", "/home/b/two/other/net.py", "/same.py", ""}
+    assert same_files(a, b) == {
+        "/home/a/one/train.py": "/home/b/two/train.py",
+        "/home/a/one/model/net.py": "/home/b/two/model/net.py",
+        "/same.py": "/same.py",
+        "": "",
+    }
+    assert same_files({"C:\\x\\net.py"}, {"/y/net.py"}) == {"C:\\x\\net.py": "/y/net.py"}
+
+
+def test_a_line_that_was_put_between_two_moves_only_what_follows() -> None:
+    a = {Site("f.py", "forward", line, ""): held(count) for line, count in ((10, 6), (12, 3), (14, 9))}
+    b = {Site("f.py", "forward", line, ""): held(count) for line, count in ((10, 6), (11, 1), (13, 3), (15, 9))}
+    pairs = {(own and own.line, other and other.line) for own, other in matched(a, b)}
+    assert pairs == {(10, 10), (None, 11), (12, 13), (14, 15)}
+
+
+def test_each_site_stands_in_one_pair() -> None:
+    a = {Site("f.py", "forward", line, "m"): held(line % 3) for line in range(1, 30)}
+    b = {Site("g/f.py", "forward", line, "m"): held(line % 4) for line in range(5, 50)}
+    b |= {Site("", EARLIER, 0, ""): held(2)}
+    pairs = matched(a, b)
+    assert sorted(own for own, _ in pairs if own) == sorted(a)
+    assert sorted(other for _, other in pairs if other) == sorted(b)

@@ -1,0 +1,52 @@
+"""The ready experiment: what it says where it cannot begin, and that its own model is the same with and without checkpointing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "tests"))
+
+import warm  # noqa: E402 - tests are imported by path
+
+EXAMPLE = ROOT / "examples" / "techniques.py"
+
+ALIKE = f"""
+import sys; sys.path.insert(0, {str(EXAMPLE.parent)!r})
+import techniques, torch
+words, labels = techniques.text(4, techniques.SMALL)
+gradients = []
+for checkpointing in (False, True):
+    torch.manual_seed(7)
+    model = techniques.plain_roberta(techniques.SMALL, checkpointing).train()
+    model(words, labels)[0].backward()
+    gradients.append([weight.grad.clone() for weight in model.parameters()])
+assert len(gradients[0]) > 30 and any(one.abs().sum() > 0 for one in gradients[0])
+assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+print("alike")
+"""
+
+
+def said(*words: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, EXAMPLE, *words], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stderr
+
+
+def test_without_a_server_it_says_so_before_it_trains() -> None:
+    code, words = said("--server", "http://127.0.0.1:9", "--small")
+    assert code == 4 and "No vramscope server answers at http://127.0.0.1:9" in words and "vramscope server" in words
+
+
+def test_a_technique_that_it_does_not_know_is_named_with_those_that_it_does() -> None:
+    code, words = said("--only", "magic")
+    assert code == 2 and "'magic'" in words and "all but 8-bit" in words
+    assert said("--steps", "0")[0] == 2
+
+
+def test_its_plain_model_learns_the_same_with_checkpointing() -> None:
+    program = warm.Program(ALIKE, env=dict(os.environ), cwd=ROOT)
+    out, err = program.communicate(timeout=120)
+    assert program.returncode == 0 and "alike" in out, err[-3000:]

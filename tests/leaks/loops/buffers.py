@@ -1,0 +1,146 @@
+"""Buffers that the code bounds by hand, which look like growth until they are full; and some that nothing bounds."""
+
+from __future__ import annotations
+
+import collections
+import copy
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from truth import innocent, leaks
+
+from .models import FLOAT_BYTES, loader, mlp
+
+BATCH = 32 * 128 * FLOAT_BYTES
+WEIGHTS = (128 * 256, 256, 256 * 10, 10)
+
+
+def step_on(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
+    loss = F.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def training(device: str) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = mlp(device)
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+@innocent("the oldest goes when there are twenty", settles_bytes=21 * BATCH)
+def window_cut_by_hand(device: str) -> None:
+    model, optimizer = training(device)
+    recent: list[torch.Tensor] = []
+    for x, y in loader(device, steps=36):
+        step_on(model, optimizer, x, y)
+        recent.append(x.clone())
+        if len(recent) > 20:
+            recent.pop(0)
+
+
+@innocent("only the last eighteen are kept", settles_bytes=19 * BATCH)
+def window_that_is_a_slice(device: str) -> None:
+    model, optimizer = training(device)
+    recent: list[torch.Tensor] = []
+    for x, y in loader(device, steps=36):
+        step_on(model, optimizer, x, y)
+        recent = [*recent, x.clone()][-18:]
+
+
+@innocent("the oldest are overwritten from the twenty-fourth on", settles_bytes=24 * BATCH)
+def ring(device: str) -> None:
+    model, optimizer = training(device)
+    replay: list[torch.Tensor] = []
+    for step, (x, y) in enumerate(loader(device, steps=36)):
+        if len(replay) < 24:
+            replay.append(x.clone())
+        else:
+            replay[step % 24] = x.clone()
+        step_on(model, optimizer, replay[step // 3 % len(replay)], y)
+
+
+class Cache:
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.entries: collections.OrderedDict[int, torch.Tensor] = collections.OrderedDict()
+
+    def get(self, key: int, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        if key not in self.entries:
+            self.entries[key] = make()  # <- leak of cache_that_never_evicts
+            # fix here: self.capacity = 4
+            if len(self.entries) > self.capacity:
+                self.entries.popitem(last=False)
+        return self.entries[key]
+
+
+def train_with(cache: Cache, device: str, steps: int) -> None:
+    model, optimizer = training(device)
+    for step, (x, y) in enumerate(loader(device, steps=steps)):
+        step_on(model, optimizer, x + cache.get(step, lambda: torch.randn(32, 128, device=device)), y)
+
+
+@innocent("a cache that evicts from the sixteenth entry on", settles_bytes=17 * BATCH)
+def cache_that_evicts(device: str) -> None:
+    train_with(Cache(16), device, 36)
+
+
+@leaks("tensor-growth", holder="cache.entries", bytes_each=BATCH)
+def cache_that_never_evicts(device: str) -> None:
+    """It has the code for it, but its capacity is never reached: said later, for it might be full soon."""
+    cache = Cache(10**9)
+    train_with(cache, device, 48)
+
+
+@innocent(
+    "slots that are taken one after the other, and then anew: it stops, and what was said is withdrawn",
+    settles_bytes=18 * BATCH,
+)
+def slots_of_a_table(device: str) -> None:
+    model, optimizer = training(device)
+    slots: dict[int, torch.Tensor] = {}
+    for step, (x, y) in enumerate(loader(device, steps=64)):
+        slots[step % 18] = x.clone()
+        step_on(model, optimizer, x, y)
+
+
+@leaks("tensor-growth", holder="ensemble", bytes_each=tuple(FLOAT_BYTES * size for size in WEIGHTS))
+def ensemble(device: str) -> list[Any]:
+    """A copy of the whole model after each step."""
+    model, optimizer = training(device)
+    ensemble = []
+    for x, y in loader(device):
+        step_on(model, optimizer, x, y)
+        ensemble.append(copy.deepcopy(model))  # <- leak; fix: ensemble = [copy.deepcopy(model)]
+    return ensemble
+
+
+class Rounded(torch.autograd.Function):
+    """Straight-through rounding, which remembers where it let gradients pass, for a statistic."""
+
+    passes: ClassVar[dict[int, torch.Tensor]] = {}
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        inside = x.abs() < 1
+        ctx.save_for_backward(inside)
+        Rounded.passes[len(Rounded.passes)] = inside  # <- leak of masks_of_a_function; fix: Rounded.passes[0] = inside
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * ctx.saved_tensors[0]
+
+
+@leaks("tensor-growth", holder="passes", bytes_each=64 * 512)
+def masks_of_a_function(device: str) -> None:
+    """In an attribute of the class, which the loop has by a method of it alone."""
+    first, second, rounded = nn.Linear(128, 512).to(device), nn.Linear(512, 10).to(device), Rounded.apply
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.01)
+    for x, y in loader(device, rows=64):
+        loss = F.cross_entropy(second(rounded(first(x))), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

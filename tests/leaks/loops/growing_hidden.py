@@ -1,0 +1,140 @@
+"""Graphs that grow in number in places that no variable names plainly."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import contextvars
+import types
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+from truth import leaks
+
+from .models import FLOAT_BYTES, loader, mlp
+
+metrics: contextvars.ContextVar[list[Any]] = contextvars.ContextVar("metrics")
+run = types.SimpleNamespace(losses=[])
+
+
+def step_on(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    loss = F.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def training(device: str) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = mlp(device)
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+@leaks("growing", holder="losses", bytes_each=FLOAT_BYTES, nodes=True)
+def list_that_is_being_built(device: str) -> int:
+    """A comprehension over all steps: until it is done the list lies on the stack, and has no name."""
+    model, optimizer = training(device)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return step_on(model, optimizer, x, y)
+
+    # fix here: step = lambda x, y: step_on(model, optimizer, x, y).item()
+    losses = [step(x, y) for x, y in loader(device)]  # <- leak
+    return len(losses)
+
+
+@leaks("growing", holder="curve", bytes_each=FLOAT_BYTES, nodes=True)
+def array_of_objects(device: str) -> Any:
+    """What lies in an array of numpy's is not seen by the garbage collector."""
+    model, optimizer = training(device)
+    curve = np.empty(1000, dtype=object)
+    for step, (x, y) in enumerate(loader(device)):
+        loss = step_on(model, optimizer, x, y)  # fix here: loss = step_on(model, optimizer, x, y).item()
+        curve[step] = loss  # <- leak
+    return curve
+
+
+@leaks("growing", holder="metrics", bytes_each=FLOAT_BYTES, nodes=True)
+def context_variable(device: str) -> None:
+    metrics.set([])
+    model, optimizer = training(device)
+    for x, y in loader(device):
+        loss = step_on(model, optimizer, x, y)  # fix here: loss = step_on(model, optimizer, x, y).item()
+        metrics.get().append(loss)  # <- leak
+    metrics.set([])
+
+
+@leaks("growing", holder="run.losses", bytes_each=FLOAT_BYTES, nodes=True)
+def namespace(device: str) -> None:
+    run.losses = []
+    model, optimizer = training(device)
+    for x, y in loader(device):
+        loss = step_on(model, optimizer, x, y)  # fix here: loss = step_on(model, optimizer, x, y).item()
+        run.losses.append(loss)  # <- leak
+
+
+@leaks("growing", holder="step_losses", bytes_each=FLOAT_BYTES, nodes=True)
+def list_of_a_local_class(device: str) -> None:
+    """The list is the class's, as it happens where __init__ was forgotten."""
+
+    class Training:
+        step_losses: list[Any] = []  # noqa: RUF012
+
+        def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
+            loss = step_on(model, optimizer, x, y)  # fix here: loss = step_on(model, optimizer, x, y).item()
+            self.step_losses.append(loss)  # <- leak
+
+    model, optimizer = training(device)
+    mine = Training()
+    for x, y in loader(device):
+        mine.step(x, y)
+
+
+class Printer:
+    def after(self, loss: Any) -> None:
+        pass
+
+
+class Recorder(Printer):
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def after(self, loss: Any) -> None:
+        # fix here: loss = loss.item()
+        self.kept.append(loss)  # <- leak of one_callback_of_several
+
+
+@leaks("growing", holder="kept", bytes_each=FLOAT_BYTES, nodes=True)
+def one_callback_of_several(device: str) -> None:
+    """It is the callback's list that grows, not the list of callbacks."""
+    model, optimizer = training(device)
+    callbacks = [Printer(), Recorder(), Printer()]
+    for x, y in loader(device):
+        loss = step_on(model, optimizer, x, y)
+        for callback in callbacks:
+            callback.after(loss)
+
+
+@leaks("growing", holder="cleanup", bytes_each=FLOAT_BYTES, nodes=True)
+def exit_stack(device: str) -> None:
+    """What is to be called at the end keeps its arguments until then."""
+    model, optimizer = training(device)
+    with contextlib.ExitStack() as cleanup:
+        for x, y in loader(device):
+            loss = step_on(model, optimizer, x, y)  # fix here: loss = step_on(model, optimizer, x, y).item()
+            cleanup.callback(str, loss)  # <- leak
+
+
+@leaks("growing", holder="futures", bytes_each=FLOAT_BYTES, nodes=True)
+def results_of_a_pool(device: str) -> None:
+    """Graphs that are made on another thread, where sequence numbers begin anew."""
+    model, optimizer = training(device)
+    futures: list[Any] = []
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        for x, y in loader(device):
+            loss = step_on(model, optimizer, x, y)  # fix here: loss = step_on(model, optimizer, x, y).item()
+            futures.append(pool.submit(lambda value: value * 2, loss))  # <- leak
+            futures[-1].result()

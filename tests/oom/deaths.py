@@ -1,0 +1,483 @@
+"""Trainings that run out of memory, each for a known reason, and what undoes the reason.
+
+A script is Python with ``R``, the remedies to apply, at hand; ``R`` is empty in the first run. Sizes are those of a card of 2 GiB,
+of which CUDA's context takes 520 MiB: on the emulated GPU they cost nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+PRELUDE = """
+import gc, json, os, sys, time
+import torch
+from torch import nn
+from vramscope import agent
+from vramscope.guard import guard
+guard.raise_faults = True
+MIB = 1 << 20
+R = json.loads(os.environ["REMEDY"])
+agent.attach(run_id=os.environ["RUN"], name=os.environ["RUN_NAME"], project=os.environ["RUN"], interval_ms=20)
+
+def megabytes(n, **more):
+    return torch.empty(n * MIB, dtype=torch.uint8, device="cuda", **more)
+
+def stack(layers, width):
+    with torch.device("cuda"):
+        return nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(layers)])
+
+def optimizer_of(model):
+    if R.get("optimizer") == "SGD":
+        return torch.optim.SGD(model.parameters(), 0.01)
+    return torch.optim.AdamW(model.parameters(), foreach=R.get("foreach"))
+
+def step(model, optimizer, rows, width):
+    parts = R.get("micro_batches", 1)
+    for _ in range(parts):
+        model(torch.empty(rows // parts, width, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@dataclass(frozen=True)
+class Death:
+    """One training."""
+
+    name: str
+    cause: str
+    script: str
+    memory: str = "2G"
+    env: dict[str, str] = field(default_factory=dict)
+    survived: bool = False
+    line: str = ""
+    """text of the line that asked"""
+    phase: str | None = None
+    kind: str = "pytorch"
+    remedy: bool = True
+    """something is enough, and says so"""
+    source: str = ""
+    """from where the number of the first such remedy is; "": from anywhere"""
+    tried: bool = True
+    """False: only its words are staged, so that no remedy can be tried"""
+    in_suite: bool = False
+    """the suite runs it; the others run with ``python tests/oom/table.py`` alone, as each takes seconds"""
+    killed: bool = False
+    """it does not end by itself: the record must have been written before"""
+
+
+DEATHS = [
+    Death(
+        "a model that does not go on the card",
+        "weights",
+        """
+        model = nn.Sequential(*[nn.Linear(4096, 4096, bias=False, device="meta") for _ in range(40)])
+        model = model.to_empty(device="cpu")
+        model.to("cuda")  # asks
+        """,
+        line='model.to("cuda")',
+        remedy=False,
+    ),
+    Death(
+        "gradients that have no room beside their weights",
+        "weights",
+        """
+        model = stack(14, 4096)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for _ in range(2):
+            step(model, optimizer, 64, 4096)  # asks
+        """,
+        phase="backward",
+    ),
+    Death(
+        "the optimizer's first step",
+        "optimizer",
+        """
+        model = stack(7, 4096)
+        optimizer = optimizer_of(model)
+        for _ in range(3):
+            step(model, optimizer, 64, 4096)  # asks
+        """,
+        in_suite=True,
+        phase="optimizer",
+    ),
+    Death(
+        "copies of all parameters at the update",
+        "optimizer",
+        """
+        model = stack(5, 4096)
+        optimizer = optimizer_of(model)
+        for _ in range(3):
+            step(model, optimizer, 64, 4096)  # asks
+        """,
+        memory="2040M",
+        phase="optimizer",
+    ),
+    Death(
+        "activations of the first forward",
+        "activations",
+        """
+        model = stack(6, 1024)
+        optimizer = optimizer_of(model)
+        for _ in range(3):
+            step(model, optimizer, 64000, 1024)  # asks
+        """,
+        phase="forward",
+    ),
+    Death(
+        "a batch larger than the ones before",
+        "activations",
+        """
+        model = stack(6, 1024)
+        optimizer = optimizer_of(model)
+        for rows in (8000, 16000, 24000, 80000, 8000):
+            step(model, optimizer, rows, 1024)  # asks
+        """,
+        phase="forward",
+    ),
+    Death(
+        "inside backward",
+        "activations",
+        """
+        class Wide(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.rows = x.shape[0]
+                return x * 1
+            @staticmethod
+            def backward(ctx, g):
+                torch.empty(ctx.rows, 8 * 1024, device="cuda")  # asks
+                return g
+        inner = stack(4, 1024)
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = inner
+            def forward(self, x):
+                return Wide.apply(self.inner(x))
+        model = Model()
+        optimizer = optimizer_of(model)
+        for _ in range(3):
+            step(model, optimizer, 32000, 1024)
+        """,
+        phase="backward",
+        line="torch.empty(ctx.rows",
+    ),
+    Death(
+        "in autograd's own operation",
+        "activations",
+        """
+        model = stack(4, 1024)
+        optimizer = optimizer_of(model)
+        for _ in range(3):
+            step(model, optimizer, 44000, 1024)  # asks
+        """,
+        phase="backward",
+    ),
+    Death(
+        "an evaluation with a batch of its own",
+        "activations",
+        """
+        model = stack(4, 1024)
+        optimizer = optimizer_of(model)
+        for _ in range(2):
+            step(model, optimizer, 4000, 1024)
+        model.eval()
+        with torch.no_grad():
+            model(torch.empty(240000, 1024, device="cuda"))  # asks
+        """,
+        line="240000",
+        remedy=False,
+    ),
+    Death(
+        "free pieces, none of them large enough",
+        "fragmentation",
+        """
+        model = stack(2, 256)
+        optimizer = optimizer_of(model)
+        kept = []
+        for _ in range(6):
+            step(model, optimizer, 64, 256)
+            big = megabytes(200)
+            del big
+            kept.append(megabytes(110))  # asks
+        del kept
+        """,
+        in_suite=True,
+        memory="1600M",
+    ),
+    Death(
+        "pieces, while a window is open",
+        "fragmentation",
+        """
+        model = stack(2, 256)
+        optimizer = optimizer_of(model)
+        kept = []
+        for _ in range(2):
+            step(model, optimizer, 64, 256)
+            for _ in range(3):
+                big = megabytes(200)  # asks
+                del big
+                kept.append(megabytes(110))
+        del kept
+        """,
+        memory="1600M",
+        source="replayed",
+    ),
+    Death(
+        "pieces that differ in each step",
+        "fragmentation",
+        """
+        model = stack(2, 256)
+        optimizer = optimizer_of(model)
+        kept = []
+        for size in (150, 170, 190, 210, 230):
+            step(model, optimizer, 64, 256)
+            passing = megabytes(size)  # asks
+            del passing
+            kept.append(megabytes(size * 55 // 100))
+        del kept
+        """,
+        memory="1300M",
+    ),
+    Death(
+        "outputs with their graphs in a list",
+        "leak",
+        """
+        model = stack(3, 512)
+        optimizer = optimizer_of(model)
+        history = []
+        for _ in range(60):
+            loss = model(torch.empty(8000, 512, device="cuda")).square().mean()
+            loss.backward(retain_graph=True)
+            history.append(loss.detach() if R.get("leak") is False else loss)  # keeps
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+        in_suite=True,
+        line="# keeps",
+    ),
+    Death(
+        "features that are never let go",
+        "leak",
+        """
+        model = stack(3, 512)
+        optimizer = optimizer_of(model)
+        features = []
+        for _ in range(60):
+            out = model(torch.empty(16000, 512, device="cuda"))
+            if R.get("leak") is not False:
+                features.append(out.detach())  # keeps
+            out.square().mean().backward()
+            del out
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+        line="# keeps",
+    ),
+    Death(
+        "another process on the card",
+        "other_process",
+        """
+        import subprocess
+        other = None
+        if R.get("other") is not False:
+            code = "import torch,sys; x=torch.empty(900<<20,dtype=torch.uint8,device='cuda'); print(1,flush=True); sys.stdin.read()"
+            other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            other.stdout.readline()
+        model = stack(4, 1024)
+        optimizer = optimizer_of(model)
+        try:
+            for _ in range(3):
+                step(model, optimizer, 20000, 1024)  # asks
+        finally:
+            if other is not None:
+                other.stdin.close()
+                other.wait()
+        """,
+        in_suite=True,
+        memory="2560M",
+        env={"EMULATED_GPU_LEDGER": "own"},
+    ),
+    Death(
+        "a limit that was set",
+        "limit",
+        """
+        if R.get("limit") is not False:
+            torch.cuda.set_per_process_memory_fraction(0.25)
+        model = stack(4, 1024)
+        optimizer = optimizer_of(model)
+        for _ in range(3):
+            step(model, optimizer, 24000, 1024)  # asks
+        """,
+        in_suite=True,
+        memory="3G",
+    ),
+    Death(
+        "refused before it was tried",
+        "activations",
+        """
+        model = stack(2, 256)
+        optimizer = optimizer_of(model)
+        for _ in range(2):
+            step(model, optimizer, 64, 256)
+        out = model(torch.empty(64, 256, device="cuda"))
+        megabytes(1 << 14)  # asks
+        """,
+        env={"PYTORCH_CUDA_ALLOC_CONF": "throw_on_cudamalloc_oom:True"},
+        kind="preemptive",
+        remedy=False,
+    ),
+    Death(
+        "a library that takes memory by itself",
+        "outside_pytorch",
+        """
+        import ctypes
+        model = stack(4, 1024)
+        optimizer = optimizer_of(model)
+        for _ in range(4):
+            step(model, optimizer, 12000, 1024)
+            time.sleep(0.05)
+        runtime = ctypes.CDLL(next(line.split()[-1] for line in open("/proc/self/maps") if "libcudart" in line))
+        runtime.cudaMalloc.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t]
+        taken = ctypes.c_void_p()
+        torch.cuda.empty_cache()
+        assert runtime.cudaMalloc(ctypes.byref(taken), 1200 * MIB) == 0
+        step(model, optimizer, 12000, 1024)  # asks
+        """,
+    ),
+    Death(
+        "cuBLAS without its workspace",
+        "outside_pytorch",
+        """
+        model = stack(2, 256)
+        step(model, optimizer_of(model), 64, 256)
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")  # asks
+        """,
+        kind="cublas",
+        line="raise RuntimeError",
+        remedy=False,
+    ),
+    Death(
+        "CUDA's own pool",
+        "activations",
+        """
+        # The backend is chosen when PyTorch is loaded, which these processes do not do again: its words alone are staged.
+        model = stack(4, 1024)
+        step(model, optimizer_of(model), 4000, 1024)
+        raise torch.OutOfMemoryError(  # asks
+            "Allocation on device 0 would exceed allowed memory. (out of memory)\\nCurrently allocated     : 64.00 MiB\\n"
+            "Requested               : 781.25 MiB\\nDevice limit            : 2.00 GiB\\nFree (according to CUDA): 600.00 MiB\\n"
+            "PyTorch limit (set by user-supplied memory fraction)\\n                        : 17179869184.00 GiB"
+        )
+        """,
+        kind="cudaMallocAsync",
+        tried=False,
+    ),
+    Death(
+        "the host's memory in a DataLoader's worker",
+        "outside_pytorch",
+        """
+        from torch.utils.data import DataLoader, Dataset
+        class Images(Dataset):
+            def __len__(self):
+                return 8
+            def __getitem__(self, at):
+                if at == 5:
+                    raise MemoryError("Unable to allocate 93.1 GiB for an array with shape (100000, 1000, 250)")
+                return torch.zeros(256)
+        model = stack(2, 256)
+        optimizer = optimizer_of(model)
+        for batch in DataLoader(Images(), batch_size=2, num_workers=1):  # asks
+            model(batch.cuda()).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+        in_suite=True,
+        kind="host",
+        remedy=False,
+    ),
+    Death(
+        "a DataLoader's worker that somebody ended",
+        "",
+        """
+        import signal
+        from torch.utils.data import DataLoader, Dataset
+        class Images(Dataset):
+            def __len__(self):
+                return 8
+            def __getitem__(self, at):
+                if at == 5:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return torch.zeros(256)
+        model = stack(2, 256)
+        for batch in DataLoader(Images(), batch_size=2, num_workers=1):
+            model(batch.cuda()).square().mean().backward()
+        """,
+        kind="worker_killed",
+        remedy=False,
+    ),
+    Death(
+        "caught, and tried again with less",
+        "activations",
+        """
+        model = stack(6, 1024)
+        optimizer = optimizer_of(model)
+        for rows in (8000, 64000, 8000, 8000):
+            try:
+                step(model, optimizer, rows, 1024)  # asks
+                continue
+            except torch.OutOfMemoryError:
+                pass  # (in here the error's frames still hold what the step had made)
+            optimizer.zero_grad()
+            step(model, optimizer, rows // 8, 1024)
+        """,
+        in_suite=True,
+        survived=True,
+    ),
+    Death(
+        "told as another error",
+        "activations",
+        """
+        model = stack(6, 1024)
+        optimizer = optimizer_of(model)
+        try:
+            for _ in range(3):
+                step(model, optimizer, 64000, 1024)  # asks
+        except torch.OutOfMemoryError as fault:
+            raise ValueError("the trial failed") from fault
+        """,
+        phase="forward",
+    ),
+    Death(
+        "SIGKILL right after it",
+        "activations",
+        """
+        import signal
+        model = stack(6, 1024)
+        optimizer = optimizer_of(model)
+        try:
+            for _ in range(3):
+                step(model, optimizer, 64000, 1024)  # asks
+        except torch.OutOfMemoryError:
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        in_suite=True,
+        killed=True,
+    ),
+    Death(
+        "os._exit right after it",
+        "activations",
+        """
+        model = stack(6, 1024)
+        optimizer = optimizer_of(model)
+        try:
+            for _ in range(3):
+                step(model, optimizer, 64000, 1024)  # asks
+        except torch.OutOfMemoryError:
+            os._exit(3)
+        """,
+        killed=True,
+    ),
+]
+"""All but the one of two ranks, which is a test of its own."""

@@ -1,0 +1,668 @@
+"""Deaths that were written down, with the truth of each, before any of them had been run: what an ordinary user meets, and what a
+hostile one would think of. ``python tests/oom/table.py`` runs them too.
+
+At first sight the verdict was right in 32 of 39. What was wrong was mended in its cause; that the others are right now says that
+nothing broke since, no more. Three of 14 more, written in the same way later, stand in the place of weaker ones.
+"""
+
+from __future__ import annotations
+
+from deaths import Death
+
+GPT = """
+        from transformers import GPT2Config, GPT2LMHeadModel
+        def gpt(**more):
+            return GPT2LMHeadModel(GPT2Config(**{"n_layer": 4, "n_embd": 256, "n_head": 4, "vocab_size": 1000,
+                "n_positions": 1024, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 2, **more}))
+"""
+"""the beginning of a script that trains transformers' GPT-2, a small one"""
+
+HELD_OUT = [
+    Death(
+        "transformers' Trainer with too large a batch",
+        "activations",
+        """
+        from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+        parts = R.get("micro_batches", 1)
+        rows = [{"input_ids": torch.arange(512) % 1000, "labels": torch.arange(512) % 1000} for _ in range(256)]
+        model = GPT2LMHeadModel(GPT2Config(n_layer=4, n_embd=256, n_head=4, vocab_size=1000, n_positions=512))
+        arguments = TrainingArguments("out", per_device_train_batch_size=64 // parts, gradient_accumulation_steps=parts,
+            max_steps=3,
+            report_to=[], save_strategy="no", disable_tqdm=True)
+        trainer = Trainer(model, arguments, train_dataset=rows)
+        agent.attach(trainer)
+        trainer.train()  # asks
+        """,
+    ),
+    Death(
+        "lightning, losses with their graphs in a list",
+        "leak",
+        """
+        import lightning
+        class Module(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.model, self.losses = stack(4, 1024), []
+            def training_step(self, batch, index):
+                loss = self.model(batch).square().mean()
+                self.losses.append(loss.detach() if R.get("leak") is False else loss * self.model(batch).sum())  # keeps
+                return loss
+            def configure_optimizers(self):
+                return torch.optim.AdamW(self.parameters())
+        rows = torch.empty(64 * 4000, 1024)
+        loader = torch.utils.data.DataLoader(rows, batch_size=4000)
+        trainer = lightning.Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False)
+        agent.attach(trainer)
+        trainer.fit(Module(), loader)
+        """,
+    ),
+    Death(
+        "convolutions on images that grow",
+        "activations",
+        """
+        with torch.device("cuda"):
+            model = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 32, 3,
+                padding=1), nn.ReLU(),
+                nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+        optimizer = optimizer_of(model)
+        parts = R.get("micro_batches", 1)
+        for size in (64, 64, 96, 128, 384):
+            for _ in range(parts):
+                model(torch.empty(32 // parts, 3, size, size, device="cuda")).square().mean().backward()  # asks
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+    ),
+    Death(
+        "an embedding and its state",
+        "optimizer",
+        """
+        words = nn.Embedding(100_000, 1024, device="cuda")
+        optimizer = optimizer_of(words)
+        for _ in range(3):
+            words(torch.zeros(64, dtype=torch.long, device="cuda")).square().mean().backward()
+            optimizer.step()  # asks
+            optimizer.zero_grad()
+        """,
+        phase="optimizer",
+    ),
+    Death(
+        "one long sequence",
+        "activations",
+        """
+        from transformers import GPT2Config, GPT2LMHeadModel
+        parts = R.get("micro_batches", 1)
+        assert parts == 1, "one sequence cannot be cut into micro-batches"
+        config = GPT2Config(n_layer=4, n_embd=256, n_head=8, vocab_size=1000, n_positions=4096, attn_implementation="eager")
+        model = GPT2LMHeadModel(config).cuda()
+        optimizer = optimizer_of(model)
+        for length in (512, 1024, 1024, 3072):
+            ids = torch.zeros(1, length, dtype=torch.long, device="cuda")
+            model(ids, labels=ids).loss.backward()  # asks
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+    ),
+    Death(
+        "Trainer evaluates with a larger batch",
+        "activations",
+        GPT
+        + """
+        from transformers import Trainer, TrainingArguments
+        rows = [{"input_ids": torch.arange(512) % 1000, "labels": torch.arange(512) % 1000} for _ in range(600)]
+        arguments = TrainingArguments("out", per_device_train_batch_size=4, per_device_eval_batch_size=512, max_steps=4,
+            eval_strategy="steps", eval_steps=3,
+            report_to=[], save_strategy="no", disable_tqdm=True, prediction_loss_only=True)
+        trainer = Trainer(gpt(), arguments, train_dataset=rows, eval_dataset=rows)
+        agent.attach(trainer)
+        trainer.train()  # asks
+        """,
+        remedy=False,
+        phase="eval",
+        line="# asks",
+    ),
+    Death(
+        "generation fills its cache of keys and values",
+        "activations",
+        GPT
+        + """
+        model = gpt(n_embd=512, n_positions=4096).cuda()
+        optimizer = optimizer_of(model)
+        ids = torch.zeros(4, 64, dtype=torch.long, device="cuda")
+        for _ in range(3):
+            model(ids, labels=ids).loss.backward()
+            optimizer.step(); optimizer.zero_grad()
+        model.eval()
+        model.generate(torch.zeros(64 // R.get("micro_batches", 1), 16, dtype=torch.long, device="cuda"),
+            max_new_tokens=3000, min_new_tokens=3000, do_sample=False)  # asks
+        """,
+        remedy=False,
+        phase="eval",
+        line="# asks",
+    ),
+    Death(
+        "low-rank adapters on a frozen model",
+        "activations",
+        """
+        class Adapted(nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                self.base = nn.Linear(width, width, device="cuda").requires_grad_(False)
+                self.a, self.b = nn.Linear(width, 8, bias=False, device="cuda"), nn.Linear(8, width, bias=False, device="cuda")
+            def forward(self, x):
+                return torch.nn.functional.gelu(self.base(x) + self.b(self.a(x)))
+        model = nn.Sequential(*[Adapted(2048) for _ in range(20)])
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+        for _ in range(3):
+            step(model, optimizer, 16000, 2048)  # asks
+        """,
+        phase="forward",
+    ),
+    Death(
+        "a generator beside its critic",
+        "activations",
+        """
+        make, judge = stack(6, 1024), stack(6, 1024)
+        of_make, of_judge = optimizer_of(make), optimizer_of(judge)
+        parts = R.get("micro_batches", 1)
+        for rows in (4000, 4000, 4000, 30000):
+            for _ in range(parts):
+                fake = make(torch.empty(rows // parts, 1024, device="cuda"))
+                (judge(fake.detach()).mean() - judge(torch.empty_like(fake)).mean()).backward()
+            of_judge.step(); of_judge.zero_grad()
+            for _ in range(parts):
+                judge(make(torch.empty(rows // parts, 1024, device="cuda"))).mean().backward()  # asks
+            of_make.step(); of_make.zero_grad()
+            del fake
+        """,
+    ),
+    Death(
+        "checkpointed, and still too much",
+        "activations",
+        """
+        from torch.utils.checkpoint import checkpoint
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Sequential(*[nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(4)])
+            def forward(self, x):
+                return checkpoint(self.inner, x, use_reentrant=False)
+        model = nn.Sequential(*[Block() for _ in range(6)]).cuda()
+        optimizer = optimizer_of(model)
+        for rows in (4000, 8000, 60000, 60000):
+            step(model, optimizer, rows, 1024)  # asks
+        """,
+    ),
+    Death(
+        "one of four accumulated batches is longer",
+        "activations",
+        """
+        model = stack(6, 1024)
+        optimizer = optimizer_of(model)
+        parts = R.get("micro_batches", 1)
+        for n in range(6):
+            for rows in (8000, 8000, 8000 if n < 4 else 64000, 8000):
+                for _ in range(parts):
+                    model(torch.empty(rows // parts, 1024, device="cuda")).square().mean().backward()  # asks
+            optimizer.step(); optimizer.zero_grad()
+        """,
+    ),
+    Death(
+        "autocast and a gradient scaler",
+        "activations",
+        """
+        model = stack(8, 1024)
+        optimizer = optimizer_of(model)
+        scaler = torch.amp.GradScaler()
+        parts = R.get("micro_batches", 1)
+        for _ in range(3):
+            for _ in range(parts):
+                with torch.autocast("cuda", torch.float16):
+                    loss = model(torch.empty(90000 // parts, 1024, device="cuda")).float().square().mean()  # asks
+                scaler.scale(loss).backward()
+            scaler.step(optimizer); scaler.update(); optimizer.zero_grad()
+        """,
+        phase="forward",
+    ),
+    Death(
+        "a single picture that is too large",
+        "activations",
+        """
+        assert R.get("micro_batches", 1) == 1, "a batch of one cannot be cut"
+        with torch.device("cuda"):
+            model = nn.Sequential(*[nn.Sequential(nn.Conv2d(3 if not n else 64, 64, 3, padding=1),
+                nn.ReLU()) for n in range(5)], nn.AdaptiveAvgPool2d(1))
+        optimizer = optimizer_of(model)
+        for size in (256, 256, 512, 2048):
+            model(torch.empty(1, 3, size, size, device="cuda")).mean().backward()  # asks
+            optimizer.step(); optimizer.zero_grad()
+        """,
+    ),
+    Death(
+        "large features kept, dead within nine steps",
+        "leak",
+        """
+        model = stack(3, 512)
+        optimizer = optimizer_of(model)
+        class Bank: pass
+        bank = Bank(); bank.kept = {}
+        for n in range(20):
+            out = model(torch.empty(60000, 512, device="cuda"))
+            if R.get("leak") is not False:
+                bank.kept[n] = out.detach().clone()  # keeps
+            out.mean().backward()
+            del out
+            optimizer.step(); optimizer.zero_grad()
+        """,
+    ),
+    Death(
+        "graphs kept, dead within six steps",
+        "leak",
+        """
+        model = stack(3, 512)
+        optimizer = optimizer_of(model)
+        losses = []
+        for n in range(20):
+            loss = model(torch.empty(28000, 512, device="cuda")).square().mean() + model(torch.empty(4000, 512,
+                device="cuda")).sum() * 0
+            losses.append(loss.detach() if R.get("leak") is False else loss)  # keeps
+            loss.backward(retain_graph=R.get("leak") is not False)
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# keeps",
+    ),
+    Death(
+        "a cycle of objects that the collector does not see",
+        "leak",
+        """
+        gc.disable()
+        model = stack(3, 512)
+        optimizer = optimizer_of(model)
+        class Result: pass
+        for n in range(80):
+            result = Result()
+            result.out = model(torch.empty(8000, 512, device="cuda"))
+            result.out.square().mean().backward(retain_graph=True)
+            if R.get("leak") is not False:
+                result.me = result  # keeps
+            optimizer.step(); optimizer.zero_grad()
+        """,
+    ),
+    Death(
+        "a hook that gathers features",
+        "leak",
+        """
+        model = stack(3, 512)
+        optimizer = optimizer_of(model)
+        features = []
+        if R.get("leak") is not False:
+            model[1].register_forward_hook(lambda module, args, out: features.append(out))  # keeps
+        for n in range(100):
+            step(model, optimizer, 12000, 512)
+        """,
+    ),
+    Death(
+        "the sum of losses with its graphs",
+        "leak",
+        """
+        model = stack(3, 512)
+        optimizer = optimizer_of(model)
+        total = 0.0
+        for n in range(80):
+            out = model(torch.empty(16000, 512, device="cuda"))
+            loss = out.square().mean() + (out * out).mean()
+            loss.backward(retain_graph=True)
+            total = total + (loss.detach() if R.get("leak") is False else loss)  # keeps
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# keeps",
+    ),
+    Death(
+        "another process that takes more while we train",
+        "other_process",
+        """
+        import subprocess
+        other = None
+        if R.get("other") is not False:
+            code = (
+                "import torch,sys; x=torch.empty(100<<20,dtype=torch.uint8,device='cuda'); print(1,flush=True); "
+                "sys.stdin.readline(); y=torch.empty(800<<20,dtype=torch.uint8,device='cuda'); "
+                "print(2,flush=True); sys.stdin.read()"
+            )
+            other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            other.stdout.readline()
+        model = stack(4, 1024)
+        optimizer = optimizer_of(model)
+        try:
+            for n in range(4):
+                if n == 2 and other is not None:
+                    torch.cuda.empty_cache()
+                    other.stdin.write(b"go\\n"); other.stdin.flush(); other.stdout.readline()
+                step(model, optimizer, 20000, 1024)  # asks
+        finally:
+            if other is not None:
+                other.stdin.close(); other.wait()
+        """,
+        memory="2560M",
+        env={"EMULATED_GPU_LEDGER": "own"},
+    ),
+    Death(
+        "a small neighbour, and a batch that fits no card like this",
+        "activations",
+        """
+        import subprocess
+        other = None
+        code = "import torch,sys; x=torch.empty(64<<20,dtype=torch.uint8,device='cuda'); print(1,flush=True); sys.stdin.read()"
+        other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        other.stdout.readline()
+        model = stack(12, 1024)
+        optimizer = optimizer_of(model)
+        try:
+            for n in range(4):
+                step(model, optimizer, 80000, 1024)  # asks
+        finally:
+            other.stdin.close(); other.wait()
+        """,
+        memory="3G",
+        env={"EMULATED_GPU_LEDGER": "own"},
+    ),
+    Death(
+        "a limit of 0.9, and a batch three times the card",
+        "activations",
+        """
+        torch.cuda.set_per_process_memory_fraction(0.7)
+        model = stack(24, 1024)
+        optimizer = optimizer_of(model)
+        for n in range(4):
+            step(model, optimizer, 64000, 1024)  # asks
+        """,
+        memory="3G",
+    ),
+    Death(
+        "a memory bank carved out of the batches' segments",
+        "fragmentation",
+        """
+        model = stack(2, 256)
+        optimizer = optimizer_of(model)
+        bank = []
+        for size in (30, 60, 90, 120, 150, 180, 210, 240):
+            x = torch.empty(size, 1024, 1024, dtype=torch.uint8, device="cuda")  # asks
+            step(model, optimizer, 64, 256)
+            del x
+            bank.append(torch.empty(size // 2, 1024, 1024, dtype=torch.uint8, device="cuda"))
+        """,
+        memory="1320M",
+    ),
+    Death(
+        "broadcast by mistake",
+        "activations",
+        """
+        model = nn.Linear(64, 1).cuda()
+        optimizer = optimizer_of(model)
+        rows = 60000 // R.get("micro_batches", 1)
+        for n in range(3):
+            for _ in range(R.get("micro_batches", 1)):
+                out, target = model(torch.empty(rows, 64, device="cuda")), torch.empty(rows, device="cuda")
+                loss = (out - target).square().mean()  # asks
+                loss.backward()
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        remedy=False,
+        line="# asks",
+    ),
+    Death(
+        "cross entropy over a large vocabulary",
+        "activations",
+        """
+        model = nn.Sequential(nn.Embedding(64000, 256), nn.Linear(256, 64000)).cuda()
+        optimizer = optimizer_of(model)
+        parts = R.get("micro_batches", 1)
+        for n in range(3):
+            for _ in range(parts):
+                ids = torch.zeros(6000 // parts, dtype=torch.long, device="cuda")
+                nn.functional.cross_entropy(model(ids).float(), ids).backward()  # asks
+            optimizer.step(); optimizer.zero_grad()
+        """,
+    ),
+    Death(
+        "outputs of an evaluation kept with their graphs",
+        "leak",
+        """
+        model = stack(3, 512)
+        optimizer = optimizer_of(model)
+        for _ in range(3):
+            step(model, optimizer, 8000, 512)
+        model.eval()
+        predictions = []
+        for n in range(60):
+            out = model(torch.empty(8000, 512, device="cuda"))
+            predictions.append(out.detach().cpu() if R.get("leak") is False else out)  # keeps
+        """,
+        line="# keeps",
+    ),
+    Death(
+        "accelerate finds the batch",
+        "activations",
+        """
+        from accelerate import Accelerator
+        from accelerate.utils import find_executable_batch_size
+        accelerator = Accelerator()
+        agent.attach(accelerator)
+        @find_executable_batch_size(starting_batch_size=64000)
+        def train(batch):
+            accelerator.free_memory()
+            model = stack(6, 1024)
+            optimizer = optimizer_of(model)
+            model, optimizer = accelerator.prepare(model, optimizer)
+            for _ in range(3):
+                loss = model(torch.empty(batch, 1024, device="cuda")).square().mean()  # asks
+                accelerator.backward(loss)
+                optimizer.step(); optimizer.zero_grad()
+        train()
+        """,
+        tried=False,
+        survived=True,
+    ),
+    Death(
+        "a checkpoint loaded onto the card beside the model",
+        "weights",
+        """
+        model = stack(9, 4096)
+        optimizer = optimizer_of(model)
+        torch.save({f"p{n}": torch.zeros(4096, 4096) for n in range(16)}, "c.pt")
+        state = torch.load("c.pt", map_location="cuda")  # asks
+        """,
+        remedy=False,
+        line="# asks",
+    ),
+    Death(
+        "averaged copies of the model",
+        "optimizer",
+        """
+        import copy
+        model = stack(5, 4096)
+        average = copy.deepcopy(model).requires_grad_(False)
+        optimizer = optimizer_of(model)
+        for _ in range(3):
+            step(model, optimizer, 64, 4096)  # asks
+        """,
+        phase="optimizer",
+    ),
+    Death(
+        "a teacher whose graph is built for nobody",
+        "activations",
+        """
+        teacher, student = stack(12, 1024), stack(3, 1024)
+        optimizer = optimizer_of(student)
+        parts = R.get("micro_batches", 1)
+        for rows in (4000, 4000, 36000, 36000):
+            for _ in range(parts):
+                x = torch.empty(rows // parts, 1024, device="cuda")
+                (student(x) - teacher(x)).square().mean().backward()  # asks
+            optimizer.step(); optimizer.zero_grad()
+        """,
+    ),
+    Death(
+        "the copy of a batch to the card",
+        "activations",
+        """
+        model = stack(3, 512)
+        optimizer = optimizer_of(model)
+        parts = R.get("micro_batches", 1)
+        for rows in (8000, 8000, 8000, 1_200_000):
+            for _ in range(parts):
+                batch = torch.empty(rows // parts, 512).cuda()  # asks
+                model(batch).square().mean().backward()
+                del batch
+            optimizer.step(); optimizer.zero_grad()
+        """,
+        line="# asks",
+        phase="data",
+    ),
+    Death(
+        "Lightning, and the first step of AdamW",
+        "optimizer",
+        """
+        import lightning
+        class Module(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.model = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(7)])
+            def training_step(self, batch, index):
+                return self.model(batch).square().mean()
+            def configure_optimizers(self):
+                return optimizer_of(self)
+        loader = torch.utils.data.DataLoader(torch.empty(64 * 4, 4096), batch_size=64)
+        trainer = lightning.Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False)
+        agent.attach(trainer)
+        trainer.fit(Module(), loader)  # asks
+        """,
+        phase="optimizer",
+    ),
+    Death(
+        "Trainer, and the first step of AdamW",
+        "optimizer",
+        GPT
+        + """
+        from transformers import Trainer, TrainingArguments
+        rows = [{"input_ids": torch.arange(16), "labels": torch.arange(16)} for _ in range(64)]
+        arguments = TrainingArguments("out", per_device_train_batch_size=2, max_steps=4, report_to=[], save_strategy="no",
+            disable_tqdm=True, optim="sgd" if R.get("optimizer") == "SGD" else "adamw_torch")
+        trainer = Trainer(gpt(n_layer=8, n_embd=1024), arguments, train_dataset=rows)
+        agent.attach(trainer)
+        trainer.train()  # asks
+        """,
+        memory="1900M",
+        phase="optimizer",
+    ),
+    Death(
+        "a small leak beside a batch that is far too large",
+        "activations",
+        """
+        model = stack(6, 1024)
+        optimizer = optimizer_of(model)
+        kept = []
+        for n in range(40):
+            step(model, optimizer, 4000 if n < 30 else 64000, 1024)  # asks
+            kept.append(torch.empty(1 << 18, device="cuda"))
+        """,
+    ),
+    Death(
+        "beam search with copies of the cache",
+        "activations",
+        GPT
+        + """
+        model = gpt(n_layer=12, n_embd=1024, n_head=8, n_positions=2048).cuda().eval()
+        ids = torch.zeros(8, 256, dtype=torch.long, device="cuda")
+        model.generate(ids, max_new_tokens=600, num_beams=8, do_sample=False, pad_token_id=2)  # asks
+        """,
+        memory="3G",
+        remedy=False,
+        phase="eval",
+    ),
+    Death(
+        "matrices without modules",
+        "activations",
+        """
+        weights = [torch.empty(1024, 1024, device="cuda", requires_grad=True) for _ in range(6)]
+        optimizer = torch.optim.SGD(weights, 0.01)
+        parts = R.get("micro_batches", 1)
+        for rows in (4000, 4000, 80000):
+            for _ in range(parts):
+                x = torch.empty(rows // parts, 1024, device="cuda")
+                for w in weights:
+                    x = torch.relu(x @ w)  # asks
+                x.mean().backward()
+            optimizer.step(); optimizer.zero_grad()
+        """,
+    ),
+    Death(
+        "the history of LBFGS",
+        "optimizer",
+        """
+        model = stack(4, 2048)
+        optimizer = torch.optim.LBFGS(model.parameters(), history_size=100, max_iter=2)
+        if R.get("optimizer") == "SGD":
+            optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        def closure():
+            optimizer.zero_grad()
+            loss = model(torch.empty(64, 2048, device="cuda")).square().mean()
+            loss.backward()
+            return loss + 1.0
+        for n in range(40):
+            optimizer.step(closure)  # asks
+        """,
+        remedy=False,
+        phase="optimizer",
+        memory="900M",
+    ),
+    Death(
+        "expandable segments, and a batch too large",
+        "activations",
+        """
+        model = stack(6, 1024)
+        optimizer = optimizer_of(model)
+        for rows in (8000, 16000, 64000):
+            step(model, optimizer, rows, 1024)  # asks
+        """,
+        env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    ),
+    Death(
+        "an evaluation that gathers logits on the card",
+        "leak",
+        GPT
+        + """
+        model = gpt(n_layer=2, vocab_size=30000).cuda()
+        optimizer = optimizer_of(model)
+        for _ in range(2):
+            ids = torch.zeros(2, 128, dtype=torch.long, device="cuda")
+            model(ids, labels=ids).loss.backward(); optimizer.step(); optimizer.zero_grad()
+        model.eval()
+        logits = []
+        with torch.no_grad():
+            for n in range(200):
+                out = model(torch.zeros(2, 256, dtype=torch.long, device="cuda")).logits
+                logits.append(out)  # keeps
+        """,
+        line="# keeps",
+        remedy=False,
+        phase="eval",
+    ),
+    Death(
+        "attention without flash, lengths that vary",
+        "activations",
+        GPT
+        + """
+        model = gpt(attn_implementation="eager", n_positions=4096).cuda()
+        optimizer = optimizer_of(model)
+        parts = R.get("micro_batches", 1)
+        for length in (128, 400, 256, 512, 300, 1536):
+            for _ in range(parts):
+                ids = torch.zeros(16 // parts, length, dtype=torch.long, device="cuda")
+                model(ids, labels=ids).loss.backward()  # asks
+            optimizer.step(); optimizer.zero_grad()
+        """,
+    ),
+]

@@ -1,0 +1,160 @@
+"""Runs a death in a process of its own against a server, applies its first sure remedy, and runs it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]  # tests are imported by path: their neighbour is not a package
+
+import httpx  # noqa: E402
+import warm  # noqa: E402
+from deaths import PRELUDE, Death  # noqa: E402
+
+
+def run(
+    death: Death, server: str, folder: Path, remedy: dict[str, Any] | None = None, **more: str
+) -> tuple[str, int, str]:
+    """(run id, exit code, what it said)."""
+    ident = more.get("RUN", uuid.uuid4().hex[:16])
+    env = {
+        **os.environ,
+        "VRAMSCOPE_SERVER": server,
+        "VRAMSCOPE_SPOOL_DIR": str(folder / "spool"),
+        "EMULATED_GPU_TOTAL_MEM": death.memory,
+        "EMULATED_GPU_LEDGER": "private",
+        "RUN": ident,
+        "RUN_NAME": death.name,
+        "REMEDY": "{}",
+        **death.env,
+        **applied(remedy or {}, death),
+        **more,
+    }
+    if env["EMULATED_GPU_LEDGER"] == "own":
+        env["EMULATED_GPU_LEDGER"] = str(folder / f"ledger-{ident}")
+    file = folder / f"{ident}{more.get('RANK', '')}.py"
+    file.write_text(PRELUDE + textwrap.dedent(death.script))
+    program = warm.Program(f"exec(compile(open({str(file)!r}).read(), {str(file)!r}, 'exec'))", env=env, cwd=folder)
+    out, err = program.communicate(timeout=120)
+    return ident, int(program.returncode or 0), out + err
+
+
+def applied(remedy: dict[str, Any], death: Death) -> dict[str, str]:
+    """The environment in which a remedy of ``vramscope oom --json`` is followed."""
+    if not remedy:
+        return {}
+    wishes: dict[str, Any] = {}
+    env: dict[str, str] = {}
+    if remedy["conf"]:
+        env["PYTORCH_CUDA_ALLOC_CONF"] = remedy["conf"]
+    elif remedy["micro_batches"]:
+        wishes["micro_batches"] = remedy["micro_batches"]
+    elif remedy["card_bytes"]:
+        env["EMULATED_GPU_TOTAL_MEM"] = str(remedy["card_bytes"])
+    elif "foreach=False" in remedy["what"]:
+        wishes["foreach"] = False
+    elif remedy["what"].startswith("SGD"):
+        wishes["optimizer"] = "SGD"
+    elif "set_per_process_memory_fraction" in remedy["what"]:
+        wishes["limit"] = False
+    elif "other process" in remedy["what"]:
+        wishes["other"] = False
+    elif death.cause == "leak":
+        wishes["leak"] = False
+    else:
+        raise AssertionError(f"nobody knows how to follow: {remedy['what']}")
+    return {**env, "REMEDY": json.dumps(wishes)}
+
+
+def asked_at(death: Death, file: str) -> int:
+    """The line that asks, by its mark."""
+    mark = death.line or "# asks"
+    lines = Path(file).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if mark in line)
+
+
+def told(server: str, run_id: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The list of a run's errors, and the fatal one explained."""
+    deadline = time.monotonic() + 90
+    with httpx.Client(base_url=f"{server}/api/v1", timeout=300, trust_env=False) as http:
+        errors = http.get(f"/runs/{run_id}/oom").raise_for_status().json()
+        if errors["fatal"] is None:
+            return errors, None
+        while True:  # (what the open window adds comes later)
+            error = http.get(f"/oom/{errors['fatal']}", params={"wait_seconds": 20}).raise_for_status().json()
+            if not error["pending"] or time.monotonic() > deadline:
+                return errors, error
+
+
+@dataclass
+class Outcome:
+    """What became of a death: the error as it is told, what was tried, and all that is wrong with it."""
+
+    death: Death
+    told: dict[str, Any] | None
+    tried: dict[str, Any] | None
+    wrong: list[str]
+
+
+def staged(death: Death, server: str, folder: Path) -> Outcome:
+    """Let it happen, judge what is told, follow the first sure remedy, and let it happen again."""
+    run_id, code, said = run(death, server, folder)
+    wrong = []
+    if death.killed:
+        sync(server, folder)
+    elif (code == 0) != death.survived:
+        wrong.append(f"it ended with {code}")
+    _, error = told(server, run_id)
+    if error is None:
+        return Outcome(death, None, None, [*wrong, f"no record came: {said[-2000:]}"])
+    script = folder / f"{run_id}.py"
+    for name, seen, right in [
+        ("cause", error["cause"], death.cause or None),
+        ("survived", error["survived"], None if death.killed else death.survived),
+        ("kind", error["message"].get("kind", death.kind), death.kind),
+        ("phase", error["phase"], death.phase or error["phase"]),
+        ("sure remedy", any(remedy["enough"] for remedy in error["remedies"]), death.remedy),
+        *(
+            [
+                (
+                    "line",
+                    (error["culprit"]["file"], error["culprit"]["line"]),
+                    (str(script), asked_at(death, str(script))),
+                )
+            ]
+            if death.line
+            else []
+        ),
+    ]:
+        if seen != right:
+            wrong.append(f"{name}: {seen}, and is {right}")
+    if not death.survived and not death.killed and not (error["sentence"] in said and f"/runs/{run_id}/oom" in said):
+        wrong.append(f"the console does not say what the page says: {said[-1000:]}")
+    sure = next((remedy for remedy in error["remedies"] if remedy["enough"]), None)
+    if death.source and (sure is None or sure["source"] != death.source):
+        wrong.append(f"the first sure remedy is {sure}, and its number is not {death.source}")
+    if sure is not None and death.tried:
+        again, code, said = run(death, server, folder, sure)
+        if code != 0 or told(server, again)[0]["errors"]:
+            wrong.append(f"{sure['what']} was not enough: {said[-2000:]}")
+    return Outcome(death, error, sure if death.tried else None, wrong)
+
+
+def sync(server: str, folder: Path) -> None:
+    """What a process that was killed has left behind."""
+    command = [sys.executable, "-m", "vramscope_server", "sync"]
+    subprocess.run(
+        command,
+        env={**os.environ, "VRAMSCOPE_SERVER": server, "VRAMSCOPE_SPOOL_DIR": str(folder / "spool")},
+        capture_output=True,
+        check=True,
+    )

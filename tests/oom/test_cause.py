@@ -1,0 +1,154 @@
+"""Blame needs a counterfactual: what is named as the cause must by itself have made the difference for the whole step."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from vramscope.oom import stack
+from vramscope.oom_cause import judge
+from vramscope.oom_facts import Facts
+from vramscope.oom_growth import growth_of
+from vramscope.oom_need import need_of
+from vramscope_server.analysis.oom.remedies import batch
+from vramscope_server.analysis.oom.remedies.ranking import remedies
+from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
+
+MIB = 1 << 20
+DIED = Facts(
+    asked_bytes=200 * MIB, total_bytes=2000 * MIB, free_bytes=100 * MIB, reserved_bytes=1400 * MIB, used_bytes=1390 * MIB,
+    parameters_bytes=100 * MIB, gradients_bytes=0, optimizer_bytes=0, buffers_bytes=0, trainable_bytes=100 * MIB,
+    before_forward_bytes=100 * MIB, phase="forward", progress=0.25, step=0, batch_size=64,
+)  # fmt: skip
+"""A quarter of the forward took 1.3 GiB."""
+
+
+def steps(floors: list[int], peaks: list[int]) -> dict[str, bytes]:
+    numbers = array("q", range(1, len(floors) + 1)).tobytes()
+    return {
+        "step": numbers,
+        "end_allocated_bytes": array("q", floors).tobytes(),
+        "peak_allocated_bytes": array("q", peaks).tobytes(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "cause"),
+    [
+        ({"others_bytes": 400 * MIB}, "activations"),
+        ({"limit_bytes": 1450 * MIB, "free_bytes": 400 * MIB}, "activations"),
+        ({"outside_bytes": 700 * MIB, "outside_before_bytes": 300 * MIB}, "activations"),
+        ({"growth_bytes": 300 * MIB}, "activations"),
+        ({"progress": 0.95, "others_bytes": 400 * MIB}, "other_process"),
+        ({"progress": 0.95, "limit_bytes": 1450 * MIB, "free_bytes": 400 * MIB}, "limit"),
+        ({"progress": 0.95, "outside_bytes": 700 * MIB, "outside_before_bytes": 300 * MIB}, "outside_pytorch"),
+        ({"progress": 0.95, "growth_bytes": 300 * MIB}, "leak"),
+    ],
+)
+def test_what_would_not_have_been_enough_is_not_blamed(more: dict[str, Any], cause: str) -> None:
+    assert judge(replace(DIED, **more)).cause == cause
+
+
+def test_what_an_earlier_step_took_says_more_than_a_part_of_a_forward() -> None:
+    """Drawn out, this forward comes to far more than the steps before it took, though it is the same."""
+    known = replace(
+        DIED, used_bytes=1300 * MIB, progress=0.6, step=9, peak_before_bytes=1450 * MIB, others_bytes=200 * MIB
+    )
+    assert judge(known).cause == "other_process"
+    assert judge(replace(known, peak_before_bytes=300 * MIB)).cause == "activations", "those were of another batch"
+
+
+def test_the_pieces_that_lie_about_in_any_training_are_no_fragmentation() -> None:
+    died = replace(DIED, phase="backward", progress=None, used_bytes=1280 * MIB, asked_bytes=140 * MIB)
+    few = judge(replace(died, reserved_bytes=1330 * MIB, free_bytes=100 * MIB))
+    many = judge(replace(died, reserved_bytes=1430 * MIB, free_bytes=10 * MIB))
+    assert (few.cause, many.cause) == ("activations", "fragmentation")
+
+
+def test_growth_is_what_rises_all_the_way() -> None:
+    rising = growth_of(steps([100, 200, 300, 400, 500], [1000, 1100, 1200, 1300, 1400]))
+    assert rising is not None
+    assert rising == (400, 1000, 4)
+    for floors in (
+        [100, 200, 300],
+        [100, 100, 100, 500, 500, 500],
+        [100, 300, 200, 400, 300, 500],
+        [500, 400, 300, 200],
+    ):
+        assert growth_of(steps(floors, floors)) is None, floors
+    long = [100 + 10 * n + (60 if n % 5 else 0) for n in range(100)]
+    assert growth_of(steps(long, long)) is not None, "what some steps leave behind does not hide it"
+    assert growth_of({}) is None
+
+
+def test_a_larger_batch_is_no_leak_though_what_it_leaves_behind_is_larger_too() -> None:
+    died = replace(DIED, phase="backward", progress=None, growth_bytes=150 * MIB, peak_at_first_bytes=500 * MIB, step=6)
+    assert judge(died).cause == "activations"
+    assert judge(replace(died, peak_at_first_bytes=1400 * MIB)).cause == "leak"
+
+
+def found(facts: Facts) -> list[Remedy]:
+    need = need_of(facts)
+    assert need is not None and facts.room_bytes is not None and facts.shortfall_bytes is not None
+    case = Case(facts, None, need, "activations", facts.room_bytes, facts.shortfall_bytes, lambda confs: [], ())  # type: ignore[arg-type]
+    return list(batch.of(case))
+
+
+def test_what_fills_up_in_a_young_run_is_no_leak_where_one_piece_would_have_done() -> None:
+    died = replace(DIED, phase="data", progress=None, used_bytes=1000 * MIB, growth_bytes=600 * MIB, step=6)
+    assert judge(replace(died, growth_is_young=True)).cause == "fragmentation"
+    assert judge(died).cause == "leak"
+    full = replace(died, growth_is_young=True, used_bytes=1390 * MIB)
+    assert judge(full).cause == "leak"
+
+
+def test_a_batch_is_parted_no_further_than_into_rows() -> None:
+    (parted,) = found(DIED)
+    assert parted.enough
+    assert parted.micro_batches == 16
+    assert "micro-batches of 4 instead of 64 rows" in parted.what
+    rows = int(parted.source_words.split("; ")[-1].split()[0])
+    assert 4 <= rows < 8, "the largest batch that fits by the same arithmetic"
+    assert found(replace(DIED, batch_size=4)) == [], "even single rows are not known to fit"
+    (one,) = found(replace(DIED, batch_size=1))
+    assert (one.enough, one.micro_batches) == (None, None)
+    (unknown,) = found(replace(DIED, batch_size=None))
+    assert unknown.micro_batches == 16
+
+
+def test_a_share_of_the_batch_that_fits_is_the_largest() -> None:
+    need = need_of(DIED)
+    assert need is not None
+    share = need.largest_share(1500 * MIB)
+    assert share is not None
+    assert need.fits(1500 * MIB, share * 0.999) is True
+    assert need.fits(1500 * MIB, share * 1.001) is not True
+
+
+def test_what_saves_less_than_was_lacking_is_never_enough() -> None:
+    class Box:  # what the remedies ask of a record
+        leaks, last_look, techniques, neighbours, step = (), (), (), (), 0
+        optimizer_kind, largest_parameter_bytes = "AdamW", MIB
+
+    facts = replace(DIED, optimizer_bytes=20 * MIB, optimizer_to_come_bytes=20 * MIB)
+    said = {one.what: one for one in remedies(facts, Box(), need_of(facts), "activations")}  # type: ignore[arg-type]
+    assert facts.shortfall_bytes == 100 * MIB
+    assert said["SGD without momentum"].enough is False
+    assert not any(one.enough for one in said.values() if one.saves_bytes is not None and one.saves_bytes < 100 * MIB)
+
+
+def test_how_far_a_forward_was_goes_by_the_width_of_what_its_modules_give_back() -> None:
+    """Of a language model that died at its last module, the loss was still to come: several times as much as all before it."""
+    from torch import nn
+
+    even = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64, device="meta"), nn.ReLU()) for _ in range(6)))
+    assert stack._progress(even, even[2][1]) == 6 / (12 + 3)
+    words = nn.Sequential(nn.Embedding(64000, 256, device="meta"), nn.Linear(256, 64000, device="meta"))
+    assert stack._progress(words, words[0]) == 256 / (256 + 64000 + 3 * 64000)
+    at_the_end = stack._progress(words, words[1])
+    assert at_the_end is not None
+    assert at_the_end < 0.3
+    assert stack._progress(words, words) is None, "its own code runs: where, nobody knows"

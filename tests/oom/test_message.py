@@ -1,0 +1,145 @@
+"""Messages of every generation since 1.11 become the numbers that they tell; what nobody knows is kept as it is."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from vramscope.oom_cause import judge
+from vramscope.oom_facts import facts_of_message
+from vramscope.oom_message import MAX_CHARACTERS, parse
+
+MIB, GIB = 1 << 20, 1 << 30
+TORCH_1 = (
+    "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 1; 7.79 GiB total capacity; 5.92 GiB already allocated; 18.56 MiB "
+    "free; 6.03 GiB allowed; 6.00 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting "
+    "max_split_size_mb to avoid fragmentation.  See documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF"
+)
+TORCH_2_1 = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacty of 15.78 GiB of which 1.19 GiB is free. "
+    "Process 3721 has 14.59 GiB memory in use. Of the allocated memory 13.00 GiB is allocated by PyTorch, and 1.25 GiB is "
+    "reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting max_split_size_mb to avoid "
+    "fragmentation.  See documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF"
+)
+TORCH_2_4 = (
+    "CUDA out of memory. Tried to allocate 512 bytes. GPU 3 has a total capacity of 79.15 GiB of which 2.81 MiB is free. "
+    "Process 88 has 10.00 GiB memory in use. Including non-PyTorch memory, this process has 69.00 GiB memory in use. 70.00 GiB "
+    "allowed; Of the allocated memory 60.00 GiB is allocated by PyTorch, with 72.00 MiB allocated in private pools (e.g., CUDA "
+    "Graphs), and 7.50 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management  "
+    "(https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
+)
+ASYNC = (
+    "Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : 1.00 GiB\n"
+    "Requested               : 2.00 GiB\nDevice limit            : 1.50 GiB\nFree (according to CUDA): 54.00 MiB\n"
+    "PyTorch limit (set by user-supplied memory fraction)\n                        : 17179869184.00 GiB"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        (
+            TORCH_1,
+            {
+                "wording": "1.11 to 2.0", "device": 1, "asked_bytes": 20 * MIB, "limit_bytes": 6.03, "allocated_bytes": 5.92,
+                "reserved_bytes": 6.0, "total_bytes": 7.79, "unallocated_bytes": 6.0 - 5.92,
+            },
+        ),
+        (
+            TORCH_2_1,
+            {
+                "wording": "2.1", "device": 0, "asked_bytes": 2 * GIB, "total_bytes": 15.78, "free_bytes": 1.19,
+                "allocated_bytes": 13.0, "unallocated_bytes": 1.25, "reserved_bytes": 14.25,
+            },
+        ),
+        (
+            TORCH_2_4,
+            {
+                "wording": "2.2 to 2.8", "device": 3, "asked_bytes": 512, "limit_bytes": 70.0, "process_bytes": 69.0,
+                "allocated_bytes": 60.0, "private_pools_bytes": 72 * MIB, "unallocated_bytes": 7.5,
+                "reserved_bytes": 60 * GIB + 72 * MIB + 7 * GIB + 512 * MIB,
+            },
+        ),
+        (TORCH_2_4.replace("https://pytorch.org/docs", "https://docs.pytorch.org/docs"), {"wording": "2.9 and later"}),
+        (
+            ASYNC,
+            {"device": 0, "asked_bytes": 2 * GIB, "allocated_bytes": GIB, "free_bytes": 54 * MIB, "limit_bytes": None},
+        ),
+    ],
+)  # fmt: skip
+def test_each_generation_is_read(text: str, numbers: dict[str, Any]) -> None:
+    """In gibibytes where the number is small; each within the rounding that is told with it."""
+    told = parse(f"Traceback (most recent call last):\n  ...\ntorch.OutOfMemoryError: {text}\n\nmore")
+    for name, right in numbers.items():
+        seen = getattr(told, name)
+        if isinstance(right, float):
+            assert abs(seen - right * GIB) <= told.rounding_bytes[name] + 1, name
+        else:
+            assert seen == right, name
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("CUDA out of memory. Allocation was preemptively rejected because it would exceed per_process_memory_fraction "
+         "limit. Requested size: 2.00 GiB", "preemptive"),
+        ("HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 63.98 GiB", "pytorch"),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "cublas"),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "cudnn"),
+        ("ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'", "nccl"),
+        ("RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported", "cuda"),
+        ("Error out of memory at line 380 in file /src/csrc/pythonInterface.cpp", "bitsandbytes"),
+        ("RuntimeError: DataLoader worker (pid 3342) is killed by signal: Killed. ", "worker_killed"),
+        ("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096000 bytes.", "host"),
+        ("Unexpected bus error: a worker is out of shared memory", "shared_memory"),
+        ("Segmentation fault (core dumped)", "unknown"),
+        ("", "unknown"),
+    ],
+)  # fmt: skip
+def test_other_errors_of_memory_are_told_apart(text: str, kind: str) -> None:
+    told = parse(text)
+    assert told.kind == kind
+    assert told.is_known == (kind != "unknown")
+    assert told.text in text
+    if kind == "unknown":
+        assert told.text == text, "kept verbatim"
+        assert told.asked_bytes is None
+
+
+def test_a_megabyte_of_another_programs_text_is_quick_and_bounded() -> None:
+    """Also of text that is made to be slow."""
+    for unit in (
+        "; 1",
+        "CUDA out of memory. Tried to allocate ",
+        "unable to mmap",
+        "DataLoader worker (pid 1, ",
+        " \n" * 9,
+        "x",
+    ):
+        text = unit * (2 * MAX_CHARACTERS // len(unit))
+        began = time.process_time()
+        told = parse(text)
+        assert time.process_time() - began < 1.0, unit
+        assert len(told.text) <= 8192
+        assert told.shortened
+
+
+def test_half_a_message_is_half_an_answer() -> None:
+    """Cut anywhere, it neither fails nor invents a number; nor does the verdict."""
+    whole = parse(TORCH_2_4)
+    for end in range(0, len(TORCH_2_4), 3):
+        told = parse(TORCH_2_4[:end])
+        for name in ("total_bytes", "limit_bytes", "process_bytes", "allocated_bytes", "private_pools_bytes"):
+            assert getattr(told, name) in (None, getattr(whole, name))
+        assert judge(facts_of_message(told)).sentence
+
+
+def test_a_message_alone_gives_a_cause_where_it_says_enough() -> None:
+    cause = judge(facts_of_message(parse(TORCH_2_1.replace("2.00 GiB", "2.20 GiB")))).cause
+    assert cause == "fragmentation", "1.19 GiB free and 1.25 GiB in pieces"
+    alone = TORCH_2_4.replace("70.00 GiB allowed; ", "").replace("512 bytes", "8.00 GiB")
+    assert judge(facts_of_message(parse(alone))).cause == "other_process"
+    assert judge(facts_of_message(parse("CUDA out of memory. Tried to allocate 2.00 GiB."))).cause == ""

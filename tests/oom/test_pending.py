@@ -1,0 +1,79 @@
+"""The verdict is there at once; what the window that was open adds comes later, and is asked for until it is there."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "backend"), str(Path(__file__).parents[1] / "pages")]
+
+from running import RunningServer  # noqa: E402
+from test_oom_page import box, sent  # noqa: E402
+from window_maker import training  # noqa: E402
+from wire_maker import Agent, new_id  # noqa: E402
+
+from vramscope import wire  # noqa: E402
+from vramscope.window import pack  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    running = RunningServer(tmp_path_factory.mktemp("server"))
+    yield running
+    running.stop()
+
+
+def test_the_verdict_does_not_wait_for_the_window(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first answer that replays took 22 s in a server that had compiled nothing yet (load 15)."""
+    from vramscope_server.analysis.oom import window
+    from vramscope_server.analysis.oom.remedies.remedy import Replayed
+
+    agent, record, recording = Agent(), new_id("o"), new_id("w")
+    server.send(agent, agent.samples())
+    # (Free pieces that would have done: other settings are worth a replay.)
+    counters = {"reserved_bytes.all.current": 30 << 30, "active_bytes.all.current": 20 << 30}
+    sent(server, agent.run, box(record, window=recording, counters=counters, phase="backward"))
+    coming = server.get(f"/oom/{record}")
+    assert (coming["pending"], coming["window"], coming["by_site"]) == (True, None, None), "it is on its way"
+    assert coming["cause"] == "fragmentation"
+
+    about: dict[str, Any] = {"device": 0, "first_step": 0, "last_step": 2, "reason": "the first steps", "events": 12}
+    server.send(
+        agent,
+        wire.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
+    )
+    made = window.look
+
+    def slow(*given: Any) -> window.Seen:
+        time.sleep(0.5)
+        return replace(made(*given), replayed=[Replayed("expandable_segments:True", True, 0, True)])
+
+    monkeypatch.setattr(window, "look", slow)
+    first = server.get(f"/oom/{record}", wait_seconds=0)
+    assert (first["pending"], first["window"], first["by_site"]) == (True, recording, None)
+    assert [row["source_words"] for row in first["remedies"] if row["conf"]] == [
+        "at most what lay free in pieces; the window is being replayed"
+    ]
+    whole = server.get(f"/oom/{record}", wait_seconds=20)
+    while whole["pending"]:
+        whole = server.get(f"/oom/{record}", wait_seconds=20)
+    assert whole["by_site"]
+    assert "replayed" in {row["source"] for row in whole["remedies"]}
+    assert (whole["cause"], whole["sentence"]) == (first["cause"], first["sentence"])
+
+
+def test_a_window_that_never_comes_is_not_waited_for(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vramscope_server.api import oom
+
+    agent, record = Agent(), new_id("o")
+    server.send(agent, agent.samples())
+    sent(server, agent.run, box(record, window=new_id("w")))
+    assert server.get(f"/oom/{record}")["pending"]
+    monkeypatch.setattr(oom, "WINDOW_COMES_NS", 0)
+    assert not server.get(f"/oom/{record}")["pending"]

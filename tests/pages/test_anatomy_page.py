@@ -1,0 +1,240 @@
+"""The anatomy of a run: the timeline and what lies under the pointer, one allocation, two moments, who holds it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import COMPILED_MS, drawn, eventually, query
+from legibility import assert_legible
+from test_fragmentation_page import Sender, words
+
+sys.path.append(str(Path(__file__).parents[1] / "backend"))
+
+from window_maker import training
+from wire_maker import new_id
+
+from vramscope import wire
+
+
+def page_of(run: Sender) -> str:
+    return f"{run.url}/runs/{run.agent.run}/anatomy"
+
+
+@pytest.fixture(scope="module")
+def recorded(server: Any) -> Sender:
+    """A run that has ended, with two recordings; the newer has 3 steps of 12 layers, and its peak in a forward."""
+    run = Sender(server.url, "anatomy")
+    run.send(run.agent.samples(20), run.agent.steps(4))
+    run.record(training(2, 4))
+    run.record(training(3, 12, first_step=40, last_step=43, reason="the peak rose"))
+    run.send(run.agent.ended())
+    return run
+
+
+def whole(text: str) -> int:
+    """A number with thin spaces between its thousands."""
+    return int(re.sub(r"\D", "", text))
+
+
+def ready(page: Any) -> Any:
+    """The timeline, once nothing above it moves it any more."""
+    page.locator("[data-composition]").wait_for(timeout=COMPILED_MS)
+    return drawn(page, "timeline")
+
+
+def drag(page: Any, chart: Any, left: float, right: float) -> None:
+    """Over the plot, from one share of its width to another."""
+    box = chart.locator(".plot").bounding_box()
+    at = [box["x"] + 60 + share * (box["width"] - 80) for share in (left, (left + right) / 2, right)]
+    page.mouse.move(at[0], box["y"] + 200)
+    page.mouse.down()
+    for x in at[1:]:
+        page.mouse.move(x, box["y"] + 210, steps=4)
+    page.mouse.up()
+
+
+def point(chart: Any, moment: float, height: float) -> dict[str, float]:
+    """Where in the plot a moment and a share of the highest stack are."""
+    return dict(
+        chart.evaluate(
+            "(chart, [moment, height]) => { const { xaxis, yaxis } = chart.plot._fullLayout;"
+            " return { x: xaxis._offset + xaxis.d2p(moment), y: yaxis._offset + yaxis.d2p(height * yaxis.range[1]) }; }",
+            [moment, height],
+        )
+    )
+
+
+def test_the_stack_is_drawn_under_its_ruler_and_coloured_as_one_likes(page: Any, recorded: Sender) -> None:
+    page.goto(page_of(recorded))
+    chart = drawn(page, "timeline")
+    kinds = chart.evaluate("(chart) => chart.traces.map((trace) => [trace.meta.role, trace.meta.kind])")
+    areas = [role for role, kind in kinds if kind == "area"]
+    assert areas[0] == "unknown" and len(areas) >= 3, "what was there before lies at the bottom"
+    assert {"phase-forward", "phase-backward", "phase-optimizer"} <= {role for role, kind in kinds if kind == "span"}
+    top = chart.evaluate(
+        "(chart) => { const areas = chart.traces.filter((trace) => trace.meta.kind === 'area');"
+        " return Math.max(...areas[0].y.map((_, i) => areas.reduce((sum, { y }) => sum + y[i], 0)))"
+        " * areas[0].meta.divisor; }"
+    )
+    told = chart.evaluate("(chart) => chart.getAttribute('aria-label')")
+    assert re.match(r"Allocated memory from event -1 to \d+: at most [\d.]+ [GM]iB, at event", told)
+    assert words(page, ".timeline .map-words").startswith(told.split("at most ")[1].split(",")[0])
+    assert top > 0
+    assert words(page, ".timeline .legend").count("iB") >= 4, "each series with what it holds at the peak"
+    page.get_by_role("group", name="Coloured by").get_by_text("Your line").click()
+    eventually(lambda: query(page).get("by") == "site")
+    eventually(lambda: "me/train.py:87 train" in words(page, ".timeline .legend"))
+    page.get_by_role("group", name="Coloured by").get_by_text("Category").click()
+    eventually(lambda: "by" not in query(page))
+
+
+def test_one_goes_closer_points_and_looks_at_an_allocation(page: Any, recorded: Sender) -> None:
+    page.goto(page_of(recorded))
+    chart = ready(page)
+    drag(page, chart, 0.1, 0.2)
+    eventually(lambda: "from" in query(page))
+    eventually(lambda: "allocations in view are drawn" in words(page, ".timeline .map-words"))
+    assert chart.evaluate("(chart) => chart.traces.some((trace) => trace.meta.kind === 'polygon')")
+    above = chart.evaluate(
+        "(chart) => { const { yaxis } = chart.plot._fullLayout; const { top } = chart.plot.getBoundingClientRect();"
+        " const peak = chart.plot.layout.annotations.find((note) => note.name === 'peak').y;"
+        " const tops = [...chart.querySelectorAll('.polygons path')].map((path) => path.getBoundingClientRect().top);"
+        " return top + yaxis._offset + yaxis.d2p(peak) - Math.min(...tops); }"
+    )
+    assert abs(above) < 3, "the polygons reach as high as the axis says, to some pixels"
+    first, end = int(query(page)["from"]), int(query(page)["to"])
+    moment = (first + end) // 2
+    place = point(chart, moment + 0.5, 0.9)
+    chart.locator(".plot").hover(position=point(chart, moment + 0.5, 0.02))
+    eventually(lambda: "event" in words(page, ".timeline-place"))
+    eventually(lambda: "unknown" in words(page, ".timeline-place"))
+    for height in (0.9, 0.8, 0.7, 0.6):
+        place = point(chart, moment + 0.5, height)
+        chart.locator(".plot").hover(position=place)
+        page.wait_for_timeout(300)
+        if "model.py:31" in words(page, ".timeline-place"):
+            break
+    chart.locator(".plot").click(position=place)
+    eventually(lambda: "allocation" in query(page))
+    card = page.locator(".allocation")
+    card.get_by_text("Asked for by").wait_for()
+    assert abs(int(query(page)["event"]) - moment) <= 1
+    assert "model.py:31" in card.inner_text()
+    assert "stacks of frees were not recorded" in card.inner_text()
+    outline = chart.evaluate("(chart) => chart.traces.find((trace) => trace.meta.kind === 'outline').x")
+    eventually(lambda: len(outline) > 4 or chart.evaluate("(c) => c.traces.find((t) => t.meta.kind === 'outline').x"))
+    born = card.get_by_role("button", name=re.compile("^event")).first
+    event = whole(born.inner_text().split("·")[0])
+    born.click()
+    eventually(lambda: query(page).get("event") == str(event))
+    # the link is the view
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    drawn(page, "timeline")
+    card.get_by_text("Asked for by").wait_for()
+    assert "model.py:31" in card.inner_text()
+    # a half to the right, by key; all again by another
+    page.locator("h1").click()
+    page.keyboard.press("]")
+    eventually(lambda: int(query(page)["from"]) > first)
+    page.keyboard.press("Escape")
+    eventually(lambda: "from" not in query(page))
+    page.keyboard.press("Escape")
+    eventually(lambda: not card.is_visible())
+
+
+def test_two_moments_are_compared_line_by_line(page: Any, recorded: Sender) -> None:
+    page.goto(f"{page_of(recorded)}?event=-1")
+    chart = ready(page)
+    page.locator("[data-set=a]").click()
+    eventually(lambda: query(page).get("a") == "-1")
+    assert "A is set" in words(page, ".between")
+    chart.locator(".plot").click(position=point(chart, 120.5, 0.2))
+    eventually(lambda: 110 < int(query(page)["event"]) < 130)  # a pixel is more than one event
+    page.locator("[data-set=b]").click()
+    change = page.locator("[data-change]")
+    change.wait_for()
+    assert int(change.get_attribute("data-change")) > 0
+    table = page.locator(".between-tables table").first
+    assert "me/train.py:87 train" in table.inner_text()
+    marks = page.locator(".timeline .cursor[data-name]:not([hidden])")
+    assert marks.evaluate_all("(lines) => lines.map((line) => line.dataset.name)") == ["A", "B"]
+    table.get_by_role("button").first.click()
+    eventually(lambda: "allocation" in query(page))
+    page.get_by_role("button", name="Take A and B away").click()
+    eventually(lambda: not {"a", "b"} & query(page).keys())
+    assert not page.locator(".between").is_visible()
+
+
+def test_who_holds_the_peak_is_a_flamegraph_that_one_walks_into(page: Any, recorded: Sender) -> None:
+    page.goto(page_of(recorded))
+    chart = drawn(page, "flame")
+
+    def boxes() -> list[str]:
+        return list(chart.evaluate("(chart) => chart.traces.flatMap((trace) => trace.text)"))
+
+    assert {"train train.py:87", "forward model.py:31", "forward linear.py:125"} <= set(boxes())
+    assert not any("_call_impl" in text for text in boxes())
+    page.get_by_label("libraries' frames").check()
+    eventually(lambda: any("_call_impl" in text for text in boxes()))
+    assert query(page)["libraries"] == "1"
+    page.get_by_label("libraries' frames").uncheck()
+    eventually(lambda: not any("_call_impl" in text for text in boxes()))
+    place = chart.evaluate(
+        "(chart) => { const { xaxis, yaxis } = chart.plot._fullLayout; const own = chart.traces[0];"
+        " const at = own.text.indexOf('forward model.py:31');"
+        " return { x: xaxis._offset + xaxis.d2p(own.base[at] ?? 0) + 20, y: yaxis._offset + yaxis.d2p(own.y[at]) }; }"
+    )
+    chart.locator(".plot").click(position=place)
+    eventually(lambda: "focus" in query(page))
+    eventually(lambda: "train train.py:87 \u203a forward model.py:31" in words(page, ".flame-bar"))
+    assert "train train.py:87" not in boxes()
+    page.locator(".flame-bar").get_by_role("button", name=re.compile("^all")).click()
+    eventually(lambda: "train train.py:87" in boxes())
+    page.get_by_role("button", name="By module").click()
+    eventually(lambda: any(text.startswith("no module") for text in boxes()))
+
+
+def test_recordings_are_chosen_and_a_live_run_is_asked(page: Any, recorded: Sender, server: Any) -> None:
+    page.goto(f"{page_of(recorded)}?from=20&to=60")
+    drawn(page, "timeline")
+    choice = page.get_by_label("Recording", exact=True)
+    before = words(page, ".timeline .map-words")
+    choice.select_option(index=1)
+    eventually(lambda: "recording" in query(page) and "from" not in query(page))
+    eventually(lambda: words(page, ".timeline .map-words") not in ("", before))
+    run = Sender(server.url, "anatomy live")
+    run.send(run.agent.samples(5))
+    page.goto(page_of(run))
+    page.locator(".empty").wait_for()
+    assert "Nothing is recorded yet" in words(page, ".empty")
+    page.get_by_role("button", name="Record a window").click()
+    page.get_by_text("the next steps are being recorded").wait_for()
+    run.record(training(2, 6, reason="asked for"))
+    drawn(page, "timeline")
+    run.send(run.agent.ended())
+
+
+def test_a_recording_that_cannot_be_read_is_called_so(page: Any, server: Any) -> None:
+    page.context.watcher.expected.append("422")
+    run = Sender(server.url, "damaged anatomy")
+    run.send(wire.Piece(artifact=new_id("broken"), kind="window", number=0, pieces=1, about={}, data=b"no window"))
+    page.goto(page_of(run))
+    alert = page.locator("[role=alert]")
+    alert.wait_for()
+    assert "Its bytes are no recorded window" in alert.inner_text()
+    assert not page.locator(".anatomy-view").is_visible()
+
+
+def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, recorded: Sender) -> None:
+    page.goto(f"{page_of(recorded)}?a=10&b=200&allocation=30&by=site")
+    drawn(page, "timeline")
+    page.locator("[data-change]").wait_for()
+    page.locator(".allocation .facts").wait_for()
+    drawn(page, "flame")
+    assert_legible(page)

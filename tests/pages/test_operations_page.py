@@ -1,0 +1,140 @@
+"""The operations of a run: its profiles, what they say, rows and figures, and asking for one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from conftest import drawn, eventually
+from legibility import assert_legible
+
+sys.path.append(str(Path(__file__).parents[1] / "backend"))
+
+from profile_maker import MARKUP, a_profile
+from wire_maker import Agent, new_id, steps
+
+from vramscope import wire
+from vramscope.profile_tables import Profile, pack
+
+SECOND = 1_000_000_000
+
+
+class Sender:
+    """A process that sends to a server of the pages' tests."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.url = url
+        self.agent = Agent(new_id("pagesops"), name=name, start_ns=time.time_ns() - 60 * SECOND)
+        self.page = f"{url}/runs/{self.agent.run}/operations"
+
+    def send(self, *messages: wire.Message) -> wire.Ack:
+        answer = httpx.post(
+            f"{self.url}/api/v1/batches",
+            content=self.agent.body(*messages),
+            headers={"Content-Type": wire.CONTENT_TYPE},
+            trust_env=False,
+        )
+        assert answer.status_code == 200, answer.text
+        return wire.decode_ack(answer.content)
+
+    def step(self, first: int = 1) -> wire.Ack:
+        return self.send(steps(start_ns=self.agent.start_ns, first=first))
+
+    def profile(self, profile: Profile, kind: str = "profile", data: bytes | None = None) -> str:
+        ident = new_id("pagesprofile")
+        about: dict[str, wire.Scalar] = {name: getattr(profile, name) for name in ("first_step", "last_step", "reason")}
+        piece = wire.Piece(artifact=ident, kind=kind, number=0, pieces=1, about=about, data=data or pack(profile))
+        self.send(piece)
+        return ident
+
+
+@pytest.fixture(scope="module")
+def profiled(server: Any) -> Sender:
+    """A run that has ended, with two profiles: one with device times and a trace, one without either."""
+    run = Sender(server.url, "profiled")
+    run.step()
+    run.profile(a_profile(device_time=False, stacks=False, lines={}, reason="after warm-up", first_step=5, last_step=5))
+    run.profile(a_profile())
+    run.profile(a_profile(), kind="trace", data=b"a trace")
+    run.send(wire.Ended(time_ns=time.time_ns(), state="finished"))
+    return run
+
+
+def names(page: Any) -> list[str]:
+    return page.locator(".profile-rows tbody th code, .profile-rows tbody th > span.muted").all_inner_texts()
+
+
+def test_what_takes_time_and_memory_stands_in_two_sentences_two_figures_and_three_tables(
+    page: Any, profiled: Sender
+) -> None:
+    page.goto(profiled.page)
+    verdict = page.locator(".profile-verdict")
+    verdict.wait_for()
+    assert "The device worked 80.0 % of it" in verdict.inner_text()
+    assert "net.py:7 (1.5 GiB)" in verdict.inner_text()
+    assert "142 ms" in page.locator("[data-kpi=cost]").inner_text(), "2 ms, 100 ms, and twice 20 ms of slower steps"
+    bars = drawn(page, "profile-operations")
+    assert bars.evaluate("(chart) => chart.traces.length") >= 2
+    drawn(page, "profile-modules")
+    eventually(lambda: names(page)[0] == "aten::mm")
+    assert MARKUP in names(page), "a name is text"
+    page.get_by_role("button", name="CPU self").click()
+    eventually(lambda: names(page)[0].startswith("(Python"))
+    page.locator("[data-table=lines]").click()
+    eventually(lambda: sorted(names(page)) == ["(no line of yours)", "net.py:7", "net.py:8 or later"])
+    page.get_by_label("Search names").fill("nowhere")
+    page.get_by_text("No name has that in it.").wait_for()
+    page.get_by_label("Search names").fill("")
+    page.locator("[data-table=modules]").click()
+    eventually(lambda: "up.inner" in names(page))
+    assert page.get_by_role("link", name="Trace").get_attribute("href").endswith("/trace")
+
+
+def test_another_profile_says_what_it_does_not_know(page: Any, profiled: Sender) -> None:
+    page.goto(profiled.page)
+    page.get_by_label("Profile", exact=True).select_option(index=1)
+    eventually(lambda: "unknown" in page.locator("[data-kpi=device]").inner_text())
+    assert "profile=" in page.url
+    assert page.get_by_role("button", name="Device time").count() == 0
+    page.locator("[data-table=lines]").click()
+    page.get_by_text("recorded without Python stacks").wait_for()
+    assert page.get_by_role("link", name="Trace").count() == 0
+
+
+def test_a_live_run_is_asked_and_its_profile_shows_itself(page: Any, server: Any) -> None:
+    run = Sender(server.url, "asked for a profile")
+    run.step()
+    page.goto(run.page)
+    page.get_by_text("No step has been profiled yet.").wait_for()
+    page.get_by_role("button", name="Profile the next steps").click()
+    page.locator("[data-asked] progress").wait_for()
+    eventually(lambda: wire.RECORD_PROFILE in run.step(first=9).requests)
+    run.profile(a_profile())
+    page.locator(".profile-verdict").wait_for()
+    eventually(lambda: page.locator("[data-asked]").count() == 0)
+    run.send(wire.Ended(time_ns=time.time_ns(), state="finished"))
+    page.get_by_role("button", name="Profile the next steps").wait_for(state="detached")
+
+
+def test_a_profile_that_cannot_be_read_says_so_and_one_that_is_deleted_goes(page: Any, server: Any) -> None:
+    run = Sender(server.url, "damaged profile")
+    run.step()
+    run.profile(a_profile(), data=b"damaged")
+    run.send(wire.Ended(time_ns=time.time_ns(), state="finished"))
+    page.context.watcher.expected.append("422")
+    page.goto(run.page)
+    page.get_by_text("This profile cannot be read").wait_for()
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_text("none of its steps was profiled").wait_for()
+
+
+def test_it_fits_is_legible_and_nothing_lies_on_another(page: Any, profiled: Sender) -> None:
+    page.goto(profiled.page)
+    page.locator(".profile-verdict").wait_for()
+    eventually(lambda: len(names(page)) > 2)
+    assert_legible(page)

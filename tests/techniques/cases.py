@@ -1,0 +1,987 @@
+"""Trainings by name: each does one thing, or just not; what the agent tells of it is compared in test_techniques.py."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+STEPS = 6
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+Loop = Callable[[], tuple[Any, Callable[[], None]]]
+CASES: dict[str, Loop] = {}
+"""name -> makes a training: (what the user attaches to, the training)"""
+
+
+def case(make: Loop) -> Loop:
+    CASES[make.__name__] = make
+    return make
+
+
+class Blocks(nn.Module):
+    """Four blocks and a head; how a block is called is the case's own."""
+
+    def __init__(self, call: Callable[[nn.Module, torch.Tensor], torch.Tensor], blocks: int = 4) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(blocks))
+        self.head = nn.Linear(64, 4)
+        self.call = call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = self.call(block, x)
+        return self.head(x)
+
+
+def plainly(block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return block(x)
+
+
+def loop(
+    model: nn.Module,
+    *,
+    steps: int = STEPS,
+    micro_steps: int = 1,
+    around: Callable[[], Any] = contextlib.nullcontext,
+    optimizer: torch.optim.Optimizer | None = None,
+    after: Callable[[], None] = lambda: None,
+    inputs: torch.Tensor | None = None,
+    zero: dict[str, bool] | None = None,
+) -> tuple[Any, Callable[[], None]]:
+    """A plain loop over a model on the device."""
+    model.to(DEVICE)
+    optimizer = optimizer or torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        for _ in range(steps):
+            for _ in range(micro_steps):
+                x = torch.zeros(8, 64, device=DEVICE, requires_grad=True) if inputs is None else inputs
+                with around():
+                    loss = model(x).float().square().mean()
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(**(zero or {}))
+            after()
+
+    return model, train
+
+
+# -- plain loops ---------------------------------------------------------------------------------------------------------
+
+
+@case
+def plain() -> Any:
+    return loop(Blocks(plainly))
+
+
+@case
+def checkpoint_non_reentrant() -> Any:
+    return loop(Blocks(lambda block, x: checkpoint(block, x, use_reentrant=False)))
+
+
+@case
+def checkpoint_reentrant() -> Any:
+    return loop(Blocks(lambda block, x: checkpoint(block, x, use_reentrant=True)))
+
+
+@case
+def checkpoint_unset() -> Any:
+    return loop(Blocks(lambda block, x: checkpoint(block, x)))
+
+
+@case
+def checkpoint_segments() -> Any:
+    class Segments(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint_sequential(self.layers, 2, x)
+
+    return loop(Segments())
+
+
+@case
+def checkpoint_wrapper() -> Any:
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper as wrap
+
+    model = Blocks(plainly)
+    model.blocks[1] = wrap(model.blocks[1])
+    return loop(model)
+
+
+@case
+def checkpoint_own() -> Any:
+    """A function of the user's own that runs a block without gradients and again in backward."""
+
+    class Again(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, block: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.block = block
+            ctx.save_for_backward(x)
+            with torch.no_grad():
+                return block(x)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            (x,) = ctx.saved_tensors
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                y = ctx.block(x)
+            torch.autograd.backward(y, gradient)
+            return None, x.grad
+
+    return loop(Blocks(lambda block, x: Again.apply(block, x)))
+
+
+class LateBinding(Blocks):
+    """The article's loop: the lambda sees the loop's variable, which is another block by the time of backward."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__(plainly)
+        self.reentrant = reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = checkpoint(lambda y: block(y), x, use_reentrant=self.reentrant)  # noqa: B023 - the trap itself
+        return self.head(x)
+
+
+class EarlyBinding(LateBinding):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def call(block: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+            return lambda y: block(y)
+
+        for block in self.blocks:
+            x = checkpoint(lambda y, block=block: block(y), x, use_reentrant=False)
+            x = checkpoint(call(block), x, use_reentrant=False)
+        return self.head(x)
+
+
+@case
+def closure_late() -> Any:
+    return loop(LateBinding(reentrant=False))
+
+
+@case
+def closure_late_reentrant() -> Any:
+    return loop(LateBinding(reentrant=True))
+
+
+@case
+def closure_early() -> Any:
+    return loop(EarlyBinding(reentrant=False))
+
+
+@case
+def closure_by_number() -> Any:
+    """No variable names a module: which one is called is found out by calling it."""
+
+    class ByNumber(Blocks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for i in range(len(self.blocks)):
+                x = checkpoint(lambda y: self.blocks[i](y), x, use_reentrant=False)  # noqa: B023 - the trap itself
+            return self.head(x)
+
+    return loop(ByNumber(plainly))
+
+
+@case
+def closure_over_a_tensor() -> Any:
+    class Scaled(Blocks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                scale = torch.ones(64, device=DEVICE)
+                x = checkpoint(lambda y, block=block: block(y) * scale, x, use_reentrant=False)  # noqa: B023
+            return self.head(x)
+
+    return loop(Scaled(plainly))
+
+
+@case
+def closure_that_counts() -> Any:
+    """One function for all blocks, which are arguments; what it leaves behind around it is read by nobody. Two losses: each
+    block comes back twice."""
+    seen = None
+
+    def call(block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        nonlocal seen
+        seen = x.detach()
+        return block(x)
+
+    model = Blocks(lambda block, x: checkpoint(call, block, x, use_reentrant=False)).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        for _ in range(STEPS):
+            y = model(torch.zeros(8, 64, device=DEVICE, requires_grad=True))
+            y.mean().backward(retain_graph=True)
+            y.square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
+def teacher_inside() -> Any:
+    """Two thirds of the parameters are a teacher's, which only looks on: no fine-tuning of a part."""
+
+    class Distilled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.student = Blocks(plainly)
+            self.teacher = nn.Sequential(Blocks(plainly), nn.Linear(4, 4)).requires_grad_(False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                target = self.teacher(x)
+            return self.student(x) - target
+
+    return loop(Distilled())
+
+
+@case
+def teacher_without_gradients() -> Any:
+    """A frozen teacher in the step: it runs without gradients, and nothing of it is recomputed."""
+    teacher = Blocks(plainly).to(DEVICE).requires_grad_(False)
+    student = Blocks(plainly)
+
+    class Distilled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.student = student
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                target = teacher(x)
+            return self.student(x) - target
+
+    return loop(Distilled())
+
+
+@case
+def accumulation() -> Any:
+    return loop(Blocks(plainly), micro_steps=4)
+
+
+@case
+def accumulation_with_a_remainder() -> Any:
+    """Ten batches an epoch, four a step: each third step has two, and step 3 is not observed, but 15 and its likes are."""
+    model = Blocks(plainly).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        for number in range(80):
+            model(torch.zeros(8, 64, device=DEVICE)).square().mean().backward()
+            if number % 10 in (3, 7, 9):
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return model, train
+
+
+@case
+def two_optimizers_of_one_model() -> Any:
+    """They step together: four micro-steps for both."""
+    model = Blocks(plainly).to(DEVICE)
+    matrices = [p for p in model.blocks.parameters() if p.dim() == 2]
+    chosen = set(map(id, matrices))
+    both = [torch.optim.SGD(matrices, 0.1), torch.optim.AdamW([p for p in model.parameters() if id(p) not in chosen])]
+
+    def train() -> None:
+        for _ in range(STEPS):
+            for _ in range(4):
+                model(torch.zeros(8, 64, device=DEVICE)).square().mean().backward()
+            for optimizer in both:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return model, train
+
+
+@case
+def accumulation_keeping_zeros() -> Any:
+    return loop(Blocks(plainly), micro_steps=3, zero={"set_to_none": False})
+
+
+@case
+def two_losses_of_one_graph() -> Any:
+    model = Blocks(plainly).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        for _ in range(STEPS):
+            y = model(torch.zeros(8, 64, device=DEVICE))
+            y.mean().backward(retain_graph=True)
+            y.square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
+def sharpness_aware() -> Any:
+    """Two forward and backward passes a step, the first one's gradients dropped between: no accumulation."""
+    model = Blocks(plainly).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+
+    def train() -> None:
+        for _ in range(STEPS):
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.zeros(8, 64, device=DEVICE)).mean().backward()
+            optimizer.step()
+
+    return model, train
+
+
+@case
+def lbfgs() -> Any:
+    model = Blocks(plainly).to(DEVICE)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=False)
+        loss = model(torch.ones(8, 64, device=DEVICE)).square().mean()
+        loss.backward()
+        return loss
+
+    def train() -> None:
+        for _ in range(STEPS):
+            optimizer.step(closure)
+
+    return model, train
+
+
+@case
+def gan() -> Any:
+    """Two optimizers, three backward passes: none of them adds up gradients of micro-batches."""
+    generator, critic = (
+        Blocks(plainly).to(DEVICE),
+        nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 1)).to(DEVICE),
+    )
+    both = [torch.optim.Adam(generator.parameters()), torch.optim.SGD(critic.parameters(), 0.1)]
+
+    def train() -> None:
+        for _ in range(STEPS):
+            fake = generator(torch.zeros(8, 64, device=DEVICE))
+            both[1].zero_grad()
+            critic(torch.zeros(8, 4, device=DEVICE)).mean().backward()
+            critic(fake.detach()).mean().backward()
+            both[1].step()
+            both[0].zero_grad()
+            critic(fake).mean().backward()
+            both[0].step()
+
+    return None, train
+
+
+@case
+def gan_that_switches_gradients_off() -> Any:
+    """Who does not learn just now needs no gradients: still both are trained, as a whole."""
+    pair = nn.ModuleDict({"generator": Blocks(plainly), "critic": nn.Linear(4, 1)}).to(DEVICE)
+    both = [torch.optim.Adam(model.parameters()) for model in pair.values()]
+
+    def train() -> None:
+        for _ in range(STEPS):
+            for turn, (model, optimizer) in enumerate(zip(pair.values(), both, strict=True)):
+                pair.requires_grad_(False)
+                model.requires_grad_(True)
+                fake = pair["generator"](torch.zeros(8, 64, device=DEVICE))
+                pair["critic"](fake.detach() if turn else fake).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return pair, train
+
+
+@case
+def autocast_bf16() -> Any:
+    return loop(Blocks(plainly), around=lambda: torch.autocast(DEVICE, torch.bfloat16))
+
+
+@case
+def autocast_fp16_scaled() -> Any:
+    model = Blocks(plainly).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler(DEVICE)
+
+    def train() -> None:
+        for _ in range(STEPS):
+            with torch.autocast(DEVICE, torch.float16):
+                loss = model(torch.zeros(8, 64, device=DEVICE)).float().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
+def bf16_weights() -> Any:
+    model = Blocks(plainly).to(DEVICE, torch.bfloat16)
+    return loop(model, inputs=torch.zeros(8, 64, device=DEVICE, dtype=torch.bfloat16))
+
+
+@case
+def fused_optimizer() -> Any:
+    model = Blocks(plainly).to(DEVICE)
+    return loop(model, optimizer=torch.optim.Adam(model.parameters(), fused=True))
+
+
+@case
+def an_optimizer_a_parameter() -> Any:
+    """Each steps within the backward, on a thread of autograd's, as soon as its gradient is there."""
+    model = Blocks(plainly).to(DEVICE)
+    own = {p: torch.optim.SGD([p], 0.1, momentum=0.9) for p in model.parameters()}
+
+    def step(parameter: torch.Tensor) -> None:
+        own[parameter].step()
+        own[parameter].zero_grad()
+
+    for parameter in own:
+        parameter.register_post_accumulate_grad_hook(step)
+
+    def train() -> None:
+        for _ in range(STEPS):
+            model(torch.zeros(8, 64, device=DEVICE)).square().mean().backward()
+
+    return model, train
+
+
+class Eight(torch.optim.Optimizer):
+    """Keeps one 8-bit moment of matrices and a 32-bit one of vectors, as 8-bit optimizers do with small tensors; or a whole one
+    in the host's memory, as DeepSpeed's and torchao's offloading optimizers do."""
+
+    def __init__(self, parameters: Any, *, on_host: bool = False) -> None:
+        super().__init__(parameters, {})
+        self.on_host = on_host
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if not self.state[p] and self.on_host:
+                    self.state[p] = {"step": 0, "moment": torch.zeros(p.shape), "copy": p.cpu()}
+                elif not self.state[p]:
+                    dtype = torch.uint8 if p.dim() > 1 else torch.float32
+                    self.state[p] = {"step": 0, "moment": torch.zeros_like(p, dtype=dtype)}
+
+
+@case
+def eight_bit() -> Any:
+    model = Blocks(plainly).to(DEVICE)
+    return loop(model, optimizer=Eight(model.parameters()))
+
+
+@case
+def optimizer_on_the_host() -> Any:
+    model = Blocks(plainly).to(DEVICE)
+    return loop(model, optimizer=Eight(model.parameters(), on_host=True))
+
+
+@case
+def tokens() -> Any:
+    model = nn.Sequential(nn.Embedding(100, 32), nn.Linear(32, 4))
+    return loop(model, inputs=torch.zeros(3, 17, dtype=torch.long, device=DEVICE))
+
+
+@case
+def saved_tensors_on_the_host() -> Any:
+    return loop(Blocks(plainly), around=lambda: torch.autograd.graph.save_on_cpu())
+
+
+@case
+def saved_tensors_on_the_host_by_hand() -> Any:
+    def pack(tensor: torch.Tensor) -> Any:
+        return tensor.device, tensor.cpu()
+
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    return loop(Blocks(plainly), around=lambda: hooks(pack, lambda packed: packed[1].to(packed[0])))
+
+
+@case
+def saved_tensors_looked_at() -> Any:
+    """Hooks, and nothing goes to the host."""
+    return loop(Blocks(plainly), around=lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t))
+
+
+@case
+def mostly_frozen() -> Any:
+    model = Blocks(plainly)
+    for parameter in model.blocks.parameters():
+        parameter.requires_grad_(False)
+    return loop(model)
+
+
+@case
+def attention_fused() -> Any:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(64, 192)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = self.qkv(x.view(1, 1, 8, 64)).chunk(3, -1)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    return loop(Attention(), around=lambda: torch.autocast(DEVICE, torch.bfloat16))
+
+
+@case
+def attention_of_scores() -> Any:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(64, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.view(1, 8, 64)
+            return self.attention(x, x, x, need_weights=True)[0]
+
+    return loop(Attention())
+
+
+@case
+def cache_emptied() -> Any:
+    return loop(Blocks(plainly), after=lambda: torch.cuda.empty_cache())
+
+
+@case
+def cache_emptied_by_another_name() -> Any:
+    from torch.cuda import empty_cache
+
+    return loop(Blocks(plainly), after=lambda: empty_cache())
+
+
+@case
+def cache_emptied_now_and_then() -> Any:
+    """In every third step, among them the second and the fifth."""
+    numbers = iter(range(STEPS))
+    return loop(Blocks(plainly), after=lambda: torch.cuda.empty_cache() if next(numbers) % 3 == 0 else None)
+
+
+def alone() -> Any:
+    """A process group of this process alone."""
+    import torch.distributed as distributed
+
+    if not distributed.is_initialized():
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    return distributed
+
+
+@case
+def ddp() -> Any:
+    alone()
+    return loop(nn.parallel.DistributedDataParallel(Blocks(plainly).to(DEVICE), gradient_as_bucket_view=True))
+
+
+@case
+def fsdp1() -> Any:
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+
+    alone()
+    narrow = MixedPrecision(param_dtype=torch.bfloat16)
+    return loop(FullyShardedDataParallel(Blocks(plainly).to(DEVICE), mixed_precision=narrow))
+
+
+@case
+def fsdp2() -> Any:
+    from torch.distributed.fsdp import fully_shard
+
+    alone()
+    model = Blocks(lambda block, x: checkpoint(block, x, use_reentrant=False)).to(DEVICE)
+    for block in model.blocks:
+        fully_shard(block)
+    return loop(fully_shard(model))
+
+
+@case
+def fsdp2_on_the_host() -> Any:
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+
+    alone()
+    policy = {"offload_policy": CPUOffloadPolicy(), "mp_policy": MixedPrecisionPolicy(torch.bfloat16)}
+    model = Blocks(plainly)
+    for block in model.blocks:
+        fully_shard(block, **policy)
+    fully_shard(model, **policy)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        for _ in range(STEPS):
+            model(torch.zeros(8, 64, device=DEVICE)).float().square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
+def compiled() -> Any:
+    model = torch.compile(Blocks(plainly).to(DEVICE), backend="eager")
+    return loop(model)
+
+
+@case
+def compiled_function() -> Any:
+    """The model itself was attached, and a function around it is what was compiled."""
+    model = Blocks(plainly).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+    forward = torch.compile(lambda x: model(x).square().mean(), backend="aot_eager")
+
+    def train() -> None:
+        for _ in range(STEPS):
+            forward(torch.zeros(8, 64, device=DEVICE)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
+def only_the_optimizer_compiled() -> Any:
+    """As torchao's optimizers are: the model itself runs eagerly."""
+
+    class Compiled(torch.optim.SGD):
+        update = staticmethod(torch.compile(lambda p, gradient: p - 0.1 * gradient, backend="eager"))
+
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.copy_(self.update(p, p.grad))
+
+    model = Blocks(lambda block, x: checkpoint(block, x, use_reentrant=False)).to(DEVICE)
+    return loop(model, optimizer=Compiled(model.parameters(), 0.1))
+
+
+@case
+def earlier_run_alive() -> Any:
+    first = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(3)))
+    _, train_first = loop(first, inputs=torch.zeros(2, 2048, device=DEVICE))
+    train_first()
+    kept.append((first, train_first))
+    return loop(Blocks(plainly), steps=22)
+
+
+@case
+def earlier_run_gone() -> Any:
+    """The first training is let go of; data that lies on the device is no training."""
+    first = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(3)))
+    _, train_first = loop(first, inputs=torch.zeros(2, 2048, device=DEVICE))
+    train_first()
+    del first, train_first
+    gc.collect()
+    kept.append(torch.zeros(64 << 20, device=DEVICE))
+    return loop(Blocks(plainly), steps=22)
+
+
+@case
+def cache_emptied_once() -> Any:
+    calls = iter([False] * 3 + [True] + [False] * STEPS)  # within the fifth step, which is observed
+    return loop(Blocks(plainly), after=lambda: torch.cuda.empty_cache() if next(calls) else None, steps=8)
+
+
+kept: list[Any] = []
+
+
+# -- frameworks ------------------------------------------------------------------------------------------------------------
+
+
+def gpt2(**config: Any) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=100, n_positions=32, **config))
+
+
+def hugging_face(model: Any = None, optimizers: Any = (None, None), **arguments: Any) -> Any:
+    from transformers import Trainer, TrainingArguments
+
+    ids = torch.zeros(16, dtype=torch.long)
+    data = [{"input_ids": ids, "labels": ids} for _ in range(64)]
+    given = TrainingArguments(
+        output_dir="out", max_steps=STEPS, save_strategy="no", report_to=[], disable_tqdm=True, logging_strategy="no",
+        **{"per_device_train_batch_size": 2, **arguments},
+    )  # fmt: skip
+    trainer = Trainer(model=model or gpt2(), args=given, train_dataset=data, optimizers=optimizers)
+    return trainer, trainer.train
+
+
+@case
+def hf_plain() -> Any:
+    return hugging_face(optim="adamw_torch")
+
+
+@case
+def hf_all() -> Any:
+    return hugging_face(
+        activation_checkpointing=True,
+        gradient_accumulation_steps=4,
+        bf16=True,
+        optim="adamw_torch_fused",
+        torch_empty_cache_steps=1,
+    )
+
+
+@case
+def hf_reentrant() -> Any:
+    return hugging_face(
+        activation_checkpointing=True, activation_checkpointing_kwargs={"use_reentrant": True}, fp16=True
+    )
+
+
+@case
+def hf_in_eval_mode() -> Any:
+    """Something puts the model in eval mode: the Trainer's flag is on, and nothing is recomputed."""
+    from transformers import TrainerCallback
+
+    class Evaluating(TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+            model.eval()
+            model.train = lambda mode=True: model
+
+    trainer, train = hugging_face(activation_checkpointing=True)
+    trainer.add_callback(Evaluating())
+    return trainer, train
+
+
+@case
+def hf_eager() -> Any:
+    return hugging_face(gpt2(attn_implementation="eager"))
+
+
+@case
+def hf_optimizer_of_ones_own() -> Any:
+    """The Trainer was told of an 8-bit optimizer and given another; what it was to keep on the host stays; nothing is compiled."""
+    model = gpt2()
+    own = torch.optim.AdamW(model.parameters())
+    trainer, train = hugging_face(
+        model,
+        optimizers=(own, None),
+        optim="adamw_bnb_8bit",
+        activation_checkpointing_kwargs={"offload": True},
+        torch_compile=True,
+    )
+
+    def disabled() -> None:
+        with torch._dynamo.config.patch(disable=True):
+            train()
+
+    return trainer, disabled
+
+
+@case
+def hf_scores_of_every_pair() -> Any:
+    """Asked for fused attention, and PyTorch is told to compute it the long way."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    trainer, train = hugging_face()
+
+    def by_hand() -> None:
+        with sdpa_kernel(SDPBackend.MATH):
+            train()
+
+    return trainer, by_hand
+
+
+@case
+def hf_without_attention() -> Any:
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1], num_labels=2)
+    model = ResNetForImageClassification(config).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        for _ in range(STEPS):
+            model(torch.zeros(8, 3, 16, 16, device=DEVICE)).logits.mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
+def hf_enabled_in_a_plain_loop() -> Any:
+    model = gpt2().to(DEVICE)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    optimizer = torch.optim.AdamW(model.parameters())
+    ids = torch.zeros(2, 16, dtype=torch.long, device=DEVICE)
+
+    def train() -> None:
+        for _ in range(STEPS):
+            model(input_ids=ids, labels=ids).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+def accelerated(**given: Any) -> Any:
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+    from torch.utils.data import DataLoader, TensorDataset
+
+    AcceleratorState._reset_state(True)
+    accelerator = Accelerator(**given)
+    model = Blocks(plainly)
+    data = DataLoader(TensorDataset(torch.zeros(96, 64)), batch_size=4)
+    model, optimizer, data = accelerator.prepare(model, torch.optim.AdamW(model.parameters()), data)
+
+    def train() -> None:
+        for (batch,) in data:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(batch).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return accelerator, train
+
+
+@case
+def accelerate_plain() -> Any:
+    return accelerated()
+
+
+@case
+def accelerate_all() -> Any:
+    return accelerated(gradient_accumulation_steps=4, mixed_precision="bf16")
+
+
+@case
+def accelerate_unused() -> Any:
+    """Declared to the Accelerator, and then neither accumulate() nor its prepared model is used."""
+    accelerator, _ = accelerated(gradient_accumulation_steps=4, mixed_precision="bf16")
+    return accelerator, loop(Blocks(plainly))[1]
+
+
+def lightning_fit(**given: Any) -> Any:
+    import lightning
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Net(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Blocks(given.pop("call", plainly))
+
+        def training_step(self, batch: Any, number: int) -> Any:
+            return self.model(batch[0]).square().mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.AdamW(self.parameters())
+
+    net = Net()
+    data = DataLoader(TensorDataset(torch.zeros(96, 64)), batch_size=4)
+    trainer = lightning.Trainer(
+        max_steps=STEPS, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        devices=1, **given,
+    )  # fmt: skip
+    return trainer, lambda: trainer.fit(net, data)
+
+
+@case
+def lightning_plain() -> Any:
+    return lightning_fit()
+
+
+@case
+def lightning_all() -> Any:
+    return lightning_fit(
+        accumulate_grad_batches=4,
+        precision="bf16-mixed",
+        call=lambda block, x: checkpoint(block, x, use_reentrant=False),
+    )
+
+
+@case
+def lightning_ddp() -> Any:
+    from lightning.pytorch.strategies import DDPStrategy
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    return lightning_fit(strategy=DDPStrategy(process_group_backend="gloo"))
+
+
+@case
+def lightning_true_bf16() -> Any:
+    return lightning_fit(precision="bf16-true")
+
+
+# -- watched ---------------------------------------------------------------------------------------------------------------
+
+
+def watched(name: str) -> list[Any]:
+    """Every message of techniques that the agent would send, in order."""
+    from vramscope.guard import guard
+    from vramscope.memory.allocator import share_peak_counters
+    from vramscope.steps import accelerate, huggingface, lightning
+    from vramscope.steps import loop as loops
+    from vramscope.steps.clock import StepClock
+    from vramscope.techniques.watch import TechniqueWatch
+
+    guard.raise_faults = True
+    torch.manual_seed(0)
+    told: list[Any] = []
+    target, train = CASES[name]()
+    clock = StepClock()
+    if DEVICE == "cuda":
+        torch.zeros(1, device=DEVICE)
+        clock.watch(share_peak_counters().watch(0))
+    hooks = loops.LoopHooks(clock)
+    watch = TechniqueWatch(clock, hooks, report=told.append)
+    hooks.install()
+    for framework in (huggingface, lightning, accelerate, loops):
+        connection = framework.connect(target, hooks)
+        if connection is not None:
+            watch.begin(connection.framework, connection.config)
+            break
+    try:
+        train()
+    finally:
+        hooks.remove()
+        del target, train
+        kept.clear()
+        if name.startswith("earlier_run"):
+            gc.collect()
+        if "compiled" in name:
+            torch._dynamo.reset()
+            torch._dynamo.utils.counters.clear()
+    return told
+
+
+def left_behind() -> Iterator[str]:
+    """What a watch should have taken out again and has not."""
+    from torch.nn.modules import module
+
+    if module._global_forward_pre_hooks:
+        yield "a global module hook"
+    for owner, attribute in ((torch.cuda, "empty_cache"), (torch.amp.GradScaler, "scale")):
+        if hasattr(getattr(owner, attribute), "__wrapped__"):
+            yield attribute
+
+
+def run_all() -> dict[str, Any]:
+    """case -> its last message, and whether anything was left hooked; as plain values."""
+    import msgspec
+
+    answers: dict[str, Any] = {}
+    for name in CASES:
+        messages = watched(name)
+        answers[name] = {
+            "first": msgspec.to_builtins(messages[0]),
+            "last": msgspec.to_builtins(messages[-1]),
+            "messages": len(messages),
+            "left": list(left_behind()),
+        }
+    return answers

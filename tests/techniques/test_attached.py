@@ -1,0 +1,108 @@
+"""From the one line to the wire: what a session tells of its techniques, and what it leaves alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
+
+from collector import Collector
+from training import Arrived, run
+
+from vramscope import wire
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180), pytest.mark.xdist_group("techniques")]
+
+MODEL = """
+from torch.utils.checkpoint import checkpoint
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(3))
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x.square().mean()
+model = Model().to(device)
+optimizer = torch.optim.AdamW(model.parameters())
+def train(steps):
+    for _ in range(steps):
+        model(torch.zeros(512, 512, device=device)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.fixture
+def collector():
+    with Collector() as collector:
+        yield collector
+
+
+def test_a_session_tells_of_techniques_and_of_an_evaluation_with_graphs(collector, tmp_path: Path) -> None:
+    """The last message holds all that is known, and what the leak detector knows of an evaluation without no_grad."""
+    script = f"""{MODEL}
+agent.attach(model)
+train(6)
+model.eval()
+for _ in range(12):
+    model(torch.zeros(512, 512, device=device))
+train(2)
+"""
+    run(script, collector, tmp_path / "spool", loop=False)
+    told = Arrived(collector).of(wire.Techniques)
+    assert [message.step for message in told][:2] == [0, 2]
+    last = told[-1]
+    chips = {technique.kind: technique.chip for technique in last.techniques}
+    assert chips == {"gradient_checkpointing": "checkpointing", "optimizer": "AdamW", "batch": "batch 512"}
+    assert [finding.kind for finding in last.findings] == ["evaluation-with-graphs"]
+
+
+def test_allocator_settings_and_the_two_that_do_not_go_together(collector, tmp_path: Path) -> None:
+    conf = "expandable_segments:True,max_split_size_mb:128"
+    run("agent.attach(model)\ntrain(3)", collector, tmp_path / "spool", PYTORCH_CUDA_ALLOC_CONF=conf)
+    last = Arrived(collector).of(wire.Techniques)[-1]
+    (allocator,) = (technique for technique in last.techniques if technique.kind == "allocator")
+    assert (allocator.chip, allocator.declared, allocator.observed) == (
+        "expandable_segments, max_split_size_mb:128",
+        f"PYTORCH_CUDA_ALLOC_CONF={conf}",
+        conf,
+    )
+    assert [finding.kind for finding in last.findings] == ["split-and-expandable"]
+
+
+def test_switched_off_nothing_is_told_and_nothing_hooked(collector, tmp_path: Path) -> None:
+    script = f"""{MODEL}
+agent.attach(model, techniques=False)
+train(6)
+print("hooks", len(nn.modules.module._global_forward_pre_hooks))
+"""
+    said = run(script, collector, tmp_path / "spool", loop=False)
+    assert "hooks 0" in said
+    assert Arrived(collector).of(wire.Techniques) == []
+
+
+def test_weights_are_the_same_with_and_without_to_the_bit(collector, tmp_path: Path) -> None:
+    """On the CPU, where something is computed: dropout inside checkpoints, five steps of which two are observed."""
+    script = f"""
+import hashlib, io
+{MODEL.replace("nn.ReLU()", "nn.Dropout(0.1)").replace(".to(device)", "").replace("device=device", "")}
+def weights(watched):
+    torch.manual_seed(0)
+    global model, optimizer
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters())
+    session = agent.attach(model, techniques=watched)
+    for _ in range(5):
+        model(torch.randn(16, 512)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    agent.detach()
+    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+print("same", weights(True) == weights(False), weights(True) != hashlib.sha256(b"").hexdigest())
+"""
+    said = run(script, collector, tmp_path / "spool", loop=False, CUDA_VISIBLE_DEVICES="")
+    assert "same True True" in said

@@ -1,0 +1,23 @@
+"""What a call was given by name is read off the line that makes it, where the function itself cannot tell."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from vramscope.techniques.regions import _says
+
+
+def asked(*_: Any, **__: Any) -> bool:
+    return _says(sys._getframe(1), "use_reentrant")
+
+
+def test_a_keyword_of_the_running_call_is_seen_and_that_of_others_is_not() -> None:
+    mapping: dict[str, Any] = {"other": 1}
+    assert asked(1, use_reentrant=False)
+    assert not asked(1, other=2)
+    assert not asked((1, "use_reentrant"))
+    assert asked(int("3", base=4), use_reentrant=asked(2)), "others are called on the way to it"
+    str(asked(1, use_reentrant=True)), str(asked)
+    assert not asked(2), "what a call before it named is forgotten"
+    assert asked(1, **mapping), "it may be in there: nothing is accused"

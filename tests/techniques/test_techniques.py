@@ -1,0 +1,455 @@
+"""What the agent tells of real trainings with the real libraries: every technique that is there, and none that is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import warm
+
+pytestmark = [pytest.mark.gpu, pytest.mark.frameworks, pytest.mark.timeout(900), pytest.mark.xdist_group("techniques")]
+
+CHECKPOINTED = "4 Sequential (blocks.0 to blocks.3) ran again in backward; variant: "
+FOUR = {"gradient_accumulation": ("accumulation 4", "{}=4", "4 micro-steps in a step")}
+
+Told = tuple[str, "str | None", "str | None"]
+
+EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
+    "plain": ({}, set()),
+    "checkpoint_non_reentrant": (
+        {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")},
+        set(),
+    ),
+    "checkpoint_reentrant": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "reentrant")}, set()),
+    "checkpoint_unset": (
+        {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "reentrant")},
+        {"use-reentrant-unset"},
+    ),
+    "checkpoint_segments": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "2 Linear (layers.0 to layers.1) ran again in backward; variant: reentrant",
+            )
+        },
+        {"use-reentrant-unset"},
+    ),
+    "checkpoint_wrapper": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "1 Sequential (blocks.1) ran again in backward; variant: non-reentrant",
+            )
+        },
+        set(),
+    ),
+    "checkpoint_own": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "other")}, set()),
+    "closure_late": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "1 Sequential (blocks.3) ran again in backward; variant: non-reentrant",
+            )
+        },
+        {"checkpoint-closure"},
+    ),
+    "closure_late_reentrant": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "1 Sequential (blocks.3) ran again in backward; variant: reentrant",
+            )
+        },
+        {"checkpoint-closure"},
+    ),
+    "closure_early": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")}, set()),
+    "closure_by_number": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "1 Sequential (blocks.3) ran again in backward; variant: non-reentrant",
+            )
+        },
+        {"checkpoint-closure"},
+    ),
+    "closure_over_a_tensor": (
+        {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")},
+        {"checkpoint-closure"},
+    ),
+    "closure_that_counts": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")}, set()),
+    "teacher_inside": ({}, set()),
+    "teacher_without_gradients": ({}, set()),
+    "accumulation": ({"gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step")}, set()),
+    "accumulation_keeping_zeros": (
+        {"gradient_accumulation": ("accumulation 3", None, "3 micro-steps in a step")},
+        set(),
+    ),
+    "accumulation_with_a_remainder": (
+        {"gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step")},
+        set(),
+    ),
+    "two_optimizers_of_one_model": (
+        {"gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step")},
+        set(),
+    ),
+    "two_losses_of_one_graph": ({}, set()),
+    "sharpness_aware": ({}, set()),
+    "lbfgs": ({}, set()),
+    "gan": ({}, set()),
+    "gan_that_switches_gradients_off": ({}, set()),
+    "autocast_bf16": ({"mixed_precision": ("bf16", None, "autocast to bfloat16 in 14 of 14 module calls")}, set()),
+    "autocast_fp16_scaled": (
+        {"mixed_precision": ("fp16", None, "autocast to float16 in 14 of 14 module calls, with a GradScaler")},
+        set(),
+    ),
+    "bf16_weights": (
+        {"mixed_precision": ("bf16 weights", None, "the trained parameters themselves are bfloat16")},
+        set(),
+    ),
+    "fused_optimizer": ({}, set()),
+    "an_optimizer_a_parameter": ({}, set()),
+    "eight_bit": (
+        {
+            "optimizer_8bit": (
+                "8-bit 98 %",
+                None,
+                "state of 16,640 of 16,900 parameters has 8 bits; 32 bits remain, most for Linear (260)",
+            )
+        },
+        set(),
+    ),
+    "optimizer_on_the_host": (
+        {"offload": ("optimizer offload", None, "on the host: 100 % of the optimizer's state")},
+        set(),
+    ),
+    "tokens": ({}, set()),
+    "saved_tensors_on_the_host": (
+        {"offload": ("activation offload", None, "on the host: saved tensors, by save_on_cpu")},
+        set(),
+    ),
+    "saved_tensors_on_the_host_by_hand": (
+        {"offload": ("activation offload", None, "on the host: saved tensors, by pack")},
+        set(),
+    ),
+    "saved_tensors_looked_at": ({}, set()),
+    "mostly_frozen": ({"peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)")}, set()),
+    "attention_fused": (
+        {
+            "mixed_precision": ("bf16", None, "autocast to bfloat16 in 2 of 2 module calls"),
+            "attention": ("attention cuDNN", None, "1 call of cuDNN attention"),
+        },
+        set(),
+    ),
+    "attention_of_scores": (
+        {"attention": ("attention eager", None, "softmax over whole score matrices; no fused kernel")},
+        set(),
+    ),
+    "cache_emptied": ({}, {"empty-cache"}),
+    "cache_emptied_by_another_name": ({}, {"empty-cache"}),
+    "cache_emptied_now_and_then": ({}, set()),
+    "cache_emptied_once": ({}, set()),
+    "ddp": ({"distributed": ("DDP", None, "DDP (gradients are views of the buckets), one rank")}, set()),
+    "fsdp1": (
+        {
+            "distributed": ("FSDP", None, "FSDP (no_shard), one rank"),
+            "mixed_precision": ("bf16", None, "weights cast to bfloat16 in 5 of 15 module calls"),
+        },
+        set(),
+    ),
+    "fsdp2": (
+        {
+            "distributed": ("FSDP2", None, "FSDP2 (S(0)), one rank"),
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "4 FSDPSequential (blocks.0 to blocks.3) ran again in backward; variant: non-reentrant",
+            ),
+        },
+        set(),
+    ),
+    "fsdp2_on_the_host": (
+        {
+            "distributed": ("FSDP2", None, "FSDP2 (S(0)), one rank"),
+            "mixed_precision": ("bf16", None, "weights cast to bfloat16 in 5 of 14 module calls"),
+            "offload": (
+                "parameter offload",
+                None,
+                "on the host: parameters, while they are not used, 100 % of the optimizer's state",
+            ),
+        },
+        set(),
+    ),
+    "compiled": ({"compile": ("compiled", None, "torch.compile made 1 graph")}, set()),
+    "compiled_function": ({"compile": ("compiled", None, "torch.compile made 1 graph")}, set()),
+    "only_the_optimizer_compiled": (
+        {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")},
+        set(),
+    ),
+    "earlier_run_alive": ({}, {"earlier-run-alive"}),
+    "earlier_run_gone": ({}, set()),
+    "hf_plain": (
+        {
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            )
+        },
+        set(),
+    ),
+    "hf_all": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                "activation_checkpointing=True",
+                "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
+            ),
+            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps in a step"),
+            "mixed_precision": ("bf16", "bf16=True", "autocast to bfloat16 in 120 of 124 module calls"),
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
+        },
+        {"empty-cache"},
+    ),
+    "hf_reentrant": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                "activation_checkpointing=True",
+                "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: reentrant",
+            ),
+            "mixed_precision": (
+                "fp16",
+                "fp16=True",
+                "autocast to float16 in 30 of 31 module calls, with a GradScaler",
+            ),
+            "attention": ("attention sdpa", "attn_implementation='sdpa'", None),  # inside the checkpoint: out of sight
+        },
+        set(),
+    ),
+    "hf_in_eval_mode": (
+        {
+            "gradient_checkpointing": ("checkpointing", "activation_checkpointing=True", ""),
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
+        },
+        {"checkpointing-not-seen"},
+    ),
+    "hf_optimizer_of_ones_own": (
+        {
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
+            "optimizer_8bit": ("8-bit optimizer", "optim='adamw_bnb_8bit'", ""),
+            "offload": ("CPU offload", "activation_checkpointing_kwargs={'offload': True}", ""),
+            "compile": ("compiled", "torch_compile=True", ""),
+        },
+        {"8bit-not-seen", "offload-not-seen", "compile-not-seen"},
+    ),
+    "hf_scores_of_every_pair": (
+        {
+            "attention": (
+                "attention eager",
+                "attn_implementation='sdpa'",
+                "softmax over whole score matrices; no fused kernel",
+            )
+        },
+        {"attention-not-fused"},
+    ),
+    "hf_without_attention": ({}, set()),
+    "hf_eager": (
+        {
+            "attention": (
+                "attention eager",
+                "attn_implementation='eager'",
+                "softmax over whole score matrices; no fused kernel",
+            )
+        },
+        set(),
+    ),
+    "hf_enabled_in_a_plain_loop": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                "gradient_checkpointing=True in the model",
+                "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
+            ),
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
+        },
+        set(),
+    ),
+    "accelerate_plain": ({}, set()),
+    "accelerate_all": (
+        {
+            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps in a step"),
+            "mixed_precision": ("bf16", "mixed_precision='bf16'", "autocast to bfloat16 in 52 of 56 module calls"),
+        },
+        set(),
+    ),
+    "accelerate_unused": (
+        {
+            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", ""),
+            "mixed_precision": ("bf16", "mixed_precision='bf16'", ""),
+        },
+        {"accumulation-not-seen", "mixed-precision-not-seen"},
+    ),
+    "lightning_plain": ({}, set()),
+    "lightning_all": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "4 Sequential (model.blocks.0 to model.blocks.3) ran again in backward; variant: non-reentrant",
+            ),
+            "gradient_accumulation": ("accumulation 4", "accumulate_grad_batches=4", "4 micro-steps in a step"),
+            "mixed_precision": ("bf16", "precision='bf16-mixed'", "autocast to bfloat16 in 56 of 56 module calls"),
+        },
+        set(),
+    ),
+    "lightning_ddp": ({"distributed": ("DDP", "strategy='DDPStrategy'", "DDP, one rank")}, set()),
+    "lightning_true_bf16": (
+        {
+            "mixed_precision": (
+                "bf16 weights",
+                "precision='bf16-true'",
+                "the trained parameters themselves are bfloat16",
+            )
+        },
+        set(),
+    ),
+}
+"""case -> (every technique beside optimizer and batch: chip, declared, observed; every finding)"""
+
+OPTIMIZERS = {
+    "fused_optimizer": ("Adam fused", None, "torch.optim.Adam (fused)"),
+    "an_optimizer_a_parameter": ("SGD", None, "torch.optim.SGD"),
+    "lbfgs": ("LBFGS", None, "torch.optim.LBFGS"),
+    "gan": ("SGD + Adam", None, "torch.optim.SGD and torch.optim.Adam"),
+    "eight_bit": ("Eight", None, "cases.Eight"),
+    "hf_plain": ("AdamW", "optim='adamw_torch'", "torch.optim.AdamW"),
+    "hf_all": ("AdamW fused", "optim='adamw_torch_fused'", "torch.optim.AdamW (fused)"),
+    "accelerate_all": ("AdamW", None, "torch.optim.AdamW"),
+    "lightning_all": ("AdamW", None, "torch.optim.AdamW"),
+}
+BATCHES = {
+    "plain": ("batch 8", None, 8),
+    "accumulation": ("batch 8", None, 32),
+    "tokens": ("batch 3 x 17", None, 3),
+    "gan": ("batch 8", None, None),
+    "hf_all": ("batch 2 x 16", "per_device_train_batch_size=2", 8),
+    "accelerate_all": ("batch 4", None, 16),
+    "lightning_all": ("batch 4", None, 16),
+}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is told of every case; they run in one process, one after the other, so that none may leave anything behind."""
+    folder = tmp_path_factory.mktemp("techniques")
+    code = (
+        f"import json, sys, warnings; warnings.filterwarnings('ignore'); sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import cases; open('answers.json', 'w').write(json.dumps(cases.run_all()))"
+    )
+    done = warm.run(code, env={**os.environ, "HF_HUB_OFFLINE": "1", "WANDB_DISABLED": "true"}, cwd=folder, timeout=840)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads((folder / "answers.json").read_text())
+
+
+def of_kind(message: dict[str, Any], kind: str) -> dict[str, Any] | None:
+    return next((technique for technique in message["techniques"] if technique["kind"] == kind), None)
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_each_technique_is_told_and_no_other(told, case: str) -> None:
+    techniques, findings = EXPECTED[case]
+    last = told[case]["last"]
+    seen = {
+        technique["kind"]: (technique["chip"], technique["declared"], technique["observed"])
+        for technique in last["techniques"]
+        if technique["kind"] not in ("optimizer", "batch")
+    }
+    assert seen == techniques
+    assert {finding["kind"] for finding in last["findings"]} == findings
+
+
+def test_every_case_is_expected(told) -> None:
+    assert told.keys() == EXPECTED.keys()
+
+
+def test_nothing_stays_hooked(told) -> None:
+    assert {case for case, answer in told.items() if answer["left"]} == set()
+
+
+def test_a_run_that_does_not_change_is_told_of_twice_or_thrice(told) -> None:
+    """What is declared at attach, what was seen in the second step, and findings that wait for a second sight."""
+    assert max(answer["messages"] for answer in told.values()) <= 3
+
+
+@pytest.mark.parametrize("case", OPTIMIZERS)
+def test_optimizers(told, case: str) -> None:
+    optimizer = of_kind(told[case]["last"], "optimizer")
+    assert (optimizer["chip"], optimizer["declared"], optimizer["observed"]) == OPTIMIZERS[case]
+
+
+@pytest.mark.parametrize("case", BATCHES)
+def test_batches(told, case: str) -> None:
+    """The effective batch is what a step learns from; unknown where two models take turns."""
+    batch = of_kind(told[case]["last"], "batch")
+    assert (batch["chip"], batch["declared"], batch["detail"].get("effective_batch_size")) == BATCHES[case]
+
+
+def test_what_is_declared_is_told_before_the_first_step(told) -> None:
+    """A run that dies in its first step has its techniques too: declared, and not observed yet."""
+    first = told["hf_all"]["first"]
+    assert first["step"] == 0
+    assert {technique["kind"]: technique["observed"] for technique in first["techniques"]} == dict.fromkeys(
+        ("gradient_checkpointing", "gradient_accumulation", "mixed_precision", "optimizer", "batch", "attention")
+    )
+    assert told["plain"]["first"]["techniques"] == []
+
+
+@pytest.mark.parametrize(
+    "case", ["closure_late", "closure_late_reentrant", "closure_by_number", "checkpoint_unset", "cache_emptied"]
+)
+def test_a_trap_has_its_line(told, case: str) -> None:
+    """The line of the user's own code that has to be changed."""
+    (finding,) = told[case]["last"]["findings"]
+    line = Path(finding["file"]).read_text().splitlines()[finding["line"] - 1]
+    assert Path(finding["file"]).name == "cases.py"
+    assert ("checkpoint(" if "cache" not in case else "empty_cache()") in line
+
+
+def test_what_is_left_of_an_earlier_training_is_counted_to_the_byte(told) -> None:
+    """Three layers of 2048 x 2048 in float32: parameters and two moments."""
+    (finding,) = told["earlier_run_alive"]["last"]["findings"]
+    assert f"{3 * 3 * (2048 * 2048 + 2048) * 4 / 2**20:,.0f} MiB" in finding["text"]
+
+
+def test_a_setting_of_the_framework_is_named_instead_of_a_line(told) -> None:
+    (finding,) = told["hf_all"]["last"]["findings"]
+    assert finding["file"] is None
+    assert "leave out torch_empty_cache_steps=1" in finding["advice"]

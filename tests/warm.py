@@ -1,0 +1,220 @@
+"""Programs in processes of their own that need not load PyTorch first: they are forked off a Python that has.
+
+``import torch`` and an optimizer's first step take a process some nine seconds of CPU. Here one process takes them, has not
+touched the GPU, and forks for each program: what is read once a process (allocator settings, the size of the emulated GPU,
+VRAMSCOPE_*) is read in the child, from the child's environment. A program ends as in a Python of its own, exit code, exit
+handlers and last words included.
+
+Run as a script, this file is that process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_REQUEST_BYTES = 1 << 20
+
+
+class Program:
+    """A program that runs, with the part of subprocess.Popen that tests use."""
+
+    def __init__(
+        self, code: str, *, arguments: Sequence[str] = (), env: Mapping[str, str], cwd: str | Path | None = None
+    ) -> None:
+        self.args = ["-c", code]
+        self.returncode: int | None = None
+        out, their_out = os.pipe()
+        err, their_err = os.pipe()
+        ended, their_end = os.pipe()
+        told = {"code": code, "arguments": list(arguments), "env": dict(env), "cwd": str(cwd or os.getcwd())}
+        self.pid = _server().fork(told, [their_out, their_err, their_end])
+        for descriptor in (their_out, their_err, their_end):
+            os.close(descriptor)
+        self.stdout, self.stderr = os.fdopen(out), os.fdopen(err)
+        self._ended = ended
+
+    def poll(self) -> int | None:
+        """Its exit code, or minus the signal that ended it; None while it runs."""
+        return self._returncode(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As of subprocess.Popen; raises TimeoutExpired."""
+        returncode = self._returncode(timeout)
+        if returncode is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return returncode
+
+    def _returncode(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
+            told = os.read(self._ended, 64)
+            assert told, "the process that forks has died"
+            self.returncode = os.waitstatus_to_exitcode(int(told))
+            os.close(self._ended)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it wrote to its standard output and error, when it has ended; raises TimeoutExpired."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        said = ["", ""]
+
+        def read(at: int) -> None:
+            said[at] = (self.stdout, self.stderr)[at].read()
+
+        readers = [threading.Thread(target=read, args=(at,), daemon=True) for at in (0, 1)]
+        for reader in readers:
+            reader.start()
+        self.wait(timeout)
+        for reader in readers:  # a child of its own may hold the pipe longer
+            reader.join(None if deadline is None else max(0.1, deadline - time.monotonic()))
+        if any(reader.is_alive() for reader in readers):
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return said[0], said[1]
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.wait(30)
+
+
+def run(
+    code: str,
+    *,
+    arguments: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: str | Path | None = None,
+    timeout: float = 150.0,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, as subprocess.run with ``capture_output`` does. Raises TimeoutExpired, and ends it."""
+    program = Program(code, arguments=arguments, env=os.environ if env is None else env, cwd=cwd)
+    try:
+        out, err = program.communicate(timeout)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        raise
+    return subprocess.CompletedProcess(program.args, program.wait(), out, err)
+
+
+# ---- the process that forks, from outside ----
+
+
+class _Server:
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        for end in (self._ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _REQUEST_BYTES)
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+        )
+        theirs.close()
+        atexit.register(self.close)
+
+    def fork(self, told: dict[str, Any], descriptors: list[int]) -> int:
+        """The new process's id."""
+        with self._lock:
+            socket.send_fds(self._ours, [json.dumps(told).encode()], descriptors)
+            return int(self._ours.recv(64))
+
+    def close(self) -> None:
+        self._ours.close()  # it ends when there is nobody to fork for
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+
+
+_started: list[_Server] = []
+_starting = threading.Lock()
+
+
+def _server() -> _Server:
+    with _starting:
+        if not _started:
+            _started.append(_Server())
+        return _started[0]
+
+
+# ---- and from inside ----
+
+
+def serve(asked: socket.socket) -> dict[str, Any] | None:
+    """Fork for each request. Returns twice and more: in a child with its request, at the very end with None."""
+    running: dict[int, tuple[int, int]] = {}  # what tells that a child has ended -> its id, where that is to be told
+    while True:
+        ready, _, _ = select.select([asked, *running], [], [])
+        for ended in ready:
+            if ended is asked:
+                continue
+            pid, told_at = running.pop(ended)
+            status = os.waitpid(pid, 0)[1]
+            with contextlib.suppress(BrokenPipeError):
+                os.write(told_at, str(status).encode())
+            os.close(ended)
+            os.close(told_at)
+        if asked not in ready:
+            continue
+        data, descriptors, _, _ = socket.recv_fds(asked, _REQUEST_BYTES, 3)
+        if not data:
+            return None
+        out, err, told_at = descriptors
+        pid = os.fork()
+        if not pid:
+            for descriptor, number in ((out, 1), (err, 2)):
+                os.dup2(descriptor, number)
+            others = [number for ended, (_, number) in running.items() for number in (ended, number)]
+            for descriptor in (*descriptors, *others):
+                os.close(descriptor)
+            asked.close()
+            request: dict[str, Any] = json.loads(data)
+            return request
+        running[os.pidfd_open(pid)] = (pid, told_at)
+        os.close(out)
+        os.close(err)
+        asked.send(str(pid).encode())
+
+
+def become(told: dict[str, Any]) -> dict[str, Any]:
+    """Be the process that was asked for; the namespace of its program."""
+    from types import ModuleType
+
+    os.environ.clear()
+    os.environ.update(told["env"])
+    os.chdir(told["cwd"])
+    sys.argv = ["-c", *told["arguments"]]
+    sys.path[0] = ""
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    return main.__dict__
+
+
+if __name__ == "__main__":
+    import httpx  # noqa: F401 - with these the agent loads in half the time
+    import msgspec  # noqa: F401
+    import pynvml  # noqa: F401
+    import torch._dynamo  # noqa: F401 - the first step of an optimizer loads it
+
+    _asked = serve(socket.socket(fileno=int(sys.argv[1])))
+    if _asked is not None:
+        exec(compile(_asked["code"], "<string>", "exec"), become(_asked))
