@@ -1,11 +1,12 @@
 """What watching for leaks costs: always on, a step; and each look, once in a while.
 
-    python benchmarks/leak_detector.py [--rounds 8] [--json]
+    python benchmarks/leak_detector.py [--rounds 8] [--looks]
 
 A tiny MLP (half a millisecond a step: it resolves microseconds) trains in blocks, with the step clock's hooks alone and with
 the graph watch beside them, in drawn order; the figure is the median over rounds of the difference. The hooks' own time is
-timed apart, call by call. Looks are timed in a process that holds what a training process holds (torch and transformers
-imported, some 400,000 objects), on a loop that leaks and on one that does not.
+timed apart, call by call. Looks are timed (CPU time of the thread) in a process that holds what a training process holds (torch
+and transformers imported, some 400,000 objects), on a loop that leaks and on one that does not; and once more with a million small
+objects beside, with five million, and with 50,000 tensors. ``--looks`` times the looks alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import platform
 import random
 import statistics
@@ -107,8 +109,8 @@ def inside_us(step: Callable[[], None], steps: int = 2_000) -> dict[str, float]:
     return {**figures, "all": round(sum(figures.values()), 2)}
 
 
-def looks_ms(leaking: bool) -> dict[str, float]:
-    """Milliseconds of each look in a training of 80 steps."""
+def looks_ms(leaking: bool, beside: Any = None) -> dict[str, Any]:
+    """Milliseconds of each look in a training of 80 steps; ``beside``: what else lives then."""
     import transformers  # noqa: F401 - what a training process holds
 
     looks: list[wire.Look] = []
@@ -126,13 +128,23 @@ def looks_ms(leaking: bool) -> dict[str, float]:
         "median_ms": round(statistics.median(seconds), 1),
         "worst_ms": round(max(seconds), 1),
         "in_all_ms": round(sum(seconds), 1),
+        "left_out": sorted({look.not_looked_at for look in looks} - {""}),
+        "found": sorted({leak.name for look in looks for leak in look.leaks}),
+        "load": round(os.getloadavg()[0], 1),
     }
+
+
+BESIDE: dict[str, Callable[[], list[Any]]] = {
+    "a_million_objects": lambda: [[] for _ in range(1_000_000)],
+    "five_million_objects": lambda: [[] for _ in range(5_000_000)],
+    "many_tensors": lambda: [torch.empty(1) for _ in range(50_000)],
+}
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=8)
-    options.add_argument("--json", action="store_true")
+    options.add_argument("--looks", action="store_true", help="time the looks alone")
     chosen = options.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     step = mlp(device)
@@ -141,10 +153,10 @@ def main() -> None:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "goal_us": GOAL_US,
-        "mlp": added_us(step, chosen.rounds),
-        "inside_us": inside_us(step),
+        **({} if chosen.looks else {"mlp": added_us(step, chosen.rounds), "inside_us": inside_us(step)}),
         "looks": looks_ms(leaking=False),
         "looks_at_a_leak": looks_ms(leaking=True),
+        **{f"looks_beside_{name}": looks_ms(leaking=True, beside=make()) for name, make in BESIDE.items()},
     }
     print(json.dumps(result, indent=2))
 

@@ -65,6 +65,7 @@ def gpt2(device: str) -> Callable[[], None]:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
+    step.model = model  # type: ignore[attr-defined]
     return step
 
 

@@ -1,0 +1,168 @@
+"""What a profile costs a training: while it is open, when it is closed, on the thread beside it, and after it.
+
+    python benchmarks/profiler.py [--rounds 5] [--json]
+
+GPT-2 small and a tiny MLP. Each round is a fresh process for each kind of profile and one for none: steps before, two steps
+within (one where the agent begins it by itself), steps after. *First* is the first profile of the process, in which PyTorch's
+tracer wakes up; *then* the one after it. Steps are timed by the process's own CPU time, except within, where there are too
+few: these are timed by the wall clock, as closing and opening are, which the training waits for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+import timeit
+from collections.abc import Callable
+
+import torch
+from training_cost import gpt2, mlp  # beside this file
+
+from vramscope.memory.allocator import share_peak_counters
+from vramscope.profile.plan import ASKED, LINES, WARM, Plan, Wish
+from vramscope.profile.recorder import ProfileRecorder
+from vramscope.profile_tables import unpack
+from vramscope.ring import Ring
+from vramscope.steps.clock import StepClock
+from vramscope.steps.loop import LoopHooks
+from vramscope.wire import Piece
+
+WISHES: dict[str, Wish | None] = {"nothing": None, "by itself": WARM, "with stacks": LINES, "asked for": ASKED}
+MODELS: dict[str, Callable[[str], Callable[[], None]]] = {"gpt2": gpt2, "mlp": mlp}
+STEPS = 120
+
+
+class Told(Plan):
+    """Profiles when they are told."""
+
+    def __init__(self) -> None:
+        super().__init__(by_itself=False)
+        self.next: Wish | None = None
+        self.packed = 0
+
+    def may_wish(self, step: int) -> bool:
+        return True
+
+    def wish(self, step: int, step_s: float) -> Wish | None:
+        return self.next
+
+    def begun(self, wish: Wish) -> None:
+        self.next = None
+
+    def ended(self, wish: Wish, seconds: float) -> None:
+        self.packed += 1
+
+
+def block(step: Callable[[], None]) -> float:
+    """Median step in ms of CPU time."""
+    taken = []
+    for _ in range(STEPS):
+        start = time.process_time_ns()
+        step()
+        taken.append(time.process_time_ns() - start)
+    return statistics.median(taken) / 1e6
+
+
+def annotate() -> None:
+    with torch.profiler.record_function("step"):
+        pass
+
+
+def one(model: str, how: str) -> None:
+    """In a process of its own: prints what one kind of profile cost, twice."""
+    step = MODELS[model]("cuda")
+    clock = StepClock()
+    hooks = LoopHooks(clock)
+    hooks.install()
+    hooks.find_roots()
+    clock._choose_watched = lambda duration_ns: None  # type: ignore[method-assign]  # all steps alike
+    for _ in range(10):
+        step()
+    clock.watch(share_peak_counters().watch(0))
+    ring, plan = Ring(), Told()
+    recorder = ProfileRecorder(clock, ring, roots=hooks.roots, plan=plan, pace_s=0.0)
+    recorder.begin()
+    for _ in range(20):
+        step()
+    result: dict[str, object] = {"before_ms": block(step), "annotate_ns_before": pair()}
+    wish = WISHES[how]
+    if wish is not None:
+        costs = []
+        for number in (1, 2):
+            plan.next = wish
+            while plan.packed < number:
+                step()
+            costs.append(unpack(last(ring)).cost)
+        for name, cost in zip(("first", "then"), costs, strict=True):
+            result[name] = {
+                "opening_ms": cost.opening * 1e3,
+                "step_ms": (cost.step_within or 0) * 1e3,
+                "step_before_ms": (cost.step_before or 0) * 1e3,
+                "closing_ms": cost.closing * 1e3,
+                "packing_ms": cost.packing * 1e3,
+            }
+    for _ in range(20):
+        step()
+    result |= {"after_ms": block(step), "annotate_ns_after": pair()}
+    recorder.close()
+    hooks.remove()
+    print(json.dumps(result))
+
+
+def pair() -> float:
+    return round(min(timeit.repeat(annotate, number=5000, repeat=10)) / 5000 * 1e9)
+
+
+def last(ring: Ring) -> bytes:
+    while True:
+        pieces = [message for message in ring.take(1 << 30) if isinstance(message, Piece)]
+        if pieces:
+            return b"".join(piece.data for piece in pieces)
+        time.sleep(0.01)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--json", action="store_true")
+    options.add_argument("--one", nargs=2, metavar=("MODEL", "HOW"), help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("torch sees no GPU, real or emulated: its allocator cannot be profiled")
+    if chosen.one:
+        one(*chosen.one)
+        return
+    found: dict[str, dict[str, list[dict]]] = {model: {how: [] for how in WISHES} for model in MODELS}
+    for _ in range(chosen.rounds):
+        for model in MODELS:
+            for how in random.sample(list(WISHES), len(WISHES)):
+                done = subprocess.run(
+                    [sys.executable, __file__, "--one", model, how], capture_output=True, text=True, check=True
+                )
+                found[model][how].append(json.loads(done.stdout.splitlines()[-1]))
+    result = {model: {how: middle(runs) for how, runs in hows.items()} for model, hows in found.items()}
+    result["load"] = os.getloadavg()[0]
+    result["device"], result["torch"] = torch.cuda.get_device_name(), torch.__version__
+    print(json.dumps(result, indent=None if chosen.json else 2))
+
+
+def middle(runs: list[dict]) -> dict:
+    """Medians of each figure, and of after over before."""
+    told: dict = {}
+    for key, value in runs[0].items():
+        if isinstance(value, dict):
+            told[key] = {name: round(statistics.median(run[key][name] for run in runs), 3) for name in value}
+        else:
+            told[key] = round(statistics.median(run[key] for run in runs), 3)
+    told["after_over_before"] = round(statistics.median(run["after_ms"] / run["before_ms"] for run in runs), 3)
+    return told
+
+
+if __name__ == "__main__":
+    main()

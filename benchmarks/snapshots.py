@@ -1,0 +1,132 @@
+"""Snapshot files, from the file to the first picture: python benchmarks/snapshots.py [FILE ...] [--events 1000000]
+
+Without a file one is recorded on the spot: the real allocator's history of a training on the emulated GPU, written by
+PyTorch's own ``_dump_snapshot``. Each way is a process of its own; told are its seconds of CPU (this machine is shared), of
+wall clock, and the memory that it took beyond what its imports take. In the same run: the floor, ``pickle.load`` with the
+garbage collector off, and PyTorch's own ``_memory_viz.py trace_plot``, whose page a browser has yet to read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TRAININGS = Path(__file__).resolve().parent.parent / "tests" / "whatif"
+RECORD = """
+import itertools, sys
+import torch, trainings
+events, path = int(sys.argv[1]), sys.argv[2]
+torch.cuda.init()
+torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=events)
+for number, _ in enumerate(trainings.train_lengths(events)):
+    if number % 20 == 19 and 2 * torch.cuda.memory_stats()["allocation.all.allocated"] > events:
+        break
+torch.cuda.memory._dump_snapshot(path)
+"""
+MEASURE = """
+import json, resource, sys, time
+{imports}
+base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+wall, cpu = time.perf_counter(), time.process_time()
+path = sys.argv[1]
+{work}
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([time.process_time() - cpu, time.perf_counter() - wall, (peak - base) * 1024]))
+"""
+OURS = """
+from pathlib import Path
+import msgspec
+import plotly.graph_objects as go
+from vramscope_server.analysis.history.snapshot_reader import read
+from vramscope_server.analysis.timeline.course import course_of
+from vramscope_server.analysis.timeline.grouping import grouping_of
+from vramscope_server.analysis.timeline.overview import overview
+from vramscope_server.figures import timeline
+def picture(trace):
+    course = course_of(trace)
+    made = overview(course, grouping_of(trace, course, "site"), -1, course.end)
+    return timeline.draw(made, []).to_json()
+# what is compiled comes from the disk from the second time on; a training's first events bring it in
+import pickle
+row = {"action": "alloc", "size": 9, "stream": 0, "time_us": 1}
+small = {"segments": [], "device_traces": [[{**row, "addr": 512 * n} for n in range(9)]]}
+picture(read(pickle.dumps(small)).devices[0])
+"""
+WAYS = {
+    "pickle.load, no collector (floor)": ("import gc, pickle; gc.disable()", "pickle.load(open(path, 'rb'))"),
+    "read as columns": (OURS, "trace = read(Path(path)).devices[0]"),
+    "read, lives, first picture": (OURS, "trace = read(Path(path)).devices[0]; picture(trace)"),
+    "converted for good": (
+        OURS + "import shutil, tempfile\nfrom vramscope_server import conversion\nconversion._tell = lambda told: None\n",
+        "folder = Path(tempfile.mkdtemp()); shutil.copy(path, folder / 'file'); "
+        "conversion.convert(folder / 'file', folder / 'columns', 8 << 30)",
+    ),
+    "opened again, first picture": (
+        OURS + "import shutil, tempfile\nfrom vramscope_server import conversion\nconversion._tell = lambda told: None\n"
+        "from vramscope_server.analysis.history.trace_folder import load\n"
+        "folder = Path(tempfile.mkdtemp()); shutil.copy(sys.argv[1], folder / 'file')\n"
+        "conversion.convert(folder / 'file', folder / 'columns', 8 << 30)\n",
+        "trace, *_ = load(folder / 'columns' / '0', folder / 'columns' / 'stacks'); picture(trace)",
+    ),
+}  # fmt: skip
+
+
+def recorded(events: int, folder: Path) -> Path:
+    """A file of so many events, as PyTorch writes it."""
+    path = folder / "snapshot.pickle"
+    environment = {**os.environ, "PYTHONPATH": str(TRAININGS), "EMULATED_GPU_LEDGER": "private"}
+    subprocess.run([sys.executable, "-c", RECORD, str(events), str(path)], check=True, env=environment)
+    return path
+
+
+def measured(imports: str, work: str, path: Path) -> tuple[float, float, float]:
+    """CPU and wall clock seconds, and bytes."""
+    words = [sys.executable, "-c", MEASURE.format(imports=imports, work=work), str(path)]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    cpu, wall, memory = json.loads(done.stdout.splitlines()[-1])
+    return cpu, wall, memory
+
+
+def memory_viz(path: Path, folder: Path) -> tuple[float, float, float, int]:
+    """The same of PyTorch's own page, and the page's bytes."""
+    import importlib.util
+    import resource
+    import time
+
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None and torch.origin is not None
+    script = Path(torch.origin).parent / "cuda" / "_memory_viz.py"
+    page = folder / "trace.html"
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run([sys.executable, str(script), "trace_plot", str(path), "-o", str(page)], check=True)
+    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cpu, wall, after.ru_maxrss * 1024, page.stat().st_size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    words = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for path in words.files or [recorded(words.events, folder)]:
+            print(f"\n{path.name}, {path.stat().st_size / 1e6:.0f} MB")
+            print(f"{'':36}{'CPU s':>8}{'wall s':>8}{'MB':>8}")
+            for name, (imports, work) in WAYS.items():
+                cpu, wall, memory = measured(imports, work, path)
+                print(f"{name:36}{cpu:8.2f}{wall:8.2f}{memory / 1e6:8.0f}", flush=True)
+            cpu, wall, memory, size = memory_viz(path, folder)
+            print(
+                f"{'_memory_viz.py trace_plot':36}{cpu:8.2f}{wall:8.2f}{memory / 1e6:8.0f}  and {size / 1e6:.0f} MB of HTML"
+            )
+
+
+if __name__ == "__main__":
+    main()
