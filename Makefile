@@ -4,6 +4,8 @@
 PYTHON ?= python3
 GPU    ?= auto
 BIN    := .venv/bin
+# Hundreds of processes would each compile PyTorch's Python anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo setup test lint bench clean
 
@@ -22,7 +24,8 @@ lint: setup ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint ## everything, browser and emulated GPU included; ARGS goes to pytest
+test: setup ## everything, browser and emulated GPU included; ARGS goes to pytest
+	@$(BIN)/python -m vramscope_server.warming & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup $(ARGS)
 
 bench: setup ## the benchmarks, one after the other
