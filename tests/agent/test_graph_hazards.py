@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import warm
 
-from vramscope.graphs import paths, roots
+from vramscope.graphs import paths, roots, walk
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.explain import explain
 from vramscope.graphs.storages import TensorKinds
@@ -356,12 +356,14 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
     script = """
         import torch
         from vramscope.guard import guard
+        from vramscope.graphs import watch
         from vramscope.graphs.watch import GraphWatch
         from vramscope.steps import loop
         from vramscope.steps.clock import StepClock
         from vramscope.steps.loop import LoopHooks
 
         guard.raise_faults = True
+        watch.MOST_SECONDS = 1e9  # every look that is asked for, as on the fastest machine
         clock, looks = StepClock(), []
         hooks = LoopHooks(clock)
         hooks.graphs = GraphWatch(clock, report=looks.append)
@@ -387,6 +389,36 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
         print("freed", len(looks))
     """
     assert run_apart(script).startswith("freed")
+
+
+def test_what_was_walked_of_a_chain_counts_until_it_dies():
+    chains, w = walk.Chains(), torch.ones(1, requires_grad=True)
+    h = w * 1
+    for _ in range(walk.MOST_CHAINED):
+        h = h + w
+    chains.step_numbers = 10
+    seen = [walk.walk(h.grad_fn, walk.Budget(chains, nodes=10**6))]
+    for _ in range(20):
+        h = h + w
+        seen.append(walk.walk(h.grad_fn, walk.Budget(chains, nodes=10**6)))
+    nodes = [graph.nodes for graph in seen]
+    assert nodes[0] > walk.MOST_CHAINED // 4 and not seen[0].complete
+    assert nodes == sorted(nodes, reverse=True), "ever shorter parts"
+    assert nodes[-1] >= walk.LEAST_CHAINED
+    assert 0 < chains.wrapped < walk.MOST_CHAINED + 20 * walk.LEAST_CHAINED
+    del h, seen
+    assert chains.wrapped == 0
+
+
+def test_graphs_of_one_step_are_walked_whatever_chains_there_are():
+    chains, w = walk.Chains(), torch.ones(1, requires_grad=True)
+    chains.wrapped, chains.step_numbers = 10 * walk.MOST_CHAINED, 300
+    h = w * 1
+    for _ in range(250):
+        h = h + w
+    graph = walk.walk(h.grad_fn, walk.Budget(chains))
+    assert graph.complete and graph.nodes >= 251
+    assert chains.wrapped == 10 * walk.MOST_CHAINED
 
 
 def test_a_training_on_another_thread_is_watched_there():

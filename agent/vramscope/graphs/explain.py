@@ -25,7 +25,7 @@ from vramscope.graphs.holders import Codes, Holder, group_key, held_links, holde
 from vramscope.graphs.paths import MOST_OF_A_CONTAINER, Path, find
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.sweep import held_by_python, parameters_of, sweep, with_gradients
-from vramscope.graphs.walk import Budget
+from vramscope.graphs.walk import Budget, Chains
 
 LEAST_PLAIN_BYTES: Final = 16 * 1024
 PART_FOR_PATHS: Final = 0.9
@@ -58,11 +58,13 @@ def explain(
     seconds: float,
     ignored: Callable[[Any], bool] = lambda tensor: False,
     costs: Costs | None = None,
+    chains: Chains | None = None,
 ) -> Sight:
     """Look once, for ``seconds`` of this thread's time.
 
     ignored   tensors that an earlier look has found nothing about
     costs     what earlier looks in this process have measured
+    chains    how far they have walked through graphs of many steps
     """
     time = Allowance(seconds, costs)
     seen = sweep(kinds, time)
@@ -111,7 +113,7 @@ def explain(
                 pairs.append((holder, tensors, _elements_each(holder, paths, bool(seen.left_out))))
         # Containers first: the budget is for those that hold many.
         pairs.sort(key=lambda pair: (not pair[0].container, -len(pair[1])))
-        budget = Budget()
+        budget = Budget(chains)
         for holder, tensors, factor in pairs:
             group = group_of(holder, tensors, seen.known, budget)
             group.scale(factor)
@@ -121,7 +123,7 @@ def explain(
             for modules, paths in models_of.values()
             if len(modules) >= MANY_MODELS
         ]
-        if budget.left <= 0:
+        if budget.left <= 0 or budget.chained_left <= 0:
             left_out.append("parts of long graphs: their bytes are estimated from the rest")
     taken = time.taken
     return Sight(groups, nameless, models, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, taken)
@@ -182,7 +184,9 @@ def undisturbed() -> Iterator[None]:
         yield
 
 
-def trace(sight: Sight, seconds: float, costs: Costs | None = None) -> tuple[list[Group], bool, float]:
+def trace(
+    sight: Sight, seconds: float, costs: Costs | None = None, chains: Chains | None = None
+) -> tuple[list[Group], bool, float]:
     """Who holds tensors that no variable leads to: reference cycles, libraries, C. Groups, whether all was looked at, seconds.
 
     Within one :func:`undisturbed` with the look that found them.
@@ -191,7 +195,7 @@ def trace(sight: Sight, seconds: float, costs: Costs | None = None) -> tuple[lis
     tensors = _alive(sight.nameless)
     if not tensors:
         return [], True, 0.0
-    budget = Budget()
+    budget = Budget(chains)
     answers, complete = referrers.trace(tensors, Codes(), time)
     groups = []
     told = who_owns_is_told()

@@ -4,8 +4,8 @@ A backward's graph gets one sentinel: an object in ``metadata`` of its oldest no
 keeps a later part of the graph (the loss, the logits, a list of either) keeps the oldest node too, so one object speaks for
 all of it. Sentinels of outputs tell of graphs that were built and dropped with no backward in between.
 
-Making the Python wrapper of a node has a price in PyTorch since 2.12: a chain of some 50,000 nodes that were all wrapped
-overflows the stack when it is freed. Leaks are such chains, so the descent is bounded, and latched off while old
+Making the Python wrapper of a node has a price in PyTorch since 2.12: a chain of some 40,000 nodes that were all wrapped
+overflows a stack of 8 MB when it is freed. Leaks are such chains, so the descent is bounded, and latched off while old
 sentinels accumulate: by then it is known that graphs are kept, and a sentinel in the newest node alone goes on counting them.
 """
 
@@ -24,12 +24,12 @@ MOST_HOPS: Final = 64
 """of the descent, at about 0.7 µs each"""
 MOST_OLD: Final = 64
 """graphs of earlier steps alive: from then on no descent is made"""
-MOST_ALIVE: Final = 100_000
-"""graphs that are counted"""
+MOST_ALIVE: Final = 10_000
+"""graphs that are counted: the newest node of each is wrapped, and may be one of a chain"""
 MOST_REACHING: Final = 32
 """backwards in a row whose graph reaches into an earlier step's: a chain that grows; the descent rests"""
 REST: Final = 1024
-"""backwards that the descent then rests"""
+"""backwards that the descent then rests; twice as many each time"""
 
 _NO_NUMBER: Final = 2**64 - 1
 """of AccumulateGrad nodes, which are no operation of any step"""
@@ -106,6 +106,7 @@ class Sentinels:
         self._alive: dict[int, Birth] = {}
         self._reaching = 0
         self._rest = 0
+        self._next_rest = REST
         self.reach_steps = 0
         """how many steps back the newest backward's graph reached"""
 
@@ -129,7 +130,8 @@ class Sentinels:
         self.reach_steps = 0 if earlier is None else step - earlier.born
         self._reaching = self._reaching + 1 if self.reach_steps > 1 else 0
         if self._reaching >= MOST_REACHING:
-            self._reaching, self._rest = 0, REST
+            self._reaching, self._rest = 0, self._next_rest
+            self._next_rest *= 2
 
     def older_than(self, step: int) -> int:
         """Graphs of steps before ``step`` that are alive. About 1 µs."""

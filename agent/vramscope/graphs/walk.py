@@ -2,7 +2,8 @@
 
 Saved tensors are read as they lie (``SavedTensor.data``, PyTorch 2.11), so that no unpack hook runs: no recomputation of a
 checkpoint, no copy back from the host. Where that is missing they are read through the hook only if none is set.
-The walk makes Python wrappers of the nodes it visits, so it is bounded (see sentinel.py).
+The walk makes Python wrappers of the nodes it visits, so it is bounded: in one look, and of a chain through many steps, in all
+looks together (see sentinel.py).
 """
 
 from __future__ import annotations
@@ -16,15 +17,54 @@ NODE_BYTES: Final = 480
 """of host memory a node takes on average (286 nodes of a GPT in 138 KB)"""
 MOST_NODES: Final = 4_000
 """of one look"""
+MOST_CHAINED: Final = 12_000
+"""nodes of earlier steps, alive, that looks have wrapped. PyTorch frees 38,000 in a row on a stack of 8 MB, and dies of 44,000"""
+LEAST_CHAINED: Final = 100
+"""of one look, whatever was wrapped before"""
+KEY: Final = "vramscope walked"
 
 _NO_NUMBER: Final = 2**64 - 1
+
+
+class Chains:
+    """How many nodes of graphs that reach into earlier steps have a wrapper by our walks, and live. One a session.
+
+    Each look gets a quarter of what is left: a graph that grows for ever is walked in ever shorter parts, its newest nodes first.
+    """
+
+    def __init__(self) -> None:
+        self.wrapped = 0
+        self.step_numbers = 0
+        """sequence numbers that a step takes; 0: not known"""
+
+    @property
+    def allowed(self) -> int:
+        """Nodes of earlier steps that the next look may visit."""
+        return max(LEAST_CHAINED, (MOST_CHAINED - self.wrapped) // 4)
+
+    def walked(self, root: Any, nodes: int) -> None:
+        """So many of them were visited from ``root``: they count until it dies."""
+        root.metadata[KEY] = _Walked(self, nodes)
+
+
+class _Walked:
+    __slots__ = ("_chains", "_nodes")
+
+    def __init__(self, chains: Chains, nodes: int) -> None:
+        self._chains, self._nodes = chains, nodes
+        chains.wrapped += nodes
+
+    def __del__(self) -> None:
+        self._chains.wrapped -= self._nodes
 
 
 class Budget:
     """Nodes that may still be visited in this look."""
 
-    def __init__(self, nodes: int = MOST_NODES) -> None:
+    def __init__(self, chains: Chains | None = None, nodes: int = MOST_NODES) -> None:
         self.left = nodes
+        self.chains = chains or Chains()
+        self.chained_left = self.chains.allowed
 
 
 class Graph(NamedTuple):
@@ -55,15 +95,22 @@ def walk(root: Any, budget: Budget) -> Graph:
     attributes: list[tuple[type, str, int]] = []
     oldest, stack = _NO_NUMBER, [root]
     seen: set[Any] = set()
+    own_step = root._sequence_nr() - budget.chains.step_numbers
+    chained_left, left_out = budget.chained_left, False
     while stack:
         if budget.left <= 0:
-            return Graph(saved, tuple(attributes), parameters, oldest, len(seen), False)
+            break
         node = stack.pop()
         if node in seen:
             continue
+        number = node._sequence_nr()
+        if number < own_step:
+            if budget.chained_left <= 0:
+                left_out = True
+                continue
+            budget.chained_left -= 1
         seen.add(node)
         budget.left -= 1
-        number = node._sequence_nr()
         if number == _NO_NUMBER:
             variable = getattr(node, "variable", None)
             if variable is not None:
@@ -82,7 +129,9 @@ def walk(root: Any, budget: Budget) -> Graph:
                         saved[found[0]] = found[1]
                         attributes.append((type(node), name, found[1]))
         stack.extend(child for child, _ in node.next_functions if child is not None and child not in seen)
-    return Graph(saved, tuple(attributes), parameters, oldest, len(seen), True)
+    if budget.chained_left < chained_left:
+        budget.chains.walked(root, chained_left - budget.chained_left)
+    return Graph(saved, tuple(attributes), parameters, oldest, len(seen), not (stack or left_out))
 
 
 def _saved_by(node: Any) -> list[Any]:

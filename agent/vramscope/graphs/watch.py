@@ -10,6 +10,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope import wire
@@ -21,7 +22,7 @@ from vramscope.graphs.group import Group
 from vramscope.graphs.sentinel import Outputs, Sentinels, newest_node
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.verdicts import Judge, Moment, material_bytes
-from vramscope.graphs.walk import Budget, walk
+from vramscope.graphs.walk import Budget, Chains, walk
 from vramscope.steps.clock import Held
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class GraphWatch:
         self._findings = Findings(clock, report, tell)
         self._seconds = seconds
         self._costs = Costs()
+        self._chains = Chains()
         self._kinds = TensorKinds()
         self._sequence: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
         self._cuda = torch.cuda
@@ -122,7 +124,7 @@ class GraphWatch:
                     self._ages_are_sure = False
                 self._sentinels.place(root, self._rounds)
                 if self._window_asks and root.grad_fn is not None:
-                    self._clock.recorder.needed(walk(root.grad_fn, Budget()).saved)  # type: ignore[union-attr]
+                    self._clock.recorder.needed(walk(root.grad_fn, Budget(self._chains)).saved)  # type: ignore[union-attr]
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; of several, each in turn."""
@@ -255,10 +257,12 @@ class GraphWatch:
         """``judging``: False where it is too near to others to tell growth."""
         if not self._may_look():
             return
+        newest = list(self._boundaries)[-RECENT_STEPS:]
+        self._chains.step_numbers = max((after - before for before, after in pairwise(newest)), default=0)
         with undisturbed():
-            sight = explain(self._kinds, self._seconds, self._is_boring, self._costs)
+            sight = explain(self._kinds, self._seconds, self._is_boring, self._costs, self._chains)
             rest = max(LEAST_TRACE_SECONDS, self._seconds - sight.seconds)
-            traced, complete, seconds = trace(sight, rest, self._costs)
+            traced, complete, seconds = trace(sight, rest, self._costs, self._chains)
         self._spent += sight.seconds + seconds
         if evaluating and self._may_be_summed_up(sight.optimizers):
             return
@@ -283,7 +287,7 @@ class GraphWatch:
         node = newest_node(output)
         if node is None:
             return
-        graph = walk(node, Budget())
+        graph = walk(node, Budget(self._chains))
         saved = sum(size for storage, size in graph.saved.items() if storage not in known)
         if saved >= material_bytes(self._live_bytes):
             self._findings.add_nobodys(classes.name_of(type(module)), saved, graph.nodes)
