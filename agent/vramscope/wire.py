@@ -124,7 +124,9 @@ STEPS: Final[dict[str, Series]] = {
         "bytes",
         "what was still in use when the step ended: allocated on the device; on the CPU what the C allocator has handed out",
     ),
-    "graphs_alive": Series("count", "backward graphs of earlier steps that were still alive when the step ended"),
+    "graphs_alive": Series(
+        "count", "backward graphs of earlier steps still alive when the step ended, counted up to 10,000"
+    ),
     "watched": Series("code", "1: phases were read in this step; 0: left alone, to measure what watching costs"),
     "agent_ns": Series("ns", "time of this step that the agent's hooks took on the training thread"),
     **{f"{phase}_ns": Series("ns", f"time in {phase}") for phase in PHASES},
