@@ -4,8 +4,6 @@
 PYTHON ?= python3
 GPU    ?= auto
 BIN    := .venv/bin
-# One more than there are cores: whoever drives the browser mostly waits for it.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() + 1))')
 # Hundreds of processes would each compile PyTorch's Python anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -28,7 +26,7 @@ lint: setup ## ruff and mypy
 
 test: setup ## everything, browser and emulated GPU included; ARGS goes to pytest
 	@$(BIN)/python -m vramscope_server.warming & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup $(ARGS)
 
 bench: setup ## the benchmarks, one after the other
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

@@ -158,7 +158,8 @@ def test_the_check_of_in_place_changes_stays_on():
 # -- nothing is kept alive -----------------------------------------------------------------------------------------------
 
 
-def look(seconds=0.25):
+def look(seconds=5.0):
+    """With time for all that earlier tests have left in this process."""
     return explain(TensorKinds(), seconds)
 
 

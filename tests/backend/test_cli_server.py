@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -27,8 +28,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts ``vramscope server`` at a free port with a data folder of its own; ended at the test's end."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(*words: str, **environment: str) -> subprocess.Popen[str]:
+    def begin(*words: str, open_files: int | None = None, **environment: str) -> subprocess.Popen[str]:
         command = [*VRAMSCOPE, "server", "--port", "0", "--data-dir", str(tmp_path / "data"), *words]
+        if open_files is not None:
+            command = ["sh", "-c", f'ulimit -Sn {open_files}; exec "$@"', "sh", *command]
         process = subprocess.Popen(
             command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -80,6 +83,26 @@ def test_it_says_where_it_is_and_ends_at_once_when_told(start, tmp_path, how):
         assert process.wait(20) == 0
     assert time.monotonic() - told < 4, "two seconds, and some for a busy machine"
     assert "Traceback" not in err and "ERROR" not in err
+
+
+def test_who_never_ends_a_request_keeps_nobody_out(start):
+    """Half requests, and watchers who do nothing else, more of both than files that a process may open at first."""
+    process = start(open_files=128)
+    url = address_of(process)
+    at = ("127.0.0.1", int(url.rpartition(":")[2]))
+    begun = {
+        "half a head": b"GET /api/v1/runs HTTP/1.1\r\nHost: x",
+        "half a body": b"POST /api/v1/batches HTTP/1.1\r\nHost: x\r\nContent-Length: 800000\r\n\r\nabc",
+        "a watcher": b"GET /api/v1/live HTTP/1.1\r\nHost: x\r\n\r\n",
+    }
+    with contextlib.ExitStack() as stack:
+        for head in list(begun.values()) * 60:
+            connection = stack.enter_context(socket.create_connection(at, timeout=20))
+            connection.sendall(head)
+        assert httpx.get(f"{url}/api/v1/runs", timeout=20, trust_env=False).status_code == 200
+    process.terminate()
+    assert process.wait(20) == 0
+    assert "Too many open files" not in process.stderr.read()
 
 
 def test_a_token_is_told_once_at_the_first_start(start):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -22,6 +23,8 @@ from vramscope_server.store.database import DatabaseRefused
 
 BAD_WORDS = 2
 """Exit code: the words (or the surroundings that they name) were wrong."""
+MOST_OPEN_FILES = 65_536
+"""each connection is one, of a watcher, a training or somebody who never ends what was begun"""
 
 
 class Server(uvicorn.Server):
@@ -106,6 +109,7 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
     shown = f"[{name}]" if ":" in name else name
     house.address = f"http://{shown}:{bound_port}"
     server = uvicorn_server(house)
+    _allow_connections()
 
     def stop(*_: object) -> None:
         server.should_exit = True
@@ -125,6 +129,14 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
             compiling.wait()
         house.close()
     return 0 if server.started else BAD_WORDS
+
+
+def _allow_connections() -> None:
+    """As many as the system lets us have: by custom a process begins with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _welcome(house: House) -> None:
