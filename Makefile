@@ -26,7 +26,7 @@ lint: setup ## ruff and mypy
 
 test: setup ## everything, browser and emulated GPU included; ARGS goes to pytest
 	@$(BIN)/python -m vramscope_server.warming & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 bench: setup ## the benchmarks, one after the other
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

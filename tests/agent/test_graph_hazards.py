@@ -36,7 +36,7 @@ def watched():
     looks: list = []
     clock = StepClock()
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=looks.append)
+    hooks.graphs = GraphWatch(clock, report=looks.append, seconds=5.0)  # for all that earlier tests have left here, too
     hooks.install()
     loop.connect(None, hooks)
     try:

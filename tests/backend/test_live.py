@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -20,6 +21,12 @@ from vramscope_server.broadcaster import COLUMNS, Broadcaster
 from vramscope_server.figures import MODULES
 from vramscope_server.store.batch import ReadyBlock
 from vramscope_server.store.book import Stored
+
+
+def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """On a thread of its own: on this one a browser's driver may have left its loop running."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(scene())).result()
 
 
 def events_of(stream: httpx.Response) -> Iterator[tuple[int | None, str, Any]]:
@@ -165,7 +172,7 @@ def test_a_slow_reader_loses_the_oldest_and_is_told(monkeypatch: pytest.MonkeyPa
         caster.close()
         assert slow.closed
 
-    asyncio.run(scene())
+    play(scene)
 
 
 def test_history_that_comes_late_is_announced_as_a_gap_and_not_sent_row_by_row() -> None:
@@ -178,7 +185,7 @@ def test_history_that_comes_late_is_announced_as_a_gap_and_not_sent_row_by_row()
         assert [event.kind for event in events] == ["gap"]
         caster.close()
 
-    asyncio.run(scene())
+    play(scene)
 
 
 def test_what_is_kept_for_those_who_come_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +204,7 @@ def test_what_is_kept_for_those_who_come_back_is_bounded(monkeypatch: pytest.Mon
         assert (len(events), gap) == (2, False)
         caster.close()
 
-    asyncio.run(scene())
+    play(scene)
 
 
 def test_the_columns_that_are_sent_live_are_those_that_figures_draw() -> None:
