@@ -525,6 +525,13 @@ def mostly_frozen() -> Any:
 
 
 @case
+def lora_by_peft() -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    return loop(get_peft_model(Blocks(plainly), LoraConfig(r=4, target_modules=r"blocks\.\d+\.0")))
+
+
+@case
 def attention_fused() -> Any:
     class Attention(nn.Module):
         def __init__(self) -> None:
@@ -721,6 +728,15 @@ def hugging_face(model: Any = None, optimizers: Any = (None, None), **arguments:
 @case
 def hf_plain() -> Any:
     return hugging_face(optim="adamw_torch")
+
+
+@case
+def hf_with_an_adapter() -> Any:
+    from peft import LoraConfig
+
+    model = gpt2()
+    model.add_adapter(LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True))
+    return hugging_face(model, optim="adamw_torch")
 
 
 @case

@@ -145,6 +145,10 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     ),
     "saved_tensors_looked_at": ({}, set()),
     "mostly_frozen": ({"peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)")}, set()),
+    "lora_by_peft": (
+        {"peft": ("LoRA 11 %", "peft: LoRA, r=4", "2,048 of 18,948 parameters are trained (11 %)")},
+        set(),
+    ),
     "attention_fused": (
         {
             "mixed_precision": ("bf16", None, "autocast to bfloat16 in 2 of 2 module calls"),
@@ -206,6 +210,17 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
                 "attn_implementation='sdpa'",
                 "2 calls of memory-efficient attention",
             )
+        },
+        set(),
+    ),
+    "hf_with_an_adapter": (
+        {
+            "peft": ("LoRA 0.93 %", "peft: LoRA, r=2", "1,024 of 109,568 parameters are trained (0.93 %)"),
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
         },
         set(),
     ),
