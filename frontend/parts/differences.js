@@ -1,6 +1,6 @@
 /** The settings of compared runs: configuration, allocator and surroundings, one column a run; all, or what differs; searchable. */
 
-import { fill, h } from "vramscope/dom.js";
+import { fill, h, setText } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
 import { setQuery } from "vramscope/store.js";
 
@@ -24,7 +24,10 @@ export function found(settings, text) {
 
 export class Settings {
   constructor() {
-    this.kinds = h("div", { class: "segmented", role: "group", "aria-label": "Which settings" });
+    // made once: a button that is made anew under the pointer or the focus loses the click and the focus
+    this.differing = h("button", { type: "button", onclick: () => setQuery({ diff: null }) });
+    this.every = h("button", { type: "button", onclick: () => setQuery({ diff: "all" }) });
+    this.kinds = h("div", { class: "segmented", role: "group", "aria-label": "Which settings" }, this.differing, this.every);
     this.search = h("input", { type: "search", placeholder: "Find a setting", "aria-label": "Find a setting" });
     this.search.addEventListener("input", () => setQuery({ find: this.search.value.trim() || null }));
     this.said = h("span", { class: "muted", role: "status" });
@@ -41,9 +44,11 @@ export class Settings {
     const kind = all || alone ? settings : differing;
     const shown = found(kind, find);
     if (document.activeElement !== this.search) this.search.value = find;
-    const press = (label, on, diff) => h("button", { type: "button", "aria-pressed": String(on), onclick: () => setQuery({ diff }) }, label);
     this.kinds.hidden = alone;
-    fill(this.kinds, press(`Differences only (${differing.length})`, !all, null), press(`All settings (${settings.length})`, all, "all"));
+    setText(this.differing, `Differences only (${differing.length})`);
+    setText(this.every, `All settings (${settings.length})`);
+    this.differing.setAttribute("aria-pressed", String(!all));
+    this.every.setAttribute("aria-pressed", String(all));
     this.said.textContent = find ? `${shown.length} of ${kind.length} found` : "";
     const none = find ? "No setting holds these words." : "These runs sent the same settings.";
     const head = rows.map((row, position) => h("th", { scope: "col" }, h("span", { class: "swatch marker", style: { "--swatch": colourOf(position) } }), " ", row.name));

@@ -46,8 +46,10 @@ def test_all_settings_are_there_and_can_be_searched(page: Any, server: Any) -> N
     table = page.locator(".differences")
     table.wait_for()
     assert "model.layers" not in table.inner_text()
-    page.get_by_role("button", name="All settings").click()
+    every = page.get_by_role("button", name="All settings")
+    every.click()
     eventually(lambda: "model.layers" in table.inner_text())
+    assert every.evaluate("(button) => button === document.activeElement"), "the keyboard stays where it was"
     for group, part in (
         ("Configuration", "lr"),
         ("Allocator", "expandable_segments:True"),
