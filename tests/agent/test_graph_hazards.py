@@ -36,7 +36,7 @@ def watched():
     looks: list = []
     clock = StepClock()
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=looks.append, seconds=5.0)  # for all that earlier tests have left here, too
+    hooks.graphs = GraphWatch(clock, report=looks.append)
     hooks.install()
     loop.connect(None, hooks)
     try:
@@ -158,8 +158,7 @@ def test_the_check_of_in_place_changes_stays_on():
 # -- nothing is kept alive -----------------------------------------------------------------------------------------------
 
 
-def look(seconds=5.0):
-    """With time for all that earlier tests have left in this process."""
+def look(seconds=0.25):
     return explain(TensorKinds(), seconds)
 
 

@@ -234,8 +234,8 @@ def test_a_server_that_hangs_delays_neither_the_steps_nor_the_end(collector, spo
         spool,
     )
     took = {line.split()[0]: float(line.split()[1]) for line in said.splitlines() if line[:3] in ("ste", "end")}
-    assert took["steps"] < 20, "a busy machine takes some; a server that hangs would take for ever"
-    assert took["end"] < 20
+    assert took["steps"] < 5
+    assert took["end"] < 5
 
 
 def test_disabled_does_nothing_at_all(collector, spool) -> None:
@@ -375,7 +375,7 @@ def test_what_the_agent_costs_is_measured_in_the_run(collector, spool) -> None:
     assert overhead.watched_steps + overhead.unwatched_steps == 1500
     assert overhead.unwatched_steps >= 16
     assert overhead.seconds_per_step is not None and overhead.noise_fraction > 0
-    assert overhead.hook_seconds > 0
+    assert 0 < overhead.hook_seconds < 5
     assert overhead.sampler_cpu_seconds > 0
 
 

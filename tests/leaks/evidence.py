@@ -70,21 +70,21 @@ def _nodes(truth: Truth, pairs: Pairs) -> list[str]:
     """Graphs that a backward was called for are counted; of others the host's heap tells."""
     steps = pairs[-1][0]["steps"]
     graphs = pairs[-1][0]["graphs"] - pairs[-1][1]["graphs"]
-    heap = _heap_bytes_per_step(pairs, truth.every)
+    heap = heap_bytes_per_step(pairs, truth.every)
     if graphs < 0.8 * (steps // truth.every) - 1 and heap < NODE_HEAP_BYTES:
         return [f"only {graphs} graphs more after {steps} steps, and {heap:.0f} bytes more of the heap a step"]
     return []
 
 
-def _heap_bytes_per_step(pairs: Pairs, every: int) -> float:
-    """The median of all slopes between readings at least ``every`` steps apart: what a cache or a thread takes once is no slope."""
+def heap_bytes_per_step(pairs: Pairs, every: int) -> float:
+    """The median of the slopes from each reading to the first one ``every`` steps later. What a cache or a thread takes once is
+    in one of them (of all pairs it would be in half, where it comes in the middle)."""
     at = [(broken["steps"], broken["heap_bytes"] - mended["heap_bytes"]) for broken, mended in pairs[3:]]
-    slopes = [
-        (bytes_b - bytes_a) / (b - a)
-        for index, (a, bytes_a) in enumerate(at)
-        for b, bytes_b in at[index + 1 :]
-        if b - a >= every
-    ]
+    slopes = []
+    for index, (a, bytes_a) in enumerate(at):
+        later = next(((b, bytes_b) for b, bytes_b in at[index + 1 :] if b - a >= every), None)
+        if later is not None:
+            slopes.append((later[1] - bytes_a) / (later[0] - a))
     return statistics.median(slopes) if slopes else 0.0
 
 

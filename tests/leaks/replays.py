@@ -36,7 +36,7 @@ class Replayed:
         """By how much the peak of allocated bytes falls."""
         assert self.effect is not None
         promised, came = self.effect.saved_bytes, self.came_saved_bytes
-        return Promise(promised, came, max(SHARE * max(promised, came), self.item_bytes + SMALL_BYTES))
+        return Promise(promised, came, max(SMALL_BYTES, SHARE * max(promised, came), self.item_bytes))
 
     @property
     def is_reserved_kept(self) -> bool:

@@ -109,9 +109,9 @@ def staged(death: Death, server: str, folder: Path) -> Outcome:
     """Let it happen, judge what is told, follow the first sure remedy, and let it happen again."""
     run_id, code, said = run(death, server, folder)
     wrong = []
-    if any((folder / "spool").rglob("*")):  # it was killed, or had no time to send the rest
+    if death.killed:
         sync(server, folder)
-    if not death.killed and (code == 0) != death.survived:
+    elif (code == 0) != death.survived:
         wrong.append(f"it ended with {code}")
     _, error = told(server, run_id)
     if error is None:
