@@ -123,8 +123,10 @@ def explain(
             for modules, paths in models_of.values()
             if len(modules) >= MANY_MODELS
         ]
-        if budget.left <= 0 or budget.chained_left <= 0:
+        if budget.left <= 0:
             left_out.append("parts of long graphs: their bytes are estimated from the rest")
+        if budget.chained_left <= 0:
+            left_out.append("the older parts of graphs that go through many steps: what they hold is more than is told")
     taken = time.taken
     return Sight(groups, nameless, models, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, taken)
 
