@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 from vramscope import wire
 from vramscope_server.analysis.floor import trend
+from vramscope_server.analysis.fragmentation.strip import Strip
+from vramscope_server.analysis.timeline.grouping import Series
+from vramscope_server.analysis.timeline.overview import Overview
 from vramscope_server.analysis.window import Column, FloatArray, LossWindow, RunWindow, StreamWindow
-from vramscope_server.figures import COMPARE_FIGURES, MODULES, RUN_FIGURES
+from vramscope_server.figures import COMPARE_FIGURES, MODULES, RUN_FIGURES, strip, timeline
 from vramscope_server.figures.drawing import byte_unit, escaped, samples_of
 from vramscope_server.figures.loss_axis import spans_decades
 from vramscope_server.figures.memory_against_time import beside, pareto_front
@@ -352,3 +355,18 @@ def test_names_in_the_chart_do_not_lie_upon_each_other() -> None:
 )
 def test_losses_that_span_decades_have_a_logarithmic_axis(losses: list[float], logarithmic: bool) -> None:
     assert spans_decades(np.array(losses)) is logarithmic
+
+
+def test_an_out_of_memory_error_has_a_cross_on_the_strip_and_on_the_timeline() -> None:
+    """At its event, as high as what was reserved or allocated then; an event beyond the window has none."""
+    event, held = np.arange(6), np.full(6, 1 << 30)
+    parts = Strip(event, event, event, 0 * event, held, 0 * held, held, 0 * held, peak=3, ooms=[2, 5], misfits=0)
+    series = Series(["all"], ["series-0"], np.zeros(1, np.int32), joined=0, peak_bytes=held[:1])
+    over = Overview(0, 6, event, series, held[None, :], held, 2 * held, peak=3)
+    for figure, gib in [
+        (strip.draw(parts, [], capacity_bytes=None), 2),
+        (timeline.draw(over, [], out_of_memory=[2, 5, 9]), 1),
+    ]:
+        [cross] = [trace for trace in figure.data if trace.meta["role"] == "out-of-memory"]
+        assert cross.marker.symbol == "x"
+        assert (list(cross.x), [y * cross.meta["divisor"] / GIB for y in cross.y]) == ([2, 5], [gib, gib])

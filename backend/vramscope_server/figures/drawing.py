@@ -235,6 +235,20 @@ class Drawing:
             },
         )
 
+    def out_of_memory(self, x: FloatArray, y: FloatArray, unit: Unit, **options: Any) -> None:
+        """A cross at each request that could not be fulfilled."""
+        self.trace(
+            x,
+            y,
+            role="out-of-memory",
+            label="out of memory",
+            unit=unit,
+            kind="marker",
+            mode="markers",
+            marker={"symbol": "x", "size": 9},
+            **options,
+        )
+
     def done(self, **layout: Any) -> go.Figure:
         """The finished figure."""
         self.meta["stream"] = self.stream

@@ -80,17 +80,8 @@ def _marks(drawing: Drawing, strip: Strip, total: np.ndarray[tuple[int], np.dtyp
     )
     if strip.ooms:
         at = np.array(strip.ooms)
-        drawing.trace(
-            strip.event[at].astype(np.float64),
-            total[at],
-            role="out-of-memory",
-            label="out of memory",
-            unit=unit,
-            kind="marker",
-            mode="markers",
-            marker={"symbol": "x", "size": 9},
-            meaning="a request that the allocator could not fulfil",
-        )
+        meaning = "a request that the allocator could not fulfil"
+        drawing.out_of_memory(strip.event[at].astype(np.float64), total[at], unit, meaning=meaning)
 
 
 def _ticks(steps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -72,18 +72,8 @@ def draw(
     shown = [event for event in out_of_memory if overview.first <= event < overview.end]
     if shown:
         at_event = np.searchsorted(overview.moment, shown, side="right") - 1
-        drawing.trace(
-            np.array(shown, np.float64),
-            overview.allocated[at_event].astype(np.float64),
-            role="out-of-memory",
-            label="out of memory",
-            unit=unit,
-            kind="marker",
-            mode="markers",
-            marker={"symbol": "x", "size": 9},
-            hoverinfo="skip",
-            hovertemplate=None,
-        )
+        heights = overview.allocated[at_event].astype(np.float64)
+        drawing.out_of_memory(np.array(shown, np.float64), heights, unit, hoverinfo="skip", hovertemplate=None)
     mark_peak(drawing, overview.peak, highest / unit.divisor, overview.first, overview.end)
     draw_ruler(drawing, spans, overview.first, overview.end, width_px)
     if overview.series.joined:
