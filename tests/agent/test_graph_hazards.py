@@ -28,6 +28,10 @@ from vramscope.steps import loop
 from vramscope.steps.clock import StepClock
 from vramscope.steps.loop import LoopHooks
 
+LONG_SECONDS = 30.0
+"""for a look: here is tested what it finds and leaves alone, in a process with all that a test run keeps; that it ends in
+time, and what it leaves out for that, test_graph_allowance.py tests, on a clock of its own"""
+
 
 @contextlib.contextmanager
 def watched():
@@ -36,7 +40,7 @@ def watched():
     looks: list = []
     clock = StepClock()
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=looks.append)
+    hooks.graphs = GraphWatch(clock, report=looks.append, seconds=LONG_SECONDS)
     hooks.install()
     loop.connect(None, hooks)
     try:
@@ -158,8 +162,8 @@ def test_the_check_of_in_place_changes_stays_on():
 # -- nothing is kept alive -----------------------------------------------------------------------------------------------
 
 
-def look(seconds=0.25):
-    return explain(TensorKinds(), seconds)
+def look():
+    return explain(TensorKinds(), LONG_SECONDS)
 
 
 @pytest.fixture
@@ -525,9 +529,7 @@ def test_classes_are_read_past_their_metaclass():
 
 def test_of_a_long_list_all_elements_count_though_not_all_are_looked_at():
     kept = [torch.zeros(64) for _ in range(10_000)]
-    (group,) = [
-        group for group in look(seconds=30).groups if group.holder.name == "kept"
-    ]  # (other tests left much behind)
+    (group,) = [group for group in look().groups if group.holder.name == "kept"]
     assert group.tensors == len(kept)
     assert group.held_bytes == group.bytes_beside(set()) == sum(tensor.nbytes for tensor in kept)
 
