@@ -314,8 +314,12 @@ def test_some_steps_are_left_alone_and_the_places_are_not_periodic() -> None:
     assert len([number for number in calm if number > 10_000]) < 0.02 * 10_000, "once the cost is known, few"
 
 
-def test_phases_are_read_less_often_where_reading_them_would_cost_too_much() -> None:
-    """A step of 100 µs of which 40 µs would be ours: the share of watched steps falls until the bound is kept."""
+@pytest.mark.parametrize("look_every", [10**9, 400])
+def test_phases_are_read_less_often_where_reading_them_would_cost_too_much(look_every) -> None:
+    """A step of 100 µs of which 40 µs would be ours: the share of watched steps falls until the bound is kept.
+
+    That a look of 70 ms falls into a step that is left alone, and not into one that is watched, says nothing about it.
+    """
     at = [0]
     clock = StepClock(now=lambda: at[0], random=Random(2))
     enter_ns, steps = 10_000, 4000
@@ -325,8 +329,11 @@ def test_phases_are_read_less_often_where_reading_them_would_cost_too_much() -> 
             at[0] += enter_ns
 
         def end_step(self, *args):
-            return None
+            if clock.calm and clock.step - looked[-1] >= look_every:
+                looked.append(clock.step)
+                at[0] += 70_000_000
 
+    looked = [0]
     clock.anatomy = Slow()
     for _ in range(steps):
         for phase in (FORWARD, BACKWARD, FORWARD, BACKWARD):
@@ -335,6 +342,7 @@ def test_phases_are_read_less_often_where_reading_them_would_cost_too_much() -> 
         clock.end_step()
     watched = sum(step.watched for step in clock.take()[1000:]) / (steps - 1000)
     assert 0.01 < watched < 0.1
+    assert len(looked) == 1 or look_every < steps
 
 
 class TestTheModelIsTheUsers:

@@ -10,6 +10,7 @@ unscaling, gradients reduced by hand, copies of weights, the making of the next 
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections import deque
@@ -33,6 +34,8 @@ WARM_UP_STEPS = 100
 BLOCK_STEPS = 64
 UNWATCHED_STEPS = 4
 """so many in a row are left alone about once in BLOCK_STEPS, at a place drawn anew each time"""
+RECENT_STEPS = 33
+"""whose median tells what a step costs and lasts: one in which something was looked at, or a window began, tells neither"""
 STRETCHES_TO_KNOW = 50
 """after so many the cost is known; from then on steps are left alone only once in ten times BLOCK_STEPS"""
 
@@ -176,9 +179,9 @@ class StepClock:
         self._agent_ns = 0
         self._calm_from = self._calm_until = WARM_UP_STEPS
         self._calm_stretches = 0
-        self._watched_cost_ns = 0.0
-        self._left_on_cost_ns = 0.0
-        self._duration_ns = 0.0
+        self._watched_costs_ns: deque[int] = deque(maxlen=RECENT_STEPS)
+        self._left_on_costs_ns: deque[int] = deque(maxlen=RECENT_STEPS)
+        self._durations_ns: deque[int] = deque(maxlen=RECENT_STEPS)
         self._end_ns = self._since_ns
         self._finished: deque[FinishedStep] = deque(maxlen=_MOST_FINISHED)
         self.newest: FinishedStep | None = None
@@ -313,11 +316,8 @@ class StepClock:
         """Whether the next step's phases are read: as far as their cost allows, and not in the steps left alone."""
         if not self._phases:
             return
-        if self.watched:
-            self._watched_cost_ns += (self._agent_ns - self._watched_cost_ns) / 8
-        else:
-            self._left_on_cost_ns += (self._agent_ns - self._left_on_cost_ns) / 8
-        self._duration_ns += (duration_ns - self._duration_ns) / 8
+        (self._watched_costs_ns if self.watched else self._left_on_costs_ns).append(self._agent_ns)
+        self._durations_ns.append(duration_ns)
         if self.step < WARM_UP_STEPS:
             return
         if self.step >= self._calm_until:
@@ -329,9 +329,10 @@ class StepClock:
         self.watched = not self._calm_from <= self.step < self._calm_until
 
     def _next_stretches(self) -> tuple[int, int]:
-        """How many steps to watch on average, and how many to leave alone then."""
-        cost = max(0.0, self._watched_cost_ns - self._left_on_cost_ns)
-        allowed = PHASES_SHARE * self._duration_ns
+        """How many steps to watch on average, and how many to leave alone then. Some 5 µs, once for all of them."""
+        left_on = statistics.median(self._left_on_costs_ns) if self._left_on_costs_ns else 0
+        cost = max(0, statistics.median(self._watched_costs_ns) - left_on)
+        allowed = PHASES_SHARE * statistics.median(self._durations_ns)
         if cost <= allowed:
             return BLOCK_STEPS * (1 if self._calm_stretches < STRETCHES_TO_KNOW else 10), UNWATCHED_STEPS
         calm_for_one = (cost - allowed) / max(allowed, 1.0)
