@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 import textwrap
 from pathlib import Path
@@ -109,6 +110,27 @@ def test_what_a_step_ends_with_is_counted_to_the_byte(training) -> None:
     assert at_end.gradients == rounded(p.grad for p in model.parameters())
     assert at_end.buffers == rounded(model.buffers())
     assert at_end.optimizer == rounded(v for s in optimizer.state.values() for v in s.values())
+
+
+def test_a_step_that_is_left_alone_has_the_split_of_its_like_and_of_no_other(training) -> None:
+    """Long past the warm-up, with batches of two sizes in no order: what the splits add up to is this step's own."""
+    import torch
+
+    model, optimizer, clock = training
+    sizes = random.Random(4)
+    for _ in range(400):
+        optimizer.zero_grad()
+        model(torch.empty(sizes.choice((1024, 2048)), 512, device="cuda")).sum().backward()
+        optimizer.step()
+    heights = set()
+    for step in clock.take():
+        at_end, at_peak = step.splits[0]
+        if not step.watched and wire.UNKNOWN not in at_peak:
+            (stretch,) = step.stretches
+            heights.add(sum(at_peak))
+            assert sum(at_end) == stretch.cuts[0].allocated_bytes
+            assert sum(at_peak) == stretch.cuts[0].peak_allocated_bytes
+    assert len(heights) > 1
 
 
 def test_the_split_adds_up_to_the_allocated_bytes_at_the_end_and_at_the_peak(training) -> None:

@@ -77,7 +77,7 @@ class LossWatch:
         self._now = now
         self._tensor = torch.Tensor
         self._cuda_is_up: Callable[[], bool] = torch.cuda.is_initialized
-        self._device: Callable[[], int] = torch.cuda.current_device
+        self._device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
         self._capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
         self._compiling: Callable[[], bool] = torch.compiler.is_compiling
         self._stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)

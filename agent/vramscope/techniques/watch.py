@@ -160,6 +160,9 @@ class TechniqueWatch:
 
     def _usual(self) -> int:
         """How many backward passes most of the last steps had; of two numbers that are as frequent the larger."""
+        newest = self._recent[-1]
+        if 2 * self._recent.count(newest) > len(self._recent):
+            return newest  # (as it nearly always is; a Counter takes 6 µs)
         return max(Counter(self._recent).items(), key=lambda row: (row[1], row[0]))[0]
 
     def _changed(self) -> None:
