@@ -73,6 +73,12 @@ def test_an_emulated_gpu_is_known_by_its_uuid_or_its_name(server: RunningServer)
     rows = server.get("/compare", runs=",".join(agent.run for agent in agents))["rows"]
     assert [row["emulated"] for row in rows] == [False, True, True]
     assert all(row["step_time_ratio"] is not None for row in rows), "told, and marked"
+    listed = {row["run_id"]: row["device"] for row in server.get("/runs")["runs"]}
+    assert [listed[agent.run] for agent in agents] == [
+        "NVIDIA H100 80GB HBM3",
+        "NVIDIA H100 80GB HBM3 (emulated)",
+        "emulated H100 80GB",
+    ]
 
 
 def test_fifty_runs_of_all_kinds_at_once(server: RunningServer) -> None:

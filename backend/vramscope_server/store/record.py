@@ -16,6 +16,7 @@ from vramscope import wire
 
 from .artifacts import ArtifactRecord, load_artifacts
 from .leaks import leak_columns, read_look
+from .rows import device_words
 from .states import Skew, display_skew_ns, run_state
 from .summary import RankSummary, aggregate, decode_summary
 from .tables import looks, ranks, runs, sessions
@@ -190,7 +191,7 @@ class RunRecord:
                 git_commit=attached.git_commit,
                 framework=attached.framework,
                 allocator_settings=attached.allocator_settings,
-                device=first.name if first else None,
+                device=device_words(session.values["attached"]["devices"][0]) if first else None,
                 capacity_bytes=first.total_bytes if first else None,
                 world_size=attached.world_size,
             )

@@ -57,6 +57,12 @@ def is_emulated(device: Mapping[str, Any]) -> bool:
     return str(device.get("uuid")).startswith(EMULATED_UUID) or str(device.get("name")).startswith("emulated ")
 
 
+def device_words(device: Mapping[str, Any]) -> str:
+    """What an attached device is called in lists; of an emulated one that is said, for it may bear the name of a real card."""
+    name = str(device["name"])
+    return f"{name} (emulated)" if is_emulated(device) and not name.startswith("emulated ") else name
+
+
 def short_words(technique: Mapping[str, Any]) -> str:
     """The shortest words for a technique (wire.Technique as plain values); what is declared and was not seen says so."""
     return str(technique["chip"]) + (" not seen" if technique["observed"] == "" else "")
