@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from collector import Collector
 from training import Arrived, run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
-
-
-@pytest.fixture
-def collector():
-    with Collector() as collector:
-        yield collector
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
 
 
 STEP_PHASES = {"data", "forward", "backward", "optimizer"}

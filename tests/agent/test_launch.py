@@ -7,23 +7,16 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.collector import Collector
+from collector import Collector
 
 from vramscope import launch, wire
 from vramscope.settings import Settings
 
 RUN = [sys.executable, "-c", "import sys; from vramscope.launch import main; sys.exit(main(sys.argv[1:]))"]
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with Collector() as running:
-        yield running
 
 
 class Desk:

@@ -7,29 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from collector import Collector
 from training import Arrived, environment, run, start
 
 from vramscope import wire
 
 pytestmark = pytest.mark.timeout(150)
-
-
-@pytest.fixture
-def collector():
-    with Collector() as collector:
-        yield collector
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
 
 
 def wait_until(condition, seconds: float = 30.0) -> None:

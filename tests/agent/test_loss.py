@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 from array import array
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from collector import Collector
 from training import run
 
 from vramscope import wire
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture
-def collector():
-    with Collector() as collector:
-        yield collector
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
 
 
 def told_of(collector: Collector, name: str) -> dict[str, list[tuple[int, float]]]:

@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from collector import Collector
 from training import Arrived, run
 
 from vramscope import wire
 from vramscope.profile_tables import Profile, unpack
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with Collector() as collector:
-        yield collector
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
 
 
 def artifacts(collector: Collector) -> dict[str, list[bytes]]:

@@ -9,9 +9,9 @@ import threading
 import time
 import weakref
 
+from collector import sample
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agent.collector import sample
 
 from vramscope import wire
 from vramscope.ring import Bell, Ring, size_bytes

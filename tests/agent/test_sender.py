@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.collector import Collector, attached, sample, wait_for
+from collector import Collector, attached, sample, wait_for
 
 from vramscope import console, outage, wire
 from vramscope.guard import guard
@@ -30,12 +30,6 @@ def loud_and_fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(outage, "LONGEST_PAUSE_S", 0.6)  # a test does not wait half a minute for the next try
     console.forget_said()
     yield
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with Collector() as running:
-        yield running
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 import msgspec
+from collector import attached, column, numbers, sample
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agent.collector import attached, column, numbers, sample
 
 from vramscope import batches, wire
 

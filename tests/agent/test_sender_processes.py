@@ -8,10 +8,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.agent.collector import Collector, wait_for
+from collector import wait_for
 
 from vramscope import wire
 from vramscope.session_folder import session_folders
@@ -74,12 +73,6 @@ class Training:
     def end(self, timeout_s: float = 30) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, out, err
-
-
-@pytest.fixture
-def collector() -> Any:
-    with Collector() as running:
-        yield running
 
 
 def on_disk(tmp_path: Path) -> list[wire.Batch]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.agent.collector import attached, column, wait_for
+from collector import attached, column, wait_for
 
 from vramscope import console, outage, wire
 from vramscope.guard import guard

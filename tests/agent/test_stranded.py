@@ -1,27 +1,16 @@
 """Stranded bytes in a live training: unknown before the first window, then read now and then, and part of what is free."""
 
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from collector import Collector
 from training import Arrived, run
 
 pytestmark = pytest.mark.gpu
 
 
-def test_stranded_is_read_once_a_window_was_recorded(tmp_path: Path) -> None:
-    with Collector() as collector:
-        run(
-            "agent.attach(model, interval_ms=20)\nfor _ in range(60): train(1); time.sleep(0.06)",
-            collector,
-            tmp_path / "spool",
-        )
-        arrived = Arrived(collector)
+def test_stranded_is_read_once_a_window_was_recorded(collector, spool) -> None:
+    run("agent.attach(model, interval_ms=20)\nfor _ in range(60): train(1); time.sleep(0.06)", collector, spool)
+    arrived = Arrived(collector)
     rows = [row for row in arrived.rows("samples") if row["device"] == 0]
     read = [row for row in rows if "stranded_bytes" in row]
     assert read
@@ -31,9 +20,8 @@ def test_stranded_is_read_once_a_window_was_recorded(tmp_path: Path) -> None:
     assert all(0 < row["stranded_bytes"] <= row["reserved_bytes"] - row["active_bytes"] for row in read)
 
 
-def test_without_windows_it_stays_unknown(tmp_path: Path) -> None:
-    with Collector() as collector:
-        script = "agent.attach(model, interval_ms=20, windows=False)\nfor _ in range(10): train(1); time.sleep(0.05)"
-        run(script, collector, tmp_path / "spool")
-        rows = Arrived(collector).rows("samples")
+def test_without_windows_it_stays_unknown(collector, spool) -> None:
+    script = "agent.attach(model, interval_ms=20, windows=False)\nfor _ in range(10): train(1); time.sleep(0.05)"
+    run(script, collector, spool)
+    rows = Arrived(collector).rows("samples")
     assert rows and not any("stranded_bytes" in row for row in rows)

@@ -10,12 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.collector import Collector, attached, sample
+from collector import Collector, attached, sample
 
 from vramscope import batches, sync, wire
 from vramscope.ring import Ring
@@ -31,12 +30,6 @@ def spool_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VRAMSCOPE_SPOOL_DIR", str(tmp_path / "spool"))
     monkeypatch.setenv("VRAMSCOPE_READ_TIMEOUT_S", "0.5")
     return tmp_path / "spool"
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with Collector() as running:
-        yield running
 
 
 def leave(spool_dir: Path, server: str, session: str = "abcdef0123", count: int = 5, first: int = 1) -> None:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from array import array
-from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from collector import Collector, attached, sample
 from training import Arrived, run
 
@@ -25,17 +19,6 @@ from vramscope.ring import DEFAULT_BYTES, Ring, size_bytes
 from vramscope.steps.clock import StepClock
 from vramscope.sync import main as sync_main
 from vramscope.uploads import Artifact, Uploads
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with Collector() as collector:
-        yield collector
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
 
 
 def windows_in(messages: list[Any]) -> list[window.Window]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conftest import eventually
+from browsing import eventually
 
 WIDTHS = (1440, 400)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import COMPILED_MS, drawn, eventually, query
+from browsing import COMPILED_MS, drawn, eventually, query
 from legibility import assert_legible
 from test_fragmentation_page import Sender, words
 

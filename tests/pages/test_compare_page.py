@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import sender
-from conftest import drawn, eventually
+from browsing import drawn, eventually
 from test_fragmentation_page import COMPILED_MS, Sender
 from window_maker import training
 

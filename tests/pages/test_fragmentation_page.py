@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import COMPILED_MS, drawn, eventually, query
+from browsing import COMPILED_MS, drawn, eventually, query
 from legibility import assert_legible
 
 sys.path.append(str(Path(__file__).parents[1] / "backend"))

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 import sender
-from conftest import drawn, eventually
+from browsing import drawn, eventually
 from legibility import assert_legible
 
 PAGES = [

@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 import msgspec
 import pytest
 import sender
-from conftest import COMPILED_MS, drawn, eventually, query
+from browsing import COMPILED_MS, drawn, eventually, query
 from legibility import assert_legible
 from test_fragmentation_page import Sender
 from window_maker import leaking

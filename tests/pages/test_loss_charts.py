@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import sender
-from conftest import drawn, eventually, query
+from browsing import drawn, eventually, query
 
 from vramscope import wire
 

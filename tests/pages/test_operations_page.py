@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import drawn, eventually
+from browsing import drawn, eventually
 from legibility import assert_legible
 
 sys.path.append(str(Path(__file__).parents[1] / "backend"))

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 import sender
-from conftest import drawn, eventually
+from browsing import drawn, eventually
 
 FIGURES = ["categories", "memory", "fragmentation", "step_peaks", "phases", "utilization", "host"]
 

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import sender
-from conftest import eventually
+from browsing import eventually
 
 
 def row(page: Any, run: str) -> Any:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import drawn
-from conftest import eventually as waited
+from browsing import drawn
+from browsing import eventually as waited
 from legibility import assert_legible
 from test_fragmentation_page import COMPILED_MS
 

@@ -1,0 +1,39 @@
+"""Waiting for what a page shows, as its reader would."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+PATIENCE_SECONDS = 60
+"""How long a test waits for what must come: never so short that a busy machine fails it."""
+COMPILED_MS = 150_000
+"""What is made of a recording for the first time on a machine is compiled first: half a minute, or more where others use it too."""
+
+
+def query(page: Any) -> dict[str, str]:
+    """The view in the URL; asked of the page, because ``page.url`` stands still while nobody talks to the browser."""
+    return dict(page.evaluate("Object.fromEntries(new URLSearchParams(location.search))"))
+
+
+def drawn(page: Any, name: str) -> Any:
+    """The chart of a figure, once it has been drawn at least once (scrolled into view, as a reader would)."""
+    chart = page.locator(f"vs-chart[data-figure={name}]")
+    chart.evaluate("(chart) => chart.scrollIntoView({ block: 'center' })")  # at once: no waiting until nothing moves
+    page.locator(f"vs-chart[data-figure={name}][data-draws]").wait_for(timeout=COMPILED_MS)
+    return chart
+
+
+def eventually(check: Callable[[], Any], seconds: float = PATIENCE_SECONDS, what: str = "it") -> Any:
+    """Wait until ``check`` gives something true; the last AssertionError or value is told otherwise."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value: Any = None
+        with contextlib.suppress(AssertionError):
+            value = check()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what} did not come to pass in {seconds} s; last: {value!r}"
+        time.sleep(0.05)
