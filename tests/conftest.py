@@ -35,8 +35,11 @@ IN_CI = os.environ.get("CI") == "true"
 skipped_in_ci: list[str] = []
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests for a GPU run on the emulated one and on a real card; ``realgpu`` on a real card alone."""
+    if hasattr(config, "workerinput"):
+        # The browser's all run in one worker, a quarter of the whole: begun first, they keep no other worker waiting at the end.
+        items.sort(key=lambda item: "browser" not in item.keywords)
     needs_gpu = [item for item in items if item.get_closest_marker("gpu") or item.get_closest_marker("realgpu")]
     if not needs_gpu:
         return

@@ -36,7 +36,8 @@ time, and what it leaves out for that, test_graph_allowance.py tests, on a clock
 @contextlib.contextmanager
 def watched():
     """The graph watch at work on whatever trains inside; gives the list of its looks."""
-    gc.collect()  # what an earlier test left lying is no part of this one
+    gc.collect()
+    gc.freeze()  # what earlier tests left lying, and half a million objects of the test run, are no part of this one
     looks: list = []
     clock = StepClock()
     hooks = LoopHooks(clock)
@@ -47,6 +48,7 @@ def watched():
         yield looks
     finally:
         hooks.remove()
+        gc.unfreeze()
 
 
 def model(width=64):
