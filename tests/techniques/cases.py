@@ -478,6 +478,16 @@ class Eight(torch.optim.Optimizer):
                     self.state[p] = {"step": 0, "moment": torch.zeros_like(p, dtype=dtype)}
 
 
+def eagerly(target: Any, train: Callable[[], None]) -> Any:
+    """Compiled functions run as they are written: torchao compiles its steps, and no compiler is on most machines."""
+
+    def train_eagerly() -> None:
+        with torch.compiler.set_stance("force_eager"):
+            train()
+
+    return target, train_eagerly
+
+
 @case
 def eight_bit() -> Any:
     model = Blocks(plainly).to(DEVICE)
@@ -488,6 +498,54 @@ def eight_bit() -> Any:
 def optimizer_on_the_host() -> Any:
     model = Blocks(plainly).to(DEVICE)
     return loop(model, optimizer=Eight(model.parameters(), on_host=True))
+
+
+@case
+def eight_bit_by_torchao() -> Any:
+    from torchao.optim import AdamW8bit
+
+    model = Blocks(plainly).to(DEVICE)
+    return eagerly(*loop(model, optimizer=AdamW8bit(model.parameters())))
+
+
+@case
+def four_bit_by_torchao() -> Any:
+    from torchao.optim import AdamW4bit
+
+    model = Blocks(plainly).to(DEVICE)
+    return eagerly(*loop(model, optimizer=AdamW4bit(model.parameters())))
+
+
+@case
+def fp8_by_torchao() -> Any:
+    from torchao.optim import AdamWFp8
+
+    model = Blocks(plainly).to(DEVICE)
+    return eagerly(*loop(model, optimizer=AdamWFp8(model.parameters())))
+
+
+@case
+def offload_by_torchao() -> Any:
+    from torchao.optim import CPUOffloadOptimizer
+
+    model = Blocks(plainly).to(DEVICE)
+    return loop(model, optimizer=CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW))
+
+
+@case
+def eight_bit_by_bitsandbytes() -> Any:
+    from bitsandbytes.optim import AdamW8bit
+
+    model = Blocks(plainly).to(DEVICE)
+    return loop(model, optimizer=AdamW8bit(model.parameters()))
+
+
+@case
+def paged_by_bitsandbytes() -> Any:
+    from bitsandbytes.optim import PagedAdamW8bit
+
+    model = nn.Sequential(nn.Linear(64, 4096), nn.Linear(4096, 64)).to(DEVICE)
+    return loop(model, optimizer=PagedAdamW8bit(model.parameters()))
 
 
 @case
@@ -695,6 +753,16 @@ def earlier_run_gone() -> Any:
 
 
 @case
+def another_model_is_there() -> Any:
+    """Replicated, adapted and cast, as something else needs it; what trains is none of it, and nobody has named what that is."""
+    other = nn.Sequential(*(nn.Linear(64, 64, dtype=torch.bfloat16) for _ in range(3))).to(DEVICE)
+    other[:2].requires_grad_(False)
+    kept.append(nn.DataParallel(other))
+    _, train = loop(Blocks(plainly))
+    return None, train
+
+
+@case
 def cache_emptied_once() -> Any:
     calls = iter([False] * 3 + [True] + [False] * STEPS)  # within the fifth step, which is observed
     return loop(Blocks(plainly), after=lambda: torch.cuda.empty_cache() if next(calls) else None, steps=8)
@@ -795,6 +863,11 @@ def hf_optimizer_of_ones_own() -> Any:
             train()
 
     return trainer, disabled
+
+
+@case
+def hf_eight_bit() -> Any:
+    return hugging_face(optim="adamw_bnb_8bit")
 
 
 @case

@@ -17,6 +17,8 @@ import warm
 pytestmark = [pytest.mark.gpu, pytest.mark.frameworks, pytest.mark.timeout(900), pytest.mark.xdist_group("techniques")]
 
 CHECKPOINTED = "4 Sequential (blocks.0 to blocks.3) ran again in backward; variant: "
+SMALL_STAY = "state of 16,384 of 16,900 parameters has {} bits; 32 bits remain, most for Linear (516)"
+"""both libraries leave tensors of fewer than 4,096 elements as they are"""
 FOUR = {"gradient_accumulation": ("accumulation 4", "{}=4", "4 micro-steps in a step")}
 
 Told = tuple[str, "str | None", "str | None"]
@@ -134,6 +136,25 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         {"offload": ("optimizer offload", None, "on the host: 100 % of the optimizer's state")},
         set(),
     ),
+    "eight_bit_by_torchao": ({"optimizer_8bit": ("8-bit 96 %", None, SMALL_STAY.format(8))}, set()),
+    "four_bit_by_torchao": ({"optimizer_8bit": ("4-bit 96 %", None, SMALL_STAY.format(4))}, set()),
+    "fp8_by_torchao": ({"optimizer_8bit": ("8-bit 96 %", None, SMALL_STAY.format(8))}, set()),
+    "offload_by_torchao": (
+        {"offload": ("optimizer offload", None, "on the host: 97 % of the optimizer's state")},
+        set(),
+    ),
+    "eight_bit_by_bitsandbytes": ({"optimizer_8bit": ("8-bit 96 %", None, SMALL_STAY.format(8))}, set()),
+    "paged_by_bitsandbytes": (
+        {
+            "optimizer_8bit": (
+                "8-bit 99 %",
+                None,
+                "state of 528,384 of 528,448 parameters has 8 bits; 32 bits remain, most for Linear (64)",
+            ),
+            "offload": ("optimizer offload", None, "on the host: 97 % of the optimizer's state"),
+        },
+        set(),
+    ),
     "tokens": ({}, set()),
     "saved_tensors_on_the_host": (
         {"offload": ("activation offload", None, "on the host: saved tensors, by save_on_cpu")},
@@ -163,6 +184,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "cache_emptied": ({}, {"empty-cache"}),
     "cache_emptied_by_another_name": ({}, {"empty-cache"}),
     "cache_emptied_now_and_then": ({}, set()),
+    "another_model_is_there": ({}, set()),
     "cache_emptied_once": ({}, set()),
     "ddp": ({"distributed": ("DDP", None, "DDP (gradients are views of the buckets), one rank")}, set()),
     "fsdp1": (
@@ -281,6 +303,21 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         },
         {"8bit-not-seen", "offload-not-seen", "compile-not-seen"},
     ),
+    "hf_eight_bit": (
+        {
+            "optimizer_8bit": (
+                "8-bit 90 %",
+                "optim='adamw_bnb_8bit'",
+                "state of 98,304 of 108,544 parameters has 8 bits; 32 bits remain, most for Embedding (8,448)",
+            ),
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
+        },
+        set(),
+    ),
     "hf_scores_of_every_pair": (
         {
             "attention": (
@@ -365,6 +402,10 @@ OPTIMIZERS = {
     "lbfgs": ("LBFGS", None, "torch.optim.LBFGS"),
     "gan": ("SGD + Adam", None, "torch.optim.SGD and torch.optim.Adam"),
     "eight_bit": ("Eight", None, "cases.Eight"),
+    "eight_bit_by_torchao": ("AdamW8bit", None, "torchao.AdamW8bit"),
+    "offload_by_torchao": ("AdamW fused", None, "torch.optim.AdamW (fused)"),
+    "paged_by_bitsandbytes": ("PagedAdamW8bit", None, "bitsandbytes.PagedAdamW8bit"),
+    "hf_eight_bit": ("AdamW", "optim='adamw_bnb_8bit'", "bitsandbytes.AdamW"),
     "hf_plain": ("AdamW", "optim='adamw_torch'", "torch.optim.AdamW"),
     "hf_all": ("AdamW fused", "optim='adamw_torch_fused'", "torch.optim.AdamW (fused)"),
     "accelerate_all": ("AdamW", None, "torch.optim.AdamW"),

@@ -186,11 +186,12 @@ class TechniqueWatch:
         return ([leader] if leader is not None else []) + [optimizer for optimizer in rest if optimizer is not leader]
 
     def _summarize(self) -> None:
+        optimizers = self._optimizers() if self._clock.step else []
         facts = Facts(
             framework=self._framework,
             config=self._config,
-            roots=list(self._hooks.roots),
-            optimizers=self._optimizers() if self._clock.step else [],
+            roots=_trained_by(optimizers, list(self._hooks.roots)),
+            optimizers=optimizers,
             sight=self._sight,
             observed=self._observed,
             emptied=self._emptied,
@@ -209,6 +210,13 @@ class TechniqueWatch:
             self._report(
                 wire.Techniques(time_ns=time.time_ns(), step=self._clock.step, techniques=news[0], findings=news[1])
             )
+
+
+def _trained_by(optimizers: Iterable[torch.optim.Optimizer], roots: list[torch.nn.Module]) -> list[torch.nn.Module]:
+    """Those of the models that are trained, and no teacher, nor what an earlier training left behind; all of them where that
+    cannot be told: before the first step, or of an optimizer that steps copies of its own."""
+    stepped = {id(parameter) for parameter in _trained(optimizers)}
+    return [root for root in roots if any(id(parameter) in stepped for parameter in root.parameters())] or roots
 
 
 def _trained(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.Tensor]:
