@@ -150,6 +150,14 @@ def install_vramscope(kind: str, for_tests: bool) -> None:
     if for_tests:
         frameworks = [] if kind == "cpu" else ["--group", "frameworks"]
         step_of("what the tests need", "server,postgres", ["--group", "test", *frameworks])
+        if frameworks:
+            beside = ["--no-deps", "--target", str(VENV / "optimizers"), "--group", "optimizers"]
+            once(
+                "8-bit optimizers",
+                [(ROOT / "pyproject.toml").read_text()],
+                "8-bit optimizers",
+                lambda: install([], beside),
+            )
 
 
 def install_programs() -> None:

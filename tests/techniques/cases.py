@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+sys.path.append(f"{sys.prefix}/optimizers")  # bitsandbytes and torchao, of which the other tests must not know
 
 STEPS = 6
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
