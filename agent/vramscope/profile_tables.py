@@ -95,6 +95,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     reason: Text
     """what made the agent record: ``after warm-up``, ``asked for`` ..."""
     first_step: int
+    """numbers of the steps, from 1 as in wire.STEPS"""
     last_step: int
     steps: Whole
     """that the window holds in full"""

@@ -130,6 +130,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     reason: Text
     """what made the agent record: ``the first steps``, ``the peak rose``, ``asked for`` ..."""
     first_step: int
+    """numbers of the steps that it holds, and of each event, from 1 as in wire.STEPS"""
     last_step: int
     start: Layout | None
     """None: the file begins somewhere in the history (a snapshot that PyTorch wrote)"""

@@ -171,8 +171,8 @@ for _ in range(40):
     windows = windows_in(arrived.of(wire.Piece))
     assert [w.reason for w in windows][:2] == ["the first steps", "asked for"]
     first, asked = windows[:2]
-    assert (first.first_step, first.last_step, first.lost_events) == (0, 2, 0)
-    assert asked.last_step == asked.first_step + 1 > 2
+    assert (first.first_step, first.last_step, first.lost_events) == (1, 3, 0)
+    assert asked.last_step == asked.first_step + 1 > 3
     about = next(p.about for p in arrived.of(wire.Piece))
     assert about["reason"] == "the first steps" and about["events"] == len(first.events["action"]) // 8
     assert set(about) == {
@@ -244,7 +244,7 @@ print("devices", len(devices))
     assert f"devices {len(windows)}" in said
     for number, recorded in enumerate(windows):
         assert (recorded.device, recorded.reason, recorded.last_step, recorded.lost_events) == (
-            number, "the first steps", 2, 0,
+            number, "the first steps", 3, 0,
         )  # fmt: skip
         asked = array("q", recorded.events["size_bytes"])
         assert [((number + 1) * 1_000_000 + step) * 4 in asked for step in range(4)] == [True, True, True, False]

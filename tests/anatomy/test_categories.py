@@ -103,7 +103,7 @@ def test_a_snapshot_of_pytorchs_own_is_read_by_its_stacks(observed) -> None:
     assert told["coverage"]["basis"] == "stacks"
     assert told["coverage"]["unknown_fraction"] < MOST_UNKNOWN
     read = with_phases(one.trace)
-    assert sorted(set(read.events.step)) == [0, 1, 2]
+    assert sorted(set(read.events.step)) == [1, 2, 3]
     without = dataclasses.replace(one.trace, frames={}, stacks=Stacks.of([]), words=[])
     lives = dataclasses.replace(without.lives, stack=np.full(len(without.lives), -1))
     without.__dict__["lives"] = lives

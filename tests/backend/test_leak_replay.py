@@ -33,7 +33,7 @@ def test_what_was_alive_at_the_peak_is_what_the_peak_falls_by() -> None:
     assert told.peak_reserved_bytes - told.peak_reserved_after_bytes == 16 * MIB, "the old one had a segment of its own"
     assert (
         told.words
-        == "Holds 16.0 MiB; the peak of step 0 falls by 16.0 MiB: it is in forward, where all of that was alive."
+        == "Holds 16.0 MiB; the peak of step 1 falls by 16.0 MiB: it is in forward, where all of that was alive."
     )
 
 
@@ -42,7 +42,7 @@ def test_held_is_not_saved() -> None:
     told = effect_of(leaking(backward_mib=40, needed=True))
     assert (told.phase, told.saved_bytes, told.peak_allocated_bytes) == ("backward", 0, 152 * MIB)
     assert told.words == (
-        "Holds 16.0 MiB; the peak of step 0 falls by 0: it is in backward, and what is held then the backward needs."
+        "Holds 16.0 MiB; the peak of step 1 falls by 0: it is in backward, and what is held then the backward needs."
     )
     told = effect_of(leaking("cycle", backward_mib=40), "cycle")
     assert told.saved_bytes == 0 and told.words.endswith(
@@ -122,7 +122,7 @@ def test_it_is_told_by_the_api_and_in_the_terminal(server: RunningServer, capsys
         "run_id": "", "leak": by_name["output"]["id"], "recording": None, "rank": None, "effect": None,
         "reason": "no window was recorded since it was found",
     }  # fmt: skip
-    about = {"device": 0, "first_step": 0, "last_step": 1, "reason": "a leak was found", "events": 24, "leaks": 1}
+    about = {"device": 0, "first_step": 1, "last_step": 2, "reason": "a leak was found", "events": 24, "leaks": 1}
     server.send(agent, *cut(pack(leaking()), 1, about=about), sequence=2)
     told = replay("output")
     assert (told["reason"], told["rank"], told["effect"]["saved_bytes"]) == ("", 0, 16 * MIB)

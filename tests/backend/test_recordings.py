@@ -20,8 +20,8 @@ from vramscope_server.store import artifacts, tables
 
 ABOUT: dict[str, wire.Scalar] = {
     "device": 0,
-    "first_step": 0,
-    "last_step": 2,
+    "first_step": 1,
+    "last_step": 3,
     "reason": "the first steps",
     "events": 12,
 }

@@ -109,7 +109,7 @@ def test_the_place_under_the_pointer_names_who_asked(server: RunningServer, smal
 
 def test_the_moments_are_where_something_happened(server: RunningServer, small: str) -> None:
     told = server.get(f"/recordings/{small}/moments")
-    assert [step["step"] for step in told["steps"]] == [0, 1, 2]
+    assert [step["step"] for step in told["steps"]] == [1, 2, 3]
     at_growth = server.get(f"/recordings/{small}/map", event=told["growth_event"])
     before = server.get(f"/recordings/{small}/map", event=told["growth_event"] - 1)
     assert before["reserved_bytes"] < at_growth["reserved_bytes"] == told["peak_reserved_bytes"]

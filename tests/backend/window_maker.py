@@ -62,7 +62,7 @@ class Allocator:
         self.segments: list[Segment] = []
         self.free_blocks: dict[bool, list[tuple[int, int, int, int, Block]]] = {False: [], True: []}
         self.events: dict[str, list[int]] = {name: [] for name in EVENTS}
-        self.step = 0
+        self.step = 1
         self.phase = 0
         self.made = 0
         self.address = 0x7F00_0000_0000
@@ -173,7 +173,7 @@ def recorded(start: Layout | None, allocator: Allocator, **told: Any) -> Window:
             "max_split_size_mb": None, "expandable_segments": False, "garbage_collection_threshold": 0.0,
             "large_segment_size_mb": 20, "max_non_split_rounding_mb": 20,
         },
-        "reason": "the first steps", "first_step": 0, "last_step": allocator.step, "pools": [(0, 0)], "words": words,
+        "reason": "the first steps", "first_step": 1, "last_step": allocator.step - 1, "pools": [(0, 0)], "words": words,
         "frames": packed({
             **frames, "function": [len(FUNCTIONS) + i for i in range(len(FUNCTIONS))],
         }), "stacks": STACKS,

@@ -14,7 +14,10 @@ import pytest
 import warm
 from running import RunningServer
 from window_maker import training
+from wire_maker import GIB, Agent, new_id
 
+from vramscope import wire
+from vramscope.window import pack
 from vramscope_server.__main__ import main
 from vramscope_server.analysis.difference.holdings import EARLIER, Held, Site, holdings_of
 from vramscope_server.analysis.difference.matching import matched, same_files
@@ -175,6 +178,20 @@ def test_what_cannot_be_opened_is_named(server: RunningServer, capsys: pytest.Ca
     assert main(["diff", "nobody", "nobody", "--server", server.url]) == 3
     assert main(["diff", "no-such.pickle", "no-such.pickle", "--server", server.url]) == 3
     assert "no-such.pickle" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("peak_step", [1, 3, 20])
+def test_of_a_run_the_recording_is_taken_that_holds_the_step_of_its_peak(server: RunningServer, peak_step: int) -> None:
+    """Steps count from 1, in recordings as elsewhere: the last one of a window is in it."""
+    agent = Agent()
+    server.send(agent, agent.steps(30, peak_allocated_bytes=[GIB * (1 + (i + 1 == peak_step)) for i in range(30)]))
+    data = pack(training(steps=1, layers=3))
+    windows = {(1, 3): new_id("w"), (20, 20): new_id("w"), (29, 29): new_id("w")}
+    for (first, last), ident in windows.items():
+        about: dict[str, wire.Scalar] = {"device": 0, "first_step": first, "last_step": last}
+        server.send(agent, wire.Piece(artifact=ident, kind="window", number=0, pieces=1, about=about, data=data))
+    told = server.get("/compare/sites", a=agent.run, b=agent.run)
+    assert told["a"]["recording"] == windows[(20, 20) if peak_step == 20 else (1, 3)]
 
 
 def test_two_windows_of_one_training_differ_by_what_they_hold() -> None:

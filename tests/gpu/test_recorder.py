@@ -181,8 +181,8 @@ def test_a_windows_start_and_events_give_its_end(training) -> None:
     (recorded,) = run.end()
     assert (recorded.reason, recorded.first_step, recorded.last_step, recorded.lost_events) == (
         "the first steps",
-        0,
-        2,
+        1,
+        3,
         0,
     )
     assert recorded.notes == []
@@ -208,9 +208,9 @@ def test_events_know_their_step_phase_stack_and_module(training) -> None:
     seen = [key for key, _ in groupby((row["step"], wire.PHASES[row["phase"]]) for row in events)]
     work = ["forward", "backward", "optimizer"]
     # The first one begins in whatever came before; the tensor that each step begins with is made before its forward.
-    assert [pair for pair in seen if pair[1] in work] == [(step, phase) for step in range(3) for phase in work]
+    assert [pair for pair in seen if pair[1] in work] == [(step, phase) for step in (1, 2, 3) for phase in work]
     outputs = [
-        row for row in events if row["size_bytes"] == 64 * 512 * 4 and row["action"] == ALLOC and row["step"] == 2
+        row for row in events if row["size_bytes"] == 64 * 512 * 4 and row["action"] == ALLOC and row["step"] == 3
     ]
     named = [recorded.modules[row["module"]] for row in outputs if row["module"] != wire.UNKNOWN]
     assert named == ["0", "1"], "the first layer's output and the ReLU's"
@@ -222,7 +222,7 @@ def test_events_know_their_step_phase_stack_and_module(training) -> None:
         for frame in recorded.stacks[row["stack"]]
     ]
     assert __file__ in files, "the stack leads to the line of the training"
-    assert all(row["stack"] == wire.UNKNOWN for row in events if row["step"] < 2), "stacks in one step only"
+    assert all(row["stack"] == wire.UNKNOWN for row in events if row["step"] < 3), "stacks in one step only"
 
 
 def test_modules_are_told_through_an_error_another_thread_and_a_function_in_front_of_ours(training) -> None:
@@ -359,7 +359,7 @@ def test_a_window_that_meets_its_bound_is_closed_early_and_says_so(training) -> 
     for _ in range(4):
         run.step()
     (recorded,) = run.end()
-    assert recorded.last_step < 2
+    assert recorded.last_step < 3
     assert recorded.lost_events == 0 and replayed(recorded) == held(recorded.end)
     assert "more than 150 events are not recorded" in recorded.notes[0]
 
@@ -386,7 +386,7 @@ def test_the_session_may_end_in_the_middle_of_a_window(training) -> None:
     run.model(torch.empty(8, 256, device="cuda"))
     (recorded,) = run.end()
     assert not torch._C._cuda_isHistoryEnabled()
-    assert (recorded.first_step, recorded.last_step, recorded.notes) == (0, 1, ["the session ended in it"])
+    assert (recorded.first_step, recorded.last_step, recorded.notes) == (1, 2, ["the session ended in it"])
     assert recorded.lost_events == 0 and replayed(recorded) == held(recorded.end)
 
 

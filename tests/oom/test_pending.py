@@ -43,7 +43,7 @@ def test_the_verdict_does_not_wait_for_the_window(server: RunningServer, monkeyp
     assert (coming["pending"], coming["window"], coming["by_site"]) == (True, None, None), "it is on its way"
     assert coming["cause"] == "fragmentation"
 
-    about: dict[str, Any] = {"device": 0, "first_step": 0, "last_step": 2, "reason": "the first steps", "events": 12}
+    about: dict[str, Any] = {"device": 0, "first_step": 1, "last_step": 3, "reason": "the first steps", "events": 12}
     server.send(
         agent,
         wire.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),

@@ -98,9 +98,9 @@ def test_the_peak_is_told_and_drawn_and_the_moment_can_be_chosen(page: Any, reco
     eventually(lambda: "event 1 of" in words(page, ".moment-words"))
     page.locator("h1").click()
     page.keyboard.press("]")
-    eventually(lambda: "step 1" in words(page, ".moment-words"))
+    eventually(lambda: "step 2" in words(page, ".moment-words"))
     strip.locator(".plot").click(position={"x": 300, "y": 120})
-    eventually(lambda: "step" in words(page, ".moment-words") and "step 1" not in words(page, ".moment-words"))
+    eventually(lambda: "step" in words(page, ".moment-words") and "step 2" not in words(page, ".moment-words"))
 
 
 def test_a_stretch_of_the_strip_is_seen_finer_and_the_link_keeps_it(page: Any, recorded: Sender) -> None:
@@ -209,7 +209,7 @@ def test_several_recordings_can_be_chosen_and_deleted(page: Any, server: Any) ->
     choice.wait_for()
     assert choice.locator("option").all_inner_texts() == [
         "steps 9 \u2013 11 · asked for",
-        "steps 0 \u2013 2 · the first steps",
+        "steps 1 \u2013 2 · the first steps",
     ]
     assert words(page, "[data-coming]").endswith("25 % has come")
     assert "Fragmentation 2" in words(page, ".tabs")

@@ -171,8 +171,8 @@ class ProfileRecorder:
         clock = self._clock
         raw = Raw(
             wish=wish,
-            first_step=clock.step,
-            last_step=clock.step,
+            first_step=clock.step + 1,
+            last_step=clock.step + 1,
             steps=0,
             start_ns=0,
             counters=[],
@@ -192,7 +192,7 @@ class ProfileRecorder:
         ]
         mark_beginning()
         raw.start_ns = time.time_ns()
-        raw.marks.append(Mark(raw.start_ns, clock.step, clock.phase if clock.watched else wire.UNKNOWN))
+        raw.marks.append(Mark(raw.start_ns, clock.step + 1, clock.phase if clock.watched else wire.UNKNOWN))
         raw.opening_s = time.perf_counter() - began
         self._step_ended_s = time.perf_counter()
 
@@ -205,7 +205,9 @@ class ProfileRecorder:
             if self._is_capturing():
                 self._give_up()  # a graph's allocations are made once: no part of what a step does
                 return
-            window.raw.marks.append(Mark(time.time_ns(), clock.step, clock.phase if clock.watched else wire.UNKNOWN))
+            window.raw.marks.append(
+                Mark(time.time_ns(), clock.step + 1, clock.phase if clock.watched else wire.UNKNOWN)
+            )
             self._keep_bounds(window)
 
     @guarded("recording profiles")
@@ -257,7 +259,7 @@ class ProfileRecorder:
         self._window = None
         if window.modules is not None or raw.wish.stacks:
             raw.modules = names_of(self._roots, {} if window.modules is None else window.modules.kinds)
-        raw.last_step = max(raw.first_step, self._clock.step - 1 if not self._clock.cuts() else self._clock.step)
+        raw.last_step = max(raw.first_step, self._clock.step + bool(self._clock.cuts()))
         if note:
             raw.notes.append(note)
         raw.step_within_s = statistics.median(window.steps_s) if window.steps_s else None

@@ -20,6 +20,7 @@ class Mark(NamedTuple):
 
     time_us: int
     step: int
+    """number of the step that runs, from 1"""
     phase: int
 
 

@@ -216,8 +216,8 @@ class Recorder:
         facts = [self._readings.facts(counter.device) for counter in clock.counters]
         raw = Raw(
             reason=wish.reason,
-            first_step=clock.step,
-            last_step=clock.step,
+            first_step=clock.step + 1,
+            last_step=clock.step + 1,
             most_events=self._most_events,
             tag=TAG,
             start=start,
@@ -249,7 +249,7 @@ class Recorder:
                 return
             number = len(window.raw.marks)
             window.raw.marks.append(
-                Mark(time.time_ns() // 1000, clock.step, clock.phase if clock.watched else wire.UNKNOWN)
+                Mark(time.time_ns() // 1000, clock.step + 1, clock.phase if clock.watched else wire.UNKNOWN)
             )
             prefix = f"{TAG}{number}"
             if window.modules is None:
@@ -270,7 +270,7 @@ class Recorder:
             if self._is_capturing():
                 self._give_up()
                 return
-            done = self._clock.step - window.raw.first_step
+            done = self._clock.step + 1 - window.raw.first_step
             with window.timed():
                 window.owners.stepped(len(window.raw.marks))
             events = self._readings.events_since(window.raw.facts)
@@ -278,7 +278,7 @@ class Recorder:
                 self._close()
             elif events + events / done > ROOM * self._most_events:
                 self._close(
-                    f"closed after step {self._clock.step - 1}: more than {self._most_events} events are not recorded"
+                    f"closed after step {self._clock.step}: more than {self._most_events} events are not recorded"
                 )
             else:
                 if done == window.wish.stacks_from and self._history.keeps_when_switched:
@@ -319,7 +319,7 @@ class Recorder:
         raw, step = window.raw, self._clock.step
         window.see(self._clock.cuts()[window.skip :])
         # Closed at a step's end, the step that comes is not in it.
-        raw.last_step = max(raw.first_step, step - 1 if not self._clock.cuts() else step)
+        raw.last_step = max(raw.first_step, step + bool(self._clock.cuts()))
         raw.end = self._readings.snapshot()
         if window.wish is LEAK and raw.held is not None and not raw.held.spans_a_step:
             self._plan.leak_found()  # a look was cut short, or none came: once more

@@ -111,6 +111,6 @@ def best_recording(connection: Connection, run: Run) -> Stored | None:
         first, last = (stored.about.get(name) for name in ("first_step", "last_step"))
         if not isinstance(first, int) or not isinstance(last, int):
             return False, -1.0
-        return run["peak_step"] is not None and first < run["peak_step"] <= last, float(last)
+        return run["peak_step"] is not None and first <= run["peak_step"] <= last, float(last)
 
     return max(wholes, key=worth, default=None)

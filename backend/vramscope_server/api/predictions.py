@@ -39,8 +39,7 @@ def get_predictions(
             steps = [step for step, _ in opened.moments.steps]
             device = opened.trace.device
         if steps:
-            # An event tells how many steps had finished: it belongs to the one after.
-            first, last = steps[0] + 1, steps[-1] + 1
+            first, last = steps[0], steps[-1]
     rows = []
     with reader(house) as connection:
         for run in found:

@@ -56,7 +56,7 @@ def with_phases(trace: Trace) -> Trace:
     of_event = np.where(last >= 0, of_event[np.maximum(last, 0)], _OTHER)
     ends = np.zeros(len(events), np.int64)
     ends[1:] = (of_event[:-1] == _STEPPING) & (of_event[1:] != _STEPPING)
-    step = np.cumsum(ends).astype(np.int32)
+    step = (1 + np.cumsum(ends)).astype(np.int32)
     read = replace(trace, events=replace(events, phase=of_event.astype(np.int8), step=step))
     read.__dict__["lives"] = lives  # (made once: they do not depend on phases)
     return read
