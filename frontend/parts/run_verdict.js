@@ -33,18 +33,22 @@ function parts(run) {
   const fragmented = run.fragmentation_fraction > MUCH;
   return [
     run.leak_count > 0 && [link(run.leak_count === 1 ? "One holder" : `${count(run.leak_count)} holders`, "/leaks"), run.leak_count === 1 ? " keeps what should be gone." : " keep what should be gone."],
-    peak(run),
+    peak(run, link),
     run.leak_count === 0 && "No leak was found.",
     fragmented && [link(`${percent(run.fragmentation_fraction, 0)} of what is reserved`, "/fragmentation"), " is of no use to it."],
   ].filter(Boolean);
 }
 
-/** Where the highest of all was, and what most of it is. */
-function peak({ peak_allocated_bytes: most, peak_step: step, peak_phase: phase, peak_categories: categories }) {
+/** Where the highest of all was, and what most of it is; what is none of the named, a recording tells. */
+function peak({ peak_allocated_bytes: most, peak_step: step, peak_phase: phase, peak_categories: categories, recordings }, link) {
   if (!isKnown(most)) return null;
   const where = [phase && `in ${phase}`, isKnown(step) && `of step ${count(step)}`].filter(Boolean).join(" ");
   const held = Object.entries(categories ?? {}).filter(([, value]) => isKnown(value));
   const all = held.reduce((sum, [, value]) => sum + value, 0);
   const [name, part] = held.length ? held.reduce((a, b) => (b[1] > a[1] ? b : a)) : [];
-  return `The peak is ${bytes(most)}${where && `, ${where}`}${all > 0 ? `; ${percent(part / all, 0)} of it ${name === "activations" || name === "parameters" || name === "gradients" || name === "buffers" ? "are" : "is"} ${name === "optimizer" ? "optimizer state" : name}` : ""}.`;
+  const so = `The peak is ${bytes(most)}${where && `, ${where}`}`;
+  if (!(all > 0)) return `${so}.`;
+  const much = `${so}; ${percent(part / all, 0)} of it`;
+  if (name === "other") return [`${much} is neither weights, gradients, optimizer state nor activations`, recordings > 0 && [": ", link("what it is", "/anatomy")], "."];
+  return `${much} ${name === "optimizer" ? "is optimizer state" : `are ${name}`}.`;
 }

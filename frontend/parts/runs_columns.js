@@ -10,7 +10,7 @@ import { toCsv } from "vramscope/series.js";
 export const RUNS_COLUMNS = [
   ["state-cell", "State", null, (row) => stateBadge(row.state)],
   ["name", "Run", (row) => row.name.toLowerCase(), nameCell],
-  ["gpu", "Device", (row) => row.device ?? "", (row) => h("span", { title: row.device }, row.device ? shortDevice(row.device) : known("unknown", { short: true }))],
+  ["gpu", "Device", (row) => row.device ?? "", deviceCell],
   ["number peak", "Peak allocated", (row) => row.peak_allocated_bytes, (row) => [known(bytes(row.peak_allocated_bytes), { short: true }), meter(row.peak_allocated_bytes, row.capacity_bytes)], "the allocator's own exact peak of what tensors hold; the bar is its share of the card"],
   ["number delta", "vs baseline", null, deltaCell, "change of the peak against the baseline of its project"],
   ["number frag", "Fragm.", (row) => row.fragmentation_fraction, fragmentationCell, "free bytes that the run's requests cannot use, as a share of reserved"],
@@ -21,7 +21,12 @@ export const RUNS_COLUMNS = [
   ["spark", "Peaks", null, (row) => sparkline(row.sparkline), "peak of the steps over the run's life, from zero to its own highest"],
 ];
 
-const shortDevice = (name) => name.replace(/^NVIDIA\s+/, "").replace(/^GeForce\s+/, "");
+/** A card's name without its maker; below it, where it is so, that it is emulated. */
+function deviceCell(row) {
+  if (!row.device) return known("unknown", { short: true });
+  const [, name, emulated] = row.device.match(/^(?:NVIDIA\s+)?(?:GeForce\s+)?(.*?)(\s\(emulated\))?$/);
+  return [h("span", { title: row.device }, name), emulated && h("div", { class: "below" }, "emulated")];
+}
 
 function nameCell(row) {
   return [

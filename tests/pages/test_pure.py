@@ -228,3 +228,61 @@ def test_a_band_with_gaps_is_a_shape_for_each_stretch(call: Any) -> None:
     told = call("series", "stretches", [0, 1, 2, 3, 4], [1, 1, None, 2, None], [3, 4, None, 5, None])
     assert told == {"x": [0, 1, 1, 0, None, 3, 3, None], "y": [3, 4, 1, 1, None, 5, 2, None]}
     assert call("series", "stretches", [0, 1], [None, None], [1, 1]) == {"x": [], "y": []}
+
+
+@pytest.mark.parametrize(
+    ("categories", "recordings", "words", "leads_to"),
+    [
+        ({"parameters": 30, "activations": 70}, 1, "; 70 % of it are activations.", None),
+        ({"optimizer": 60, "other": 40}, 1, "; 60 % of it is optimizer state.", None),
+        (
+            {"parameters": 40, "other": 60},
+            2,
+            "; 60 % of it is neither weights, gradients, optimizer state nor activations: what it is.",
+            "/runs/r/anatomy",
+        ),
+        (
+            {"parameters": 40, "other": 60},
+            0,
+            "; 60 % of it is neither weights, gradients, optimizer state nor activations.",
+            None,
+        ),
+        ({"parameters": None, "other": None}, 1, "The peak is 2.00 GiB, in optimizer of step 3.", None),
+    ],
+)
+def test_a_runs_verdict_says_what_most_of_the_peak_is(
+    loaded: Any, categories: dict[str, Any], recordings: int, words: str, leads_to: str | None
+) -> None:
+    run = {
+        "run_id": "r", "state": "finished", "capacity_bytes": 80 << 30, "peak_reserved_bytes": 3 << 30, "leak_count": 0,
+        "ranks": [], "peak_allocated_bytes": 2 << 30, "peak_step": 3, "peak_phase": "optimizer",
+        "peak_categories": categories, "recordings": recordings, "fragmentation_fraction": None,
+    }  # fmt: skip
+    said, links = loaded.evaluate(
+        "async (run) => { const { runVerdict } = await import('vramscope/parts/run_verdict.js'); const banner = runVerdict(run);"
+        " return [banner.textContent, [...banner.querySelectorAll('a')].map((link) => link.getAttribute('href'))]; }",
+        run,
+    )
+    assert f"{words} No leak was found." in said
+    assert links == ([leads_to] if leads_to else [])
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        ("NVIDIA GeForce RTX 4090", ["RTX 4090"]),
+        ("NVIDIA H100 80GB HBM3 (emulated)", ["H100 80GB HBM3", "emulated"]),
+        ("emulated H100", ["emulated H100"]),
+        ("AMD Instinct MI300X", ["AMD Instinct MI300X"]),
+    ],
+)
+def test_a_device_is_named_without_its_maker_and_an_emulated_one_is_called_so(
+    loaded: Any, device: str, words: list[str]
+) -> None:
+    shown = loaded.evaluate(
+        "async (device) => { const { RUNS_COLUMNS } = await import('vramscope/parts/runs_columns.js');"
+        " const cell = RUNS_COLUMNS.find(([kind]) => kind === 'gpu')[3]({ device });"
+        " return cell.filter(Boolean).map((part) => part.textContent); }",
+        device,
+    )
+    assert shown == words
