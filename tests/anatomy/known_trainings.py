@@ -6,6 +6,7 @@ would ask on a card.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -506,28 +507,13 @@ def make_wide_fused() -> Training:
     return wide(fused=True)
 
 
-class EightBit(torch.optim.Optimizer):
-    """Adam whose moments take what bitsandbytes' take: a byte an element and a scale a block, updated in place by one kernel."""
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for group in self.param_groups:
-            for one in group["params"]:
-                state = self.state[one]
-                for moment in ("exp_avg", "exp_avg_sq"):
-                    if moment not in state and one.numel() < 4096:
-                        state[moment] = torch.zeros_like(one)
-                    elif moment not in state:
-                        state[moment] = torch.zeros_like(one, dtype=torch.uint8)
-                        state[f"scales of {moment}"] = torch.zeros(-(-one.numel() // 256), device=one.device)
-                    state[moment].add_(1)
-                one.add_(1)
-
-
 def make_wide_eight_bit() -> Training:
-    """The same with moments of eight bits."""
+    """The same with moments of eight bits, by bitsandbytes."""
+    sys.path.append(f"{sys.prefix}/optimizers")
+    from bitsandbytes.optim import AdamW8bit
+
     model = on_gpu(lambda: nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(32))))
-    optimizer = EightBit(model.parameters(), {})
+    optimizer = AdamW8bit(model.parameters())
 
     def step() -> None:
         model(torch.zeros(16, 1024).cuda()).square().mean().backward()
