@@ -122,6 +122,11 @@ export function count(value) {
   return isKnown(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f") : UNKNOWN;
 }
 
+/** Graphs that are alive: the agent counts up to 10,000 (wire.MOST_GRAPHS). */
+export function graphs(value) {
+  return value >= 10_000 ? `${count(10_000)} or more` : count(value);
+}
+
 /** A ratio of times: ×1.23. */
 export function ratio(value) {
   return isKnown(value) ? `×${value.toFixed(2)}` : UNKNOWN;

@@ -26,6 +26,8 @@ MAX_PIECES: Final = 1024
 """An artifact has at most 256 MiB."""
 MAX_VALUE: Final = 1 << 62
 """No quantity of ours is larger; a larger one is a mistake of the sender."""
+MOST_GRAPHS: Final = 10_000
+"""Graphs of earlier steps are counted up to there: so many are so many or more."""
 
 CPU: Final = -1
 """Device number of a run that has no CUDA; CUDA devices are numbered as the process sees them."""
@@ -125,7 +127,7 @@ STEPS: Final[dict[str, Series]] = {
         "what was still in use when the step ended: allocated on the device; on the CPU what the C allocator has handed out",
     ),
     "graphs_alive": Series(
-        "count", "backward graphs of earlier steps still alive when the step ended, counted up to 10,000"
+        "count", f"backward graphs of earlier steps still alive when the step ended, counted up to {MOST_GRAPHS:,}"
     ),
     "watched": Series("code", "1: phases were read in this step; 0: left alone, to measure what watching costs"),
     "agent_ns": Series("ns", "time of this step that the agent's hooks took on the training thread"),

@@ -1,7 +1,7 @@
 /** Runs against the baseline, as people write it down: techniques, three peaks, what is saved of each, time, batch. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, count, isKnown, number, percent, ratio, seconds, signedPercent } from "vramscope/format.js";
+import { bytes, count, graphs, isKnown, number, percent, ratio, seconds, signedPercent } from "vramscope/format.js";
 import { known, meter } from "vramscope/parts/pieces.js";
 import { stateBadge } from "vramscope/parts/state.js";
 
@@ -31,7 +31,7 @@ const COLUMNS = [
   ["Fragm.", true, undefined, (row) => h("a", { class: "quiet-link", href: place(row, "/fragmentation") }, known(percent(row.fragmentation_fraction), SHORT)), "stranded bytes as a share of reserved"],
   ["Final loss", true, (rows) => rows.some((row) => row.loss_source), lossCell, "mean of the newest tenth of its losses, at most 100"],
   ["Leaked", true, some("leaks"), leakedCell, "bytes that leaks hold, on the rank where that is most"],
-  ["Graphs", true, some("graphs_alive"), (row) => known(count(row.graphs_alive), SHORT), "graphs of earlier steps that were alive at the newest step"],
+  ["Graphs", true, some("graphs_alive"), (row) => known(graphs(row.graphs_alive), SHORT), "graphs of earlier steps that were alive at the newest step"],
   ["Steps", true, undefined, (row) => known(count(row.steps), SHORT)],
   ["State", false, undefined, (row) => stateBadge(row.state)],
 ];

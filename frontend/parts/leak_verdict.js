@@ -1,7 +1,7 @@
 /** What the leaks of a run come to: the verdict in words, and the numbers behind it. Held and saved are two of them. */
 
 import { h } from "vramscope/dom.js";
-import { ago, bytes, count, duration, isKnown, perStep, UNKNOWN } from "vramscope/format.js";
+import { ago, bytes, count, duration, graphs, isKnown, perStep, UNKNOWN } from "vramscope/format.js";
 
 /** An end further off than this is not told to the step: no training is so long. */
 const FAR_STEPS = 1_000_000;
@@ -22,7 +22,7 @@ export function omissions(looks) {
 }
 
 /** The strip of numbers, for an answer of `/leaks`. */
-export function figures({ leaks, looks, leaked_bytes: held, graphs_alive: graphs, floor, state }) {
+export function figures({ leaks, looks, leaked_bytes: held, graphs_alive: alive, floor, state }) {
   const looked = looks.length > 0;
   const worst = leaks[0];
   return h(
@@ -30,7 +30,7 @@ export function figures({ leaks, looks, leaked_bytes: held, graphs_alive: graphs
     { class: "card kpis", "aria-label": "Key figures of the leaks" },
     cell("held", "Held", looked ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : looked ? "that should be gone" : "nobody has looked yet"),
     cell("saved", "The peak would fall by", worst ? bytes(worst.peak_effect_bytes) : looked ? "nothing" : UNKNOWN, worst ? `by fixing ${worst.name}: held is not saved` : "", worst?.peak_effect),
-    cell("graphs", "Graphs alive", count(graphs), isKnown(graphs) ? "of earlier steps, at the newest step" : "not told by this agent"),
+    cell("graphs", "Graphs alive", graphs(alive), isKnown(alive) ? "of earlier steps, at the newest step" : "not told by this agent"),
     cell("slope", "The floor's slope", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),
     cell("end", "Out of memory in", endOf(floor), endNote(floor, state)),
     cell("look", "Last look", looked ? `step ${count(Math.max(...looks.map((look) => look.step)))}` : "none yet", looked ? lookNote(looks) : ""),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from vramscope_server.cli.screen import Column, print_table
-from vramscope_server.cli.words import ABSENT, GIB, KIB, MIB, ago, amount, cost, duration, percent, plain
+from vramscope_server.cli.words import ABSENT, GIB, KIB, MIB, ago, amount, cost, duration, graphs, percent, plain
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,7 @@ def test_durations(seconds, told):
 
 
 def test_other_words():
+    assert (graphs(9_999), graphs(10_000), graphs(None, ABSENT)) == ("9,999", "10,000 or more", ABSENT)
     assert [ago(at, now=100_000) for at in (None, 99_999, 99_000, 90_000, 3)] == [
         "unknown", "1 s ago", "16 min ago", "2 h ago", "1 d ago",
     ]  # fmt: skip

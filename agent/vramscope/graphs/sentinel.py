@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from vramscope.wire import MOST_GRAPHS
+
 if TYPE_CHECKING:
     import torch
 
@@ -24,8 +26,6 @@ MOST_HOPS: Final = 64
 """of the descent, at about 0.7 µs each"""
 MOST_OLD: Final = 64
 """graphs of earlier steps alive: from then on no descent is made"""
-MOST_ALIVE: Final = 10_000
-"""graphs that are counted: the newest node of each is wrapped, and may be one of a chain"""
 MOST_REACHING: Final = 32
 """backwards in a row whose graph reaches into an earlier step's: a chain that grows; the descent rests"""
 REST: Final = 1024
@@ -116,8 +116,8 @@ class Sentinels:
         Cost: about 1 µs and 0.7 µs a hop.
         """
         node = root.grad_fn
-        if node is None or len(self._alive) >= MOST_ALIVE:
-            return
+        if node is None or len(self._alive) >= MOST_GRAPHS:
+            return  # (the newest node of each is wrapped, and may be one of a chain)
         if self._rest or len(self._alive) >= MOST_OLD:
             self._rest = max(0, self._rest - 1)
             node.metadata.setdefault(KEY, Sentinel(self._alive, step, 0))

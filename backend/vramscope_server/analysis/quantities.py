@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from vramscope.wire import MOST_GRAPHS
+
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 UNKNOWN = "unknown"
 
@@ -40,3 +42,8 @@ def percent(fraction: float | None, unknown: str = UNKNOWN, *, signed: bool = Fa
 def count(value: int | None, unknown: str = UNKNOWN) -> str:
     """A whole number, thousands apart."""
     return unknown if value is None else f"{value:,}"
+
+
+def graphs(value: int | None, unknown: str = UNKNOWN) -> str:
+    """Graphs that are alive, of which the agent counts so many and no more."""
+    return count(value, unknown) + (" or more" if value is not None and value >= MOST_GRAPHS else "")

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from vramscope_server.cli.screen import Column, console, print_table
 from vramscope_server.cli.talk import ask, fetch, id_of, print_json
-from vramscope_server.cli.words import ABSENT, amount, count, duration, percent, plain
+from vramscope_server.cli.words import ABSENT, amount, count, duration, graphs, percent, plain
 
 _COLUMNS = (
     Column("RUN"),
@@ -75,7 +75,7 @@ def _cells(row: dict[str, Any], *, is_baseline: bool) -> list[str | Text]:
         "" if row["effective_batch"] is None else count(row["effective_batch"]),
         _loss(row),
         _leaked(row),
-        count(row["graphs_alive"], ABSENT),
+        graphs(row["graphs_alive"], ABSENT),
     ]
 
 

@@ -6,10 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from vramscope_server.analysis.quantities import GIB, KIB, MIB, UNKNOWN, amount, count, duration, percent
+from vramscope_server.analysis.quantities import GIB, KIB, MIB, UNKNOWN, amount, count, duration, graphs, percent
 
 __all__ = [
-    "ABSENT", "GIB", "KIB", "MIB", "STATE_STYLE", "UNKNOWN", "ago", "amount", "cost", "count", "duration", "percent", "plain",
+    "ABSENT", "GIB", "KIB", "MIB", "STATE_STYLE", "UNKNOWN", "ago", "amount", "cost", "count", "duration", "graphs", "percent",
+    "plain",
 ]  # fmt: skip
 
 ABSENT = "–"  # noqa: RUF001 - a dash is meant
