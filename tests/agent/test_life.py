@@ -356,11 +356,12 @@ def test_cuda_is_never_started_by_the_agent(collector, spool) -> None:
 
 def test_what_the_agent_costs_is_measured_in_the_run(collector, spool) -> None:
     run("agent.attach(model)\nwhile agent._live._clock.step < 1500: train(1); time.sleep(0.002)", collector, spool)
-    overhead = Arrived(collector).of(wire.Overhead)[-1]
+    arrived = Arrived(collector)
+    overhead = arrived.of(wire.Overhead)[-1]
     assert overhead.watched_steps + overhead.unwatched_steps == 1500
     assert overhead.unwatched_steps >= 16
     assert overhead.seconds_per_step is not None and overhead.noise_fraction > 0
-    assert 0 < overhead.hook_seconds < 5
+    assert 0 < overhead.hook_seconds < sum(row["duration_ns"] for row in arrived.rows("steps")) / 1e9
     assert overhead.sampler_cpu_seconds > 0
 
 
