@@ -408,6 +408,28 @@ def gan_that_switches_gradients_off() -> Any:
 
 
 @case
+def gan_of_two_models() -> Any:
+    """The critic, which is checkpointed, takes no gradients while the generator steps, whose steps are the training's."""
+    generator = nn.Sequential(nn.Linear(8, 64), nn.ReLU()).to(DEVICE)
+    critic = Blocks(lambda block, x: checkpoint(block, x, use_reentrant=False)).to(DEVICE)
+    of_generator = torch.optim.Adam(generator.parameters())
+    of_critic = torch.optim.Adam(critic.parameters())
+
+    def train() -> None:
+        for _ in range(STEPS):
+            critic.requires_grad_(False)
+            of_generator.zero_grad()
+            critic(generator(torch.zeros(8, 8, device=DEVICE))).mean().backward()
+            of_generator.step()
+            critic.requires_grad_(True)
+            of_critic.zero_grad()
+            critic(generator(torch.zeros(8, 8, device=DEVICE)).detach()).mean().backward()
+            of_critic.step()
+
+    return None, train
+
+
+@case
 def autocast_bf16() -> Any:
     return loop(Blocks(plainly), around=lambda: torch.autocast(DEVICE, torch.bfloat16))
 

@@ -111,6 +111,10 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "lbfgs": ({}, set()),
     "gan": ({}, set()),
     "gan_that_switches_gradients_off": ({}, set()),
+    "gan_of_two_models": (
+        {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")},
+        set(),
+    ),
     "autocast_bf16": ({"mixed_precision": ("bf16", None, "autocast to bfloat16 in 14 of 14 module calls")}, set()),
     "autocast_fp16_scaled": (
         {"mixed_precision": ("fp16", None, "autocast to float16 in 14 of 14 module calls, with a GradScaler")},

@@ -28,7 +28,8 @@ class Facts:
 
     framework   loop | huggingface | lightning | accelerate
     config      the framework's own settings, as the user gave them
-    roots       the models, outermost modules
+    roots       the models that are trained, outermost modules
+    alive       these, and every other model that is known: teachers, and what an earlier training left behind
     optimizers  those that have stepped, the one that leads the steps first
     sight       the newest observed step; None before the first
     observed    how many steps were observed
@@ -38,6 +39,7 @@ class Facts:
     framework: str
     config: Mapping[str, Any]
     roots: Sequence[torch.nn.Module]
+    alive: Sequence[torch.nn.Module]
     optimizers: Sequence[torch.optim.Optimizer]
     sight: Sight | None
     observed: int

@@ -191,6 +191,7 @@ class TechniqueWatch:
             framework=self._framework,
             config=self._config,
             roots=_trained_by(optimizers, list(self._hooks.roots)),
+            alive=list(self._hooks.roots),
             optimizers=optimizers,
             sight=self._sight,
             observed=self._observed,
@@ -215,7 +216,8 @@ class TechniqueWatch:
 def _trained_by(optimizers: Iterable[torch.optim.Optimizer], roots: list[torch.nn.Module]) -> list[torch.nn.Module]:
     """Those of the models that are trained, and no teacher, nor what an earlier training left behind; all of them where that
     cannot be told: before the first step, or of an optimizer that steps copies of its own."""
-    stepped = {id(parameter) for parameter in _trained(optimizers)}
+    # All that they were given: a GAN's one half is frozen while the other steps.
+    stepped = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     return [root for root in roots if any(id(parameter) in stepped for parameter in root.parameters())] or roots
 
 

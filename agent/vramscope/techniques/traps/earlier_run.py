@@ -45,7 +45,7 @@ class EarlierRun:
         self._looked = True
         if self._at_attach_bytes < LEAST_BYTES:
             return None
-        ours = _bytes_of(facts.optimizers, facts.roots)
+        ours = _bytes_of(facts.optimizers, facts.alive)
         total = sum(ours.values())
         if allocated_bytes() - total >= max(LEAST_BYTES, material_bytes(total)):
             self._finding = self._look(facts, ours, total)
@@ -54,10 +54,10 @@ class EarlierRun:
     def _look(self, facts: Facts, ours: dict[int, int], total: int) -> wire.Finding | None:
         left = [thing for thing in optimizers_on_devices() if all(thing is not known for known in facts.optimizers)]
         models = self._models(facts, left)
-        # A model that was given up counts among the roots too, as long as it lives: it is no part of this training.
+        # A model that was given up is among those that are alive, too: it is no part of this training.
         theirs = {id(p) for p in _parameters(left)} | {id(p) for model in models for p in model.parameters()}
         used = _bytes_of(
-            facts.optimizers, [root for root in facts.roots if all(id(p) not in theirs for p in root.parameters())]
+            facts.optimizers, [root for root in facts.alive if all(id(p) not in theirs for p in root.parameters())]
         )
         size = sum(bytes_ for key, bytes_ in _bytes_of(left, models).items() if key not in used)
         if size < max(LEAST_BYTES // 2, material_bytes(total)):
