@@ -44,7 +44,7 @@ EVENTS: Final = {
     "time_ns": "wall clock, since 1970; in whole microseconds",
     "pool": "position in Window.pools",
     "stack": "position in Window.stacks",
-    "step": "optimizer steps finished when it happened",
+    "step": "number of the step it happened in, from 1",
     "phase": "position in wire.PHASES",
     "module": "position in Window.modules",
 }

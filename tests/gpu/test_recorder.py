@@ -377,6 +377,30 @@ def test_a_window_that_overflows_has_no_start_and_counts_what_is_lost(training) 
     assert any("a bound was met" in note for note in recorded.notes)
 
 
+def test_of_a_resumed_run_the_first_window_counts_on(training) -> None:
+    """It begins at attach; only later it is known how many steps there were before."""
+    run = training()
+    run.recorder.begin()
+    run.clock.begin_again(1000)
+    for _ in range(4):
+        run.step()
+    recorded, _later = run.end()
+    assert (recorded.first_step, recorded.last_step, recorded.notes) == (1001, 1003, [])
+    events = rows(recorded.events)
+    assert {row["step"] for row in events} == {1001, 1002, 1003}
+    assert any(row["stack"] != wire.UNKNOWN for row in events if row["step"] == 1003)
+
+
+def test_the_step_that_runs_out_of_memory_is_the_last_one(training) -> None:
+    """Also while its batch is loaded, when nothing of it is over."""
+    run = training()
+    run.recorder.begin()
+    run.step()
+    run.recorder.out_of_memory()
+    (recorded,) = run.end()
+    assert (recorded.first_step, recorded.last_step) == (1, 2)
+
+
 def test_the_session_may_end_in_the_middle_of_a_window(training) -> None:
     import torch
 

@@ -14,6 +14,7 @@ class Mark(NamedTuple):
     time_ns: int
     """since 1970"""
     step: int
+    """number of the step that runs, from 1"""
     phase: int
 
 

@@ -220,7 +220,9 @@ class ProfileRecorder:
         if window.is_overdue:
             self._put_off()
         elif self._allocations(window) > MOST_ALLOCATIONS:
-            self._close(f"closed in the middle of a step: it allocates more than {MOST_ALLOCATIONS} times")
+            self._close(
+                f"closed in the middle of a step: it allocates more than {MOST_ALLOCATIONS} times", in_step=True
+            )
 
     @guarded("recording profiles")
     def _step_in(self) -> None:
@@ -229,7 +231,7 @@ class ProfileRecorder:
         with self._all_or_nothing():
             window.raw.steps += 1
             if window.raw.steps >= window.raw.wish.steps:
-                self._close()
+                self._close(in_step=False)
             else:
                 self._mark()
 
@@ -240,11 +242,12 @@ class ProfileRecorder:
             return
         with self._all_or_nothing():
             if window.raw.steps and self._switch.belongs_to_us:
-                self._close("the session ended in it")
+                self._close("the session ended in it", in_step=bool(self._clock.cuts()))
             else:
                 self._give_up()
 
-    def _close(self, note: str = "") -> None:
+    def _close(self, note: str = "", *, in_step: bool) -> None:
+        """``in_step``: within a step, which is then the last one in it; else at the end of one."""
         window = self._window
         assert window is not None
         began = time.perf_counter()
@@ -259,7 +262,7 @@ class ProfileRecorder:
         self._window = None
         if window.modules is not None or raw.wish.stacks:
             raw.modules = names_of(self._roots, {} if window.modules is None else window.modules.kinds)
-        raw.last_step = max(raw.first_step, self._clock.step + bool(self._clock.cuts()))
+        raw.last_step = max(raw.first_step, self._clock.step + in_step)
         if note:
             raw.notes.append(note)
         raw.step_within_s = statistics.median(window.steps_s) if window.steps_s else None

@@ -114,6 +114,7 @@ class Windows(Protocol):
     def entered(self) -> None: ...
     def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
     def end_step(self, stretches: list[Stretch]) -> None: ...
+    def renumbered(self, by: int) -> None: ...
     @property
     def asks_who_holds(self) -> bool: ...
     def held(self, seen: Iterable[Seen]) -> None: ...
@@ -302,9 +303,11 @@ class StepClock:
         return list(self._finished)
 
     def begin_again(self, step: int) -> None:
-        """A run that is resumed goes on counting where it was."""
+        """A run that is resumed goes on counting where it was; what is recorded already belongs to the step that comes."""
         if step > self.step:
-            self.step = step
+            by, self.step = step - self.step, step
+            if self.recorder is not None:
+                self.recorder.renumbered(by)
 
     def _close(self, at_ns: int) -> None:
         if not self.counters and self.look_for_devices is not None:

@@ -182,6 +182,14 @@ class Recorder:
             self._step_in(window, stretches)
 
     @guarded("recording windows")
+    def renumbered(self, by: int) -> None:
+        """The step that runs has a number that is higher by so many: a run was resumed."""
+        window = self._window
+        if window is not None:
+            window.raw.first_step += by
+            window.raw.marks[:] = [mark._replace(step=mark.step + by) for mark in window.raw.marks]
+
+    @guarded("recording windows")
     def _look_at(self, stretches: Sequence[Stretch]) -> None:
         cuts = [cut for stretch in stretches for cut in stretch.cuts]
         if cuts:
@@ -260,7 +268,10 @@ class Recorder:
                 with window.timed():
                     window.owners.gradients(number)
             if number % 2 and self._readings.events_since(window.raw.facts) > ROOM * self._most_events:
-                self._close(f"closed in the middle of a step: more than {self._most_events} events are not recorded")
+                self._close(
+                    f"closed in the middle of a step: more than {self._most_events} events are not recorded",
+                    in_step=True,
+                )
 
     @guarded("recording windows")
     def _step_in(self, window: OpenWindow, stretches: Sequence[Stretch]) -> None:
@@ -275,10 +286,11 @@ class Recorder:
                 window.owners.stepped(len(window.raw.marks))
             events = self._readings.events_since(window.raw.facts)
             if done >= window.wish.steps:
-                self._close()
+                self._close(in_step=False)
             elif events + events / done > ROOM * self._most_events:
                 self._close(
-                    f"closed after step {self._clock.step}: more than {self._most_events} events are not recorded"
+                    f"closed after step {self._clock.step}: more than {self._most_events} events are not recorded",
+                    in_step=False,
                 )
             else:
                 if done == window.wish.stacks_from and self._history.keeps_when_switched:
@@ -296,7 +308,7 @@ class Recorder:
                 if self._is_capturing():
                     self._give_up()
                 else:
-                    self._close("the session ended in it")
+                    self._close("the session ended in it", in_step=bool(self._clock.cuts()))
 
     @guarded("recording windows")
     def out_of_memory(self) -> dict[int, str]:
@@ -309,17 +321,17 @@ class Recorder:
                 self._give_up()
                 return {}
             window.raw.idents = {facts.device: fresh_id() for facts in window.raw.facts}
-            self._close("it ends with an out-of-memory error")
+            self._close("it ends with an out-of-memory error", in_step=True)
         return window.raw.idents
 
-    def _close(self, note: str = "") -> None:
+    def _close(self, note: str = "", *, in_step: bool) -> None:
+        """``in_step``: within a step, which is then the last one in it; else at the end of one."""
         window = self._window
         assert window is not None
         began = time.perf_counter_ns()
-        raw, step = window.raw, self._clock.step
+        raw = window.raw
         window.see(self._clock.cuts()[window.skip :])
-        # Closed at a step's end, the step that comes is not in it.
-        raw.last_step = max(raw.first_step, step + bool(self._clock.cuts()))
+        raw.last_step = max(raw.first_step, self._clock.step + in_step)
         raw.end = self._readings.snapshot()
         if window.wish is LEAK and raw.held is not None and not raw.held.spans_a_step:
             self._plan.leak_found()  # a look was cut short, or none came: once more

@@ -101,7 +101,7 @@ class Facts:
 
     @cached_property
     def step(self) -> int:
-        """The step that the peak is in: optimizer steps finished before it."""
+        """The number of the step that the peak is in, from 1."""
         return int(self.trace.events.step[max(self.peak_event, 0)])
 
     @cached_property

@@ -26,7 +26,7 @@ class LeakEffect:
     """One step as it was, and as it would be after the fix."""
 
     step: int
-    """optimizer steps finished before it"""
+    """its number, from 1"""
     begin_event: int
     """how many events had happened at its beginning"""
     end_event: int
