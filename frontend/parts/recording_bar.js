@@ -4,7 +4,7 @@ import { h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, percent } from "vramscope/format.js";
 import { snippet } from "vramscope/parts/pieces.js";
 
-/** "steps 0 – 2, the first steps" of what the agent told. */
+/** "steps 1 – 3, the first steps" of what the agent told. */
 export function recordingWords({ about, rank }, several) {
   const { first_step: first, last_step: last, reason, device } = about;
   const steps = isKnown(first) ? (first === last || !isKnown(last) ? `step ${count(first)}` : `steps ${count(first)} – ${count(last)}`) : "some steps";

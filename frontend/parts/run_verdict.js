@@ -39,7 +39,7 @@ function parts(run) {
   ].filter(Boolean);
 }
 
-/** Where the highest of all was, and what most of it is; what is none of the named, a recording tells. */
+/** Where the highest of all was, and what most of it is; what is none of the named, a recorded step tells. */
 function peak({ peak_allocated_bytes: most, peak_step: step, peak_phase: phase, peak_categories: categories, recordings }, link) {
   if (!isKnown(most)) return null;
   const where = [phase && `in ${phase}`, isKnown(step) && `of step ${count(step)}`].filter(Boolean).join(" ");
@@ -49,6 +49,6 @@ function peak({ peak_allocated_bytes: most, peak_step: step, peak_phase: phase, 
   const so = `The peak is ${bytes(most)}${where && `, ${where}`}`;
   if (!(all > 0)) return `${so}.`;
   const much = `${so}; ${percent(part / all, 0)} of it`;
-  if (name === "other") return [`${much} is neither weights, gradients, optimizer state nor activations`, recordings > 0 && [": ", link("what it is", "/anatomy")], "."];
+  if (name === "other") return [`${much} is neither weights, gradients, optimizer state nor activations`, recordings > 0 && [": ", link("a recorded step names what is", "/anatomy")], "."];
   return `${much} ${name === "optimizer" ? "is optimizer state" : `are ${name}`}.`;
 }

@@ -24,7 +24,7 @@ export const RUNS_COLUMNS = [
 /** A card's name without its maker; below it, where it is so, that it is emulated. */
 function deviceCell(row) {
   if (!row.device) return known("unknown", { short: true });
-  const [, name, emulated] = row.device.match(/^(?:NVIDIA\s+)?(?:GeForce\s+)?(.*?)(\s\(emulated\))?$/);
+  const [, name, emulated] = row.device.match(/^(?:NVIDIA\s+)?(?:GeForce\s+)?(.*?)(\s\(emulated\))?$/s);
   return [h("span", { title: row.device }, name), emulated && h("div", { class: "below" }, "emulated")];
 }
 

@@ -241,7 +241,7 @@ def test_a_band_with_gaps_is_a_shape_for_each_stretch(call: Any) -> None:
         (
             {"parameters": 40, "other": 60},
             2,
-            "; 60 % of it is neither weights, gradients, optimizer state nor activations: what it is.",
+            "; 60 % of it is neither weights, gradients, optimizer state nor activations: a recorded step names what is.",
             "/runs/r/anatomy",
         ),
         (
