@@ -23,32 +23,35 @@ from vramscope.graphs import paths, roots, walk
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.explain import explain
 from vramscope.graphs.storages import TensorKinds
-from vramscope.graphs.watch import GraphWatch
+from vramscope.graphs.watch import LOOK_SECONDS, GraphWatch
 from vramscope.steps import loop
 from vramscope.steps.clock import StepClock
 from vramscope.steps.loop import LoopHooks
 
-LONG_SECONDS = 30.0
-"""for a look: here is tested what it finds and leaves alone, in a process with all that a test run keeps; that it ends in
-time, and what it leaves out for that, test_graph_allowance.py tests, on a clock of its own"""
+
+@pytest.fixture(autouse=True)
+def nothing_else():
+    """What earlier tests left lying, and half a million objects of the test run, are no part of a look: it has its quarter of a
+    second for what the test makes."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @contextlib.contextmanager
 def watched():
     """The graph watch at work on whatever trains inside; gives the list of its looks."""
-    gc.collect()
-    gc.freeze()  # what earlier tests left lying, and half a million objects of the test run, are no part of this one
     looks: list = []
     clock = StepClock()
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=looks.append, seconds=LONG_SECONDS)
+    hooks.graphs = GraphWatch(clock, report=looks.append)
     hooks.install()
     loop.connect(None, hooks)
     try:
         yield looks
     finally:
         hooks.remove()
-        gc.unfreeze()
 
 
 def model(width=64):
@@ -165,7 +168,7 @@ def test_the_check_of_in_place_changes_stays_on():
 
 
 def look():
-    return explain(TensorKinds(), LONG_SECONDS)
+    return explain(TensorKinds(), LOOK_SECONDS)
 
 
 @pytest.fixture
