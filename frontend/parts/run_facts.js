@@ -59,14 +59,14 @@ function item(seconds, words, run) {
   return h("li", {}, h("time", { class: "muted tabular", title: moment(seconds) }, seconds - run.started_seconds > 86400 ? moment(seconds) : clock(seconds)), h("div", { class: "what" }, words));
 }
 
-/** What happens within a step: the one after those that had finished. */
-const IN_A_STEP = { out_of_memory: true, oom_message: true };
+/** They tell how many steps had finished, and happen within the next. */
+const IN_A_STEP = ["out_of_memory", "oom_message"];
 const OOM_WORDS = { out_of_memory: "out of memory", oom_message: "out of memory: its words", oom_survived: "survived running out of memory" };
 
 function eventWords(event, run) {
   const [name, meaning] = KINDS[event.kind] ?? [event.kind.replaceAll("_", " "), null];
-  const within = event.kind in IN_A_STEP ? 1 : 0;  // an event tells how many steps had finished
-  const where = [run.world_size > 1 && isKnown(event.rank) ? `rank ${event.rank}` : null, isKnown(event.step) ? `step ${count(event.step + within)}` : null].filter(Boolean).join(", ");
+  const step = isKnown(event.step) ? event.step + IN_A_STEP.includes(event.kind) : null;
+  const where = [run.world_size > 1 && isKnown(event.rank) ? `rank ${event.rank}` : null, isKnown(step) ? `step ${count(step)}` : null].filter(Boolean).join(", ");
   const data = event.kind === "cell_error" ? `${event.data.error_type}: ${event.data.error_line}` : Object.entries(event.data ?? {}).map(([key, value]) => `${key}: ${isKnown(value) && key.endsWith("_bytes") ? bytes(value) : value}`).join(", ");
   if (event.data?.record && event.kind in OOM_WORDS) {
     const { record, asked_bytes: asked, text } = event.data;

@@ -241,13 +241,13 @@ def test_a_band_with_gaps_is_a_shape_for_each_stretch(call: Any) -> None:
         (
             {"parameters": 40, "other": 60},
             2,
-            "; 60 % of it is neither weights, gradients, optimizer state nor activations: a recorded step names what is.",
+            "; 60 % of it is neither weights, buffers, gradients, optimizer state nor activations: a recorded step names what is.",
             "/runs/r/anatomy",
         ),
         (
             {"parameters": 40, "other": 60},
             0,
-            "; 60 % of it is neither weights, gradients, optimizer state nor activations.",
+            "; 60 % of it is neither weights, buffers, gradients, optimizer state nor activations.",
             None,
         ),
         ({"parameters": None, "other": None}, 1, "The peak is 2.00 GiB, in optimizer of step 3.", None),

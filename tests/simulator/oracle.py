@@ -269,9 +269,8 @@ def in_a_child(job: dict[str, Any]) -> bytes:
             os.dup2(told.fileno(), 2)
             gc.disable()
             try:
-                session = Session(
-                    job
-                )  # (kept: its pools would go before its tensors, and at some addresses PyTorch aborts)
+                # Kept until the end: its pools would go before its tensors, and at some addresses PyTorch aborts.
+                session = Session(job)
                 answer = session.run(job["script"])
             except BaseException as error:
                 answer = {"failed": f"{type(error).__name__}: {error}"}
