@@ -66,7 +66,7 @@ class App extends HTMLElement {
     this.main = h("main", { id: "main", tabindex: "-1" });
     fill(
       this,
-      h("header", { class: "bar" },
+      h("header", { class: "top-bar" },
         h("a", { class: "brand", href: "/runs", "aria-label": "vramscope, to the runs" }, logo(), "vramscope"),
         h("span", { class: "spring" }),
         this.liveDot,

@@ -289,3 +289,14 @@ def test_a_device_is_named_without_its_maker_and_an_emulated_one_is_called_so(
         device,
     )
     assert shown == words
+
+
+@pytest.mark.parametrize("kind", ["bar", "line", "band", "edge", "marker"])
+def test_a_legends_swatch_scrolls_with_its_legend(loaded: Any, kind: str) -> None:
+    """A bar's once bore the class of the bar at the top of the page, and lay upon it."""
+    position = loaded.evaluate(
+        "(kind) => { const swatch = document.body.appendChild(document.createElement('span')); swatch.className = `swatch ${kind}`;"
+        " const { position, zIndex } = getComputedStyle(swatch); swatch.remove(); return [position, zIndex]; }",
+        kind,
+    )
+    assert position == ["static", "auto"]
