@@ -132,7 +132,7 @@ def test_one_goes_closer_points_and_looks_at_an_allocation(page: Any, recorded: 
     born.click()
     eventually(lambda: query(page).get("event") == str(event))
     # the link is the view
-    address = page.url
+    address = page.evaluate("location.href")
     page.goto("about:blank")
     page.goto(address)
     drawn(page, "timeline")

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import sender
-from browsing import drawn, eventually
+from browsing import drawn, eventually, query
 from test_fragmentation_page import COMPILED_MS, Sender
 from window_maker import training
 
@@ -60,7 +60,7 @@ def test_all_settings_are_there_and_can_be_searched(page: Any, server: Any) -> N
     search.press_sequentially("expandable")
     eventually(lambda: table.locator("tbody tr:not(.group)").count() == 1)
     assert search.evaluate("(field) => field === document.activeElement"), "typing goes on"
-    assert "find=expandable" in page.url and "diff=all" in page.url
+    assert query(page)["find"] == "expandable" and query(page)["diff"] == "all"
     page.reload()
     eventually(lambda: table.locator("tbody tr:not(.group)").count() == 1)
     assert page.get_by_label("Find a setting").input_value() == "expandable"
@@ -71,7 +71,7 @@ def test_all_settings_are_there_and_can_be_searched(page: Any, server: Any) -> N
 def test_another_baseline_is_in_the_url_and_turns_the_table(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/compare?runs={RUNS}")
     page.locator(".picked").nth(2).get_by_role("button", name="set baseline").click()
-    eventually(lambda: f"base={sender.BF16.run}" in page.url)
+    eventually(lambda: query(page).get("base") == sender.BF16.run)
     eventually(lambda: "bf16" in page.locator(".compare-table tbody tr").first.inner_text())
     assert re.search(r"\+\d\d\.\d %", page.locator(".compare-table").inner_text())
 
@@ -84,7 +84,7 @@ def test_runs_are_added_and_taken_out(page: Any, server: Any) -> None:
     eventually(lambda: page.locator("#runs-to-add option").count() == 1)
     search.press("Enter")
     page.locator(".compare-table").wait_for()
-    assert sender.CHECKPOINTING.run in page.url
+    assert sender.CHECKPOINTING.run in query(page)["runs"]
     page.get_by_role("button", name="take bf16-checkpointing out").click()
     page.get_by_text("No runs chosen").wait_for()
 

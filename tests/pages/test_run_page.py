@@ -6,17 +6,12 @@ import itertools
 import re
 import time
 from typing import Any
-from urllib.parse import parse_qs, urlparse
 
 import pytest
 import sender
-from browsing import drawn, eventually
+from browsing import drawn, eventually, query
 
 FIGURES = ["categories", "memory", "fragmentation", "step_peaks", "phases", "utilization", "host"]
-
-
-def query(page: Any) -> dict[str, str]:
-    return {key: values[0] for key, values in parse_qs(urlparse(page.url).query).items()}
 
 
 def points(chart: Any) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import drawn
+from browsing import drawn, query
 from browsing import eventually as waited
 from legibility import assert_legible
 from test_fragmentation_page import COMPILED_MS
@@ -53,7 +53,7 @@ def test_a_file_is_dropped_and_explored(page: Any, own_server: Callable[..., Any
     drawn(page, "timeline")
     assert "180 events" in page.locator(".snapshot-facts").inner_text().replace("\u202f", "")
     page.get_by_label("Device").select_option("1")
-    eventually(lambda: "device=1" in page.url)
+    eventually(lambda: query(page).get("device") == "1")
 
     held: list[Any] = []
     page.route("**/strip*", lambda route: held.append(route))
@@ -82,7 +82,7 @@ def test_a_file_is_dropped_and_explored(page: Any, own_server: Callable[..., Any
     assert MARKUP.rpartition("/")[2] in rows.first.locator(".stack").text_content()
     assert_legible(page)
     rows.first.get_by_role("button").click()
-    eventually(lambda: "allocation=0" in page.url and "tab=" not in page.url)
+    eventually(lambda: query(page).get("allocation") == "0" and "tab" not in query(page))
 
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Delete").click()
