@@ -43,6 +43,8 @@ def sent(server: Any, run: str, *boxes: BlackBox) -> None:
     messages: list[wire.Message] = []
     for one in boxes:
         about = {"time_ns": one.time_ns, "step": one.step, "asked_bytes": one.asked_bytes, "seen_by": one.seen_by}
+        told_of = {"record": one.record, "asked_bytes": one.asked_bytes}
+        messages.append(wire.Event(time_ns=one.time_ns, kind="out_of_memory", step=one.step, data=told_of))
         messages.append(wire.Piece(artifact=one.record, kind="oom", number=0, pieces=1, about=about, data=pack(one)))
     attached = wire.Attached(
         project=told["project"], name=told["name"], rank=0, world_size=1, host="h", pid=1, start_ns=time.time_ns(),
@@ -77,6 +79,11 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     assert choice.input_value() == "aaaa000000000001", "of two that nobody survived the first"
     choice.select_option("bbbb000000000002")
     page.wait_for_url("**error=**")
+    # 900 steps had finished: it was in the next, here as on the run's own page
+    assert "step 901" in page.locator("[data-kpi=step]").inner_text()
+    page.goto(f"{server.url}/runs/{training.run}")
+    event = page.locator("li", has=page.locator("a[href*='error=aaaa000000000001']"))
+    assert "step 901" in event.inner_text()
     page.goto(f"{server.url}/runs")
     page.locator("a.chip", has_text="OOM").first.wait_for()
 
