@@ -107,9 +107,12 @@ class Uploads:
     def _feed(self, artifact: Artifact) -> None:
         kind, about, data, ident = artifact
         ident, size = ident or fresh_id(), wire.MAX_PIECE_BYTES
-        parts = [data[start : start + size] for start in range(0, len(data), size)]
-        if len(parts) > wire.MAX_PIECES:
+        most = wire.MAX_PIECES * size
+        if len(data) > most:
+            text = f"a {kind} is left out: it has {len(data)} bytes when packed, and at most {most} are sent"
+            Notice(self._ring, self._clock, text).tell()
             return
+        parts = [data[start : start + size] for start in range(0, len(data), size)]
         for number, part in enumerate(parts):
             if not self._wait_for_room(len(part)):
                 self._without_room += 1

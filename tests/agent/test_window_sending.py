@@ -124,6 +124,18 @@ def test_what_is_packed_in_time_is_no_news(capsys) -> None:
     assert isinstance(message, wire.Piece) and capsys.readouterr().err == ""
 
 
+def test_what_is_larger_than_the_wire_takes_is_left_out_and_said(capsys) -> None:
+    console.forget_said()
+    ring = Ring()
+    uploads = Uploads(ring, StepClock(), pace_s=0.0, name="windows")
+    uploads.put(lambda pause: [Artifact("window", {}, bytes(wire.MAX_PIECES * wire.MAX_PIECE_BYTES + 1))])
+    uploads.close(60.0)
+    (message,) = ring.take(1 << 30)
+    said = "a window is left out: it has 268435457 bytes when packed, and at most 268435456 are sent"
+    assert isinstance(message, wire.Event) and message.data["text"] == said
+    assert capsys.readouterr().err == f"vramscope: {said}\n"
+
+
 def test_the_ring_knows_what_a_piece_weighs() -> None:
     data = os.urandom(wire.MAX_PIECE_BYTES)
     assert len(data) < size_bytes(piece(data)) < len(data) + 4096
