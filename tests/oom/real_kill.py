@@ -1,7 +1,7 @@
 """A training that a real kernel ends for want of memory, in a control group of its own: ``python tests/oom/real_kill.py``.
 
-A word: MiB that a step keeps, 20. Run by hand, as root, on a Linux where the memory controller can be used; the suite reads
-recorded files instead (test_host.py).
+A word: MiB that a step keeps, 20; right at 20, 100 and 200 of a limit of 2 GiB, while at 300 nothing is said. Run by hand, as
+root, on a Linux where the memory controller can be used; the suite reads recorded files instead (test_host.py).
 The group lies below this process's own and is taken away again. Exit code 1 where the verdict was wrong.
 """
 

@@ -23,6 +23,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     running.stop()
 
 
+def rising(first: int, by: int) -> list[int]:
+    """GiB, seven samples in 0.6 s."""
+    return [(first + by * i) * GIB for i in range(7)]
+
+
 @pytest.fixture(scope="module")
 def vanished(server: RunningServer) -> dict[str, Any]:
     """What is said of each run, of 64 GiB for its host or container, when all of them are lost."""
@@ -32,10 +37,16 @@ def vanished(server: RunningServer) -> dict[str, Any]:
         "there was room": {"process_rss_bytes": 9 * GIB, "host_used_bytes": 20 * GIB},
         "a container of a large machine": {"process_rss_bytes": 9 * GIB, "host_used_bytes": 200 * GIB},
         "nobody knows": {},
+        "it took it too fast to be told": {"process_rss_bytes": rising(8, 7), "host_used_bytes": rising(11, 7)},
+        "a container was filled fast": {"process_rss_bytes": rising(8, 7), "host_used_bytes": 200 * GIB},
+        "it took it fast, with a second and more to go": {"process_rss_bytes": rising(4, 3)},
+        "it had taken much before": {"process_rss_bytes": [*rising(50, -5)[:-1], 50 * GIB]},
+        "two samples are no rise": {"process_rss_bytes": [-1, -1, 20 * GIB, 55 * GIB]},
     }
     agents = {name: Agent(name=name, host_total_bytes=64 * GIB) for name in last}
     for name, agent in agents.items():
-        server.send(agent, agent.samples(**last[name]))
+        rows = max((len(told) for told in last[name].values() if isinstance(told, list)), default=4)
+        server.send(agent, agent.samples(rows, **last[name]))
     said = {}
     for name, agent in agents.items():
         deadline = time.monotonic() + 60
@@ -53,7 +64,25 @@ def test_silence_while_the_hosts_memory_was_full_is_told_as_that(vanished: dict[
     assert "64.0 GiB" in told["vanished"]["sentence"]
 
 
-@pytest.mark.parametrize("name", ["there was room", "a container of a large machine", "nobody knows"])
+@pytest.mark.parametrize("name", ["it took it too fast to be told", "a container was filled fast"])
+def test_so_is_memory_taken_faster_than_samples_leave(vanished: dict[str, Any], name: str) -> None:
+    told = vanished[name]["vanished"]
+    assert told["cause"] == "outside_pytorch"
+    assert "70.0 GiB a second, which would have filled the host's memory 0.2 s later" in told["sentence"]
+    assert "It had 50.0 GiB of 64.0 GiB" in told["sentence"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "there was room",
+        "a container of a large machine",
+        "nobody knows",
+        "it took it fast, with a second and more to go",
+        "it had taken much before",
+        "two samples are no rise",
+    ],
+)
 def test_silence_alone_says_nothing(vanished: dict[str, Any], name: str) -> None:
     """What a machine has in use says nothing of a container's limit."""
     assert vanished[name]["state"] == "lost"

@@ -14,8 +14,9 @@ from sqlalchemy.engine import Connection
 from vramscope import wire
 from vramscope.black_box import MESSAGE_EVENT, SURVIVED_EVENT, BadBlackBox, BlackBox, unpack
 from vramscope_server.analysis.floor import trend
-from vramscope_server.analysis.oom.post_mortem import PostMortem, post_mortem, told, vanished
+from vramscope_server.analysis.oom.post_mortem import PostMortem, post_mortem, told
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Replay
+from vramscope_server.analysis.oom.vanished import vanished
 from vramscope_server.house import House
 from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
 from vramscope_server.store.places import Run, UnknownPlace, find_place, load_columns
@@ -274,8 +275,8 @@ def _vanished(connection: Connection, run: Run, full: Mapping[str, Any]) -> dict
                 told = load_columns(connection, run, place, "samples", names, x="time", since_ns=place.started_ns)
             except UnknownPlace:
                 continue
-            last = {name: next((int(v) for v in told.columns[name][::-1] if v != wire.UNKNOWN), None) for name in names}
-            verdict = vanished(last, total)
+            rss, used = (floats(told.columns[name]) for name in names)
+            verdict = vanished(told.columns["time_ns"] / 1e9, rss, used, total)
             if verdict is not None:
                 return {
                     "rank": rank["rank"],

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from vramscope.black_box import BlackBox
-from vramscope.oom_cause import Verdict, amount, judge
+from vramscope.oom_cause import Verdict, judge
 from vramscope.oom_facts import Facts, facts_of_box, growing
 from vramscope.oom_message import Message, parse
 from vramscope.oom_need import Need, need_of
 from vramscope_server.analysis.oom import holders
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, Replay
-
-HOST_NEARLY_FULL: Final = 0.95
-PROCESS_NEARLY_ALL: Final = 0.90
-"""of the host's memory: from there on a process that vanishes without a word was most likely ended by Linux"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,24 +130,3 @@ def _last_step(box: BlackBox) -> dict[str, int] | None:
     )
     known = {name: box.last_step[name] for name in names if box.last_step.get(name, -1) >= 0}
     return known or None
-
-
-def vanished(last: Mapping[str, int | None], host_total_bytes: int | None) -> Verdict | None:
-    """A run that fell silent without a word: was it the host's memory? None: nothing says so.
-
-    last   the newest ``process_rss_bytes`` and ``host_used_bytes``
-    """
-    if not host_total_bytes:
-        return None
-    rss, used = last.get("process_rss_bytes"), last.get("host_used_bytes")
-    # (In a container the total is its limit, and what is in use is the whole machine's: then only the process's own counts.)
-    full = used is not None and HOST_NEARLY_FULL * host_total_bytes <= used <= host_total_bytes
-    alone = rss is not None and rss >= PROCESS_NEARLY_ALL * host_total_bytes
-    if not (full or alone):
-        return None
-    verdict = judge(Facts(kind="host", rss_bytes=rss, host_total_bytes=host_total_bytes))
-    sentence = (
-        "The process fell silent without a word while the host's memory was full: most likely Linux ended it "
-        f"(out-of-memory killer). It had {amount(rss)} of {amount(host_total_bytes)}; {amount(used)} were in use in all."
-    )
-    return Verdict("outside_pytorch", sentence, verdict.first_aid)
