@@ -96,6 +96,18 @@ def test_a_real_training_is_watched_and_its_exit_code_is_its_own(desk, collector
     assert isinstance(collector.messages[-1], wire.Ended)
 
 
+@pytest.mark.gpu
+def test_the_first_window_finds_no_optimizer_that_is_half_made(desk, collector, emulated_gpu):
+    """On a GPU it opens as soon as something attaches, and asks every optimizer for its parameters."""
+    done = desk.run(
+        "--",
+        sys.executable,
+        desk.script(TRAINING.replace("Linear(8, 8)", "Linear(8, 8).cuda()").replace("ones(2, 8)", "ones(2, 8).cuda()")),
+    )
+    assert done.returncode == 0 and "failed inside" not in done.stderr, done.stderr
+    assert any(isinstance(message, wire.Piece) and message.kind == "window" for message in collector.messages)
+
+
 def test_all_ranks_of_a_torchrun_are_one_run_and_its_helpers_are_none(desk, collector):
     # Data loaders and torchrun itself import torch as well, but train nothing.
     script = desk.script(
@@ -132,7 +144,7 @@ def test_it_attaches_when_the_first_optimizer_is_made_and_only_then(desk):
         print(torch.optim.Optimizer.__init__ is plain)
         """
     )
-    assert done.stdout.splitlines() == ["imported True", "attached", "made 2", "made 3", "True"], done.stderr
+    assert done.stdout.splitlines() == ["imported True", "made 2", "attached", "made 3", "True"], done.stderr
     assert done.stderr == ""
 
 
@@ -165,7 +177,7 @@ def test_the_sitecustomize_that_was_there_before_still_runs(desk):
         "import sys, sitecustomize, torch; print(sys.marked, sitecustomize.__file__); torch.optim.Optimizer([])"
     )
     lines = done.stdout.splitlines()
-    assert lines == ["the other one", f"True {desk.folder / 'path' / 'sitecustomize.py'}", "attached", "made 1"]
+    assert lines == ["the other one", f"True {desk.folder / 'path' / 'sitecustomize.py'}", "made 1", "attached"]
 
 
 def test_a_broken_sitecustomize_is_reported_as_python_reports_it(desk):
@@ -173,7 +185,7 @@ def test_a_broken_sitecustomize_is_reported_as_python_reports_it(desk):
     desk.script("raise RuntimeError('theirs')", "path/sitecustomize.py")
     done = desk.python("import torch; torch.optim.Optimizer([])")
     assert "Error in sitecustomize" in done.stderr
-    assert done.stdout == "attached\nmade 1\n"
+    assert done.stdout == "made 1\nattached\n"
 
 
 def test_a_python_without_the_package_trains_unwatched_and_says_why(desk):

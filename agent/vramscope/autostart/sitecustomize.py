@@ -2,7 +2,7 @@
 
 Most of those processes train nothing (pip, compile workers, data loaders, the launcher itself), and many have no torch.
 So this file stands on the standard library alone, imports next to nothing, and waits: when ``torch.optim.optimizer`` was
-imported it wraps ``Optimizer.__init__``; when the first optimizer is made it takes the wrapper off and attaches. That is
+imported it wraps ``Optimizer.__init__``; when the first optimizer was made it takes the wrapper off and attaches. That is
 before the first step, so no peak is missed, and nobody who only imports torch becomes a run.
 
 A session that the script attached itself is left alone: ``attach()`` then gives back the one that runs.
@@ -56,14 +56,17 @@ def _attach_at_first_optimizer(module: "Any") -> None:
     if optimizer_class is None:
         return
     plain = optimizer_class.__init__
+    waiting = True
 
     def __init__(self: "Any", *args: "Any", **kwargs: "Any") -> None:  # noqa: N807
-        if optimizer_class.__init__ is __init__:
-            optimizer_class.__init__ = plain
+        nonlocal waiting
+        plain(self, *args, **kwargs)
+        # Behind it: what looks at all optimizers finds none that is half made.
+        if waiting:
+            waiting = False
+            if optimizer_class.__init__ is __init__:
+                optimizer_class.__init__ = plain
             _attach()
-        # Looked up anew: attaching may have put something of its own there.
-        target = plain if optimizer_class.__init__ is __init__ else optimizer_class.__init__
-        target(self, *args, **kwargs)
 
     __init__.__wrapped__ = plain  # type: ignore[attr-defined]
     __init__.__doc__ = plain.__doc__
