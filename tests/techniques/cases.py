@@ -459,6 +459,65 @@ def bf16_weights() -> Any:
 
 
 @case
+def frozen_in_bf16() -> Any:
+    """A body of 16 bits that nobody trains and nothing casts, under a head of 32."""
+
+    class Probed(Blocks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                x = block(x.bfloat16())
+            return self.head(x.float())
+
+    model = Probed(plainly)
+    model.blocks.bfloat16().requires_grad_(False)
+    return loop(model)
+
+
+@case
+def frozen_in_bf16_and_cast() -> Any:
+    """FSDP casts what is trained for its forward; what is frozen was of 16 bits before."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    alone()
+    model = Blocks(plainly).to(DEVICE)
+    model.blocks.bfloat16().requires_grad_(False)
+    for part in (*model.blocks, model):
+        fully_shard(part, mp_policy=MixedPrecisionPolicy(torch.bfloat16))
+    return loop(model)
+
+
+@case
+def teacher_in_bf16() -> Any:
+    """It only looks on, and has most of the weights: none of the training's are of 16 bits."""
+
+    class Distilled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.student = Blocks(plainly)
+            self.teacher = nn.Sequential(Blocks(plainly), nn.Linear(4, 4)).bfloat16().requires_grad_(False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                target = self.teacher(x.bfloat16()).float()
+            return self.student(x) - target
+
+    return loop(Distilled())
+
+
+@case
+def lora_on_bf16() -> Any:
+    """peft keeps its adapters in 32 bits over a base of 16."""
+    from peft import LoraConfig, get_peft_model
+
+    class Cast(Blocks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.bfloat16())
+
+    model = Cast(plainly).to(DEVICE, torch.bfloat16)
+    return loop(get_peft_model(model, LoraConfig(r=4, target_modules=r"blocks\.\d+\.0")))
+
+
+@case
 def fused_optimizer() -> Any:
     model = Blocks(plainly).to(DEVICE)
     return loop(model, optimizer=torch.optim.Adam(model.parameters(), fused=True))

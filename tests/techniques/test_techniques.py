@@ -124,6 +124,29 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         {"mixed_precision": ("bf16 weights", None, "the trained parameters themselves are bfloat16")},
         set(),
     ),
+    "frozen_in_bf16": (
+        {
+            "mixed_precision": ("bf16 frozen weights", None, "frozen weights in bfloat16"),
+            "peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)"),
+        },
+        set(),
+    ),
+    "frozen_in_bf16_and_cast": (
+        {
+            "distributed": ("FSDP2", None, "FSDP2 (S(0)), one rank"),
+            "mixed_precision": ("bf16", None, "weights cast to bfloat16 in 1 of 14 module calls"),
+            "peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)"),
+        },
+        set(),
+    ),
+    "teacher_in_bf16": ({}, set()),
+    "lora_on_bf16": (
+        {
+            "mixed_precision": ("bf16 frozen weights", None, "frozen weights in bfloat16"),
+            "peft": ("LoRA 11 %", "peft: LoRA, r=4", "2,048 of 18,948 parameters are trained (11 %)"),
+        },
+        set(),
+    ),
     "fused_optimizer": ({}, set()),
     "an_optimizer_a_parameter": ({}, set()),
     "eight_bit": (

@@ -1,11 +1,16 @@
-"""Mixed precision: autocast and a gradient scaler, or parameters that are 16 bits wide themselves. Two different things."""
+"""Mixed precision: autocast and a gradient scaler, or parameters that are 16 bits wide themselves, trained or frozen: different
+things."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from vramscope.techniques.facts import Facts, Found, said, some, technique
+
+if TYPE_CHECKING:
+    import torch
 
 KIND: Final = "mixed_precision"
 SHORT: Final = {"bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8"}
@@ -37,14 +42,20 @@ def find(facts: Facts) -> Found | None:
             technique(KIND, f"{SHORT.get(weights, weights)} weights", declared, observed, dtype=weights, autocast=False)
         )
     if declared is None:
-        return None
+        frozen = _frozen_weights(facts)
+        if not frozen:
+            return None
+        told = technique(
+            KIND, f"{SHORT[frozen]} frozen weights", None, f"frozen weights in {frozen}", dtype=frozen, autocast=False
+        )
+        return Found(told)
     chip = "fp16" if "16" in declared and "bf16" not in declared else "bf16" if "bf16" in declared else "fp8"
     if heard is None:
         return Found(technique(KIND, chip, declared, None))
     finding = facts.finding(
         "mixed-precision-not-seen",
-        f"{declared}, and no module ran under autocast in {facts.observed} observed steps, and the parameters are 32 bits wide: "
-        "activations take their full size.",
+        f"{declared}, and no module ran under autocast in {facts.observed} observed steps, and the trained parameters are 32 bits "
+        "wide: activations take their full size.",
         "run the forward under torch.autocast, or let the framework's own prepared model do it",
     )
     return Found(technique(KIND, chip, declared, ""), finding if facts.is_sure else None)
@@ -59,21 +70,42 @@ def _declared(facts: Facts) -> str | None:
 
 
 def _cast_weights(facts: Facts) -> tuple[str, int] | None:
-    """(dtype, how many calls of modules) that FSDP, say, casts weights to for the time of their forward, where they are wider."""
-    if facts.heard is None or not facts.heard.weights:
+    """(dtype, how many calls of modules) that FSDP, say, casts weights to for the time of their forward, where each is kept in
+    another: a frozen part that is 16 bits wide, and stays so, is not cast."""
+    if facts.heard is None:
         return None
-    dtype, calls = facts.heard.weights.most_common(1)[0]
-    name = str(dtype).removeprefix("torch.")
-    kept = {parameter.dtype for parameter in facts.parameters if parameter.requires_grad}
-    is_cast = name in SHORT and bool(kept) and dtype not in kept
-    return (name, calls) if is_cast else None
+    modules = {id(module): module for module in facts.modules}
+    anywhere = {parameter.dtype for parameter in facts.parameters}  # FSDP keeps many weights as one flat parameter
+    cast: Counter[str] = Counter()
+    for (key, dtype), calls in facts.heard.weights.items():
+        if key in modules:
+            weight = modules[key]._parameters.get("weight")
+            if dtype not in (anywhere if weight is None else (weight.dtype,)):
+                cast[str(dtype).removeprefix("torch.")] += calls
+    name, calls = cast.most_common(1)[0] if cast else ("", 0)
+    return (name, calls) if name in SHORT else None
+
+
+def _frozen_weights(facts: Facts) -> str:
+    """The dtype of most weights that ran with gradients on and learn nothing, where that is one of 16 bits or less; else "". What
+    a teacher has, which runs without, is no part of the training."""
+    heard = set() if facts.heard is None else {key for key, _ in facts.heard.weights}
+    # What has state learns all the same: of two networks that take turns, say, one is frozen for the moment.
+    learning = {id(parameter) for parameter, _ in facts.states}
+    weights = [module._parameters.get("weight") for module in facts.modules if id(module) in heard]
+    return _narrow(p for p in weights if p is not None and not p.requires_grad and id(p) not in learning)
 
 
 def _narrow_weights(facts: Facts) -> str:
-    """The dtype of most trained parameters, where that is a floating one of 16 bits or less; else ""."""
+    """The dtype of most trained parameters, where that is one of 16 bits or less; else ""."""
+    return _narrow(parameter for parameter in facts.parameters if parameter.requires_grad)
+
+
+def _narrow(parameters: Iterable[torch.Tensor]) -> str:
+    """The floating dtype that most of these have, by their elements, where it has 16 bits or less; else ""."""
     sizes: Counter[str] = Counter()
-    for parameter in facts.parameters:
-        if parameter.requires_grad and parameter.dtype.is_floating_point:
+    for parameter in parameters:
+        if parameter.dtype.is_floating_point:
             sizes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
     most = sizes.most_common(1)[0][0] if sizes else ""
     return most if most in SHORT else ""

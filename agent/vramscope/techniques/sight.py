@@ -40,7 +40,8 @@ class Sight:
     calls           module calls with gradients on, outside of backward
     called          the identities of all modules that were called
     autocast        dtype -> of these, how many ran under autocast to it
-    weights         dtype -> of these, how many had weights of it at that moment (FSDP casts them for a forward)
+    weights         (module's identity, dtype) -> of these, how many had a weight of it at that moment (FSDP casts them for a
+                    forward)
     weights_on_gpu  some of these had weights there at that moment
     micro_steps     forward and backward, one after the other, whose gradients were summed up; None where that cannot be told
     turns           optimizers stepped at different moments of the step, each after a backward of its own (a GAN's)
@@ -79,7 +80,7 @@ class Sight:
         self.called: set[int] = set()
         self.calls_in_eval_mode = 0
         self.autocast: Counter[str] = Counter()
-        self.weights: Counter[torch.dtype] = Counter()
+        self.weights: Counter[tuple[int, torch.dtype]] = Counter()
         self.weights_on_gpu = False
         self.scaled = 0
         self.wrappers: list[weakref.ref[torch.nn.Module]] = []
@@ -202,7 +203,7 @@ class Sight:
         if weight is None:
             weight = vars(module).get("weight")  # FSDP puts a view of its flat parameter here
         if isinstance(weight, self._tensor):
-            self.weights[weight.dtype] += 1
+            self.weights[id(module), weight.dtype] += 1
             self.weights_on_gpu |= weight.is_cuda
         round_ = self._clock.micro_steps
         if round_ != self._round:
