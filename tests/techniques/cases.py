@@ -332,6 +332,22 @@ def two_losses_of_one_graph() -> Any:
 
 
 @case
+def losses_summed_up() -> Any:
+    """Four batches, whose losses are added, and one backward for all of them: their activations are there together."""
+    model = Blocks(plainly).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        for _ in range(STEPS):
+            loss = sum(model(torch.zeros(8, 64, device=DEVICE)).square().mean() for _ in range(4))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
 def sharpness_aware() -> Any:
     """Two forward and backward passes a step, the first one's gradients dropped between: no accumulation."""
     model = Blocks(plainly).to(DEVICE)

@@ -107,6 +107,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         set(),
     ),
     "two_losses_of_one_graph": ({}, set()),
+    "losses_summed_up": ({}, set()),
     "sharpness_aware": ({}, set()),
     "lbfgs": ({}, set()),
     "gan": ({}, set()),
@@ -442,6 +443,12 @@ BATCHES = {
     "plain": ("batch 8", None, 8),
     "accumulation": ("batch 8", None, 32),
     "tokens": ("batch 3 x 17", None, 3),
+    "losses_summed_up": ("batch 8", None, None),
+    "two_losses_of_one_graph": ("batch 8", None, 8),
+    "sharpness_aware": ("batch 8", None, 8),
+    "checkpoint_reentrant": ("batch 8", None, 8),
+    "teacher_inside": ("batch 8", None, 8),
+    "ddp": ("batch 8", None, 8),
     "gan": ("batch 8", None, None),
     "hf_all": ("batch 2 x 16", "per_device_train_batch_size=2", 8),
     "accelerate_all": ("batch 4", None, 16),
@@ -500,7 +507,7 @@ def test_optimizers(told, case: str) -> None:
 
 @pytest.mark.parametrize("case", BATCHES)
 def test_batches(told, case: str) -> None:
-    """The effective batch is what a step learns from; unknown where two models take turns."""
+    """The effective batch is what a step learns from; unknown where two models take turns, or forwards share a backward."""
     batch = of_kind(told[case]["last"], "batch")
     assert (batch["chip"], batch["declared"], batch["detail"].get("effective_batch_size")) == BATCHES[case]
 

@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 from vramscope.techniques.accumulation import seen_micro_steps
-from vramscope.techniques.facts import Facts, Found, said, technique
+from vramscope.techniques.facts import Facts, Found, said, some, technique
 
 KIND: Final = "batch"
 
@@ -18,11 +18,15 @@ def find(facts: Facts) -> Found | None:
     if heard is None or not heard.input_shape:
         return Found(technique(KIND, f"batch {value}", declared, None, batch_size=value)) if declared else None
     shape = heard.input_shape
-    micro_steps, ranks = seen_micro_steps(facts), data_ranks()
+    micro_steps, forwards, ranks = seen_micro_steps(facts), _forwards(facts), data_ranks()
     length = shape[1] if heard.tokens else None
     observed = f"{shape[0]} sequences of {length}" if length else f"inputs of {' x '.join(map(str, shape))}"
     if micro_steps is not None and micro_steps > 1:
         observed += f", {micro_steps} times a step"
+    # Losses of several batches that are summed up, or several views of one: what the step learns from is not known.
+    mixed = micro_steps is not None and not heard.turns and forwards > micro_steps
+    if mixed:
+        observed += f", {some(forwards, 'forward')} to {some(heard.backwards, 'backward')}"
     chip = f"batch {shape[0]}" + (f" x {length}" if length else "")
     return Found(
         technique(
@@ -32,9 +36,16 @@ def find(facts: Facts) -> Found | None:
             observed,
             batch_size=shape[0],
             sequence_length=length,
-            effective_batch_size=None if micro_steps is None or ranks is None else shape[0] * micro_steps * ranks,
+            effective_batch_size=None
+            if micro_steps is None or ranks is None or mixed
+            else shape[0] * micro_steps * ranks,
         )
     )
+
+
+def _forwards(facts: Facts) -> int:
+    """How often a model that is trained was called in the step's micro-steps; 0 where only parts of it were."""
+    return 0 if facts.heard is None else max((facts.heard.forwards[id(root)] for root in facts.roots), default=0)
 
 
 def data_ranks() -> int | None:

@@ -44,6 +44,7 @@ class Sight:
                     forward)
     weights_on_gpu  some of these had weights there at that moment
     micro_steps     forward and backward, one after the other, whose gradients were summed up; None where that cannot be told
+    forwards        (module's identity) -> how often it was called in these
     turns           optimizers stepped at different moments of the step, each after a backward of its own (a GAN's)
     batches         that the DataLoader gave
     input_shape     of the first tensor that a module was called with; of a whole number's, with ``tokens``
@@ -70,6 +71,7 @@ class Sight:
         self._removals: list[Callable[[], None]] = []
         self._probes: list[weakref.ref[torch.Tensor]] = []
         self._rounds: set[int] = set()
+        self._in_rounds: Counter[tuple[int, int]] = Counter()
         self._stepped_after: set[int] = set()
         self._packs = ""
         self._classes: set[type] = set()
@@ -87,6 +89,7 @@ class Sight:
         self.regions = Regions()
         self.saved_to_host = ""
         self.micro_steps: int | None = None
+        self.forwards: Counter[int] = Counter()
         self.turns = False
         self.backwards = 0
         self.batches: int | None = None
@@ -144,8 +147,11 @@ class Sight:
         self.batches = self._batches() - self._batches_before
         if self.calls:
             self.micro_steps = sum(begun < backwards for begun in self._rounds)
+        for (begun, module), times in self._in_rounds.items():
+            self.forwards[module] += times * (begun < backwards)
         self.turns = len(self._stepped_after) > 1
         self._probes.clear()
+        self._in_rounds.clear()
 
     # -- what is heard ---------------------------------------------------------------------------------------------------
 
@@ -209,8 +215,10 @@ class Sight:
         if round_ != self._round:
             if self._probes and all((p := probe()) is None or p.grad is None for probe in self._probes):
                 self._rounds.clear()  # what was summed up so far was dropped: no accumulation
+                self._in_rounds.clear()
             self._round = round_
             self._rounds.add(round_)
+        self._in_rounds[round_, id(module)] += 1
         if args and not self.input_shape and isinstance(args[0], self._tensor):
             self._see_input(module, args[0])
 
