@@ -144,6 +144,67 @@ def checkpoint_own() -> Any:
     return loop(Blocks(lambda block, x: Again.apply(block, x)))
 
 
+class Scores(nn.Module):
+    """Attention of one's own; how its core, a function that has no module in it, is called is the case's own."""
+
+    def __init__(self, call: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(64, 192)
+        self.call = call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x.view(1, -1, 64)).chunk(3, -1)
+        return self.call(scores_of_pairs, q, k, v)
+
+
+def scores_of_pairs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return (q @ k.transpose(1, 2)).softmax(-1) @ v
+
+
+@case
+def checkpointed_function() -> Any:
+    return loop(Scores(lambda core, *qkv: checkpoint(core, *qkv, use_reentrant=False)))
+
+
+@case
+def checkpointed_function_reentrant() -> Any:
+    return loop(Scores(lambda core, *qkv: checkpoint(core, *qkv, use_reentrant=True)))
+
+
+@case
+def checkpointed_function_beside_blocks() -> Any:
+    """The functions around the blocks are no news; the loss, which is one too, is."""
+
+    class WithLoss(Blocks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.loss, super().forward(x), use_reentrant=False)
+
+        def loss(self, y: torch.Tensor) -> torch.Tensor:
+            return y.exp().log()
+
+    return loop(WithLoss(lambda block, x: checkpoint(lambda x: block(x), x, use_reentrant=False)))
+
+
+@case
+def checkpointed_function_without_gradients() -> Any:
+    """Nothing in it needs a gradient: it is not run again, and saves nothing."""
+
+    def call(core: Any, *qkv: torch.Tensor) -> torch.Tensor:
+        held = [part.detach() for part in qkv]
+        return qkv[0] + checkpoint(core, *held, use_reentrant=False)
+
+    return loop(Scores(call))
+
+
+@case
+def checkpoint_of_frozen_blocks() -> Any:
+    """Switched on as transformers does it; the blocks learn nothing, and what they are given needs no gradient."""
+    model = Blocks(lambda block, x: checkpoint(block, x, use_reentrant=True))
+    model.gradient_checkpointing = True
+    model.blocks.requires_grad_(False)
+    return loop(model, inputs=torch.zeros(8, 64, device=DEVICE))
+
+
 class LateBinding(Blocks):
     """The article's loop: the lambda sees the loop's variable, which is another block by the time of backward."""
 
@@ -1155,7 +1216,8 @@ def left_behind() -> Iterator[str]:
 
     if module._global_forward_pre_hooks:
         yield "a global module hook"
-    for owner, attribute in ((torch.cuda, "empty_cache"), (torch.amp.GradScaler, "scale")):
+    going_up = (torch.autograd.graph.saved_tensors_hooks, "__enter__")
+    for owner, attribute in ((torch.cuda, "empty_cache"), (torch.amp.GradScaler, "scale"), going_up):
         if hasattr(getattr(owner, attribute), "__wrapped__"):
             yield attribute
 

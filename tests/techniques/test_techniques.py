@@ -55,6 +55,44 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         set(),
     ),
     "checkpoint_own": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "other")}, set()),
+    "checkpointed_function": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "the function scores_of_pairs ran again in backward; variant: non-reentrant",
+            )
+        },
+        set(),
+    ),
+    "checkpointed_function_reentrant": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "the function scores_of_pairs ran again in backward; variant: reentrant",
+            )
+        },
+        set(),
+    ),
+    "checkpointed_function_beside_blocks": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "4 Sequential (blocks.0 to blocks.3) and the function WithLoss.loss ran again in backward; variant: non-reentrant",
+            )
+        },
+        set(),
+    ),
+    "checkpointed_function_without_gradients": ({}, set()),
+    "checkpoint_of_frozen_blocks": (
+        {
+            "gradient_checkpointing": ("checkpointing", "gradient_checkpointing=True in the model", ""),
+            "peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)"),
+        },
+        {"checkpointing-not-seen"},
+    ),
     "closure_late": (
         {
             "gradient_checkpointing": (

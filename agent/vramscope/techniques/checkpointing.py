@@ -23,20 +23,20 @@ def find(facts: Facts) -> Found | None:
     regions = heard.regions
     again = regions.recomputed
     names, kinds = _blocks(facts, again)
+    functions = regions.functions
     # What some library runs without gradients and again in its own backward (flex attention does) is no part of the model.
-    if not names and regions.variants <= {OTHER}:
+    if not names and not functions and (not again or regions.variants <= {OTHER}):
         if not declared:
             return None
         told = technique(KIND, "checkpointing", declared, "")
         return Found(told, _not_seen(facts, declared) if facts.is_sure else None)
-    variant = " and ".join(sorted(regions.variants))
-    if not names:
-        blocks = f"{some(len(again), 'module')} of no known model"
-    else:
-        blocks = f"{len(names)} {next(iter(kinds))}" if len(kinds) == 1 else some(len(names), "module")
-        blocks += f" ({names[0]})" if len(names) == 1 else f" ({names[0]} to {names[-1]})"
-    observed = f"{blocks} ran again in backward; variant: {variant}"
-    return Found(technique(KIND, "checkpointing", declared, observed, blocks=len(names) or len(again), variant=variant))
+    variant = " and ".join(sorted((regions.variants if again else set()) | set(functions.values())))
+    parts = [_words(names, kinds)] if names else [f"{some(len(again), 'module')} of no known model"] if again else []
+    if functions:
+        parts.append(f"the function{'s' * (len(functions) > 1)} {', '.join(sorted(functions))}")
+    observed = f"{' and '.join(parts)} ran again in backward; variant: {variant}"
+    blocks = len(names) or len(again) or None
+    return Found(technique(KIND, "checkpointing", declared, observed, blocks=blocks, variant=variant))
 
 
 def _declared(facts: Facts) -> str | None:
@@ -64,6 +64,12 @@ def _blocks(facts: Facts, again: set[int]) -> tuple[list[str], Counter[str]]:
             if inside == ".":
                 break  # the root itself
     return names, kinds
+
+
+def _words(names: list[str], kinds: Counter[str]) -> str:
+    """``3 Block (blocks.0 to blocks.2)``"""
+    blocks = f"{len(names)} {next(iter(kinds))}" if len(kinds) == 1 else some(len(names), "module")
+    return blocks + (f" ({names[0]})" if len(names) == 1 else f" ({names[0]} to {names[-1]})")
 
 
 def _not_seen(facts: Facts, declared: str) -> wire.Finding:

@@ -1,4 +1,5 @@
-"""What is read of an autograd graph before it is walked: the names of its nodes, and where what they saved lies."""
+"""What is read of an autograd graph before it is walked: the names of its nodes, what checkpoints left in it, and where what they
+saved lies."""
 
 from __future__ import annotations
 
@@ -11,11 +12,18 @@ MOST_NODES: Final = 20_000
 MOST_OPENED: Final = 500
 """of these, whose saved tensors are looked at where somebody's hooks packed them: some 20 µs each"""
 SAVED: Final = "_raw_saved_"
+REENTRANT: Final = "CheckpointFunctionBackward"
+"""what stands in the graph for all that a reentrant checkpoint runs"""
 
 
 def names_of_nodes(root: Any) -> Counter[str]:
     """Names of the nodes of the graph behind a tensor, and how many of each. Some 1 µs a node."""
     return Counter(node.name() for node in _nodes(root, MOST_NODES))
+
+
+def checkpointed_functions(root: Any) -> Iterator[Any]:
+    """What the reentrant checkpoints in the graph behind a tensor were given. Some 1 µs a node."""
+    return (getattr(node, "run_function", None) for node in _nodes(root, MOST_NODES) if node.name() == REENTRANT)
 
 
 def host_bytes_saved(root: Any) -> int:

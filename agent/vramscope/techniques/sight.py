@@ -1,7 +1,8 @@
 """What one step shows of how it is trained: hooks for the time of that step, gone afterwards.
 
 A global hook on modules hears each call, also those that a checkpoint makes again in backward; functions are wrapped, so that
-a gradient scaler and an emptied cache are seen; and the autograd graph's nodes tell which attention ran.
+a checkpoint without modules, a gradient scaler and an emptied cache are seen; and the autograd graph's nodes tell which attention
+ran.
 Where ``torch.compile`` has made the forward a hook would make it compile again: nothing is hooked then, and the sight is blind.
 """
 
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vramscope.fronts import Fronts
 from vramscope.graphs import roots as places
 from vramscope.guard import guarded
-from vramscope.techniques.nodes import host_bytes_saved, names_of_nodes
+from vramscope.techniques.nodes import REENTRANT, checkpointed_functions, host_bytes_saved, names_of_nodes
 from vramscope.techniques.regions import Regions
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class Sight:
                 for kind in (scaler, *scaler.__subclasses__()):
                     if "scale" in vars(kind):
                         self._front(kind, "scale", self._scaled)
+            self._front(torch.autograd.graph.saved_tensors_hooks, "__enter__", self._hooks_go_up)
             for name in EMPTIES:
                 if hasattr(torch._C, name):
                     self._front(torch._C, name, self._emptied)
@@ -160,6 +162,8 @@ class Sight:
         if not self.nodes:
             began = time.perf_counter_ns()
             self.nodes = names_of_nodes(root)
+            if REENTRANT in self.nodes:
+                self.regions.in_graph(checkpointed_functions(root))
             if self._packs and not self.saved_to_host and host_bytes_saved(root):
                 self.saved_to_host = self._packs
             self._clock.spent(time.perf_counter_ns() - began)
@@ -235,6 +239,15 @@ class Sight:
             self._stepped_after.add(self._clock.micro_steps)
 
     # -- wrapped functions -------------------------------------------------------------------------------------------------
+
+    def _hooks_go_up(self, args: tuple[Any, ...], nanoseconds: int) -> None:
+        kind = type(args[0]).__name__
+        if kind == "_recomputation_hook":
+            self.regions.entered_again(args[0].pack_hook)
+        elif kind == "_checkpoint_hook" and self._graph_task() == -1 and self._clock.is_training_thread():
+            began = time.perf_counter_ns()
+            self.regions.entered(args[0].pack_hook)
+            self._clock.spent(time.perf_counter_ns() - began)
 
     def _scaled(self, args: tuple[Any, ...], nanoseconds: int) -> None:
         self.scaled += bool(args and args[0].is_enabled())
