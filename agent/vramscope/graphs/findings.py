@@ -104,6 +104,11 @@ class Findings:
         self._put(key, leak)
 
     @property
+    def growth_stands(self) -> bool:
+        """Somebody is named for taking more and more, which a bound that is reached later would refute."""
+        return any(leak.kind == "tensor-growth" for leak in self._leaks.values())
+
+    @property
     def names_holders(self) -> bool:
         """A leak is known whose holdings another look can see."""
         return bool(self._graphs_alone)
@@ -132,7 +137,8 @@ class Findings:
         return found
 
     def withdraw(self, settled: Iterable[Key]) -> None:
-        """Of these holders it was said that they take more and more; they do not any more: a buffer that was filling up."""
+        """Of these holders it was said that they take more and more; they do not any more: a buffer was filling up, or gathered
+        what has been let go since."""
         for holder in settled:
             self._leaks.pop(("tensor-growth", *holder), None)
 

@@ -43,7 +43,7 @@ class Group:
     examples: list[str]
     on_cpu: bool
     references: list[weakref.ref[Any]]
-    """to the tensors, at most MOST_GRAPHS_WALKED: to see when they die"""
+    """to the tensors (those with a graph, where there are some), at most MOST_GRAPHS_WALKED: to see when they die"""
     cyclic: bool = False
     """nothing but a reference cycle holds it"""
     factor: float = 1.0
@@ -136,7 +136,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
             for (function, name), size in attributes.items()
         ],
         examples=storages.describe(tensors),
-        references=[weakref.ref(tensor) for tensor in chosen],
+        references=[weakref.ref(tensor) for tensor in chosen or _spread(tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
     )
 

@@ -114,13 +114,19 @@ def holder_of(paths: Sequence[Path], codes: Codes, lonely: frozenset[int] = froz
 def _is_emptied(links: list[Path], codes: Codes) -> bool:
     root, last = links[0].root, links[-1]
     of_list = issubclass(last.kind, list)
+    if lines.taken_from(_own_codes(last.kind), "self", is_list=of_list):
+        return True
     if last.parent is None:
         own = [root.code] if root.code is not None else codes.all
         return lines.taken_from(own, root.name, is_list=of_list)
     if not last.label.startswith("."):
         return False
-    own = [code for code in lines.codes_of_class(last.parent.kind) if not roots.is_library(code.co_filename)]
-    return lines.taken_from(own or codes.all, last.label[1:], is_list=of_list)
+    return lines.taken_from(_own_codes(last.parent.kind) or codes.all, last.label[1:], is_list=of_list)
+
+
+def _own_codes(kind: type) -> list[types.CodeType]:
+    """The functions that the user wrote of a class."""
+    return [code for code in lines.codes_of_class(kind) if not roots.is_library(code.co_filename)]
 
 
 def group_key(path: Path, lonely: frozenset[int] = frozenset()) -> tuple[str, ...]:
@@ -178,6 +184,9 @@ def _chain(path: Path) -> list[str]:
 def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.CodeType | None, int | None]:
     """The function and the line that keep."""
     root = links[0].root
+    at = lines.added_at(_own_codes(links[-1].kind), "self") if container else None
+    if at is not None:
+        return at  # a container of the user's own class, which fills itself
     name, owner, of = root.name, None, ""
     for link in links[1:]:
         label = link.label
@@ -194,7 +203,7 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
             if found is not None:
                 return found
     if owner is not None or root.kind == "class":
-        own = [] if owner is None else [c for c in lines.codes_of_class(owner) if not roots.is_library(c.co_filename)]
+        own = [] if owner is None else _own_codes(owner)
         at = lines.attribute_kept_at(own, name, container=container) or lines.attribute_kept_at(
             codes.all, name, container=container, of=of, strictly=owner is not None and not own
         )

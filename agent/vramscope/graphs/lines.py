@@ -27,9 +27,19 @@ ADDERS: Final = frozenset(
         "put",
         "put_nowait",
         "push",
+        "heappush",
+        "insort",
+        "insort_left",
+        "insort_right",
     )
 )
-REMOVERS: Final = frozenset(("pop", "popleft", "popitem", "clear", "remove", "discard"))
+REMOVERS: Final = frozenset(
+    ("pop", "popleft", "popitem", "clear", "remove", "discard", "heappop", "heappushpop", "heapreplace")
+)
+FUNCTIONS: Final = frozenset(
+    ("heappush", "heappop", "heappushpop", "heapreplace", "insort", "insort_left", "insort_right")
+)
+"""of Python's own, which take the container as an argument; imported by name they are no attribute"""
 MOST_INSTRUCTIONS: Final = 20_000
 """of one function; generated code can be endless"""
 
@@ -121,6 +131,15 @@ def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool) -> 
                     if loaded and (line.removes or (is_list and line.overwrites) or (stored and line.cuts)):
                         return True
     return False
+
+
+def added_at(codes: Iterable[types.CodeType], name: str) -> tuple[types.CodeType, int] | None:
+    """The first function and line that add something to the variable of that name."""
+    for code in codes:
+        for line in lines_of(code):
+            if name in line.loads and line.adds:
+                return code, line.number
+    return None
 
 
 def call_at(codes: Iterable[types.CodeType], prefix: str, suffix: str) -> tuple[types.CodeType, int] | None:
@@ -259,6 +278,9 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.own.add(argument)
         for kind, name in _names(operation, argument):
             (draft.loads if kind == "LOAD" else draft.stores).add(name)
+            if name in FUNCTIONS and kind == "LOAD":
+                draft.adds |= name in ADDERS
+                draft.removes |= name in REMOVERS
         if operation in ("LOAD_ATTR", "LOAD_METHOD"):
             draft.attributes_loaded.add(argument)
             draft.adds |= argument in ADDERS

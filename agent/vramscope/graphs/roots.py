@@ -7,6 +7,7 @@ alive what the function deletes afterwards. So the dict is emptied again, unless
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import dis
 import functools
@@ -71,13 +72,21 @@ def is_own(file: str | None) -> bool:
 
 
 def roots() -> list[list[Root]]:
-    """Every root: variables of the user's functions, the innermost first; then libraries' frames; then globals and classes."""
+    """Every root: variables of the user's functions, the innermost first; then libraries' frames; then globals and classes.
+
+    Last what only its own methods call ``self`` and is a container by itself: any other name says more.
+    """
     mine: list[Root] = []
     theirs: list[Root] = []
     for frame in frames():
         found = list(_locals_of(frame))
         (theirs if is_library(frame.f_code.co_filename) else mine).extend(found)
-    return [mine, theirs, [*_globals(), *_context()]]
+    selves = [root for root in mine if _is_self(root)]
+    return [[root for root in mine if not _is_self(root)], theirs, [*_globals(), *_context()], selves]
+
+
+def _is_self(root: Root) -> bool:
+    return root.name == "self" and issubclass(type(root.value), (dict, list, set, collections.deque))
 
 
 def frames() -> list[types.FrameType]:

@@ -32,6 +32,11 @@ LATELY: Final = 1 / 6
 """of the rounds that something grew over: in the last of them it must not have grown more slowly"""
 MOST_REMEMBERED: Final = 24
 """looks: where optimizers take turns there is one at each of them, and growth must be seen over many rounds all the same"""
+SETTLING: Final = 1 / 3
+"""of the rounds that a holder was seen over: what took less than SLOWED of its pace in the last of them has filled up"""
+SLOWED: Final = 1 / 3
+EMPTIED: Final = 1 / 2
+"""of what was held the most: what holds less, or is seen no more, was emptied"""
 PATIENCE: Final = 2
 """times as many rounds, where the code takes out of the container too"""
 
@@ -61,6 +66,8 @@ class Moment:
     something is new from what was there before it"""
     retained: tuple[str, int, str] | None
     """file, line and function of the last backward(retain_graph=True)"""
+    whole: bool = False
+    """the look left nothing out: what it has not seen is not there"""
 
 
 @dataclasses.dataclass
@@ -70,6 +77,7 @@ class Remembered:
     step: int
     round: int
     tensors: int
+    graphs: int
     held_bytes: int
     reach: int
     overlaps: bool
@@ -100,8 +108,10 @@ class Judge:
     def __init__(self) -> None:
         self._seen: dict[tuple[str, ...], list[Remembered]] = {}
         self._plain: set[int] = set()
+        self._heights: dict[tuple[str, ...], int] = {}
+        """tensors that a holder had when it was seen to have been emptied: only above that it grows again"""
         self.settled: set[tuple[str, ...]] = set()
-        """keys of the holders of the last look that take no more: as many as three looks ago, or fewer"""
+        """keys of the holders that, as of the last look, take no more or have been emptied"""
 
     def judge(self, groups: Sequence[Group], live_bytes: int, moment: Moment, rounds: int) -> list[Verdict]:
         """The leaks of this look, the largest first.
@@ -120,12 +130,26 @@ class Judge:
             verdict = self._of(group, moment, rounds, material)
             if verdict is not None:
                 verdicts.append(verdict)
+        if moment.whole:
+            self._let_go(groups, rounds)
         owners = collections.Counter(storage for group in groups for storage in {**group.saved, **group.own})
         for verdict in verdicts:
             held = {**verdict.group.saved, **verdict.group.own}
             alone = sum(size for storage, size in held.items() if owners[storage] == 1)
             verdict.exclusive_bytes = int(alone * verdict.group.held_bytes / max(1, sum(held.values())))
         return _without_doubles(verdicts, material)
+
+    def _let_go(self, groups: Sequence[Group], rounds: int) -> None:
+        """Of holders that are not among the groups: those whose tensors are gone too, and not only called otherwise now."""
+        seen_now = {group.holder.key for group in groups}
+        for key, before in self._seen.items():
+            if key not in seen_now and before and _was_plain_and_is_dead(before[-1]):
+                self._empty(key, before)
+
+    def _empty(self, key: tuple[str, ...], before: list[Remembered]) -> None:
+        self._heights[key] = max(self._heights.get(key, 0), *(seen.tensors for seen in before))
+        before.clear()
+        self.settled.add(key)
 
     def _of(self, group: Group, moment: Moment, rounds: int, material: int) -> Verdict | None:
         holder = group.holder
@@ -135,8 +159,18 @@ class Judge:
         is_new = newest <= 1 or (not moment.ages_are_sure and _was_renewed(before))
         overlaps = moment.fresh and group.graphs > 0 and is_new and group.bytes_beside(self._plain) >= material
         now = Remembered(
-            moment.step, rounds, group.tensors, group.held_bytes, reach, overlaps, moment.after, group.references
+            moment.step,
+            rounds,
+            group.tensors,
+            group.graphs,
+            group.held_bytes,
+            reach,
+            overlaps,
+            moment.after,
+            group.references,
         )
+        if before and now.tensors <= EMPTIED * before[-1].tensors and _was_plain_and_is_dead(before[-1]):
+            self._empty(holder.key, before)
         growth = _growth(before, now)
         verdict: tuple[str, int, bool] | None = None
         if group.cyclic:
@@ -226,7 +260,8 @@ class Judge:
         holder = group.holder
         rounds = LEAST_TENSOR_GROWTH_ROUNDS * (PATIENCE if holder.emptied else 1)
         steady = _rises([*before, now], lambda seen: seen.tensors, rounds, 4)
-        return steady and holder.container and not holder.bounded
+        is_higher = now.tensors > self._heights.get(holder.key, 0)
+        return steady and is_higher and holder.container and not holder.bounded
 
 
 def _was_renewed(before: list[Remembered]) -> bool:
@@ -254,11 +289,33 @@ def _rises(looks: list[Remembered], value: Callable[[Remembered], int], rounds: 
 
 
 def _has_settled(looks: list[Remembered]) -> bool:
-    """Whether the last three looks, over as many rounds as growth must be seen over, show no growth."""
-    if len(looks) < 3 or looks[-1].round - looks[-3].round < LEAST_GROWTH_ROUNDS:
+    """Whether growth has stopped or has all but stopped: caches that fill with what comes ever more seldom never quite do."""
+    first, now = looks[0], looks[-1]
+    span = now.round - first.round
+    late = next(
+        (seen for seen in reversed(looks) if now.round - seen.round >= max(LEAST_GROWTH_ROUNDS, span * SETTLING)), None
+    )
+    if late is None or sum(seen.round >= late.round for seen in looks) < 3:
         return False
-    first, *later = looks[-3:]
-    return all(seen.tensors <= first.tensors and seen.held_bytes <= first.held_bytes for seen in later)
+    return all(_pace(value, late, now) <= SLOWED * max(0.0, _pace(value, first, now)) for value in (_tensors, _bytes))
+
+
+def _was_plain_and_is_dead(seen: Remembered) -> bool:
+    """Whether a holder had tensors without graphs, and most of them are gone. (Graphs that were kept once were kept.)"""
+    alive = sum(reference() is not None for reference in seen.tensors_then)
+    return not seen.graphs and alive <= EMPTIED * len(seen.tensors_then)
+
+
+def _pace(value: Callable[[Remembered], int], first: Remembered, last: Remembered) -> float:
+    return (value(last) - value(first)) / max(1, last.round - first.round)
+
+
+def _tensors(seen: Remembered) -> int:
+    return seen.tensors
+
+
+def _bytes(seen: Remembered) -> int:
+    return seen.held_bytes
 
 
 def material_bytes(live_bytes: int) -> int:

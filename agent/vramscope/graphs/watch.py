@@ -32,10 +32,14 @@ LOOK_SECONDS: Final = 0.25
 LEAST_TRACE_SECONDS: Final = 0.05
 LOOKS_AT: Final = frozenset((4, 8, 12, 16, 22, 30, 42, 60, 200, 1_000, 10_000, 100_000))
 """steps after which there is a look whatever happens, also where looks are slow: without these a short run is not judged"""
+LEAST_ROUNDS_AGAIN: Final = 8
+"""after a look in which growth stands, and a quarter of all rounds: what fills up to a bound is withdrawn soon after"""
 LAST_EARLY_LOOK: Final = 16
 """up to there the looks that are made anyway are enough"""
 MOST_SECONDS: Final = 3.0
 """that looks on suspicion may take in all, and a hundredth of the run's time beside"""
+AGAIN_SECONDS: Final = 1.0
+"""beside these, to look again while growth stands: nobody is to be accused for want of time"""
 OLD_GRAPHS: Final = 6
 """of earlier steps alive: suspicious"""
 RECENT_STEPS: Final = 16
@@ -91,6 +95,8 @@ class GraphWatch:
         self._due: set[int] = set()
         self._suspicion = ""
         self._next_look_round = LAST_EARLY_LOOK + 1
+        self._look_again_round = 0
+        """0: no growth stands that could have stopped"""
         self._spent = 0.0
         self._began = time.monotonic()
         self._measured: Storages | None = None
@@ -143,7 +149,7 @@ class GraphWatch:
         cuts = stretches[-1].cuts
         self._end_round()
         floor_bytes = self._floor.add(sum(cut.allocated_bytes for cut in cuts) if cuts else None)
-        if self._floor.rises:
+        if self._floor.rises and not self._look_again_round:  # (else it is known why)
             self._suspect("what is in use at the end of a step rises")
         return Held(self._sentinels.older_than(self._rounds), floor_bytes)
 
@@ -156,6 +162,8 @@ class GraphWatch:
         self._stepped = stepped
         if self._rounds in LOOKS_AT:
             self._due = set(self._optimizers) or {self._after}
+        if 0 < self._look_again_round <= self._rounds:
+            self._suspicion = "whether it still grows"
         if self._kept_rounds >= OLD_GRAPHS:
             self._suspect("graphs of earlier steps are alive, more from step to step")
 
@@ -236,20 +244,26 @@ class GraphWatch:
     def _look_if_due(self, *, fresh: bool) -> None:
         if self._suspicion:
             why, self._suspicion = self._suspicion, ""
-            if self._may_spend():
+            if self._may_spend(AGAIN_SECONDS if self._look_again_round else 0.0):
+                self._due.discard(self._after)
                 self._look(why, fresh=fresh, evaluating=False)
             self._next_look_round = self._rounds + max(4, self._rounds // 4)
+            self._look_again()
         elif self._after in self._due:
             self._due.discard(self._after)
             self._look(f"the look after step {self._clock.step}", fresh=fresh, evaluating=False)
         elif fresh and self._window_asks and self._may_spend():
             self._look("a window is recorded", fresh=True, evaluating=False, judging=False)
 
+    def _look_again(self) -> None:
+        grows = self._findings.growth_stands
+        self._look_again_round = self._rounds + max(LEAST_ROUNDS_AGAIN, self._rounds // 4) if grows else 0
+
     def _may_look(self) -> bool:
         return not (self._cuda.is_initialized() and self._cuda.is_current_stream_capturing())
 
-    def _may_spend(self) -> bool:
-        return self._spent < MOST_SECONDS + 0.01 * (time.monotonic() - self._began)
+    def _may_spend(self, more: float = 0.0) -> bool:
+        return self._spent < MOST_SECONDS + more + 0.01 * (time.monotonic() - self._began)
 
     # -- a look ----------------------------------------------------------------------------------------------------------
 
@@ -272,7 +286,8 @@ class GraphWatch:
         self._live_bytes = sight.live_bytes
         groups = [*sight.groups, *traced]
         if judging:
-            self._conclude(groups, fresh=fresh, evaluating=evaluating)
+            self._conclude(groups, fresh=fresh, evaluating=evaluating, whole=not sight.left_out)
+            self._look_again()
         if (fresh or evaluating) and self._window_asks:
             seen = self._findings.held_by(groups, whole=not sight.left_out)
             self._clock.recorder.held(seen)  # type: ignore[union-attr]
@@ -313,7 +328,7 @@ class GraphWatch:
         reference = self._boring.get(id(tensor))
         return reference is not None and reference() is tensor
 
-    def _conclude(self, groups: Sequence[Group], *, fresh: bool, evaluating: bool) -> None:
+    def _conclude(self, groups: Sequence[Group], *, fresh: bool, evaluating: bool, whole: bool) -> None:
         moment = Moment(
             step=self._clock.step,
             boundaries=list(self._forwards if evaluating else self._boundaries),
@@ -325,6 +340,7 @@ class GraphWatch:
             kept_rounds=self._kept_rounds,
             ages_are_sure=self._ages_are_sure,
             retained=self._findings.retained,
+            whole=whole,
         )
         rounds = self._rounds + (len(self._forwards) if evaluating and not self._rounds_are_batches else 0)
         for verdict in self._judge.judge(groups, self._live_bytes, moment, rounds):

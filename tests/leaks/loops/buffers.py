@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import copy
+import heapq
+import random
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -76,6 +78,35 @@ class Cache:
         return self.entries[key]
 
 
+class Features(collections.OrderedDict[int, torch.Tensor]):
+    """A dict by itself, which its methods know as ``self``."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self.capacity = capacity
+
+    def fetch(self, key: int, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        if key in self:
+            self.move_to_end(key)
+            return self[key]
+        self[key] = value = make()  # <- leak of features_of_every_batch
+        # fix here: self.capacity = 4
+        if len(self) > self.capacity:
+            self.popitem(last=False)
+        return value
+
+
+@leaks("tensor-growth", holder="features", bytes_each=BATCH)
+def features_of_every_batch(device: str) -> None:
+    """The encoder is called within a method of the dict's own."""
+    encoder, features = nn.Linear(128, 128).to(device).requires_grad_(False), Features(10**9)
+    model, optimizer = training(device)
+    y = torch.zeros(32, dtype=torch.long, device=device)
+    for step in range(56):
+        x = torch.randn(32, 128, device=device)
+        step_on(model, optimizer, features.fetch(step, lambda x=x: encoder(x)), y)
+
+
 def train_with(cache: Cache, device: str, steps: int) -> None:
     model, optimizer = training(device)
     for step, (x, y) in enumerate(loader(device, steps=steps)):
@@ -104,6 +135,50 @@ def slots_of_a_table(device: str) -> None:
     for step, (x, y) in enumerate(loader(device, steps=64)):
         slots[step % 18] = x.clone()
         step_on(model, optimizer, x, y)
+
+
+@innocent("a heap of the thirty hardest examples: full, it takes one for each that it gives", settles_bytes=31 * BATCH)
+def hardest_examples(device: str) -> None:
+    model, optimizer = training(device)
+    hard: list[tuple[int, int, torch.Tensor]] = []
+    for step, (x, y) in enumerate(loader(device, steps=80)):
+        step_on(model, optimizer, x, y)
+        entry = (step * 7919 % 1000, step, x.clone())
+        if len(hard) < 30:
+            heapq.heappush(hard, entry)
+        else:
+            heapq.heappushpop(hard, entry)
+
+
+@innocent(
+    "a table of what comes ever more seldom: it slows down, and what was said is withdrawn", settles_bytes=33 * BATCH
+)
+def table_that_fills_ever_more_slowly(device: str) -> None:
+    model, optimizer = training(device)
+    tables: dict[int, torch.Tensor] = {}
+    lengths = random.Random(0)
+    for x, y in loader(device, steps=110):
+        length = lengths.randrange(32)
+        if length not in tables:
+            tables[length] = torch.ones_like(x)
+        step_on(model, optimizer, x * tables[length], y)
+
+
+@innocent(
+    "statistics of the first steps, gathered for a scale and let go: what was said is withdrawn",
+    settles_bytes=2 * BATCH,
+)
+def gathered_and_let_go(device: str) -> None:
+    model, optimizer = training(device)
+    gathered: list[torch.Tensor] = []
+    for step, (x, y) in enumerate(loader(device, steps=72)):
+        step_on(model, optimizer, x, y)
+        if step < 40:
+            gathered.append(x.abs())
+        elif gathered:
+            scale = torch.stack(gathered).amax()
+            gathered.clear()
+    del scale
 
 
 @leaks("tensor-growth", holder="ensemble", bytes_each=tuple(FLOAT_BYTES * size for size in WEIGHTS))
