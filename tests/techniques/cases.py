@@ -511,22 +511,63 @@ def autocast_bf16() -> Any:
     return loop(Blocks(plainly), around=lambda: torch.autocast(DEVICE, torch.bfloat16))
 
 
-@case
-def autocast_fp16_scaled() -> Any:
+def scaled(dtype: torch.dtype, scaler: Any, around: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss) -> Any:
+    """A loop with autocast to a dtype and a scaler, which may be switched off; ``around``: what is done with the loss."""
     model = Blocks(plainly).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters())
-    scaler = torch.amp.GradScaler(DEVICE)
 
     def train() -> None:
         for _ in range(STEPS):
-            with torch.autocast(DEVICE, torch.float16):
+            with torch.autocast(DEVICE, dtype):
                 loss = model(torch.zeros(8, 64, device=DEVICE)).float().mean()
-            scaler.scale(loss).backward()
+            scaler.scale(around(loss)).backward()
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
 
     return model, train
+
+
+@case
+def autocast_fp16_scaled() -> Any:
+    return scaled(torch.float16, torch.amp.GradScaler(DEVICE))
+
+
+@case
+def autocast_fp16_unscaled() -> Any:
+    return scaled(torch.float16, torch.amp.GradScaler(DEVICE, enabled=False))
+
+
+@case
+def autocast_fp16_scaled_by_hand() -> Any:
+    return scaled(torch.float16, torch.amp.GradScaler(DEVICE, enabled=False), lambda loss: 1024 * loss)
+
+
+@case
+def autocast_fp16_of_a_frozen_part() -> Any:
+    """What learns runs in 32 bits: no gradient is of 16."""
+
+    class Probed(Blocks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast(DEVICE, torch.float16):
+                for block in self.blocks:
+                    x = block(x)
+            return self.head(x.float())
+
+    model = Probed(plainly)
+    model.blocks.requires_grad_(False)
+    return loop(model)
+
+
+@case
+def autocast_bf16_scaled() -> Any:
+    return scaled(torch.bfloat16, torch.amp.GradScaler(DEVICE))
+
+
+@case
+def autocast_bf16_unscaled() -> Any:
+    """One loop for both dtypes, as they are often written."""
+    return scaled(torch.bfloat16, torch.amp.GradScaler(DEVICE, enabled=False))
 
 
 @case

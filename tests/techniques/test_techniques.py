@@ -159,6 +159,29 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         {"mixed_precision": ("fp16", None, "autocast to float16 in 14 of 14 module calls, with a GradScaler")},
         set(),
     ),
+    "autocast_fp16_unscaled": (
+        {"mixed_precision": ("fp16", None, "autocast to float16 in 14 of 14 module calls")},
+        {"fp16-without-scaler"},
+    ),
+    "autocast_fp16_scaled_by_hand": (
+        {"mixed_precision": ("fp16", None, "autocast to float16 in 14 of 14 module calls")},
+        set(),
+    ),
+    "autocast_fp16_of_a_frozen_part": (
+        {
+            "mixed_precision": ("fp16", None, "autocast to float16 in 12 of 14 module calls"),
+            "peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)"),
+        },
+        set(),
+    ),
+    "autocast_bf16_scaled": (
+        {"mixed_precision": ("bf16", None, "autocast to bfloat16 in 14 of 14 module calls, with a GradScaler")},
+        {"scaler-with-bf16"},
+    ),
+    "autocast_bf16_unscaled": (
+        {"mixed_precision": ("bf16", None, "autocast to bfloat16 in 14 of 14 module calls")},
+        set(),
+    ),
     "bf16_weights": (
         {"mixed_precision": ("bf16 weights", None, "the trained parameters themselves are bfloat16")},
         set(),

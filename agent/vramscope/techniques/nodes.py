@@ -16,6 +16,11 @@ REENTRANT: Final = "CheckpointFunctionBackward"
 """what stands in the graph for all that a reentrant checkpoint runs"""
 
 
+def begins_with(root: Any) -> str:
+    """The name of the node that made a tensor; "" where none did."""
+    return next((node.name() for node in _nodes(root, MOST_NODES)), "")
+
+
 def names_of_nodes(root: Any) -> Counter[str]:
     """Names of the nodes of the graph behind a tensor, and how many of each. Some 1 µs a node."""
     return Counter(node.name() for node in _nodes(root, MOST_NODES))

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from vramscope.fronts import Fronts
 from vramscope.graphs import roots as places
 from vramscope.guard import guarded
-from vramscope.techniques.nodes import REENTRANT, checkpointed_functions, host_bytes_saved, names_of_nodes
+from vramscope.techniques.nodes import (
+    REENTRANT,
+    begins_with,
+    checkpointed_functions,
+    host_bytes_saved,
+    names_of_nodes,
+)
 from vramscope.techniques.regions import Regions
 
 if TYPE_CHECKING:
@@ -41,6 +47,7 @@ class Sight:
     calls           module calls with gradients on, outside of backward
     called          the identities of all modules that were called
     autocast        dtype -> of these, how many ran under autocast to it
+    learning        dtype -> of these under autocast, how many had a weight that is trained
     weights         (module's identity, dtype) -> of these, how many had a weight of it at that moment (FSDP casts them for a
                     forward)
     weights_on_gpu  some of these had weights there at that moment
@@ -52,6 +59,7 @@ class Sight:
     wrappers        the first module of each class around the model that was called (DDP's, say)
     saved_to_host   what took saved tensors to the host; "" where nothing did
     scaled          losses that an enabled GradScaler scaled
+    multiplied      a loss was a product: by whoever scales it, or a weight
     nodes           names of the graph's nodes -> how many
     """
 
@@ -83,9 +91,11 @@ class Sight:
         self.called: set[int] = set()
         self.calls_in_eval_mode = 0
         self.autocast: Counter[str] = Counter()
+        self.learning: Counter[str] = Counter()
         self.weights: Counter[tuple[int, torch.dtype]] = Counter()
         self.weights_on_gpu = False
         self.scaled = 0
+        self.multiplied = False
         self.wrappers: list[weakref.ref[torch.nn.Module]] = []
         self.regions = Regions()
         self.saved_to_host = ""
@@ -159,6 +169,7 @@ class Sight:
 
     def before_walk(self, root: Any) -> None:
         """The step's backward begins from here; of several, the first tells the graph's nodes. Some 1 µs a node."""
+        self.multiplied |= begins_with(root).startswith("MulBackward")
         if not self.nodes:
             began = time.perf_counter_ns()
             self.nodes = names_of_nodes(root)
@@ -215,6 +226,8 @@ class Sight:
         if isinstance(weight, self._tensor):
             self.weights[id(module), weight.dtype] += 1
             self.weights_on_gpu |= weight.is_cuda
+            if dtype and weight.requires_grad:
+                self.learning[dtype] += 1
         round_ = self._clock.micro_steps
         if round_ != self._round:
             if self._probes and all((p := probe()) is None or p.grad is None for probe in self._probes):

@@ -30,7 +30,7 @@ from vramscope.techniques import (
 from vramscope.techniques.facts import Facts
 from vramscope.techniques.nodes import names_of_nodes
 from vramscope.techniques.sight import Sight
-from vramscope.techniques.traps import closure, empty_cache, evaluation, reentrant
+from vramscope.techniques.traps import closure, empty_cache, evaluation, reentrant, scaler
 from vramscope.techniques.traps.earlier_run import EarlierRun
 from vramscope.trace.modules import is_compiled
 
@@ -64,7 +64,7 @@ KINDS: Final = (
     attention.find,
     allocator.find,
 )
-TRAPS: Final = (closure.find, reentrant.find, empty_cache.find)
+TRAPS: Final = (closure.find, reentrant.find, empty_cache.find, scaler.find)
 
 
 class TechniqueWatch:
