@@ -24,7 +24,7 @@ from vramscope.graphs.group import Group, group_of
 from vramscope.graphs.holders import Codes, Holder, group_key, held_links, holder_of, lonely_links
 from vramscope.graphs.paths import MOST_OF_A_CONTAINER, Path, find
 from vramscope.graphs.storages import Storages, TensorKinds
-from vramscope.graphs.sweep import held_by_python, parameters_of, sweep, with_gradients
+from vramscope.graphs.sweep import held_by_python, in_use, parameters_of, sweep, with_gradients
 from vramscope.graphs.walk import Budget, Chains
 
 LEAST_PLAIN_BYTES: Final = 16 * 1024
@@ -59,26 +59,36 @@ def explain(
     ignored: Callable[[Any], bool] = lambda tensor: False,
     costs: Costs | None = None,
     chains: Chains | None = None,
+    steps_no_more: Callable[[Any], bool] = lambda optimizer: False,
 ) -> Sight:
     """Look once, for ``seconds`` of this thread's time.
 
-    ignored   tensors that an earlier look has found nothing about
-    costs     what earlier looks in this process have measured
-    chains    how far they have walked through graphs of many steps
+    ignored         tensors that an earlier look has found nothing about
+    costs           what earlier looks in this process have measured
+    chains          how far they have walked through graphs of many steps
+    steps_no_more   of an optimizer: it did, and others have since
     """
     time = Allowance(seconds, costs)
-    seen = sweep(kinds, time)
+    seen = sweep(kinds, time, steps_no_more)
     left_out = [seen.left_out] if seen.left_out else []
     # references: the list, the variable
     wanted = {id(tensor) for tensor in seen.kept if held_by_python(tensor, 2) and not ignored(tensor)}
     models = {id(tensor): weakref.ref(module) for tensor, module in seen.models if not ignored(tensor)}
     wanted |= models.keys()
+    wanted |= {id(optimizer) for optimizer in seen.retired}
     groups: list[Group] = []
     nameless: list[weakref.ref[Any]] = []
     if wanted:
         found, between, complete = find(roots.roots(), wanted, time, PART_FOR_PATHS)
         if not complete and len(found) + len(between) < len(wanted):
             left_out.append("some of what your variables hold: too many objects")
+        if seen.retired:
+            alive = [one for one in seen.retired if not complete or id(one) in found or id(one) in between]
+            seen = in_use(seen, alive)
+            alive.clear()
+            models = {id(tensor): models[id(tensor)] for tensor, _ in seen.models if id(tensor) in models}
+            optimizers = {id(optimizer) for optimizer in seen.retired}
+            found = {key: path for key, path in found.items() if key not in optimizers}
         codes, lonely = Codes(), lonely_links(found.values())
         named: dict[tuple[str, ...], tuple[list[Any], list[Path]]] = {}
         for tensor in seen.kept:

@@ -10,6 +10,7 @@ from vramscope import wire
 from vramscope.graphs import classes, lines, storages
 from vramscope.graphs.holders import Holder
 from vramscope.graphs.storages import Storages
+from vramscope.graphs.sweep import add_with_gradient
 from vramscope.graphs.walk import NODE_BYTES, Budget, Graph, walk
 
 MOST_GRAPHS_WALKED: Final = 24
@@ -28,7 +29,7 @@ class Group:
     """of the tensors, how many have a graph"""
     scalars: bool
     own: Storages
-    """of the tensors themselves"""
+    """of the tensors themselves, and of the gradients that leaves have"""
     saved: Storages
     """what their graphs keep beside: saved tensors, attributes of custom Functions, parameters of models that are gone"""
     saved_factor: float
@@ -97,7 +98,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
     own: Storages = {}
     with_graph = []
     for tensor in tensors:
-        storages.add(own, tensor)
+        add_with_gradient(own, tensor)
         if not tensor.is_leaf and tensor.requires_grad:
             with_graph.append(tensor)
     chosen = _spread(with_graph, MOST_GRAPHS_WALKED)

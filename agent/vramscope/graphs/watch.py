@@ -86,6 +86,8 @@ class GraphWatch:
         self._stepped = False
         self._after = 0
         self._optimizers: dict[int, int] = {}
+        self._stepped_once: dict[int, weakref.ref[Any]] = {}
+        """optimizers, by id"""
         self._stepping = 0
         self._training_mode = True
         self._pass_ended = False
@@ -136,6 +138,10 @@ class GraphWatch:
         """An optimizer has stepped; of several, each in turn."""
         key = id(optimizer)
         self._stepping += 1
+        known = self._stepped_once.get(key)
+        if known is None or known() is not optimizer:
+            self._stepped_once = {one: ref for one, ref in self._stepped_once.items() if ref() is not None}
+            self._stepped_once[key] = weakref.ref(optimizer)
         self._optimizers[key] = self._stepping
         if len(self._optimizers) > 1:  # those of an earlier fold or phase no longer step
             recent = self._stepping - RECENT_STEPS
@@ -274,7 +280,7 @@ class GraphWatch:
         newest = list(self._boundaries)[-RECENT_STEPS:]
         self._chains.step_numbers = max((after - before for before, after in pairwise(newest)), default=0)
         with undisturbed():
-            sight = explain(self._kinds, self._seconds, self._is_boring, self._costs, self._chains)
+            sight = explain(self._kinds, self._seconds, self._is_boring, self._costs, self._chains, self._steps_no_more)
             rest = max(LEAST_TRACE_SECONDS, self._seconds - sight.seconds)
             traced, complete, seconds = trace(sight, rest, self._costs, self._chains)
         self._spent += sight.seconds + seconds
@@ -327,6 +333,10 @@ class GraphWatch:
     def _is_boring(self, tensor: Any) -> bool:
         reference = self._boring.get(id(tensor))
         return reference is not None and reference() is tensor
+
+    def _steps_no_more(self, optimizer: Any) -> bool:
+        reference = self._stepped_once.get(id(optimizer))
+        return reference is not None and reference() is optimizer and id(optimizer) not in self._optimizers
 
     def _conclude(self, groups: Sequence[Group], *, fresh: bool, evaluating: bool, whole: bool) -> None:
         moment = Moment(

@@ -175,6 +175,33 @@ def models_of_a_search(device: str) -> None:
         del model, optimizer
 
 
+class Patch:
+    """What is added to one batch, trained by an optimizer of its own."""
+
+    def __init__(self, device: str) -> None:
+        self.delta = torch.zeros(64, 512, device=device, requires_grad=True)
+        self.decay = 0.9
+        self.optimizer = torch.optim.SGD([self.delta], lr=0.1, momentum=0.9)
+        decayed = lambda step: self.decay**step  # noqa: E731  # <- leak of patches_with_optimizers; fix: decayed = lambda step: 0.9**step
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, decayed)  # <- leak of patches_with_optimizers
+
+
+@leaks("cycle", holder="Patch", bytes_each=3 * BUFFER, every=3)
+def patches_with_optimizers(device: str) -> None:
+    """Weights, gradients and momenta of optimizers that nobody can use any more."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device):
+        patch = Patch(device)
+        for _ in range(2):
+            patch.optimizer.zero_grad()
+            (-F.cross_entropy(model(x + patch.delta[:32, :128]), y)).backward()
+            patch.optimizer.step()
+            patch.schedule.step()
+        train_on(model, optimizer, x + patch.delta.detach()[:32, :128], y)
+        del patch
+
+
 class Step:
     """What one step computed, and the observers who are told of it."""
 
