@@ -917,6 +917,43 @@ def compiled_function() -> Any:
 
 
 @case
+def compiled_parts() -> Any:
+    """Each block alone; the model around them is called as it is written."""
+    model = Blocks(plainly).to(DEVICE)
+    for number, block in enumerate(model.blocks):
+        model.blocks[number] = torch.compile(block, backend="aot_eager")
+    return loop(model, micro_steps=4)
+
+
+@case
+def compiled_parts_in_place() -> Any:
+    """As model.compile() does it; what the model around them is given has a name."""
+
+    class Named(nn.Module):
+        main_input_name = "pixels"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(Blocks(plainly, 1) for _ in range(2))
+
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            return sum(part(pixels) for part in self.parts)
+
+    model = Named().to(DEVICE)
+    for part in model.parts:
+        part.compile(backend="aot_eager")
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        for _ in range(STEPS):
+            model(pixels=torch.zeros(8, 64, device=DEVICE)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
 def only_the_optimizer_compiled() -> Any:
     """As torchao's optimizers are: the model itself runs eagerly."""
 
@@ -1241,6 +1278,7 @@ def watched(name: str) -> list[Any]:
         train()
     finally:
         hooks.remove()
+        left_in_modules.extend(hooks_left_in(target) if isinstance(target, nn.Module) else ())
         del target, train
         kept.clear()
         if name.startswith("earlier_run"):
@@ -1251,10 +1289,24 @@ def watched(name: str) -> list[Any]:
     return told
 
 
+left_in_modules: list[str] = []
+
+
+def hooks_left_in(model: nn.Module) -> Iterator[str]:
+    """Ours in the user's own modules."""
+    from vramscope.steps.roots import ModuleHook
+
+    for name, module in model.named_modules():
+        if any(isinstance(hook, ModuleHook) for hook in module._forward_pre_hooks.values()):
+            yield f"a hook in {name or 'the model'}"
+
+
 def left_behind() -> Iterator[str]:
     """What a watch should have taken out again and has not."""
     from torch.nn.modules import module
 
+    yield from left_in_modules
+    left_in_modules.clear()
     if module._global_forward_pre_hooks:
         yield "a global module hook"
     going_up = (torch.autograd.graph.saved_tensors_hooks, "__enter__")

@@ -308,6 +308,14 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     ),
     "compiled": ({"compile": ("compiled", None, "torch.compile made 1 graph")}, set()),
     "compiled_function": ({"compile": ("compiled", None, "torch.compile made 1 graph")}, set()),
+    "compiled_parts": (
+        {
+            "gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step"),
+            "compile": ("compiled", None, "torch.compile made 1 graph"),
+        },
+        set(),
+    ),
+    "compiled_parts_in_place": ({"compile": ("compiled", None, "torch.compile made 1 graph")}, set()),
     "only_the_optimizer_compiled": (
         {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")},
         set(),
@@ -510,6 +518,8 @@ BATCHES = {
     "checkpoint_reentrant": ("batch 8", None, 8),
     "teacher_inside": ("batch 8", None, 8),
     "ddp": ("batch 8", None, 8),
+    "compiled_parts": ("batch 8", None, 32),
+    "compiled_parts_in_place": ("batch 8", None, 8),
     "gan": ("batch 8", None, None),
     "hf_all": ("batch 2 x 16", "per_device_train_batch_size=2", 8),
     "accelerate_all": ("batch 4", None, 16),

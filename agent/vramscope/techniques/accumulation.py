@@ -28,8 +28,8 @@ def find(facts: Facts) -> Found | None:
 
 
 def seen_micro_steps(facts: Facts) -> int | None:
-    """None where that is not known: no module was heard, or several optimizers take turns."""
-    heard = facts.heard
+    """None where that is not known: no model was heard, or several optimizers take turns."""
+    heard = facts.counted
     if heard is None or heard.micro_steps is None:
         return None
     if heard.turns:

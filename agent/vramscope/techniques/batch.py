@@ -14,7 +14,7 @@ KIND: Final = "batch"
 def find(facts: Facts) -> Found | None:
     name, value = facts.setting("per_device_train_batch_size")
     declared = said(name, value) if name else None
-    heard = facts.heard
+    heard = facts.counted
     if heard is None or not heard.input_shape:
         return Found(technique(KIND, f"batch {value}", declared, None, batch_size=value)) if declared else None
     shape = heard.input_shape
@@ -45,7 +45,7 @@ def find(facts: Facts) -> Found | None:
 
 def _forwards(facts: Facts) -> int:
     """How often a model that is trained was called in the step's micro-steps; 0 where only parts of it were."""
-    return 0 if facts.heard is None else max((facts.heard.forwards[id(root)] for root in facts.roots), default=0)
+    return 0 if facts.counted is None else max((facts.counted.forwards[id(root)] for root in facts.roots), default=0)
 
 
 def data_ranks() -> int | None:

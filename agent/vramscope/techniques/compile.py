@@ -44,11 +44,16 @@ def find(facts: Facts) -> Found | None:
 
 def compiled_modules(roots: Iterable[torch.nn.Module]) -> int:
     """Modules on which torch.compile was called."""
-    return sum(
-        type(module).__name__ == "OptimizedModule" or vars(module).get("_compiled_call_impl") is not None
-        for root in roots
-        for module in root.modules()
-    )
+    return sum(_is_compiled(module) for root in roots for module in root.modules())
+
+
+def models_around(roots: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
+    """Those of which parts are compiled, and they themselves are not: they are called as they are written."""
+    return [root for root in roots if not _is_compiled(root) and any(map(_is_compiled, root.modules()))]
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    return type(module).__name__ == "OptimizedModule" or vars(module).get("_compiled_call_impl") is not None
 
 
 def compiled_graphs() -> int:

@@ -52,6 +52,11 @@ class Facts:
         return self.sight if self.sight is not None and not self.sight.blind and self.sight.calls else None
 
     @property
+    def counted(self) -> Sight | None:
+        """The same, or one where only whole models could be heard, around compiled parts: what they were given, and how often."""
+        return self.sight if self.sight is not None and self.sight.micro_steps is not None else None
+
+    @property
     def is_sure(self) -> bool:
         """What is declared and was not seen may be told as a finding: not in the first observed step, which may be a warm-up."""
         return self.observed >= 2

@@ -3,7 +3,8 @@
 A global hook on modules hears each call, also those that a checkpoint makes again in backward; functions are wrapped, so that
 a checkpoint without modules, a gradient scaler and an emptied cache are seen; and the autograd graph's nodes tell which attention
 ran.
-Where ``torch.compile`` has made the forward a hook would make it compile again: nothing is hooked then, and the sight is blind.
+Where ``torch.compile`` has made the forward a hook would make it compile again: the sight is blind then, but for the calls of a
+model around compiled parts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vramscope.fronts import Fronts
 from vramscope.graphs import roots as places
 from vramscope.guard import guarded
+from vramscope.steps.roots import ModuleHook
 from vramscope.techniques.nodes import (
     REENTRANT,
     begins_with,
@@ -112,11 +114,14 @@ class Sight:
         self.emptied_at: tuple[str, int, str] | None = None
         self.lasted_ns = 0
 
-    def begin(self, parameters: Iterable[torch.Tensor], *, compiled: bool) -> None:
+    def begin(
+        self, parameters: Iterable[torch.Tensor], *, compiled: bool, around: Iterable[torch.nn.Module] = ()
+    ) -> None:
         """Hook what is to be heard.
 
         parameters   those that are trained, with the gradients of the step that ended
-        compiled     torch.compile has made the forward
+        compiled     torch.compile has made the forward, or parts of it
+        around       the models around these parts, whose own calls are no compiler's
         """
         import torch
         from torch.nn.modules import module
@@ -128,16 +133,23 @@ class Sight:
             self._autocast_dtype = lambda: on_gpu() or on_host()
         self._batches_before = self._batches()
         self.blind = compiled
+        own = weakref.WeakMethod(
+            self._before_model
+        )  # a copy of the model that is made now keeps the hook, and nothing of ours
+        told = guarded("techniques' hook")(lambda *call: hears(*call) if (hears := own()) is not None else None)
+        heard = [model.register_forward_pre_hook(ModuleHook(told), with_kwargs=True) for model in around]
         if not compiled:
+            hook = guarded("techniques' hook")(self._before_module)
+            heard.append(module.register_module_forward_pre_hook(hook))
+        if heard:
             for parameter in parameters:
                 if parameter.grad is not None:
                     self._probes.append(weakref.ref(parameter))
                     if len(self._probes) == PROBES:
                         break
-            hook = module.register_module_forward_pre_hook(guarded("techniques' hook")(self._before_module))
-            self._removals.append(hook.remove)
-            stepping = register_optimizer_step_pre_hook(guarded("techniques' hook")(self._before_optimizer))
-            self._removals.append(stepping.remove)
+            heard.append(register_optimizer_step_pre_hook(guarded("techniques' hook")(self._before_optimizer)))
+        self._removals += [handle.remove for handle in heard]
+        if not compiled:
             scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
             if scaler is not None:  # (a step ends within scaler.step)
                 for kind in (scaler, *scaler.__subclasses__()):
@@ -157,7 +169,7 @@ class Sight:
             self._removals.pop()()
         self.backwards = backwards
         self.batches = self._batches() - self._batches_before
-        if self.calls:
+        if self._round >= 0:
             self.micro_steps = sum(begun < backwards for begun in self._rounds)
         for (begun, module), times in self._in_rounds.items():
             self.forwards[module] += times * (begun < backwards)
@@ -228,6 +240,15 @@ class Sight:
             self.weights_on_gpu |= weight.is_cuda
             if dtype and weight.requires_grad:
                 self.learning[dtype] += 1
+        self._in_round(module, args[0] if args else None)
+
+    def _before_model(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        is_over = not self._removals  # and a copy of the model was called
+        if not is_over and self._graph_task() == -1 and self._clock.is_training_thread() and self._grad_enabled():
+            given = args[0] if args else kwargs.get(getattr(type(module), "main_input_name", "input_ids"))
+            self._in_round(module, given)
+
+    def _in_round(self, module: torch.nn.Module, given: Any) -> None:
         round_ = self._clock.micro_steps
         if round_ != self._round:
             if self._probes and all((p := probe()) is None or p.grad is None for probe in self._probes):
@@ -236,8 +257,8 @@ class Sight:
             self._round = round_
             self._rounds.add(round_)
         self._in_rounds[round_, id(module)] += 1
-        if args and not self.input_shape and isinstance(args[0], self._tensor):
-            self._see_input(module, args[0])
+        if not self.input_shape and isinstance(given, self._tensor):
+            self._see_input(module, given)
 
     def _see_input(self, module: torch.nn.Module, given: torch.Tensor) -> None:
         shape = tuple(given.shape)

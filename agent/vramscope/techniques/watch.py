@@ -176,8 +176,9 @@ class TechniqueWatch:
         optimizers = self._optimizers()
         parameters = _trained(optimizers)
         self._open = Sight(self._clock, lambda: self._hooks.batches)
+        around = compile.models_around(self._hooks.roots) if is_compiled() else []
         compiled = self._forward_is_compiled or (is_compiled() and compile.compiled_modules(self._hooks.roots) > 0)
-        self._open.begin(parameters, compiled=compiled)
+        self._open.begin(parameters, compiled=compiled, around=around)
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         """Those that have stepped, the leader first."""
