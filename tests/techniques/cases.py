@@ -577,6 +577,43 @@ def bf16_weights() -> Any:
 
 
 @case
+def bf16_weights_with_masters() -> Any:
+    """Copies by hand, as frameworks of one's own have them: the optimizer never sees the model's parameters."""
+    model = Blocks(plainly).to(DEVICE, torch.bfloat16)
+    masters = [p.detach().float().requires_grad_() for p in model.parameters()]
+    optimizer = torch.optim.AdamW(masters)
+
+    def train() -> None:
+        for _ in range(STEPS):
+            model(torch.zeros(8, 64, device=DEVICE, dtype=torch.bfloat16)).float().square().mean().backward()
+            for parameter, master in zip(model.parameters(), masters, strict=True):
+                master.grad, parameter.grad = parameter.grad.float(), None
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                for parameter, master in zip(model.parameters(), masters, strict=True):
+                    parameter.copy_(master)
+
+    return model, train
+
+
+@case
+def bf16_weights_that_stay() -> Any:
+    """What is trained is a prompt beside the model, whose parameters nobody froze: they have no copies."""
+    model = Blocks(plainly).to(DEVICE, torch.bfloat16)
+    prompt = torch.zeros(1, 64, device=DEVICE, requires_grad=True)
+    optimizer = torch.optim.AdamW([prompt])
+
+    def train() -> None:
+        for _ in range(STEPS):
+            model((prompt + torch.zeros(8, 64, device=DEVICE)).bfloat16()).float().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
 def frozen_in_bf16() -> Any:
     """A body of 16 bits that nobody trains and nothing casts, under a head of 32."""
 

@@ -186,6 +186,20 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         {"mixed_precision": ("bf16 weights", None, "the trained parameters themselves are bfloat16")},
         set(),
     ),
+    "bf16_weights_with_masters": (
+        {
+            "mixed_precision": (
+                "bf16 weights with fp32 masters",
+                None,
+                "the model's parameters are bfloat16, and the optimizer steps float32 copies of them",
+            )
+        },
+        set(),
+    ),
+    "bf16_weights_that_stay": (
+        {"mixed_precision": ("bf16 weights", None, "the model's parameters are bfloat16")},
+        set(),
+    ),
     "frozen_in_bf16": (
         {
             "mixed_precision": ("bf16 frozen weights", None, "frozen weights in bfloat16"),

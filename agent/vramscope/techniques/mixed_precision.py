@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from vramscope.techniques.batch import data_ranks
 from vramscope.techniques.facts import Facts, Found, said, some, technique
 
 if TYPE_CHECKING:
@@ -37,10 +38,13 @@ def find(facts: Facts) -> Found | None:
         )
         return Found(technique(KIND, SHORT[dtype], declared, observed, dtype=dtype, autocast=False))
     if weights:
-        observed = f"the trained parameters themselves are {weights}"
-        return Found(
-            technique(KIND, f"{SHORT.get(weights, weights)} weights", declared, observed, dtype=weights, autocast=False)
-        )
+        chip, observed = f"{SHORT[weights]} weights", f"the trained parameters themselves are {weights}"
+        if not _steps_them(facts, weights):
+            observed = f"the model's parameters are {weights}"
+            if _has_masters(facts, weights):
+                chip += " with fp32 masters"
+                observed += ", and the optimizer steps float32 copies of them"
+        return Found(technique(KIND, chip, declared, observed, dtype=weights, autocast=False))
     if declared is None:
         frozen = _frozen_weights(facts)
         if not frozen:
@@ -99,6 +103,28 @@ def _frozen_weights(facts: Facts) -> str:
 def _narrow_weights(facts: Facts) -> str:
     """The dtype of most trained parameters, where that is one of 16 bits or less; else ""."""
     return _narrow(parameter for parameter in facts.parameters if parameter.requires_grad)
+
+
+def _steps_them(facts: Facts, dtype: str) -> bool:
+    """Whether the optimizers have the model's own parameters of this dtype; taken for granted before the first step."""
+    stepped = set(map(id, _stepped(facts)))
+    return not stepped or any(id(parameter) in stepped for parameter in _trained(facts, dtype))
+
+
+def _has_masters(facts: Facts, dtype: str) -> bool:
+    """Whether they have as many elements in 32 bits beside the model, on all ranks together where each has a share."""
+    own = set(map(id, facts.parameters))
+    beside = sum(p.numel() for p in _stepped(facts) if id(p) not in own and str(p.dtype) == "torch.float32")
+    needed = sum(parameter.numel() for parameter in _trained(facts, dtype))
+    return bool(beside * (data_ranks() or 1) >= needed)
+
+
+def _stepped(facts: Facts) -> list[torch.Tensor]:
+    return [p for optimizer in facts.optimizers for group in optimizer.param_groups for p in group["params"]]
+
+
+def _trained(facts: Facts, dtype: str) -> list[torch.Tensor]:
+    return [p for p in facts.parameters if p.requires_grad and str(p.dtype) == f"torch.{dtype}"]
 
 
 def _narrow(parameters: Iterable[torch.Tensor]) -> str:
