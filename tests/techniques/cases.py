@@ -89,6 +89,17 @@ def checkpoint_non_reentrant() -> Any:
 
 
 @case
+def checkpoint_every_second() -> Any:
+    class EverySecond(Blocks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for number, block in enumerate(self.blocks):
+                x = block(x) if number % 2 else checkpoint(block, x, use_reentrant=False)
+            return self.head(x)
+
+    return loop(EverySecond(plainly, 6))
+
+
+@case
 def checkpoint_reentrant() -> Any:
     return loop(Blocks(lambda block, x: checkpoint(block, x, use_reentrant=True)))
 

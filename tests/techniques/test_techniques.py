@@ -29,6 +29,16 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")},
         set(),
     ),
+    "checkpoint_every_second": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "3 Sequential (blocks.0, .2, .4) ran again in backward; variant: non-reentrant",
+            )
+        },
+        set(),
+    ),
     "checkpoint_reentrant": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "reentrant")}, set()),
     "checkpoint_unset": (
         {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "reentrant")},

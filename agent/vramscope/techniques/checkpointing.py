@@ -14,6 +14,9 @@ KIND: Final = "gradient_checkpointing"
 WRAPPERS: Final = re.compile(r"\.?\b(_checkpoint_wrapped_module|_fsdp_wrapped_module|_orig_mod)\b")
 """parts of a module's name that its wrappers add"""
 
+MOST_PLACES: Final = 4
+"""that are named, where they are not one after the other"""
+
 
 def find(facts: Facts) -> Found | None:
     declared = _declared(facts)
@@ -69,7 +72,39 @@ def _blocks(facts: Facts, again: set[int]) -> tuple[list[str], Counter[str]]:
 def _words(names: list[str], kinds: Counter[str]) -> str:
     """``3 Block (blocks.0 to blocks.2)``"""
     blocks = f"{len(names)} {next(iter(kinds))}" if len(kinds) == 1 else some(len(names), "module")
-    return blocks + (f" ({names[0]})" if len(names) == 1 else f" ({names[0]} to {names[-1]})")
+    return f"{blocks} ({places(names)})"
+
+
+def places(names: list[str]) -> str:
+    """``blocks.0 to blocks.3``; ``blocks.0, .2, .4`` where others lie between them."""
+    runs: list[tuple[str, str]] = []
+    for name in names:
+        if runs and _follows(runs[-1][1], name):
+            runs[-1] = (runs[-1][0], name)
+        else:
+            runs.append((name, name))
+    if len(runs) == 1:
+        return " to ".join(dict.fromkeys(runs[0]))
+    words, before = [], ""
+    for first, last in runs if len(runs) <= MOST_PLACES else (*runs[: MOST_PLACES - 1], runs[-1]):
+        words.append(_after(before, first) + (f" to {_after(first, last)}" if last != first else ""))
+        before = last
+    return ", ".join(words[:-1]) + (", " if len(runs) <= MOST_PLACES else " .. ") + words[-1]
+
+
+def _follows(before: str, name: str) -> bool:
+    """Whether two names differ in one number, by one."""
+    one, other = before.split("."), name.split(".")
+    if len(one) != len(other):
+        return False
+    apart = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]
+    return len(apart) == 1 and all(map(str.isdecimal, apart[0])) and int(apart[0][1]) == int(apart[0][0]) + 1
+
+
+def _after(before: str, name: str) -> str:
+    """A name without what the one before it has said."""
+    parent, _, own = name.rpartition(".")
+    return f".{own}" if parent and parent == before.rpartition(".")[0] else name
 
 
 def _not_seen(facts: Facts, declared: str) -> wire.Finding:
