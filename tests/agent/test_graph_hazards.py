@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import warm
 
-from vramscope.graphs import paths, roots, walk
+from vramscope.graphs import first_call, paths, roots, walk
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.explain import explain
 from vramscope.graphs.storages import TensorKinds
@@ -694,3 +694,34 @@ def test_an_evaluation_of_a_function_of_tensors_is_seen_without_any_module():
         for (x,) in torch.utils.data.DataLoader(dataset, batch_size=64):
             outputs.append(classify(x))
     assert ("outputs", True) in [(leak.name, leak.kind.startswith("growing")) for leak in looks[-1].leaks]
+
+
+def train_parts(steps):
+    """A model whose own forward is never called; gives how many hooks all modules had as each step began."""
+    from torch.nn.modules.module import _global_forward_pre_hooks as hooks
+
+    parts = nn.ModuleDict({"encoder": nn.Linear(32, 8), "decoder": nn.Linear(8, 32)})
+    optimizer = torch.optim.SGD(parts.parameters(), lr=0.1)
+    x, waiting = torch.randn(4, 32), []
+    for _ in range(steps):
+        waiting.append(len(hooks))
+        decoded = parts["decoder"](parts["encoder"](x))
+        assert not hooks
+        optimizer.zero_grad()
+        decoded.sum().backward()
+        optimizer.step()
+    return [*waiting, len(hooks)]
+
+
+def test_the_hook_on_all_modules_is_there_only_while_a_look_waits(monkeypatch):
+    """And nothing of it is left when the session ends, nor does it come where something was compiled."""
+    monkeypatch.setattr(first_call, "_something_is_compiled", lambda: False)
+    with watched() as looks:
+        assert [at for at, waits in enumerate(train_parts(10)) if waits] == [3, 7]
+    assert len(looks) == 2
+    with watched():
+        assert train_parts(3)[-1]
+    assert not nn.modules.module._global_forward_pre_hooks
+    monkeypatch.setattr(first_call, "_something_is_compiled", lambda: True)
+    with watched():
+        assert not any(train_parts(10))

@@ -18,12 +18,13 @@ from vramscope.graphs import classes, floor, roots
 from vramscope.graphs.allowance import Costs
 from vramscope.graphs.explain import explain, trace, undisturbed
 from vramscope.graphs.findings import Findings
+from vramscope.graphs.first_call import FirstCall
 from vramscope.graphs.group import Group
 from vramscope.graphs.sentinel import Outputs, Sentinels, newest_node
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.verdicts import Judge, Moment, material_bytes
 from vramscope.graphs.walk import Budget, Chains, walk
-from vramscope.steps.clock import Held
+from vramscope.steps.clock import FORWARD, Held
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
@@ -75,6 +76,9 @@ class GraphWatch:
         self._plainly = torch._C.DisableTorchFunctionSubclass
         self._sentinels = Sentinels()
         self._outputs = Outputs()
+        self._first_call = FirstCall(self._part_called)
+        self._unheard = False
+        """the last graph was built with no call of a root module"""
         self._floor = floor.Floor()
         self._judge = Judge()
         self._boundaries: deque[int] = deque(maxlen=512)
@@ -117,6 +121,8 @@ class GraphWatch:
         if self._stepped:
             # No forward was heard since the step (the whole model is checkpointed, say).
             self._stepped = False
+            self._unheard = True
+            self._first_call.stop()
             self._look_if_due(fresh=False)
         self._pass_ended = False
         self._last_walk = self._sequence()
@@ -157,6 +163,8 @@ class GraphWatch:
         floor_bytes = self._floor.add(sum(cut.allocated_bytes for cut in cuts) if cuts else None)
         if self._floor.rises and not self._look_again_round:  # (else it is known why)
             self._suspect("what is in use at the end of a step rises")
+        if self._unheard and self.is_due:
+            self._first_call.listen()
         return Held(self._sentinels.older_than(self._rounds), floor_bytes)
 
     def _end_round(self, *, stepped: bool = True) -> None:
@@ -177,12 +185,29 @@ class GraphWatch:
         """A root module is about to be called with gradients on: the best moment for a look, before anything new is built."""
         self._training_mode = training
         if self._stepped:
-            self._stepped = False
+            self._stepped = self._unheard = False
             self._look_if_due(fresh=True)
             return
         if self._outputs.dropped or self._outputs.pending:
             self._forwards.append(self._sequence())
             self._judge_evaluation()
+
+    def _part_called(self, module: Any) -> None:
+        """A part of a model whose own forward is never called."""
+        if self._clock.is_training_thread():
+            self._first_call.stop()
+            if self._stepped:
+                self._stepped = False
+                self._clock.timed(self._look_first, module.training)
+                self._clock.enter(FORWARD)
+
+    def _look_first(self, training: bool) -> None:
+        self._training_mode = training
+        self._look_if_due(fresh=True)
+
+    def close(self) -> None:
+        """The session ends."""
+        self._first_call.stop()
 
     def after_forward(self, module: Any, output: Any) -> None:
         """A root module has answered. Some 2 µs."""

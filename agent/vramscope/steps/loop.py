@@ -124,6 +124,8 @@ class LoopHooks:
 
     def remove(self) -> None:
         self.fronts.remove()
+        if self.graphs is not None:
+            self.graphs.close()
         while self._removals:
             self._removals.pop()()
 

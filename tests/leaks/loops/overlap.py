@@ -40,6 +40,35 @@ def logits_of_a_language_model(device: str) -> None:
         optimizer.step()
 
 
+class Codec(nn.Module):
+    """Has no forward: a loop calls its parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(128, 16), nn.Linear(16, 4096)
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return self.encoder(x)
+
+    def decode(self, z: torch.Tensor) -> torch.Tensor:
+        return self.decoder(z)
+
+
+@leaks("overlap", holder="decoded", held_bytes=128 * 4096 * FLOAT_BYTES)
+def parts_of_a_model(device: str) -> None:
+    codec = Codec().to(device)
+    optimizer = torch.optim.AdamW(codec.parameters())
+    for _ in range(20):
+        x = torch.randn(128, 128, device=device)
+        z = codec.encode(x)
+        decoded = codec.decode(z + torch.randn_like(z))  # <- leak
+        loss = (decoded - x[:, :1]).pow(2).mean()
+        # fix here: del decoded
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 @dataclasses.dataclass
 class Output:
     """As the models of transformers give it."""
