@@ -164,12 +164,37 @@ class Scores(nn.Module):
         self.call = call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.qkv(x.view(1, -1, 64)).chunk(3, -1)
+        q, k, v = self.qkv(x.view(2, -1, 64)).chunk(3, -1)
         return self.call(scores_of_pairs, q, k, v)
 
 
 def scores_of_pairs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return (q @ k.transpose(1, 2)).softmax(-1) @ v
+    scores = (q @ k.transpose(1, 2) / 8).masked_fill(torch.ones(4, 4, device=DEVICE).triu(1) > 0, -1e9)
+    return nn.functional.dropout(scores.softmax(-1), 0.1) @ v
+
+
+@case
+def attention_of_ones_own() -> Any:
+    return loop(Scores(lambda core, *qkv: core(*qkv)))
+
+
+@case
+def router_of_ones_own() -> Any:
+    """A softmax that mixes experts: its scores are of tokens and experts, and a layer, or an einsum, makes them."""
+
+    class Mixture(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate, self.experts = nn.Linear(64, 4), nn.Parameter(torch.randn(4, 64, 64))
+            self.second = nn.Parameter(torch.randn(64, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.view(2, 4, 64)
+            by_layer, by_einsum = self.gate(x), torch.einsum("btd,de->bte", x, self.second)
+            every = torch.einsum("btd,edf->btef", x, self.experts)
+            return sum(torch.einsum("bte,btef->btf", gate.softmax(-1), every) for gate in (by_layer, by_einsum))
+
+    return loop(Mixture())
 
 
 @case

@@ -20,6 +20,7 @@ CHECKPOINTED = "4 Sequential (blocks.0 to blocks.3) ran again in backward; varia
 SMALL_STAY = "state of 16,384 of 16,900 parameters has {} bits; 32 bits remain, most for Linear (516)"
 """both libraries leave tensors of fewer than 4,096 elements as they are"""
 FOUR = {"gradient_accumulation": ("accumulation 4", "{}=4", "4 micro-steps in a step")}
+BY_HAND = ("attention eager", None, "softmax over whole score matrices; no fused kernel")
 
 Told = tuple[str, "str | None", "str | None"]
 
@@ -65,13 +66,16 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         set(),
     ),
     "checkpoint_own": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "other")}, set()),
+    "attention_of_ones_own": ({"attention": BY_HAND}, set()),
+    "router_of_ones_own": ({}, set()),
     "checkpointed_function": (
         {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
                 "the function scores_of_pairs ran again in backward; variant: non-reentrant",
-            )
+            ),
+            "attention": BY_HAND,
         },
         set(),
     ),
@@ -290,10 +294,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         },
         set(),
     ),
-    "attention_of_scores": (
-        {"attention": ("attention eager", None, "softmax over whole score matrices; no fused kernel")},
-        set(),
-    ),
+    "attention_of_scores": ({"attention": BY_HAND}, set()),
     "cache_emptied": ({}, {"empty-cache"}),
     "cache_emptied_by_another_name": ({}, {"empty-cache"}),
     "cache_emptied_now_and_then": ({}, set()),

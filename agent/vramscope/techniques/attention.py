@@ -24,6 +24,7 @@ NODES: Final = (
 """how a node's name begins or what is in it, and what that is called"""
 HIDES: Final = ("CheckpointFunction", "CompiledFunction")
 """nodes that stand for a part of the graph that is not there: its attention cannot be seen"""
+EAGER: Final = "softmax over whole score matrices; no fused kernel"
 FUSED_NAMES: Final = ("sdpa", "flash", "flex")
 KNOWN: Final = ("eager", "sdpa", "flex")
 """what is asked for and shows in the graph by names that are known: where none is there, no attention ran"""
@@ -50,13 +51,14 @@ def find(facts: Facts) -> Found | None:
             )
         )
     if asked is None and not _has_attention(facts):
-        return None
+        scores = facts.sight.scores if facts.sight is not None else 0
+        return Found(technique(KIND, "attention eager", None, EAGER, calls=0)) if scores else None
     if any(word in name for name in nodes for word in HIDES):
         return Found(technique(KIND, f"attention {asked}", declared, None)) if asked else None
     if not any(name.startswith(("SoftmaxBackward", "SafeSoftmaxBackward")) for name in nodes):
         unheard_of = asked is not None and not asked.startswith(KNOWN)
         return Found(technique(KIND, f"attention {asked}", declared, None)) if unheard_of else None
-    told = technique(KIND, "attention eager", declared, "softmax over whole score matrices; no fused kernel", calls=0)
+    told = technique(KIND, "attention eager", declared, EAGER, calls=0)
     on_device = any(parameter.device.type == "cuda" for parameter in facts.parameters)
     if asked is None or not asked.startswith(FUSED_NAMES) or not on_device:
         return Found(told)

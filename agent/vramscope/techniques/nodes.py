@@ -14,6 +14,15 @@ MOST_OPENED: Final = 500
 SAVED: Final = "_raw_saved_"
 REENTRANT: Final = "CheckpointFunctionBackward"
 """what stands in the graph for all that a reentrant checkpoint runs"""
+PRODUCTS: Final = ("BmmBackward", "BaddbmmBackward")
+SOFTMAX: Final = ("SoftmaxBackward", "SafeSoftmaxBackward")
+BETWEEN: Final = (
+    "View", "UnsafeView", "ReshapeAlias", "Expand", "Squeeze", "Unsqueeze", "Transpose", "Permute", "Clone", "ToCopy", "Div", "Mul",
+    "Add", "Sub", "Tanh", "Where", "MaskedFill", "NativeDropout", "FusedDropout",
+)  # fmt: skip
+"""what is done with scores and weights of attention on the way: scaled, masked, dropped out"""
+MOST_BETWEEN: Final = 8
+"""of these, one after the other"""
 
 
 def begins_with(root: Any) -> str:
@@ -24,6 +33,35 @@ def begins_with(root: Any) -> str:
 def names_of_nodes(root: Any) -> Counter[str]:
     """Names of the nodes of the graph behind a tensor, and how many of each. Some 1 µs a node."""
     return Counter(node.name() for node in _nodes(root, MOST_NODES))
+
+
+def softmaxes_between_products(root: Any) -> int:
+    """How many of the graph's are fed by a batched matrix product and feed one: attention that has its scores as a whole.
+
+    A router's softmax is fed by a layer (in an einsum by a batch of one), and a loss's feeds nothing. Some 1 µs a node.
+    """
+    fed: set[Any] = set()
+    for node in _nodes(root, MOST_NODES):
+        if node.name().startswith(PRODUCTS):
+            fed.update(_behind(node, SOFTMAX))
+    return sum(any(_matrices(product) > 1 for product in _behind(softmax, PRODUCTS)) for softmax in fed)
+
+
+def _behind(node: Any, names: tuple[str, ...]) -> Iterator[Any]:
+    """The nodes of these names behind one, with nothing but BETWEEN in between."""
+    seen: set[Any] = set()
+    level = [node]
+    for _ in range(MOST_BETWEEN):
+        children = {child for one in level for child, _ in one.next_functions if child is not None} - seen
+        seen |= children
+        yield from (child for child in children if child.name().startswith(names))
+        level = [child for child in children if child.name().partition("Backward")[0] in BETWEEN]
+
+
+def _matrices(product: Any) -> int:
+    """How many a batched matrix product has made; 0 where PyTorch does not tell."""
+    told = getattr(product, "_input_metadata", ())
+    return int(told[0].shape[0]) if told else 0
 
 
 def checkpointed_functions(root: Any) -> Iterator[Any]:

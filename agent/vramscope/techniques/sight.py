@@ -20,11 +20,14 @@ from vramscope.graphs import roots as places
 from vramscope.guard import guarded
 from vramscope.steps.roots import ModuleHook
 from vramscope.techniques.nodes import (
+    PRODUCTS,
     REENTRANT,
+    SOFTMAX,
     begins_with,
     checkpointed_functions,
     host_bytes_saved,
     names_of_nodes,
+    softmaxes_between_products,
 )
 from vramscope.techniques.regions import Regions
 
@@ -63,6 +66,7 @@ class Sight:
     scaled          losses that an enabled GradScaler scaled
     multiplied      a loss was a product: by whoever scales it, or a weight
     nodes           names of the graph's nodes -> how many
+    scores          of these, softmaxes over the scores of an attention
     """
 
     def __init__(self, clock: StepClock, batches: Callable[[], int]) -> None:
@@ -109,6 +113,7 @@ class Sight:
         self.input_shape: tuple[int, ...] = ()
         self.tokens = False
         self.nodes: Counter[str] = Counter()
+        self.scores = 0
         self.emptied = 0
         self.emptied_ns = 0
         self.emptied_at: tuple[str, int, str] | None = None
@@ -185,6 +190,8 @@ class Sight:
         if not self.nodes:
             began = time.perf_counter_ns()
             self.nodes = names_of_nodes(root)
+            if all(any(name.startswith(kind) for name in self.nodes) for kind in (PRODUCTS, SOFTMAX)):
+                self.scores = softmaxes_between_products(root)
             if REENTRANT in self.nodes:
                 self.regions.in_graph(checkpointed_functions(root))
             if self._packs and not self.saved_to_host and host_bytes_saved(root):
