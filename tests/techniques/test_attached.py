@@ -86,10 +86,17 @@ print("hooks", len(nn.modules.module._global_forward_pre_hooks))
 
 
 def test_weights_are_the_same_with_and_without_to_the_bit(collector, tmp_path: Path) -> None:
-    """On the CPU, where something is computed: dropout inside checkpoints, five steps of which two are observed."""
+    """On the CPU, where something is computed: dropout inside checkpoints, also of functions without a module; five steps of which
+    two are observed."""
+    functions = (
+        "x = checkpoint(F.dropout, x, use_reentrant=False)\n"
+        "        return checkpoint(lambda y: F.dropout(y, 0.1).square(), x, use_reentrant=True).mean()"
+    )
+    model = MODEL.replace("nn.ReLU()", "nn.Dropout(0.1)").replace("return x.square().mean()", functions)
     script = f"""
 import hashlib, io
-{MODEL.replace("nn.ReLU()", "nn.Dropout(0.1)").replace(".to(device)", "").replace("device=device", "")}
+import torch.nn.functional as F
+{model.replace(".to(device)", "").replace("device=device", "")}
 def weights(watched):
     torch.manual_seed(0)
     global model, optimizer
