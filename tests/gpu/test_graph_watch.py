@@ -99,6 +99,41 @@ def test_the_promised_fall_of_the_peak_is_what_the_fix_brings(head):
     assert effect == pytest.approx(kept - freed, abs=held * 0.1), leaks
 
 
+NORM = """
+def train(freed):
+    model = nn.Sequential(nn.Linear(128, 512), nn.Softplus(), nn.Linear(512, 512), nn.Softplus(), nn.Linear(512, 10)).cuda()
+    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(parameters, 0.1)
+    x, y = torch.zeros(256, 128, device="cuda"), torch.zeros(256, dtype=torch.long, device="cuda")
+    for step in range(20):
+        torch.cuda.reset_peak_memory_stats()
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        gradients = torch.autograd.grad(loss, parameters, create_graph=True)
+        norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+        del gradients
+        loss.backward()
+        optimizer.step()
+        if freed:
+            del norm
+    return torch.cuda.max_memory_allocated()
+
+torch.empty(1, device="cuda")
+hooks = watch()
+train(False)
+hooks.remove()
+print(json.dumps(told()))
+print(json.dumps([train(False), train(True)]))
+"""
+
+
+def test_what_died_is_out_of_the_peak_of_what_comes_after():
+    """The graph of the last step's norm goes when the new one has its name: freed after its death was heard."""
+    leaks, (kept, freed) = run(NORM)
+    assert [leak[:2] for leak in leaks] == [["overlap-unfreed", "norm"]]
+    assert leaks[0][3] == pytest.approx(kept - freed, rel=0.1), leaks
+
+
 def test_nothing_looks_while_a_cuda_graph_is_captured():
     script = """
     model = nn.Linear(64, 64).cuda()

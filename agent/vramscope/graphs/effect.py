@@ -1,17 +1,20 @@
 """Measures by how much a step's peak would fall if what is held were let go: held is not saved.
 
 What overlaps dies when its name is bound anew, somewhere in the next forward. The clock is told to cut the peak
-counters at that moment, so the step falls into stretches in which the old thing was alive, was gone, and was there again.
+counters right after that, when its memory is free, so the step falls into stretches in which the old thing was alive, was gone,
+and was there again.
 Where it need not have been alive the peak would be lower by its bytes; the step's new peak is the highest of all stretches.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from vramscope import wire
+from vramscope.graphs.pending import after_death
 from vramscope.guard import guarded
 from vramscope.steps.clock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Stretch
 
@@ -30,17 +33,27 @@ class Follower:
     """Follows one holder's things through one step, to see when they die. Keeps nothing alive."""
 
     def __init__(self, things: Sequence[Any], held_bytes: int, cut: Callable[[], int | None]) -> None:
-        """``cut`` ends the running stretch and gives its position; called on the thread on which the last thing dies."""
+        """``cut`` ends the running stretch and gives its position; called when the last thing is freed, on its thread."""
         self.held_bytes = held_bytes
         self.died_after: int | None = None
         """position of the last stretch in which it was alive"""
         self._cut = guarded("the effect on the peak")(cut)
         self._left = len(things)
-        self._references = [weakref.ref(thing, self._died) for thing in things]
+        self._is_late = False
+        self._references = [
+            reference for thing in things for reference in (after_death(thing, self), weakref.ref(thing, self._died))
+        ]
 
     def _died(self, reference: weakref.ref[Any]) -> None:
         self._left -= 1
-        if not self._left:
+        if threading.current_thread() is not threading.main_thread():
+            # From here the main thread cannot be told in time. (If the training's is this one, what is freed is still in its peak.)
+            self._is_late = True
+            if not self._left:
+                self.died_after = self._cut()
+
+    def freed(self) -> None:
+        if not self._left and not self._is_late and self.died_after is None:
             self.died_after = self._cut()
 
     def effect(self, stretches: Sequence[Stretch], position: int, *, through_backward: bool) -> Effect:
@@ -49,6 +62,7 @@ class Follower:
         position           of the device in the stretches' cuts
         through_backward   after the advice it would not be alive in backward either (a plain result that was let go before)
         """
+        self._references.clear()  # what dies later is of no interest, and must cut nothing
         peaks = [stretch.cuts[position].peak_allocated_bytes for stretch in stretches if position < len(stretch.cuts)]
         if not peaks or len(peaks) != len(stretches):
             return NOT_ON_CPU
