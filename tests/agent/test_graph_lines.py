@@ -117,3 +117,12 @@ def test_a_comprehension_that_is_being_built_has_a_name(version, tmp_path):
     script.write_text(COMPREHENSIONS)
     done = subprocess.run([beside[-1], script], capture_output=True, text=True)
     assert done.stdout.strip() == "['losses', 'losses', 'table', None, None, 'whole']", done.stderr
+
+
+def test_a_package_in_a_folder_of_ones_own_is_a_library_and_what_lies_beside_it_is_not(tmp_path, monkeypatch):
+    """``pip install --target``: the user's line is named, not the package's."""
+    (tmp_path / "frames-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert roots.is_library(str(tmp_path / "frames" / "frame.py"))
+    assert not roots.is_library(str(tmp_path / "train.py"))
+    assert not roots.is_library(str(tmp_path / "mine" / "model.py"))

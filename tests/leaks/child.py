@@ -122,6 +122,7 @@ def main(folder: str) -> None:
     for line in talk:
         question = json.loads(line)
         gc.collect()
+        torch._dynamo.utils.counters.clear()  # what an earlier loop compiled is not this one's
         if os.environ.get("LEAKS_FREEZE") != "0":
             # The 300,000 objects of imported libraries are no part of a loop; without them a collection takes 1 ms, not 200.
             gc.freeze()

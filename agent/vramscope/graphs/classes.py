@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,3 +37,12 @@ def module_of(kind: type) -> str:
     """Empty where the class does not say it in words."""
     found = _MODULE.__get__(kind)
     return found if type(found) is str else ""
+
+
+def keeps_in_c(kind: type) -> bool:
+    """Whether a class comes of one that a library wrote in C, whose objects can keep things in no attribute. (PyTorch's do not.)"""
+    return any(
+        type(namespace(base).get("__new__")) is types.BuiltinFunctionType
+        and module_of(base).partition(".")[0] not in ("builtins", "torch")
+        for base in bases(kind)
+    )

@@ -201,6 +201,8 @@ class Shape(NamedTuple):
     slots: list[tuple[str, Any]]
     shared: list[tuple[str, Any]]
     """containers that are attributes of the class"""
+    in_c: bool
+    """they can have more, of which only the garbage collector knows (a block of pandas' has its array in no attribute)"""
 
 
 Shapes = dict[int, Shape]
@@ -218,7 +220,7 @@ def shape_of(kind: type) -> Shape:
             if type(slot) not in _OF_CLASSES or type(name) is not str or name.startswith("__"):
                 continue
             (slots if type(slot) is types.MemberDescriptorType else shared).append((name, slot))
-    return Shape(kind, _dict_of(kind), slots, shared)
+    return Shape(kind, _dict_of(kind), slots, shared, classes.keeps_in_c(kind))
 
 
 def children(value: Any, shapes: Shapes | None = None) -> Iterator[tuple[str, Any]]:
@@ -320,10 +322,10 @@ def _of_object(value: Any, shape: Shape) -> Iterator[tuple[str, Any]]:
         except (AttributeError, TypeError):
             continue
         yield f".{name}", child
-    if not known or kind is functools._lru_cache_wrapper:
+    if not known or (shape.in_c and length(value) is None):
         # A type of C (lru_cache, itertools, a library's): what the garbage collector sees in it.
         for child in itertools.islice(gc.get_referents(value), MOST_OF_A_CONTAINER):
-            if not issubclass(type(child), type):
+            if child is not attributes and not issubclass(type(child), type):
                 yield f" in {classes.name_of(kind)}", child
 
 

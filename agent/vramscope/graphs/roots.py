@@ -64,7 +64,25 @@ def is_library(file: str | None) -> bool:
         file is None
         or file.startswith(("<frozen", "<string>", *_LIBRARIES))
         or f"{os.sep}site-packages{os.sep}" in file
+        or any(_is_installed(folder, file) for folder in sys.path if folder)
     )
+
+
+def _is_installed(folder: str, file: str) -> bool:
+    """Whether a file is of a package that was put into a folder of one's own: ``pip install --target``."""
+    if not file.startswith(folder + os.sep):
+        return False
+    package = file[len(folder) + 1 :].partition(os.sep)[0].removesuffix(".py").lower()
+    return package in _packages_in(folder)
+
+
+@functools.lru_cache(maxsize=256)
+def _packages_in(folder: str) -> frozenset[str]:
+    try:
+        names = [path.name for path in Path(folder).iterdir()]
+    except OSError:
+        return frozenset()
+    return frozenset(name.partition("-")[0].lower() for name in names if name.endswith(".dist-info"))
 
 
 def is_own(file: str | None) -> bool:

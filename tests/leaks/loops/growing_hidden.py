@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import contextvars
+import queue
 import types
 from typing import Any
 
@@ -138,3 +139,16 @@ def results_of_a_pool(device: str) -> None:
             loss = step_on(model, optimizer, x, y)  # fix here: loss = step_on(model, optimizer, x, y).item()
             futures.append(pool.submit(lambda value: value * 2, loss))  # <- leak
             futures[-1].result()
+
+
+class Unread(queue.SimpleQueue):  # type: ignore[type-arg]
+    """Has an empty ``__dict__``: what is in it only C knows."""
+
+
+@leaks("growing", holder="unread", bytes_each=FLOAT_BYTES, nodes=True)
+def queue_of_a_class_of_ones_own(device: str) -> None:
+    unread = Unread()
+    model, optimizer = training(device)
+    for x, y in loader(device):
+        loss = step_on(model, optimizer, x, y)
+        unread.put(loss)  # <- leak; fix: unread.put(loss.item())
