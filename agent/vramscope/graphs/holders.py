@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import types
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -81,9 +82,8 @@ def holder_of(paths: Sequence[Path], codes: Codes, lonely: frozenset[int] = froz
     links = held_links(paths[0], lonely)
     last = links[-1]
     root = links[0].root
-    names = [link.label for link in links[1:]]
     deeper = _shared_labels(paths, len(links))
-    name = root.name + "".join(names) + "".join(deeper)
+    name = root.name + "".join(_labels(links)) + "".join(deeper)
     is_container = issubclass(last.kind, _GROWS) or is_array(last.kind)
     owner = f" of {root.owner}()" if root.kind == "local" else ""
     words = f"{root.kind} '{root.name}'{owner}" if root.kind != "class" else f"class attribute {root.owner}.{root.name}"
@@ -140,7 +140,12 @@ def group_key(path: Path, lonely: frozenset[int] = frozenset()) -> tuple[str, ..
                 classes.qualified_name(link.parent.kind),
                 *(inner.label for inner in links[links.index(link) :]),
             )
-    return (root.kind, root.owner, root.file or "", root.name, *(link.label for link in links[1:]))
+    return (root.kind, root.owner, root.file or "", root.name, *_labels(links))
+
+
+def _labels(links: list[Path]) -> list[str]:
+    """Below the root; those that follow themselves once: the first of a chain's links is called otherwise than all others."""
+    return [label for label, _ in itertools.groupby(link.label for link in links[1:])]
 
 
 def held_links(path: Path, lonely: frozenset[int] = frozenset()) -> list[Path]:

@@ -132,9 +132,13 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                 search.missing.discard(key)
             if key not in seen and (gc.is_tracked(child) or is_array(kind)):
                 seen.add(key)
-                queue.append(
-                    (child, Path(path, path.root, label, kind, length(child), is_bounded(child), path.depth + 1))
-                )
+                size = length(child)
+                if label == path.label and kind is path.kind and size == path.size:
+                    queue.append(
+                        (child, path)
+                    )  # one link more of a chain (``.before.before``): as deep, and called, as the last
+                    continue
+                queue.append((child, Path(path, path.root, label, kind, size, is_bounded(child), path.depth + 1)))
         if ends and path.size is not None and path.size > MOST_OF_A_CONTAINER and not search.is_over:
             search.missing -= _between(value, ends, search.missing)
     return True
@@ -178,7 +182,7 @@ def reachable(tiers: Iterable[Iterable[Root]], kinds: set[type], time: Allowance
                 found.append(value)
             if depth < DEEPEST:
                 queue.extend(
-                    (child, depth + 1)
+                    (child, depth + (type(child) is not type(value)))
                     for _, child in children(value, shapes)
                     if type(child) not in _SKIPPED
                     and not issubclass(type(child), type)

@@ -279,3 +279,34 @@ def retained_tape(device: str) -> None:
         loss.backward(retain_graph=True)  # fix here: loss.backward()
         optimizer.step()
         tape.append(loss)  # <- leak; fix: tape.append(loss.item())
+
+
+class Entry:
+    """A link of a list that is linked by hand."""
+
+    __slots__ = ("before", "value")
+
+    def __init__(self, value: torch.Tensor, before: Any) -> None:
+        self.value = value  # <- leak of linked_list
+        self.before = before
+
+
+class History:
+    def __init__(self) -> None:
+        self.head: Entry | None = None
+
+    def push(self, value: torch.Tensor) -> None:
+        self.head = Entry(value, self.head)
+
+
+@leaks("growing", holder="history.head", bytes_each=SCALAR, nodes=True)
+def linked_list(device: str) -> None:
+    """Deeper than anybody would look; one holder all the same."""
+    model, history = mlp(device), History()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device, steps=48):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        history.push(loss)  # <- leak; fix: history.head = None
