@@ -21,7 +21,7 @@ from vramscope.collector import collector_paused
 from vramscope.graphs import referrers, roots, storages
 from vramscope.graphs.allowance import Allowance, Costs
 from vramscope.graphs.group import Group, group_of
-from vramscope.graphs.holders import Codes, Holder, group_key, held_links, holder_of, lonely_links
+from vramscope.graphs.holders import Codes, Holder, family_of, group_key, held_links, holder_of
 from vramscope.graphs.paths import MOST_OF_A_CONTAINER, Path, find
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.sweep import held_by_python, in_use, parameters_of, sweep, with_gradients
@@ -89,12 +89,12 @@ def explain(
             models = {id(tensor): models[id(tensor)] for tensor, _ in seen.models if id(tensor) in models}
             optimizers = {id(optimizer) for optimizer in seen.retired}
             found = {key: path for key, path in found.items() if key not in optimizers}
-        codes, lonely = Codes(), lonely_links(found.values())
+        codes, family = Codes(), family_of(found.values())
         named: dict[tuple[str, ...], tuple[list[Any], list[Path]]] = {}
         for tensor in seen.kept:
             path = found.get(id(tensor))
             if path is not None:
-                tensors, paths = named.setdefault(group_key(path, lonely), ([], []))
+                tensors, paths = named.setdefault(group_key(path, family), ([], []))
                 tensors.append(tensor)
                 paths.append(path)
             elif id(tensor) in wanted and id(tensor) not in between:
@@ -103,7 +103,7 @@ def explain(
         for tensor, module in seen.models:
             path = found.get(id(tensor))
             if path is not None:
-                modules, paths = models_of.setdefault(group_key(path, lonely), ([], []))
+                modules, paths = models_of.setdefault(group_key(path, family), ([], []))
                 modules.append(module)
                 paths.append(path)
         # A model that a name leads to is in use; of one that none leads to, a parameter stands for all.
@@ -119,7 +119,7 @@ def explain(
                 left_out.append(f"some of {len(many):,} variables, those with the fewest tensors")
                 break
             if _matters(tensors):
-                holder = holder_of(paths, codes, lonely)
+                holder = holder_of(paths, codes, family)
                 pairs.append((holder, tensors, _elements_each(holder, paths, bool(seen.left_out))))
         # Containers first: the budget is for those that hold many.
         pairs.sort(key=lambda pair: (not pair[0].container, -len(pair[1])))
@@ -129,7 +129,7 @@ def explain(
             group.scale(factor)
             groups.append(group)
         groups += [
-            _of_models(holder_of(paths, codes, lonely), modules, seen.known, budget)
+            _of_models(holder_of(paths, codes, family), modules, seen.known, budget)
             for modules, paths in models_of.values()
             if len(modules) >= MANY_MODELS
         ]

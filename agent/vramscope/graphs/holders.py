@@ -5,13 +5,16 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import re
 import types
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
 
 from vramscope.graphs import classes, lines, roots
 from vramscope.graphs.paths import Path, is_array
 
+MANY_NUMBERED: Final = 4
+_NUMBER: Final = re.compile(r"\d+")
 _GROWS = (list, dict, set, collections.deque)
 _CONTAINERS = (*_GROWS, tuple, frozenset)
 
@@ -63,6 +66,36 @@ class Codes:
         return [code for code in found if not roots.is_library(code.co_filename)]
 
 
+class Family(NamedTuple):
+    """What the paths of one look have in common."""
+
+    lonely: frozenset[int]
+    """see :func:`lonely_links`"""
+    numbered: frozenset[str]
+    """see :func:`numbered_classes`"""
+
+
+def family_of(paths: Collection[Path]) -> Family:
+    return Family(lonely_links(paths), numbered_classes(paths))
+
+
+def numbered_classes(paths: Iterable[Path]) -> frozenset[str]:
+    """Classes whose objects have many tensors in attributes with numbers in their names: ``out_0``, ``out_1``, and so on."""
+    labels: dict[str, set[str]] = {}
+    for path in paths:
+        if path.parent is not None and _NUMBER.search(path.label) and path.label.startswith("."):
+            labels.setdefault(classes.qualified_name(path.parent.kind), set()).add(path.label)
+    return frozenset(kind for kind, found in labels.items() if len(found) >= MANY_NUMBERED)
+
+
+def _is_numbered(links: list[Path], family: Family | None) -> bool:
+    """Whether these end with such an attribute: all of an object's are one holder then, as the elements of a list are."""
+    last = links[-1]
+    if family is None or not family.numbered or last.parent is None or not last.label.startswith("."):
+        return False
+    return _NUMBER.search(last.label) is not None and classes.qualified_name(last.parent.kind) in family.numbered
+
+
 def lonely_links(paths: Iterable[Path]) -> frozenset[int]:
     """Identities of the links that alone lead from their parent to what is held: the one callback, of a list, that keeps."""
     ways: dict[int, set[int]] = {}
@@ -77,14 +110,18 @@ def lonely_links(paths: Iterable[Path]) -> frozenset[int]:
     return frozenset(next(iter(links)) for links in ways.values() if len(links) == 1)
 
 
-def holder_of(paths: Sequence[Path], codes: Codes, lonely: frozenset[int] = frozenset()) -> Holder:
+def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None) -> Holder:
     """The holder that paths with the same :func:`group_key` have in common."""
-    links = held_links(paths[0], lonely)
+    links = held_links(paths[0], family)
     last = links[-1]
+    numbered = _is_numbered(links, family)
     root = links[0].root
     deeper = _shared_labels(paths, len(links))
     name = root.name + "".join(_labels(links)) + "".join(deeper)
-    is_container = issubclass(last.kind, _GROWS) or is_array(last.kind)
+    if numbered:
+        patterns = {_NUMBER.sub("*", path.label) for path in paths}
+        name = root.name + "".join(_labels(links[:-1])) + (patterns.pop() if len(patterns) == 1 else ".*")
+    is_container = numbered or issubclass(last.kind, _GROWS) or is_array(last.kind)
     owner = f" of {root.owner}()" if root.kind == "local" else ""
     words = f"{root.kind} '{root.name}'{owner}" if root.kind != "class" else f"class attribute {root.owner}.{root.name}"
     for link in links[1:]:
@@ -93,9 +130,9 @@ def holder_of(paths: Sequence[Path], codes: Codes, lonely: frozenset[int] = froz
         words += " -> " + "".join(deeper)
     if last.size is not None:
         words += f" -> {classes.name_of(last.kind)}[{last.size}]"
-    place, line = _place(links, codes, container=is_container)
+    place, line = (_numbered_place(links, codes) if numbered else None) or _place(links, codes, container=is_container)
     return Holder(
-        key=group_key(paths[0], lonely),
+        key=group_key(paths[0], family),
         name=name.strip()[:200],
         words=words,
         chain=tuple(_chain(paths[0]))[:16],
@@ -129,9 +166,11 @@ def _own_codes(kind: type) -> list[types.CodeType]:
     return [code for code in lines.codes_of_class(kind) if not roots.is_library(code.co_filename)]
 
 
-def group_key(path: Path, lonely: frozenset[int] = frozenset()) -> tuple[str, ...]:
-    links = held_links(path, lonely)
+def group_key(path: Path, family: Family | None = None) -> tuple[str, ...]:
+    links = held_links(path, family)
     root = links[0].root
+    if links[-1].parent is not None and _is_numbered(links, family):
+        return ("attribute", classes.qualified_name(links[-1].parent.kind), "numbered")
     for link in reversed(links[1:]):
         if link.label.startswith(".") and link.parent is not None:
             # One object has many names ("self" in each method): its class and attribute are the key.
@@ -148,10 +187,10 @@ def _labels(links: list[Path]) -> list[str]:
     return [label for label, _ in itertools.groupby(link.label for link in links[1:])]
 
 
-def held_links(path: Path, lonely: frozenset[int] = frozenset()) -> list[Path]:
+def held_links(path: Path, family: Family | None = None) -> list[Path]:
     """The links up to the first container that takes more and more, or else to the object that has the tensor.
 
-    lonely   see :func:`lonely_links`: a list of objects of which one alone keeps is passed over for what that one has
+    Of its ``family`` the lonely links: a list of objects of which one alone keeps is passed over for what that one has
     """
     links = path.links()
     root = links[0].root
@@ -159,7 +198,7 @@ def held_links(path: Path, lonely: frozenset[int] = frozenset()) -> list[Path]:
         return links[:1]  # the loop binds it anew each round: to let go of it is to let go of all that is in it
     for position, link in enumerate(links[1:], start=1):
         if link.label.startswith(("[", "{")):
-            is_way = id(link) in lonely and not issubclass(link.kind, _CONTAINERS)
+            is_way = family is not None and id(link) in family.lonely and not issubclass(link.kind, _CONTAINERS)
             if not (is_way and any(deeper.label.startswith(("[", "{")) for deeper in links[position + 1 :])):
                 return links[:position]
     return links
@@ -222,6 +261,12 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
             return root.code, line
     found = _variable(name, codes, container=container, file=root.file)
     return found if found is not None else (root.code, None)
+
+
+def _numbered_place(links: list[Path], codes: Codes) -> tuple[types.CodeType, int] | None:
+    """The line that makes up the attribute's name."""
+    own = _own_codes(links[-1].parent.kind) if links[-1].parent is not None else []
+    return lines.named_at([*own, *codes.all])
 
 
 def _variable(

@@ -142,6 +142,17 @@ def added_at(codes: Iterable[types.CodeType], name: str) -> tuple[types.CodeType
     return None
 
 
+def named_at(codes: Iterable[types.CodeType]) -> tuple[types.CodeType, int] | None:
+    """The first function and line that set an attribute, or a buffer, of a name that is made up as the program runs."""
+    for code in codes:
+        for line in lines_of(code):
+            if "setattr" in line.loads or not line.attributes_loaded.isdisjoint(
+                ("register_buffer", "register_parameter")
+            ):
+                return code, line.number
+    return None
+
+
 def call_at(codes: Iterable[types.CodeType], prefix: str, suffix: str) -> tuple[types.CodeType, int] | None:
     """The first line, one in a loop before others, that calls a method of such a name (``register_forward_hook``)."""
     found: list[tuple[bool, types.CodeType, int]] = []

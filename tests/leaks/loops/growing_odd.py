@@ -310,3 +310,29 @@ def linked_list(device: str) -> None:
         loss.backward()
         optimizer.step()
         history.push(loss)  # <- leak; fix: history.head = None
+
+
+class Noting(nn.Module):
+    """Keeps what each of its calls gave under a name of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(128, 256), nn.Linear(256, 10)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.second(self.first(x).relu())
+        setattr(self, f"out_{self.calls}", out)  # <- leak of attributes_with_numbers; fix: pass
+        self.calls += 1
+        return out
+
+
+@leaks("growing", holder="model.out_*", bytes_each=32 * 10 * FLOAT_BYTES, nodes=True)
+def attributes_with_numbers(device: str) -> None:
+    model = Noting().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
