@@ -30,7 +30,13 @@ MESSAGE_EVENT: Final = "oom_message"
 SURVIVED_EVENT: Final = "oom_survived"
 """the run went on: record, step"""
 
-OWNERS: Final = ("parameters", "gradients", "optimizer", "buffers")
+OTHER_MODELS: Final = "other models"
+OWNERS: Final = ("parameters", "gradients", "optimizer", "buffers", OTHER_MODELS)
+"""the last: weights of models that do not train (a teacher, an average), and copies of weights by name (a checkpoint)"""
+COPIES: Final = "copies of weights, by name"
+"""as whose they stand among the holders"""
+
+Update = Literal["foreach", "fused", "one by one"]
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +114,15 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     """of parameters that want gradients, those that wait included: what a full set of gradients takes"""
     largest_parameter_bytes: Whole | None
     waiting_bytes: Whole | None
-    """parameters that still lie on the host while the model is on its way to the card: before the first forward alone"""
+    """parameters that still lie on the host while a model is on its way to the card"""
+    forwards: Whole = 0
+    """of one model, that began one behind the other with no backward between"""
+    thread: Text | None = None
+    """the name of the thread that asked, where that was neither the training's nor autograd's"""
+    narrow_bytes: Whole | None = None
+    """of the trainable parameters: those of 16 bits a number"""
+    update: Update | None = None
+    """how the optimizer goes through its parameters; None: not known"""
     optimizer_kind: Text | None
     state_bytes_per_parameter_byte: float | None
     """what the optimizer's state will take where it is not made yet; None: not known"""

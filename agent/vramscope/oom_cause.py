@@ -16,7 +16,7 @@ from typing import Final
 
 from vramscope.oom_facts import Facts
 from vramscope.oom_message import ON_HOST, OUTSIDE_PYTORCH
-from vramscope.oom_need import PIECES, need_of
+from vramscope.oom_need import PIECES, need_of, waits_for_backward
 
 CAUSES: Final = (
     "weights",
@@ -28,6 +28,8 @@ CAUSES: Final = (
     "limit",
     "outside_pytorch",
 )
+NEARLY_ALL: Final = 0.8
+"""of the room: a model that only serves, and leaves more of it, is not what is too large"""
 LEAK_SHARE: Final = 0.02
 """of the room: what is held by less cannot be why memory ran out, even where a single request would have fitted"""
 
@@ -38,10 +40,18 @@ FIRST_AID: Final = {
     "fragmentation": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     "leak": "Let go of what is held: detach() or item() what you keep, del the rest.",
     "other_process": "End the other process, or choose another card.",
-    "limit": "Raise set_per_process_memory_fraction, or take it out.",
+    "limit": "Raise set_per_process_memory_fraction (per_process_memory_fraction in the allocator's settings), or take it out.",
     "outside_pytorch": "Leave room for the library that asked: set_per_process_memory_fraction(0.9), say.",
     "": "",
 }
+NO_TRAINING: Final = "A smaller batch, or a shorter sequence."
+OTHERS_AID: Final = "Models that do not train on the host or in 16 bits, and no second copy of weights on the card."
+READING_AID: Final = 'torch.load(..., map_location="cpu"): the card holds the weights once, not twice.'
+PINNED: Final = (
+    "Less pinned memory at a time (pin_memory, prefetch_factor), or a higher limit of locked memory (ulimit -l)."
+)
+MOSTLY_FREE: Final = 0.5
+"""of the card: with more, a CUDA call that finds no memory meant the host's"""
 WORKER_ENDED: Final = (
     "A DataLoader worker was ended, but Linux has ended no process for want of memory since the run began: it was something "
     "else."
@@ -65,9 +75,28 @@ def judge(facts: Facts) -> Verdict:
     if facts.kind in ON_HOST:
         return Verdict("outside_pytorch", _host_sentence(facts), HOST_AID)
     if facts.kind in OUTSIDE_PYTORCH:
-        return Verdict("outside_pytorch", _library_sentence(facts), FIRST_AID["outside_pytorch"])
+        return Verdict("outside_pytorch", _library_sentence(facts), _aid("outside_pytorch", facts))
     cause, why = _cause(facts)
-    return Verdict(cause, f"{_asked(facts)} {why}".strip(), FIRST_AID[cause])
+    return Verdict(cause, f"{_asked(facts)} {why}".strip(), _aid(cause, facts))
+
+
+def _aid(cause: str, facts: Facts) -> str:
+    """What to try first."""
+    if cause == "outside_pytorch" and _is_pinned(facts):
+        return PINNED
+    if cause == "weights" and facts.other_models_bytes >= (facts.shortfall_bytes or 0) > 0:
+        return OTHERS_AID
+    if cause == "weights" and facts.is_reading:
+        return READING_AID
+    if cause == "activations" and facts.phase == "eval":
+        return NO_TRAINING
+    return FIRST_AID[cause]
+
+
+def _is_pinned(facts: Facts) -> bool:
+    """A CUDA call that found no memory while most of the card was free."""
+    free, total = facts.free_bytes, facts.total_bytes
+    return facts.kind == "cuda" and bool(free and total and free > MOSTLY_FREE * total)
 
 
 def _cause(facts: Facts) -> tuple[str, str]:
@@ -87,7 +116,9 @@ def _cause(facts: Facts) -> tuple[str, str]:
     in_one_piece = idle >= max(shortfall, usual) and likely <= room and not facts.expandable
     growth = facts.growth_bytes or 0
     leaks = growth >= max(shortfall, LEAK_SHARE * room, _wanted_more(facts, likely)) and likely - growth <= room
-    if leaks and not (facts.growth_is_young and in_one_piece):
+    # (Over few steps what grows may be wanted. In an evaluation it is what one container holds, and the larger of both it is.)
+    in_doubt = facts.growth_is_young and in_one_piece and (facts.phase != "eval" or growth <= idle)
+    if leaks and not in_doubt:
         by = f"; {who} holds as much" if facts.leak_name else ""
         what = "forward of the evaluation" if facts.phase == "eval" else "step"
         return "leak", f"What outlives a {what} has grown by {amount(growth)}{by}; without that, it fits."
@@ -127,25 +158,38 @@ def _capacity(facts: Facts, asked: int, room: int) -> tuple[str, str]:
         return "", f"All that PyTorch can have, {amount(room)}, is less than what it holds and was asked for."
     gradients, state = facts.full_gradients_bytes, facts.full_state_bytes
     weights = facts.weights_bytes + gradients
-    parts = (
-        f"Weights {amount(parameters + facts.waiting_bytes)}, gradients {amount(gradients)}, optimizer state {amount(state)}"
-        if fixed
-        else "No weights are known"
-    )
+    parts = f"Weights {amount(parameters + facts.waiting_bytes)}" if fixed else "No weights are known"
+    if fixed and facts.waiting_bytes:
+        parts += f" ({amount(facts.waiting_bytes)} of it still on its way)"
+    if facts.other_models_bytes:
+        parts += f", other models and copies of weights {amount(facts.other_models_bytes)}"
+    if gradients or state:
+        kept = "not known yet" if facts.state_is_unknown and not state else amount(state)
+        parts += f", gradients {amount(gradients)}, optimizer state {kept}"
     if fixed > room:
-        cause = "optimizer" if weights <= room and state > 0 else "weights"
+        # (Where other models or copies are what is too much, it is they.)
+        beside = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes <= room
+        cause = "optimizer" if weights <= room and state > 0 and not beside else "weights"
         return cause, f"{parts}: {amount(fixed)} before any activation, and PyTorch can have {amount(room)}."
     if facts.phase == "optimizer":
         return "optimizer", f"The optimizer asked for it: {parts}, and {amount(room)} is all that PyTorch can have."
     in_step = facts.phase in ("forward", "backward", "eval") or working > 0
     active = working + (asked if in_step else 0)
     largest = max((active, "activations"), (state, "optimizer"), (weights, "weights"))[1]
-    if facts.phase in ("other", "data", None) and working < parameters and not facts.step:
-        # Before the first step: the model is on its way to the card.
-        return "weights", f"{parts}, and {amount(room)} is all that PyTorch can have."
+    if facts.phase == "eval" and not gradients and weights < NEARLY_ALL * room:
+        largest = "activations"
+    before_all = facts.phase in ("other", "data", None) and working < parameters and not facts.step
+    comes = facts.waiting_bytes or facts.is_reading
+    if before_all or (comes and facts.phase in ("other", "data", None)):
+        # A model, or a file of weights, is on its way to the card.
+        rest = f"; {amount(working)} else, and what was asked" if facts.is_reading else ""
+        return "weights", f"{parts}{rest}, and {amount(room)} is all that PyTorch can have."
+    many = ""
+    if waits_for_backward(facts):
+        many = f" {facts.forwards} forwards of this step wait for one backward: their graphs are alive together."
     return largest, (
         f"{parts}; activations, batch and temporaries {amount(working)} and what was asked: more than the {amount(room)} that "
-        "PyTorch can have."
+        f"PyTorch can have.{many}"
     )
 
 
@@ -159,7 +203,9 @@ def _asked(facts: Facts) -> str:
     where = f" at {facts.place}" if facts.place else ""
     if facts.module:
         where += f", in {facts.module}"
-    if facts.phase not in (None, "other") or facts.step:
+    if facts.thread is not None:
+        where += f", by thread {facts.thread!r}" + (f", beside step {facts.step + 1}" if facts.step is not None else "")
+    elif facts.phase not in (None, "other") or facts.step:
         phase = f"in the {facts.phase} of " if facts.phase not in (None, "other") else "in "
         where += f", {phase}step {(facts.step or 0) + 1}" if facts.step is not None else ""
     asked = "an amount that is not told" if facts.asked_bytes is None else amount(facts.asked_bytes)
@@ -185,7 +231,9 @@ def _library_sentence(facts: Facts) -> str:
         held = f"; PyTorch had reserved {amount(facts.reserved_bytes)}"
         held += "" if idle is None else f", {amount(idle)} of it unused"
     place = f" at {facts.place}" if facts.place else ""
-    return f"Memory ran out outside PyTorch's allocator: {who} asked{place}.{free}{held}{'.' if free or held else ''}"
+    told = f"Memory ran out outside PyTorch's allocator: {who} asked{place}.{free}{held}{'.' if free or held else ''}"
+    host = " With so much free it was most likely not the card's but the host's pinned memory."
+    return told + host if _is_pinned(facts) else told
 
 
 def _host_sentence(facts: Facts) -> str:

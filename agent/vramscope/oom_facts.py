@@ -6,16 +6,16 @@ Agent (on the console), server (on the page) and command line (of a pasted messa
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from vramscope.black_box import OTHER_MODELS, BlackBox
 from vramscope.oom_growth import YOUNG_STEPS, growth_of
 from vramscope.oom_message import Message
 
-if TYPE_CHECKING:
-    from vramscope.black_box import BlackBox
-
 FILLS_UP: Final = ("LBFGS",)
 """optimizers whose state grows over many steps"""
+READERS: Final = ("torch/serialization.py", "safetensors/torch.py")
+"""files whose functions read weights"""
 LEAKS_THAT_GROW: Final = ("growing", "growing-eval", "tensor-growth", "cycle", "overlap", "overlap-unfreed")
 
 
@@ -40,7 +40,10 @@ class Facts:
     gradients_bytes: int | None = None
     optimizer_bytes: int | None = None
     buffers_bytes: int | None = None
+    other_models_bytes: int = 0
+    """weights of models that do not train, and copies of weights by name"""
     waiting_bytes: int = 0
+    """of a model that is on its way to the card: what is still to come"""
     trainable_bytes: int | None = None
     optimizer_to_come_bytes: int | None = None
     state_is_unknown: bool = False
@@ -65,6 +68,14 @@ class Facts:
     """it has risen over few steps: it may be something that fills up and is wanted"""
     step: int | None = None
     phase: str | None = None
+    is_reading: bool = False
+    """a file of weights is being read onto the card"""
+    forwards: int = 0
+    """of one model, that began one behind the other with no backward between"""
+    update: str | None = None
+    """of black_box.Update"""
+    thread: str | None = None
+    """that asked, where it is neither the training's nor autograd's"""
     place: str = ""
     """``train.py:12``"""
     module: str = ""
@@ -116,10 +127,10 @@ class Facts:
 
     @property
     def weights_bytes(self) -> int | None:
-        """Parameters and buffers, those included that were still on their way to the card."""
+        """Parameters and buffers of all models, those included that were still on their way to the card."""
         if self.parameters_bytes is None:
             return None
-        return self.parameters_bytes + self.waiting_bytes + (self.buffers_bytes or 0)
+        return self.parameters_bytes + self.waiting_bytes + (self.buffers_bytes or 0) + self.other_models_bytes
 
     @property
     def fixed_bytes(self) -> int | None:
@@ -134,7 +145,7 @@ class Facts:
         if self.used_bytes is None or self.parameters_bytes is None:
             return None
         owned = self.parameters_bytes, self.gradients_bytes, self.optimizer_bytes, self.buffers_bytes
-        return max(0, self.used_bytes - sum(part or 0 for part in owned))
+        return max(0, self.used_bytes - self.other_models_bytes - sum(part or 0 for part in owned))
 
     @property
     def beside_bytes(self) -> int:
@@ -210,12 +221,11 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         gradients_bytes=owned.get("gradients"),
         optimizer_bytes=owned.get("optimizer"),
         buffers_bytes=owned.get("buffers"),
+        other_models_bytes=owned.get(OTHER_MODELS, 0),
         waiting_bytes=box.waiting_bytes or 0,
         trainable_bytes=box.trainable_bytes,
         optimizer_to_come_bytes=to_come,
-        state_is_unknown=box.optimizer_kind is not None
-        and to_come is None
-        and (box.optimizer_kind in FILLS_UP or not owned.get("optimizer")),
+        state_is_unknown=_state_is_unknown(box, to_come),
         before_forward_bytes=box.allocated_before_forward_bytes,
         progress=box.progress,
         batch_size=_batch_size(box),
@@ -229,6 +239,10 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         growth_is_young=bool(gathered) or (growth is not None and growth.steps < YOUNG_STEPS),
         step=box.step,
         phase=box.phase,
+        update=box.update,
+        thread=box.thread,
+        is_reading=any(frame.file.replace("\\", "/").endswith(READERS) for frame in box.stack),
+        forwards=box.forwards,
         place="" if own is None else place(own.file, own.line),
         module=box.module or "",
         expandable=bool(box.settings_in_force.get("expandable_segments")) or "expandable_segments:True" in box.settings,
@@ -257,9 +271,18 @@ _TOLD: Final = (
 )
 
 
+def _state_is_unknown(box: BlackBox, to_come: int | None) -> bool:
+    if to_come is not None or not box.trainable_bytes:
+        return False
+    if box.optimizer_kind is None:
+        return box.step == 0  # one will be made, or was made where nobody saw it
+    return box.optimizer_kind in FILLS_UP or not box.owned_bytes.get("optimizer")
+
+
 def _batch_size(box: BlackBox) -> int | None:
-    """Of the forward that ran; after it, as steps were seen to be."""
-    seen = next((one.detail.get("batch_size") for one in box.techniques if one.kind == "batch"), None)
+    """Of the forward that ran; after it, as steps were seen to be (not as somebody declared them: it may be another by now)."""
+    told = (one for one in box.techniques if one.kind == "batch" and one.observed)
+    seen = next((one.detail.get("batch_size") for one in told), None)
     return box.batch_size or (seen if isinstance(seen, int) and seen > 0 else None)
 
 

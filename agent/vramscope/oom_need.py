@@ -23,6 +23,8 @@ STEADY: Final = 0.05
 """where an earlier step had reached its end"""
 PIECES: Final = 0.05
 """of what is needed, what must be reserved beyond it, as pieces never fit quite"""
+MANY_FORWARDS: Final = 4
+"""before one backward: two or three are two views, or a critic's two batches, of one loss"""
 SAME_ORDER: Final = 2.0
 """what is drawn out from a part of the forward says no more than that"""
 
@@ -70,6 +72,11 @@ class Need:
         return left / working if left > 0 and working > 0 else None
 
 
+def waits_for_backward(facts: Facts) -> bool:
+    """Several forwards of one model and no backward: their graphs are alive together."""
+    return facts.phase == "forward" and facts.forwards >= MANY_FORWARDS
+
+
 def need_of(facts: Facts) -> Need | None:
     """None where the record tells too little."""
     fixed, working, asked = facts.fixed_bytes, facts.working_bytes, facts.asked_bytes
@@ -77,10 +84,18 @@ def need_of(facts: Facts) -> Need | None:
     if fixed is None or working is None or asked is None or used is None or least is None:
         return None
     beside = facts.beside_bytes
-    scaling, resting = working - beside + asked, fixed + beside
+    # (Of a model on its way what is asked for is among what is waited for.)
+    scaling, resting = working - beside + (0 if facts.waiting_bytes else asked), fixed + beside
     before = max(0, (facts.peak_before_bytes or 0) - resting)
     if facts.state_is_unknown:
         return Need(fixed, beside, None, 0, least, least, "how much state the optimizer will keep is not known")
+    if facts.thread is not None:
+        return Need(
+            fixed, beside, None, 0, least, least, "what another thread asks for goes with no batch of the training's"
+        )
+    if waits_for_backward(facts):
+        words = f"{facts.forwards} forwards wait for one backward; how many were still to come is not known"
+        return Need(fixed, beside, None, 0, least, least, words)
     if facts.phase == "forward" and facts.progress:
         full, error = scaling / facts.progress, DIED_IN_FORWARD * (1 - facts.progress) + DIED_LATER
         likely = before if before >= full / SAME_ORDER else full
@@ -93,12 +108,17 @@ def need_of(facts: Facts) -> Need | None:
         # What this step's forward and backward took at most, and beside it the state that was not there then.
         state, there = facts.full_state_bytes, facts.optimizer_bytes or 0 if facts.step else 0
         full = max(0, (facts.peak_now_bytes or 0) + state - there - resting)
-        words, update = "forward and backward were over", facts.trainable_bytes or 0
+        copies = facts.update in ("foreach", None)
+        words, update = "forward and backward were over", (facts.trainable_bytes or 0) if copies else 0
         return Need(fixed, beside, full, int(full * DIED_LATER), least, max(least, resting + full), words, update)
-    elif facts.phase in ("data", "other") and facts.peak_before_bytes:
-        # Between two steps: this request, and a step as the last one, are what is known to be wanted.
+    elif facts.phase == "data" and asked <= (facts.peak_before_bytes or 0):
+        # Before a step: this request, and a step as the last one, are what is known to be wanted.
         likely, full = 0.0, max(scaling, before)
         error, words = STEADY, "earlier steps had reached their end"
+    elif facts.phase in ("data", "other") and facts.peak_before_bytes:
+        # A batch larger than any before makes many times as much as itself; and between two steps it may be no batch.
+        words = "between two steps: what was asked for, and what it would have led to, need not go with the batch"
+        return Need(fixed, beside, None, 0, least, max(least, resting + before), words)
     else:
         of_forward = facts.phase in ("forward", "eval", None)
         words = "how much of the forward was still to come is not known" if of_forward else "no forward had begun"

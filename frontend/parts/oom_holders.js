@@ -4,8 +4,8 @@ import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent } from "vramscope/format.js";
 import { known } from "vramscope/parts/pieces.js";
 
-const OWNERS = ["parameters", "gradients", "optimizer", "buffers"];
-const COLOURS = { "activations, batch, temporaries": "activations", "used by tensors": "allocated", "reserved, not used": "usable", "this process outside PyTorch": "other", "other processes": "retries", "not PyTorch's: nobody told whose": "other" };
+const OWNERS = ["parameters", "gradients", "optimizer", "buffers", "other models"];
+const COLOURS = { "other models": "workspaces", "activations, batch, temporaries": "activations", "used by tensors": "allocated", "reserved, not used": "usable", "this process outside PyTorch": "other", "other processes": "retries", "not PyTorch's: nobody told whose": "other" };
 
 export function holders(error, run) {
   return h("div", { class: "panels oom-panels" }, card(error), error.by_site ? sites(error, run) : null, modules(error));
@@ -38,11 +38,11 @@ function modules({ by_module: rows }) {
   return h("section", { class: "card" },
     h("header", {}, h("h2", {}, "By module"), h("span", { class: "muted" }, "weights, gradients and state")),
     h("div", { class: "scroll oom-scroll", tabindex: "0" }, h("table", { class: "plain oom-list" }, h("tbody", {}, rows.map((row) => h("tr", {},
-      h("th", { scope: "row" }, h("code", {}, row.module), h("span", { class: "oom-bar" }, OWNERS.map((name) => row[name] && h("span", { title: `${name}: ${bytes(row[name])}`, style: { width: `${((row[name] / most) * 100).toFixed(2)}%`, "--colour": `var(--role-${name})` } })))),
+      h("th", { scope: "row" }, h("code", {}, row.module), h("span", { class: "oom-bar" }, OWNERS.map((name) => row[name] && h("span", { title: `${name}: ${bytes(row[name])}`, style: { width: `${((row[name] / most) * 100).toFixed(2)}%`, "--colour": `var(--role-${COLOURS[name] ?? name})` } })))),
       h("td", { class: "number" }, bytes(row.bytes))))))));
 }
 
-const bar = (share, category) => h("span", { class: "oom-bar" }, h("span", { style: { width: `${(share * 100).toFixed(2)}%`, "--colour": `var(--role-${OWNERS.includes(category) || category === "activations" ? category : "allocated"})` } }));
+const bar = (share, category) => h("span", { class: "oom-bar" }, h("span", { style: { width: `${(share * 100).toFixed(2)}%`, "--colour": `var(--role-${COLOURS[category] ?? (OWNERS.includes(category) || category === "activations" ? category : "allocated")})` } }));
 
 export function stackPanel({ stack, node, phase }) {
   const frame = ({ file, line, function: name, own }) => h("li", { class: own ? "own" : "" }, h("code", {}, `${file}:${line}`), h("span", { class: "muted" }, ` in ${name}`));

@@ -5,7 +5,7 @@ import { bytes, clock, count, isKnown, UNKNOWN } from "vramscope/format.js";
 import { exportLink } from "vramscope/api.js";
 
 export const CAUSES = {
-  weights: "The model is too large for the card",
+  weights: "The weights are too much for the card",
   optimizer: "The optimizer needs too much",
   activations: "This step's activations are too much",
   fragmentation: "Fragmentation",

@@ -371,6 +371,7 @@ DEATHS = [
             "PyTorch limit (set by user-supplied memory fraction)\\n                        : 17179869184.00 GiB"
         )
         """,
+        remedy=False,  # more than any step before took, and asked for between two: what it would have led to is not known
         kind="cudaMallocAsync",
         tried=False,
     ),

@@ -2,7 +2,8 @@
 hostile one would think of. ``python tests/oom/table.py`` runs them too.
 
 At first sight the verdict was right in 32 of 39. What was wrong was mended in its cause; that the others are right now says that
-nothing broke since, no more. Three of 14 more, written in the same way later, stand in the place of weaker ones.
+nothing broke since, no more. Three of 14 more, written in the same way later, stand in the place of weaker ones. Of 31 that
+somebody else wrote without a look at the code, 21 were right at first; most of what was wrong stands at the end.
 """
 
 from __future__ import annotations
@@ -134,8 +135,8 @@ HELD_OUT = [
             model(ids, labels=ids).loss.backward()
             optimizer.step(); optimizer.zero_grad()
         model.eval()
-        model.generate(torch.zeros(64 // R.get("micro_batches", 1), 16, dtype=torch.long, device="cuda"),
-            max_new_tokens=3000, min_new_tokens=3000, do_sample=False)  # asks
+        model.generate(torch.zeros(64 // R.get("micro_batches", 1), 16, dtype=torch.long, device="cuda"),  # asks
+            max_new_tokens=3000, min_new_tokens=3000, do_sample=False)
         """,
         remedy=False,
         phase="eval",
@@ -468,9 +469,9 @@ HELD_OUT = [
         "a checkpoint loaded onto the card beside the model",
         "weights",
         """
-        model = stack(9, 4096)
+        model = stack(5, 4096)  # (with all that it needs it fits: the checkpoint is what does not)
         optimizer = optimizer_of(model)
-        torch.save({f"p{n}": torch.zeros(4096, 4096) for n in range(16)}, "c.pt")
+        torch.save({f"p{n}": torch.zeros(4096, 4096) for n in range(22)}, "c.pt")
         state = torch.load("c.pt", map_location="cuda")  # asks
         """,
         remedy=False,
@@ -519,6 +520,7 @@ HELD_OUT = [
         """,
         line="# asks",
         phase="data",
+        remedy=False,  # what so large a batch would have made is not known
     ),
     Death(
         "Lightning, and the first step of AdamW",
@@ -597,6 +599,7 @@ HELD_OUT = [
                 x.mean().backward()
             optimizer.step(); optimizer.zero_grad()
         """,
+        remedy=False,  # without a module nobody knows a forward from what is asked for between two steps
     ),
     Death(
         "the history of LBFGS",
@@ -658,11 +661,118 @@ HELD_OUT = [
         model = gpt(attn_implementation="eager", n_positions=4096).cuda()
         optimizer = optimizer_of(model)
         parts = R.get("micro_batches", 1)
-        for length in (128, 400, 256, 512, 300, 1536):
+        for length in (128, 200, 256, 240, 300, 1536):
             for _ in range(parts):
                 ids = torch.zeros(16 // parts, length, dtype=torch.long, device="cuda")
                 model(ids, labels=ids).loss.backward()  # asks
             optimizer.step(); optimizer.zero_grad()
         """,
+    ),
+    Death(
+        "a model that serves, and is never trained",
+        "activations",
+        """
+        model = stack(18, 4096).eval()
+        @torch.inference_mode()
+        def answer(rows):
+            return model(torch.empty(rows, 4096, device="cuda")).argmax(-1).cpu()
+        for rows in (64, 1000, 300, 5000, 200, 40000):
+            answer(rows)  # asks
+        """,
+        remedy=False,
+        phase="eval",
+    ),
+    Death(
+        "the first forward, with all of Adam's state to come",
+        "activations",
+        """
+        model = stack(16, 2048)
+        optimizer = optimizer_of(model)
+        for _ in range(4):
+            step(model, optimizer, 11000, 2048)  # asks
+        """,
+        phase="forward",
+    ),
+    Death(
+        "a teacher that comes after the third step",
+        "weights",
+        """
+        model = stack(6, 2048)
+        optimizer = optimizer_of(model)
+        for _ in range(3):
+            step(model, optimizer, 256, 2048)
+        teacher = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(24)])
+        teacher.to("cuda")  # asks
+        step(model, optimizer, 256, 2048)
+        """,
+        line="# asks",
+        remedy=False,  # what has not come yet is counted, but not what it would make
+    ),
+    Death(
+        "a checkpoint that was read, and is still held",
+        "weights",
+        """
+        model = stack(5, 4096)
+        optimizer = optimizer_of(model)
+        kept = {name: one.clone() for name, one in model.state_dict().items()}
+        for _ in range(3):
+            step(model, optimizer, 64, 4096)
+        """,
+    ),
+    Death(
+        "a server that keeps the cache of every session",
+        "leak",
+        GPT
+        + """
+        model = gpt(n_layer=8, n_embd=512, n_head=8, vocab_size=8000, n_positions=1024).cuda().eval()
+        sessions = {}
+        with torch.inference_mode():
+            for n in range(400):
+                out = model(torch.zeros(1, 512, dtype=torch.long, device="cuda"), use_cache=True)
+                sessions[n] = out.past_key_values  # keeps
+        """,
+        line="# keeps",
+        remedy=False,
+        phase="eval",
+    ),
+    Death(
+        "lightning, predictions of the validation on self",
+        "leak",
+        """
+        import lightning
+        class Module(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.model, self.predictions = stack(2, 1024), []
+            def training_step(self, batch, index):
+                return self.model(batch).square().mean()
+            def validation_step(self, batch, index):
+                self.predictions.append(self.model(batch))  # keeps
+            def configure_optimizers(self):
+                return torch.optim.AdamW(self.parameters())
+        rows = torch.utils.data.DataLoader(torch.empty(5000 * 80, 1024), batch_size=5000)
+        trainer = lightning.Trainer(max_epochs=1, limit_train_batches=6, num_sanity_val_steps=0, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+        agent.attach(trainer)
+        trainer.fit(Module(), rows, rows)
+        """,
+        line="# keeps",
+        remedy=False,
+        phase="eval",
+    ),
+    Death(
+        "eight forwards, and one backward for their sum",
+        "activations",
+        """
+        model = stack(8, 1024)
+        optimizer = optimizer_of(model)
+        step(model, optimizer, 1000, 1024)
+        loss = 0
+        for _ in range(8):
+            loss = loss + model(torch.empty(8192, 1024, device="cuda")).square().mean()  # asks
+        loss.backward()  # (does not come to it)
+        """,
+        remedy=False,
+        phase="forward",
     ),
 ]

@@ -130,8 +130,8 @@ def test_a_share_of_the_batch_that_fits_is_the_largest() -> None:
 
 def test_what_saves_less_than_was_lacking_is_never_enough() -> None:
     class Box:  # what the remedies ask of a record
-        leaks, last_look, techniques, neighbours, step = (), (), (), (), 0
-        optimizer_kind, largest_parameter_bytes = "AdamW", MIB
+        leaks, last_look, techniques, neighbours, holders, step = (), (), (), (), (), 0
+        optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
 
     facts = replace(DIED, optimizer_bytes=20 * MIB, optimizer_to_come_bytes=20 * MIB)
     said = {one.what: one for one in remedies(facts, Box(), need_of(facts), "activations")}  # type: ignore[arg-type]
@@ -152,3 +152,92 @@ def test_how_far_a_forward_was_goes_by_the_width_of_what_its_modules_give_back()
     assert at_the_end is not None
     assert at_the_end < 0.3
     assert stack._progress(words, words) is None, "its own code runs: where, nobody knows"
+
+
+SERVED = replace(
+    DIED,
+    phase="eval",
+    parameters_bytes=800 * MIB,
+    trainable_bytes=0,
+    before_forward_bytes=800 * MIB,
+    used_bytes=1390 * MIB,
+)
+"""A model that answers requests, and is never trained."""
+
+
+def test_a_model_that_serves_is_not_blamed_for_gradients_it_will_never_have() -> None:
+    assert judge(SERVED).cause == "activations"
+    assert "gradients" not in judge(SERVED).sentence
+    assert "accumulation" not in judge(SERVED).first_aid
+    full = replace(SERVED, parameters_bytes=1300 * MIB, before_forward_bytes=1300 * MIB)
+    assert judge(full).cause == "weights", "it leaves next to nothing"
+
+
+def test_in_an_evaluation_the_larger_is_blamed_of_what_a_container_holds_and_what_lies_in_pieces() -> None:
+    died = replace(DIED, phase="eval", progress=None, used_bytes=1100 * MIB, growth_is_young=True, step=6)
+    assert judge(replace(died, growth_bytes=600 * MIB)).cause == "leak"
+    assert judge(replace(died, growth_bytes=200 * MIB)).cause == "fragmentation"
+
+
+def test_state_that_nobody_knows_yet_is_not_told_as_none_and_nothing_is_promised_without_it() -> None:
+    unknown = replace(DIED, state_is_unknown=True)
+    assert "optimizer state not known yet" in judge(unknown).sentence
+    assert not any(one.enough for one in found(unknown))
+    assert any(one.enough for one in found(DIED))
+
+
+def test_other_models_are_weights_and_do_not_go_with_the_batch() -> None:
+    with_teacher = replace(
+        DIED, other_models_bytes=1000 * MIB, phase="data", progress=None, waiting_bytes=600 * MIB, step=3
+    )
+    assert judge(with_teacher).cause == "weights"
+    assert "other models and copies of weights 1000.0 MiB" in judge(with_teacher).sentence
+    assert (with_teacher.working_bytes or 0) == 290 * MIB
+    assert not any(one.enough for one in found(replace(with_teacher, peak_before_bytes=500 * MIB)))
+
+
+def test_what_another_thread_asked_for_is_no_batch_of_the_trainings() -> None:
+    asked = replace(DIED, phase=None, progress=None, thread="warm_cache", step=3)
+    assert "by thread 'warm_cache', beside step 4" in judge(asked).sentence
+    assert found(asked) == []
+
+
+def test_a_cuda_call_that_found_nothing_on_an_empty_card_meant_the_hosts_memory() -> None:
+    pinned = Facts(kind="cuda", total_bytes=2000 * MIB, free_bytes=1500 * MIB)
+    assert "pinned" in judge(pinned).sentence and "pin_memory" in judge(pinned).first_aid
+    assert "pinned" not in judge(replace(pinned, free_bytes=100 * MIB)).sentence
+
+
+def test_the_optimizers_remedies_know_how_it_updates_and_how_wide_its_numbers_are() -> None:
+    class Box:
+        leaks, last_look, techniques, neighbours, holders, step = (), (), (), (), (), 0
+        optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
+        state_bytes_per_parameter_byte, window = 2.0, None
+
+    died = replace(
+        DIED, phase="optimizer", progress=None, parameters_bytes=500 * MIB, gradients_bytes=500 * MIB, trainable_bytes=500 * MIB,
+        optimizer_bytes=300 * MIB, optimizer_to_come_bytes=1000 * MIB, peak_now_bytes=1100 * MIB, before_forward_bytes=500 * MIB,
+    )  # fmt: skip
+
+    def told(**changes: Any) -> dict[str, Remedy]:
+        box = type("Box", (Box,), changes)()
+        facts = replace(died, update=box.update)
+        return {one.what: one for one in remedies(facts, box, need_of(facts), "optimizer")}
+
+    eight, half = "an 8-bit optimizer (torchao or bitsandbytes)", "weights, gradients and state in bfloat16"
+    wide, narrow = told(), told(narrow_bytes=500 * MIB)
+    assert any("foreach=False" in what for what in wide)
+    assert not any("foreach=False" in what for what in [*told(update="one by one"), *told(update="fused")])
+    assert need_of(replace(died, update="fused")).update_bytes == 0  # type: ignore[union-attr]
+    assert half in wide and half not in narrow
+    assert wide[eight].saves_bytes == int(1000 * MIB * (1 - (2 + 8 / 256) / 8))
+    assert narrow[eight].saves_bytes == int(1000 * MIB * (1 - (2 + 8 / 256) / 4))
+
+
+def test_forwards_that_wait_for_one_backward_are_told_and_nothing_is_promised_of_the_batch() -> None:
+    died = replace(DIED, forwards=6)
+    assert "6 forwards of this step wait for one backward" in judge(died).sentence
+    first, *_ = found(died)
+    assert "backward behind each of the 6 forwards" in first.what
+    assert not any(one.enough for one in found(died))
+    assert found(replace(DIED, forwards=2)) == found(DIED), "two views of one batch, a critic's two: one loss"

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from vramscope.black_box import MAX_HOLDERS, OWNERS, Holder
+from vramscope.black_box import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, Holder, Update
 from vramscope.graphs.roots import locals_of
 from vramscope.memory.allocator import block_bytes
 from vramscope.memory.categories import storages
+from vramscope.oom.beside import Beside, copies_by_name
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -40,9 +41,11 @@ class Holdings(NamedTuple):
     trainable_bytes: int
     waiting_bytes: int
     largest_parameter_bytes: int
+    narrow_bytes: int
     holders: list[Holder]
     optimizer_kind: str | None
     state_per_byte: float | None
+    update: Update | None
 
 
 def count(
@@ -51,9 +54,15 @@ def count(
     device: int,
     *,
     loading: bool,
+    training: bool = True,
     frames: Iterable[FrameType] = (),
+    beside: Beside | None = None,
+    moving: torch.nn.Module | None = None,
 ) -> Holdings:
-    """``loading``: the model is on its way to the card, what lies on the host will follow. ``frames``: the stack.
+    """loading    the models are on their way to the card, what lies on the host will follow
+    training   gradients are to come of all that could have them, not only of what has
+    frames     the stack
+    beside     what else lives; ``moving``: the one model that is on its way
 
     Some 3 µs a tensor. Views (tied weights, gradients in one bucket) count once, for the first that has them."""
     optimizers, roots = list(optimizers), list(roots)
@@ -85,13 +94,16 @@ def count(
                 if id(parameter) not in names:
                     names[id(parameter)] = UNNAMED
                     parameters.append(parameter)
-    trainable = waiting = largest = 0
+    on_its_way = set() if moving is None else set(map(id, moving.parameters()))
+    trainable = waiting = largest = narrow = 0
     for parameter in parameters:
         size = add(parameter, names[id(parameter)], "parameters")
-        if loading and not size and parameter.device.type == "cpu":
-            size = block_bytes(parameter.numel() * parameter.element_size())
+        if not size and parameter.device.type == "cpu" and (loading or id(parameter) in on_its_way):
+            size = _when_moved(parameter)
             waiting += size
-        trainable += size if parameter.requires_grad else 0
+        if parameter.requires_grad and (training or parameter.grad is not None):
+            trainable += size
+            narrow += size if parameter.element_size() == 2 else 0
         largest = max(largest, size)
     for parameter in parameters:
         if parameter.grad is not None:
@@ -106,6 +118,17 @@ def count(
     for root in roots:
         for name, buffer in root.named_buffers():
             add(buffer, name.rpartition(".")[0], "buffers")
+    if beside is not None:
+        for model in beside.models:
+            for tensor in (*model.parameters(), *model.buffers()):
+                add(tensor, type(model).__name__, OTHER_MODELS)
+        weights = {name: one for root in roots for name, one in root.named_parameters()}
+        for tensor in copies_by_name(weights, beside.dicts):
+            add(tensor, COPIES, OTHER_MODELS)
+    if moving is not None:
+        own = set(map(id, parameters))
+        rest = (one for one in moving.parameters() if id(one) not in own and one.device.type == "cpu")
+        waiting += sum(map(_when_moved, rest))
     owned = dict.fromkeys(OWNERS, 0)
     for (_, category), (size, _) in rows.items():
         owned[category] += size
@@ -115,7 +138,12 @@ def count(
         for (module, category), (size, tensors) in most
     ]
     kind = type(optimizers[0]).__name__ if optimizers else None
-    return Holdings(owned, trainable, waiting, largest, holders, kind, _state_per_byte(optimizers))
+    state, update = _state_per_byte(optimizers), _update_of(optimizers)
+    return Holdings(owned, trainable, waiting, largest, narrow, holders, kind, state, update)
+
+
+def _when_moved(parameter: torch.Tensor) -> int:
+    return block_bytes(parameter.numel() * parameter.element_size())
 
 
 def _in_hand(frames: Iterable[FrameType], optimizers: list[Any]) -> Iterator[Any]:
@@ -152,3 +180,13 @@ def _state_per_byte(optimizers: list[Any]) -> float | None:
         else:
             return None
     return shares.pop() if len(shares) == 1 else None
+
+
+def _update_of(optimizers: list[Any]) -> Update | None:
+    """How the first goes through its parameters; on a GPU ``foreach`` is what PyTorch takes by itself."""
+    defaults = getattr(optimizers[0], "defaults", {}) if optimizers else {}
+    if "foreach" not in defaults or not type(optimizers[0]).__module__.startswith("torch.optim"):
+        return None
+    if defaults.get("fused"):
+        return "fused"
+    return "one by one" if defaults["foreach"] is False else "foreach"

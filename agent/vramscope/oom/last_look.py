@@ -6,6 +6,8 @@ themselves; what is missing is the name. So one look is taken, and a container t
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
 from vramscope import wire
@@ -36,9 +38,8 @@ def holders_of(growth_bytes: int, step: int) -> list[wire.Leak]:
             holder = group.holder
             many = holder.container and group.tensors >= FEWEST  # (one with a bound has not come to it)
             fits = LEAST_SHARE * growth_bytes <= group.held_bytes <= MOST_SHARE * growth_bytes
-            # (A language model's cache of keys grows by design, and is needed until the generation ends.)
-            is_cache = any("Cache" in link or "past_key_values" in link for link in holder.chain)
-            if group.on_cpu or is_cache or not fits or not (many or group.cyclic):
+            known = holder.name != "unknown"
+            if group.on_cpu or not known or not fits or not (many or group.cyclic) or _is_cache(holder.chain):
                 continue
             kind = "cycle" if group.cyclic else "growing" if group.graphs >= FEWEST else "tensor-growth"
             words, freed = advice.of(kind, group, None)
@@ -60,3 +61,17 @@ def holders_of(growth_bytes: int, step: int) -> list[wire.Leak]:
                 )
             )
     return sorted(found, key=lambda leak: abs(leak.held_bytes - growth_bytes))[:MOST]
+
+
+def _is_cache(chain: Iterable[str]) -> bool:
+    """A language model's cache of keys: it grows by design, and is needed until the generation ends. Not a container of many."""
+    for link in chain:
+        if "Cache" in link or "past_key_values" in link:
+            return True
+        elements = _CONTAINER.search(link)
+        if elements and int(elements[1]) >= FEWEST:
+            return False
+    return False
+
+
+_CONTAINER: Final = re.compile(r"^\w+\[(\d+)\]$")

@@ -73,6 +73,7 @@ class OomRecorder:
                 self._went_on(self._open)  # somebody caught that one
             total, _ = self._scene.memory_of(device)
             frames, roots = stack.frames_now(), self._scene.roots()
+            running = stack.running(frames, roots)
             error = Error(
                 "observer",
                 device,
@@ -81,14 +82,21 @@ class OomRecorder:
                 free_bytes,
                 allowed_bytes if total is not None and allowed_bytes < total else None,
                 stack=stack.told(frames),
-                running=stack.running(frames, roots),
+                running=running,
                 batch_size=batch.rows_of(frames),
                 frames=frames,
                 roots=roots,
+                thread=None if running is not None else self._other_thread(),
             )
             self._bring(self._scene.box(error))
         finally:
             self._busy.release()
+
+    def _other_thread(self) -> str | None:
+        """The name of this one, where it is neither the training's nor autograd's."""
+        own = threading.current_thread()
+        trains = self._clock.thread in (None, own.ident) or stack.is_autograds()
+        return None if trains else own.name[:256]
 
     def raised(self, error: BaseException) -> None:
         """An error ends the run: its words, and a record of its own where the allocator had not told of it."""

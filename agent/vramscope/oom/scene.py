@@ -18,7 +18,7 @@ from vramscope.guard import guarded
 from vramscope.memory.allocator import limit_bytes, share_peak_counters
 from vramscope.memory.categories import allocated_before_forward
 from vramscope.memory.host import Host
-from vramscope.oom import holdings, last_look, stack
+from vramscope.oom import beside, holdings, last_look, stack
 from vramscope.oom_facts import LEAKS_THAT_GROW, held_by
 from vramscope.oom_growth import growth_of
 from vramscope.steps.clock import DATA, EVAL, FORWARD, OTHER
@@ -61,6 +61,8 @@ class Error(NamedTuple):
     error_text: str | None = None
     frames: Sequence[FrameType] = ()
     """of the thread that asked, while they stand"""
+    thread: str | None = None
+    """its name, where it is neither the training's nor autograd's"""
     roots: Sequence[torch.nn.Module] | None = None
     """the models that train, where they were looked for already"""
 
@@ -116,9 +118,21 @@ class Scene:
         held = None
         if device is not None:
             with guarded("the count of who owns what"):
-                loading = clock.step == 0 and clock.phase == OTHER and not known
                 roots = self.roots() if error.roots is None else error.roots
-                held = holdings.count(self._optimizers, roots, device, loading=loading, frames=error.frames)
+                seen = beside.look()
+                optimizers = list(self._optimizers) or beside.optimizers_of(
+                    (one for root in roots for one in root.parameters()), seen.optimizers
+                )
+                held = holdings.count(
+                    optimizers,
+                    roots,
+                    device,
+                    loading=clock.step == 0 and clock.phase == OTHER and not known,
+                    training=bool(optimizers) or clock.step > 0 or self._phase(error) != wire.PHASES[EVAL],
+                    frames=error.frames,
+                    beside=seen,
+                    moving=beside.on_its_way(error.frames),
+                )
         made, pools = self._layout(device, counters, notes) if is_cuda else (None, Pools())
         before = recent.newest(device if device is not None else wire.CPU)
         steps = {} if device is None else recent.course.columns(device, clock.untaken())
@@ -142,7 +156,9 @@ class Scene:
             free_bytes=free,
             limit_bytes=limit,
             step=clock.step,
-            phase=self._phase(error.running),
+            phase=self._phase(error),
+            thread=error.thread,
+            forwards=clock.forwards if clock.phase == FORWARD else 0,
             module=None if error.running is None else error.running.name[:4096],
             node=_node(),
             progress=None if error.running is None else error.running.progress,
@@ -153,6 +169,8 @@ class Scene:
             owned_bytes={} if held is None else held.owned_bytes,
             trainable_bytes=None if held is None else held.trainable_bytes,
             waiting_bytes=None if held is None else held.waiting_bytes,
+            narrow_bytes=None if held is None else held.narrow_bytes,
+            update=None if held is None else held.update,
             largest_parameter_bytes=None if held is None else held.largest_parameter_bytes,
             optimizer_kind=None if held is None else held.optimizer_kind,
             state_bytes_per_parameter_byte=None if held is None else held.state_per_byte,
@@ -204,14 +222,14 @@ class Scene:
             return None, None
         return total, free
 
-    def _phase(self, running: stack.Running | None) -> str | None:
-        """As the clock says; the forward of a model that nobody has seen yet, as the stack does."""
+    def _phase(self, error: Error) -> str | None:
+        """As the clock says; the forward of a model that nobody has seen yet, as the stack does. None: another thread's."""
         import torch
 
         clock = self._clock
-        if not clock.watched:
+        if not clock.watched or error.thread is not None:
             return None
-        if clock.phase in (OTHER, DATA) and running is not None and _node() is None:
+        if clock.phase in (OTHER, DATA) and error.running is not None and _node() is None:
             return "forward" if torch.is_grad_enabled() else "eval"
         return wire.PHASES[clock.phase]
 

@@ -46,12 +46,13 @@ def frames_now() -> list[FrameType]:
     """
     here = stack_of(sys._getframe(1))
     main = threading.main_thread().ident
-    if main is None or threading.get_ident() == main or not _is_autograds():
+    if main is None or threading.get_ident() == main or not is_autograds():
         return here
     return (here + stack_of(sys._current_frames().get(main)))[:MAX_FRAMES]
 
 
-def _is_autograds() -> bool:
+def is_autograds() -> bool:
+    """Whether this thread walks a graph backward."""
     import torch
 
     return bool(torch._C._current_graph_task_id() != -1)

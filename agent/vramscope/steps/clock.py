@@ -177,6 +177,8 @@ class StepClock:
         self._stretches: list[Stretch] = []
         self._since_ns = self._entered_ns = now()
         self._micro_steps = 0
+        self.forwards = 0
+        """of one model, that began one behind the other with no backward between: their graphs are alive together"""
         self._agent_ns = 0
         self._calm_from = self._calm_until = WARM_UP_STEPS
         self._calm_stretches = 0
@@ -342,6 +344,11 @@ class StepClock:
         if calm_for_one > UNWATCHED_STEPS:
             return 1, min(BLOCK_STEPS, round(calm_for_one))
         return min(BLOCK_STEPS, round(UNWATCHED_STEPS / calm_for_one)), UNWATCHED_STEPS
+
+    @property
+    def thread(self) -> int | None:
+        """The thread that was heard to train; None: none yet."""
+        return self._thread
 
     def is_training_thread(self) -> bool:
         """Only one thread trains; replicas and helpers that run the same hooks elsewhere are not heard."""

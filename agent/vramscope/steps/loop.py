@@ -84,6 +84,7 @@ class LoopHooks:
         self.tell: Callable[[int, Mapping[str, Any]], None] | None = None
         """takes numbers that a framework logs of a step"""
         self.heard_forward = False
+        self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self._roots_are_given = False
         self._found_once = False
         self.batches = 0
@@ -187,6 +188,11 @@ class LoopHooks:
         before = clock.phase
         if self._grad_enabled():
             self.heard_forward = True
+            goes_on = before == FORWARD and self._forward_of == id(module)
+            clock.forwards = (
+                (clock.forwards + 1 if goes_on else 1) if module.training else 0
+            )  # (an evaluation has no backward)
+            self._forward_of = id(module)
             if graphs is not None:
                 self.timed(graphs.before_forward, module.training)
             clock.enter(FORWARD)

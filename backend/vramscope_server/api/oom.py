@@ -245,7 +245,7 @@ def _growth(connection: Connection, run: Run, box: BlackBox) -> int | None:
 
 
 def _others(connection: Connection, run: Run, box: BlackBox) -> list[OtherRun]:
-    """Runs of the project with the same weights that came through, the leanest first."""
+    """Runs of the project's, of the same script with the same weights, that came through; the leanest first."""
     parameters = box.owned_bytes.get("parameters")
     if not parameters or not run["project"]:
         return []
@@ -254,12 +254,22 @@ def _others(connection: Connection, run: Run, box: BlackBox) -> list[OtherRun]:
     for row in rows:
         if row["run_id"] == run["id"] or not row["peak_reserved_bytes"] or row["techniques"] is None:
             continue
-        split = the_run(connection, row["run_id"])["peak_categories"] or {}
-        theirs = split.get("parameters")
+        other = the_run(connection, row["run_id"])
+        if _script(other) != _script(run):
+            continue
+        theirs = (other["peak_categories"] or {}).get("parameters")
         if not theirs or abs(theirs - parameters) > SAME_WEIGHTS * parameters:
             continue
         found.append(OtherRun(row["run_id"], row["name"], row["techniques"], row["peak_reserved_bytes"], None))
     return sorted(found, key=lambda other: other.peak_reserved_bytes)[:MOST_OTHERS]
+
+
+def _script(run: Run) -> str | None:
+    """The file that was run, without its folder and its words: another model may have as many parameters."""
+    command = run["command"] or ()
+    named = next((word for word in command if str(word).endswith((".py", ".ipynb"))), None)
+    told = str(named or (command[0] if command else ""))
+    return told.replace("\\", "/").rpartition("/")[2] or None
 
 
 def _vanished(connection: Connection, run: Run, full: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -61,6 +61,9 @@ def draw(
         drawing.say("no sample was taken before the error")
     else:
         drawing.capacity(capacity_bytes, unit)
+        # Room above the capacity for its name, and for what was asked beyond it.
+        most = max(top, float((reserved_bytes or 0) + (asked_bytes or 0)))
+        drawing.figure.update_yaxes(range=[0, most / unit.divisor * 1.12])
         drawing.figure.add_shape(
             name="error", type="line", xref="x", yref="paper", x0=0, x1=0, y0=0, y1=1, line={"width": 1, "dash": "dot"}
         )

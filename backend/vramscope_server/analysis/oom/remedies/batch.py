@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from vramscope.oom_cause import amount
+from vramscope.oom_need import waits_for_backward
 from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
 
 PARTS: Final = (2, 4, 8, 16, 32, 64)
@@ -18,9 +19,20 @@ def of(case: Case) -> Iterator[Remedy]:
     """Micro-batches, as few as fit for sure. A batch of one cannot be parted, and the optimizer's step knows no batch."""
     facts, need = case.facts, case.need
     rows = facts.batch_size
-    if facts.phase == "optimizer":
+    if facts.phase == "optimizer" or facts.thread is not None:
         return
-    if rows == 1:
+    if waits_for_backward(facts):
+        yield Remedy(
+            what=f"backward behind each of the {facts.forwards} forwards, not one for their sum: gradients add up",
+            saves_bytes=None,
+            enough=None,
+            source="advice",
+            source_words="the graph of each forward lives until its backward; with one at a time only one does",
+            cost="none: the same gradients, but for rounding",
+            rank=1,
+            technique="gradient_accumulation",
+        )
+    elif rows == 1:
         yield Remedy(
             what="a shorter sequence, or a smaller input: the batch is 1 already",
             saves_bytes=None,

@@ -9,6 +9,7 @@ from vramscope.oom_cause import amount
 from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy
 
 GIB: Final = 1 << 30
+IN_A_STEP: Final = ("weights", "optimizer", "activations")
 SPARE: Final = 0.02
 """of a card that is named as large enough"""
 
@@ -24,10 +25,13 @@ def of(case: Case) -> Iterator[Remedy]:
 def _measured(case: Case, other: OtherRun) -> Remedy:
     ratio = "" if other.step_ratio is None else f"; a step took {other.step_ratio:.2f} times as long"
     needed = case.need.at()
+    # Where something is kept, or asked for between two steps, another run may have come through because it was shorter.
+    alike = case.cause in IN_A_STEP and case.facts.phase in ("forward", "backward", "optimizer")
+    fits = other.peak_reserved_bytes <= case.room_bytes
     return Remedy(
         what=f"as in run {other.name}: {', '.join(other.chips) or 'without techniques'}",
         saves_bytes=None if needed is None else max(0, needed - other.peak_reserved_bytes),
-        enough=other.peak_reserved_bytes <= case.room_bytes,
+        enough=fits if alike or not fits else None,
         source="measured",
         source_words=f"that run reserved {amount(other.peak_reserved_bytes)} at most{ratio}",
         cost="as measured there",
@@ -38,7 +42,7 @@ def _measured(case: Case, other: OtherRun) -> Remedy:
 
 def _checkpointing(case: Case) -> Iterator[Remedy]:
     used = any(told.kind == "gradient_checkpointing" and told.observed for told in case.box.techniques)
-    if case.cause != "activations" or case.facts.phase == "eval" or used:
+    if case.cause != "activations" or case.facts.phase == "eval" or case.facts.thread is not None or used:
         return
     yield Remedy(
         what="gradient checkpointing",

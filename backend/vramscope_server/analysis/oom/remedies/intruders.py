@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramscope.black_box import COPIES, OTHER_MODELS
 from vramscope.oom_facts import growing, place
 from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
 
@@ -11,6 +12,7 @@ from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
 def of(case: Case) -> Iterator[Remedy]:
     """Of each that is there."""
     yield from _leak(case)
+    yield from _copies(case)
     yield from _limit(case)
     yield from _neighbours(case)
 
@@ -28,6 +30,8 @@ def _leak(case: Case) -> Iterator[Remedy]:
     words = "what was in use at the end of each step, from the first to the last"
     if facts.leaked_bytes:
         words = "what the leak held at its last look, and its growth since"
+    elif facts.phase == "eval":
+        words = "what it held when memory ran out"
     yield Remedy(
         what=what,
         saves_bytes=held,
@@ -35,16 +39,33 @@ def _leak(case: Case) -> Iterator[Remedy]:
         source="measured",
         source_words=words,
         cost="a line of code",
-        rank=1,
+        rank=0 if case.cause == "leak" else 1,
     )
+
+
+def _copies(case: Case) -> Iterator[Remedy]:
+    held = sum(one.held_bytes for one in case.box.holders if one.category == OTHER_MODELS and one.module == COPIES)
+    if held > 0:
+        yield Remedy(
+            what="let go of the copy of the weights (a checkpoint that was read, a state dict), or make it on the host",
+            saves_bytes=held,
+            enough=case.need.fits(case.room_bytes, less=held),
+            source="measured",
+            source_words="tensors in dicts that have the names and the shapes of the model's parameters",
+            cost="a line of code",
+            rank=1,
+        )
 
 
 def _limit(case: Case) -> Iterator[Remedy]:
     whole, limit = case.facts.whole_bytes, case.facts.limit_bytes
     if limit is None or whole is None or whole <= limit:
         return
+    by_setting = "per_process_memory_fraction" in case.box.settings
     yield Remedy(
-        what="take out set_per_process_memory_fraction, or raise it",
+        what="take per_process_memory_fraction out of the allocator's settings, or raise it"
+        if by_setting
+        else "take out set_per_process_memory_fraction, or raise it",
         saves_bytes=whole - limit,
         enough=case.need.fits(whole),
         source="formula",

@@ -18,7 +18,7 @@ from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy
 
 ROOMS: Final = (intruders, pieces, elsewhere, batch, state)
 WORTH_SHARE: Final = 0.01
-"""of the room: what is not enough and saves less is not worth a line"""
+"""of the room: what is not enough for sure and saves less is not worth a line"""
 
 
 def remedies(
@@ -36,11 +36,15 @@ def remedies(
         return []
     case = Case(facts, box, need, cause, room, shortfall, replay, others)
     found = [_weighed(remedy, case) for one in ROOMS for remedy in one.of(case)]
-    found = [
-        remedy for remedy in found if remedy.enough is not False or (remedy.saves_bytes or 0) >= WORTH_SHARE * room
-    ]
+    found = [remedy for remedy in found if _is_worth_a_line(remedy, room)]
     order = {True: 0, None: 1, False: 2}
     return sorted(found, key=lambda remedy: (order[remedy.enough], remedy.rank, -(remedy.saves_bytes or 0)))
+
+
+def _is_worth_a_line(remedy: Remedy, room_bytes: int) -> bool:
+    if remedy.enough or (remedy.enough is None and remedy.saves_bytes is None):
+        return True
+    return (remedy.saves_bytes or 0) >= WORTH_SHARE * room_bytes
 
 
 def _weighed(remedy: Remedy, case: Case) -> Remedy:

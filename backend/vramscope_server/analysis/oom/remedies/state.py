@@ -8,8 +8,8 @@ from typing import Final
 
 from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
 
-EIGHT_BIT: Final = (2 + 8 / 256) / 8
-"""bytes of 8-bit Adam's state to that of fp32: two bytes a parameter, and two floats for each block of 256"""
+EIGHT_BIT: Final = 2 + 8 / 256
+"""bytes a parameter of 8-bit Adam's state: two, and two floats for each block of 256. Of fp32 there are 8, of bf16 4"""
 KEEPS_TWO_STATES: Final = frozenset({"Adam", "AdamW", "NAdam", "RAdam"})
 
 
@@ -24,6 +24,8 @@ def _update(case: Case) -> Iterator[Remedy]:
     trainable = case.facts.trainable_bytes or 0
     if case.facts.phase != "optimizer" or not trainable or case.box.state_bytes_per_parameter_byte is None:
         return  # (LBFGS and many that are not PyTorch's know no foreach)
+    if case.box.update not in ("foreach", None):
+        return
     # foreach takes a copy of all that it updates; one by one only the largest.
     one = 2 * (case.box.largest_parameter_bytes or 0)
     yield Remedy(
@@ -45,12 +47,15 @@ def _state(case: Case) -> Iterator[Remedy]:
     if case.box.optimizer_kind in KEEPS_TWO_STATES:
         # The largest parameter is an embedding more often than not, and transformers' Trainer keeps those in 32 bits.
         embedding = min(state, 2 * (case.box.largest_parameter_bytes or 0))
+        narrow = _narrow_share(case)
+        saved = (1 - narrow) * (1 - EIGHT_BIT / 8) + narrow * (1 - EIGHT_BIT / 4)
+        instead = "8" if not narrow else "4" if narrow == 1 else "8 or 4"
         yield Remedy(
             what="an 8-bit optimizer (torchao or bitsandbytes)",
-            saves_bytes=int(state * (1 - EIGHT_BIT)),
-            enough=_without(case, int((state - embedding) * (1 - EIGHT_BIT))),
+            saves_bytes=int(state * saved),
+            enough=_without(case, int((state - embedding) * saved)),
             source="formula",
-            source_words="2 bytes a parameter and two floats for each 256, instead of 8; tensors below 4096 elements stay",
+            source_words=f"2 bytes a parameter and two floats for each 256, instead of {instead}; tensors below 4096 elements stay",
             cost="state rounded to 8 bits",
             rank=5,
             technique="optimizer_8bit",
@@ -69,18 +74,25 @@ def _state(case: Case) -> Iterator[Remedy]:
 
 def _precision(case: Case) -> Iterator[Remedy]:
     fixed, room = case.need.fixed_bytes, case.room_bytes
-    if fixed <= room // 2:
+    less = int(fixed * (1 - _narrow_share(case)) / 2)
+    if fixed <= room // 2 or not less:
         return
     yield Remedy(
         what="weights, gradients and state in bfloat16",
-        saves_bytes=fixed // 2,
-        enough=False if fixed - fixed // 2 > room else None,
+        saves_bytes=less,
+        enough=False if fixed - less > room else None,
         source="formula",
         source_words="half the bytes, where they are float32 now",
         cost="rounding: small updates may be lost",
         rank=6,
         technique="mixed_precision",
     )
+
+
+def _narrow_share(case: Case) -> float:
+    """Of what trains, that has 16 bits a number already."""
+    trainable = case.facts.trainable_bytes or 0
+    return min(1.0, (case.box.narrow_bytes or 0) / trainable) if trainable else 0.0
 
 
 def _without(case: Case, less: int) -> bool | None:

@@ -1,0 +1,94 @@
+"""What lives beside the models that train: it is found, counted once, and told apart from what an earlier training left."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+from collections import OrderedDict
+
+import torch
+from torch import nn
+
+from vramscope import wire
+from vramscope.black_box import COPIES, OTHER_MODELS
+from vramscope.oom import beside, holdings
+
+KIB = 1 << 10
+
+
+def model() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(64, 64, bias=False), nn.ReLU(), nn.Linear(64, 64, bias=False))  # 32 KiB
+
+
+def counted(trains: nn.Module, seen: beside.Beside, **more: object) -> holdings.Holdings:
+    return holdings.count([], [trains], wire.CPU, loading=False, beside=seen, **more)  # type: ignore[arg-type]
+
+
+def only(seen: beside.Beside, *models: nn.Module) -> beside.Beside:
+    """Without what other tests left in this process."""
+    return seen._replace(models=[one for one in seen.models if any(one is known for known in models)])
+
+
+def test_a_teacher_and_a_checkpoint_are_weights_beside_the_model_and_count_once() -> None:
+    trains, teacher = model(), model()
+    checkpoint = {
+        "model": OrderedDict(trains.state_dict()),
+        "half": {k: v.clone() for k, v in trains.state_dict().items()},
+    }
+    batch = {"0.weight": torch.zeros(5), "labels": torch.zeros(1000, 64)}
+    seen = only(beside.look(), trains, teacher)
+    assert {id(one) for one in seen.models} == {id(trains), id(teacher)}
+    held = counted(trains, seen)
+    assert held.owned_bytes["parameters"] == 32 * KIB, "the state dict that is the model's own counts with the model"
+    assert held.owned_bytes[OTHER_MODELS] == 64 * KIB
+    assert {(one.module, one.held_bytes) for one in held.holders if one.category == OTHER_MODELS} == {
+        ("Sequential", 32 * KIB),
+        (COPIES, 32 * KIB),
+    }
+    assert batch and checkpoint
+    del checkpoint, seen
+    gc.collect()
+    assert counted(trains, only(beside.look(), trains)).owned_bytes[OTHER_MODELS] == 0
+
+
+def test_a_dict_of_copies_is_seen_while_it_is_being_made() -> None:
+    trains, found = model(), []
+
+    def half(tensor: torch.Tensor, last: bool) -> torch.Tensor:
+        if last:
+            found.append(counted(trains, only(beside.look(), trains)).owned_bytes[OTHER_MODELS])
+        return tensor.clone()
+
+    deep = nn.Sequential(*(model() for _ in range(3)))
+    trains = deep
+    names = list(trains.state_dict())
+    _ = {name: half(tensor, name == names[-1]) for name, tensor in trains.state_dict().items()}
+    assert found == [5 * 16 * KIB]
+
+
+def test_the_optimizer_of_these_parameters_is_found_before_its_first_step_and_no_other_one() -> None:
+    trains, earlier = model(), model()
+    own, others = torch.optim.AdamW(trains.parameters()), torch.optim.AdamW(earlier.parameters())
+    seen = beside.look()
+    assert any(one is own for one in seen.optimizers) and any(one is others for one in seen.optimizers)
+    assert beside.optimizers_of(trains.parameters(), seen.optimizers) == [own]
+
+
+def test_what_of_a_model_is_still_to_come_is_known_while_it_is_moved() -> None:
+    trains, moved, found = model(), nn.ModuleDict({"encoder": model()}), []
+
+    def look(tensor: torch.Tensor) -> torch.Tensor:
+        frame, frames = sys._getframe(), []
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back  # type: ignore[assignment]
+        found.append(beside.on_its_way(frames))
+        return tensor
+
+    moved._apply(look)
+    assert all(one is moved for one in found) and found, "the outermost, not the layer whose turn it is"
+    assert beside.on_its_way([sys._getframe()]) is None
+    elsewhere = copy.deepcopy(trains).to("meta")
+    told = holdings.count([], [elsewhere], 0, loading=False, moving=moved)
+    assert told.waiting_bytes == 32 * KIB
