@@ -539,6 +539,19 @@ def test_of_a_long_list_all_elements_count_though_not_all_are_looked_at():
     assert group.held_bytes == group.bytes_beside(set()) == sum(tensor.nbytes for tensor in kept)
 
 
+class Sample:
+    """Some have a tensor, most have none."""
+
+
+def test_of_a_long_list_with_holes_as_many_count_as_there_are():
+    samples = [Sample() for _ in range(10_000)]
+    for at in [*range(3), *range(2_000, 9_000, 70)]:
+        samples[at].embedding = torch.zeros(4096)
+    (group,) = [group for group in look().groups if group.holder.name.startswith("samples")]
+    assert group.tensors == 103
+    assert group.held_bytes == 103 * 4096 * 4
+
+
 class Traced(torch.Tensor):
     """A tensor class that sees each operation on its tensors, as wrappers of quantised weights do."""
 

@@ -11,17 +11,18 @@ other does.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from vramscope.collector import collector_paused
 from vramscope.graphs import referrers, roots, storages
 from vramscope.graphs.allowance import Allowance, Costs
 from vramscope.graphs.group import Group, group_of
-from vramscope.graphs.holders import Codes, Holder, family_of, group_key, held_links, holder_of
+from vramscope.graphs.holders import Codes, Family, Holder, family_of, group_key, held_links, holder_of
 from vramscope.graphs.paths import MOST_OF_A_CONTAINER, Path, find
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.sweep import held_by_python, in_use, parameters_of, sweep, with_gradients
@@ -79,7 +80,7 @@ def explain(
     groups: list[Group] = []
     nameless: list[weakref.ref[Any]] = []
     if wanted:
-        found, between, complete = find(roots.roots(), wanted, time, PART_FOR_PATHS)
+        found, between, counted, complete = find(roots.roots(), wanted, time, PART_FOR_PATHS)
         if not complete and len(found) + len(between) < len(wanted):
             left_out.append("some of what your variables hold: too many objects")
         if seen.retired:
@@ -113,6 +114,7 @@ def explain(
             if id(tensor) in wanted and id(tensor) not in found and id(tensor) not in between
         ]
         pairs: list[tuple[Holder, list[Any], float]] = []
+        middle = _keys_between(between.values(), family)
         many = sorted(named.values(), key=lambda entry: -len(entry[0]))
         for tensors, paths in many:
             if len(pairs) >= LEAST_HOLDERS and time.over():
@@ -120,7 +122,11 @@ def explain(
                 break
             if _matters(tensors):
                 holder = holder_of(paths, codes, family)
-                pairs.append((holder, tensors, _elements_each(holder, paths, bool(seen.left_out))))
+                if not seen.left_out and id(held_links(paths[0], family)[-1]) in counted:
+                    factor = 1 + middle[holder.key] / len(tensors)
+                else:
+                    factor = _elements_each(holder, paths, bool(seen.left_out))
+                pairs.append((holder, tensors, factor))
         # Containers first: the budget is for those that hold many.
         pairs.sort(key=lambda pair: (not pair[0].container, -len(pair[1])))
         budget = Budget(chains)
@@ -139,6 +145,16 @@ def explain(
             left_out.append("the older parts of graphs that go through many steps: what they hold is more than is told")
     taken = time.taken
     return Sight(groups, nameless, models, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, taken)
+
+
+def _keys_between(paths: Iterable[Path], family: Family) -> collections.Counter[tuple[str, ...]]:
+    """How many tensors lie between the ends of long containers, by the key of what has these; given the containers' paths."""
+    counts = collections.Counter(map(id, paths := list(paths)))
+    keys: collections.Counter[tuple[str, ...]] = collections.Counter()
+    for path in {id(path): path for path in paths}.values():
+        element = path._replace(parent=path, label="[*]", depth=path.depth + 1)
+        keys[group_key(element, family)] += counts[id(path)]
+    return keys
 
 
 def _elements_each(holder: Holder, paths: list[Path], cut_short: bool) -> float:

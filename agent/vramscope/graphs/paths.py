@@ -63,8 +63,10 @@ class Found(NamedTuple):
 
     paths: dict[int, Path]
     """id of an object -> how it is reached"""
-    between: set[int]
-    """ids of others, which lie in a long container between the ends that are looked at"""
+    between: dict[int, Path]
+    """ids of others, which lie in a long container between the ends that are looked at -> how the container is reached"""
+    counted: set[int]
+    """ids of the paths of long containers between whose ends nothing wanted was overlooked"""
     complete: bool
     """all that can be reached was looked at"""
 
@@ -80,7 +82,8 @@ def find(tiers: Iterable[Iterable[Root]], wanted: set[int], time: Allowance, par
     for tier in tiers:
         if search.missing:
             complete = _find(tier, search) and complete
-    return Found(search.paths, wanted - search.paths.keys() - search.missing, complete)
+    between = {key: path for key, path in search.between.items() if key not in search.paths}
+    return Found(search.paths, between, search.counted, complete)
 
 
 class _Search:
@@ -91,6 +94,8 @@ class _Search:
         self.missing = set(wanted)
         """neither reached nor seen in between"""
         self.paths: dict[int, Path] = {}
+        self.between: dict[int, Path] = {}
+        self.counted: set[int] = set()
         self.seen: set[int] = set()
         self.shapes: Shapes = {}
         self._time, self._part = time, part
@@ -140,14 +145,20 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                     continue
                 queue.append((child, Path(path, path.root, label, kind, size, is_bounded(child), path.depth + 1)))
         if ends and path.size is not None and path.size > MOST_OF_A_CONTAINER and not search.is_over:
-            search.missing -= _between(value, ends, search.missing)
+            middle, whole = _between(value, ends, search.missing)
+            search.missing -= middle
+            search.between.update(dict.fromkeys(middle, path))
+            if whole:
+                search.counted.add(id(path))
     return True
 
 
-def _between(container: Any, ends: set[int], wanted: set[int]) -> set[int]:
-    """Wanted ids between the ends of a long container, or in what lies there: records, tuples, small dicts."""
+def _between(container: Any, ends: set[int], wanted: set[int]) -> tuple[set[int], bool]:
+    """Wanted ids between the ends of a long container, or in what lies there (records, tuples, small dicts), and whether all of
+    that was looked at."""
     found: set[int] = set()
     level: list[Any] = []
+    whole = (length(container) or 0) <= MOST_MIDDLE
     for base in (list, tuple):
         if issubclass(type(container), base):  # (not all of a million)
             half = MOST_OF_A_CONTAINER // 2
@@ -158,8 +169,10 @@ def _between(container: Any, ends: set[int], wanted: set[int]) -> set[int]:
     for _ in range(3):
         found |= wanted.intersection(map(id, level))
         level = [thing for thing in level if gc.is_tracked(thing) and not issubclass(type(thing), type)]
-        level = gc.get_referents(*level)[:MOST_MIDDLE] if level else []
-    return found
+        below = gc.get_referents(*level) if level else []
+        whole = whole and len(below) <= MOST_MIDDLE
+        level = below[:MOST_MIDDLE]
+    return found, whole
 
 
 def reachable(tiers: Iterable[Iterable[Root]], kinds: set[type], time: Allowance, part: float = 1.0) -> list[Any]:
