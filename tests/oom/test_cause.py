@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from vramscope.black_box import COPIES, OTHER_MODELS, Frame, Holder
 from vramscope.oom import stack
 from vramscope.oom_cause import judge
 from vramscope.oom_facts import Facts
@@ -241,3 +242,39 @@ def test_forwards_that_wait_for_one_backward_are_told_and_nothing_is_promised_of
     assert "backward behind each of the 6 forwards" in first.what
     assert not any(one.enough for one in found(died))
     assert found(replace(DIED, forwards=2)) == found(DIED), "two views of one batch, a critic's two: one loss"
+
+
+def test_what_trainer_gathers_in_an_evaluation_has_its_own_remedy() -> None:
+    class Box:
+        stack = (Frame(file="/lib/transformers/trainer.py", line=1, function="Trainer.evaluation_loop", own=False),)
+
+    class Loop:
+        stack = (Frame(file="/home/ada/train.py", line=1, function="evaluation_loop", own=True),)
+
+    died = replace(DIED, phase="eval", progress=None)
+    need = need_of(died)
+    assert need is not None
+    said = {
+        box: [one.what for one in batch.of(Case(died, box(), need, "activations", 1, 1, lambda confs: [], ()))]  # type: ignore[arg-type]
+        for box in (Box, Loop)
+    }
+    assert "eval_accumulation_steps" in said[Box][0]
+    assert len(said[Loop]) == 1, "a loop of one's own has no such setting"
+
+
+def test_models_that_do_not_train_may_lie_elsewhere() -> None:
+    class Box:
+        leaks, last_look, techniques, neighbours, step, settings, stack = (), (), (), (), 0, "", ()
+        optimizer_kind, largest_parameter_bytes, narrow_bytes, update = None, MIB, 0, None
+        holders = (
+            Holder(module="Teacher", category=OTHER_MODELS, held_bytes=300 * MIB, tensors=9),
+            Holder(module=COPIES, category=OTHER_MODELS, held_bytes=150 * MIB, tensors=9),
+            Holder(module="Teacher", category="gradients", held_bytes=1, tensors=1),
+        )
+
+    died = replace(DIED, phase="backward", progress=None, other_models_bytes=450 * MIB, asked_bytes=120 * MIB)
+    said = {one.what: one for one in remedies(died, Box(), need_of(died), "weights")}  # type: ignore[arg-type]
+    teacher = next(one for what, one in said.items() if "(Teacher) on the host" in what)
+    copies = next(one for what, one in said.items() if "copy of the weights" in what)
+    assert (teacher.saves_bytes, copies.saves_bytes) == (300 * MIB, 150 * MIB)
+    assert (teacher.enough, copies.enough) == (True, None), "what a step may still want beyond this request counts"

@@ -44,6 +44,7 @@ def of(case: Case) -> Iterator[Remedy]:
             technique="batch",
         )
     elif facts.phase == "eval":
+        yield from _gathered_by_trainer(case)
         yield _remedy("smaller batches in the evaluation", case, rank=3, technique="batch")
     elif need.working_bytes is None:
         if facts.phase in ("forward", None) and facts.parameters_bytes:
@@ -56,6 +57,22 @@ def of(case: Case) -> Iterator[Remedy]:
             if need.fits(case.room_bytes, share):
                 yield _parted(case, parts, rows, saves=int(need.working_bytes * (1 - share)), enough=True)
                 break
+
+
+def _gathered_by_trainer(case: Case) -> Iterator[Remedy]:
+    """transformers' Trainer keeps the predictions of a whole evaluation on the card, unless it is told otherwise."""
+    loops = (frame for frame in case.box.stack if frame.function.endswith("evaluation_loop"))
+    if any("transformers" in frame.file for frame in loops):
+        yield Remedy(
+            what="TrainingArguments(eval_accumulation_steps=..), so that predictions go to the host as they come; or "
+            "prediction_loss_only=True, or preprocess_logits_for_metrics=..",
+            saves_bytes=None,
+            enough=None,
+            source="advice",
+            source_words="Trainer keeps the predictions of a whole evaluation on the card: not known before it is tried",
+            cost="copies to the host",
+            rank=1,
+        )
 
 
 def _parted(

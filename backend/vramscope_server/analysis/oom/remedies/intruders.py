@@ -13,6 +13,7 @@ def of(case: Case) -> Iterator[Remedy]:
     """Of each that is there."""
     yield from _leak(case)
     yield from _copies(case)
+    yield from _other_models(case)
     yield from _limit(case)
     yield from _neighbours(case)
 
@@ -54,6 +55,23 @@ def _copies(case: Case) -> Iterator[Remedy]:
             source_words="tensors in dicts that have the names and the shapes of the model's parameters",
             cost="a line of code",
             rank=1,
+        )
+
+
+def _other_models(case: Case) -> Iterator[Remedy]:
+    """A teacher, an average of the weights: what does not train need not lie on the card all the time."""
+    models = [one for one in case.box.holders if one.category == OTHER_MODELS and one.module != COPIES]
+    held = sum(one.held_bytes for one in models)
+    if held > 0:
+        names = ", ".join(one.module for one in sorted(models, key=lambda one: -one.held_bytes)[:3])
+        yield Remedy(
+            what=f"what does not train ({names}) on the host; or in 16 bits, for half as much",
+            saves_bytes=held,
+            enough=case.need.fits(case.room_bytes, less=held),
+            source="measured",
+            source_words="weights of models that no optimizer has and that are no part of one that trains",
+            cost="slower where it is used",
+            rank=4,
         )
 
 
