@@ -702,11 +702,11 @@ HELD_OUT = [
         for _ in range(3):
             step(model, optimizer, 256, 2048)
         teacher = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(24)])
-        teacher.to("cuda")  # asks
+        if R.get("beside") is not False:
+            teacher.to("cuda")  # asks
         step(model, optimizer, 256, 2048)
         """,
         line="# asks",
-        remedy=False,  # what has not come yet is counted, but not what it would make
     ),
     Death(
         "a checkpoint that was read, and is still held",
@@ -714,9 +714,24 @@ HELD_OUT = [
         """
         model = stack(5, 4096)
         optimizer = optimizer_of(model)
-        kept = {name: one.clone() for name, one in model.state_dict().items()}
+        kept = None
+        if R.get("beside") is not False:
+            kept = {name: one.clone() for name, one in model.state_dict().items()}
         for _ in range(3):
             step(model, optimizer, 64, 4096)
+        """,
+    ),
+    Death(
+        "an average of the weights, made at the third step",
+        "weights",
+        """
+        import copy
+        model = stack(5, 4096)
+        optimizer = optimizer_of(model) if R.get("optimizer") else torch.optim.AdamW(model.parameters(), fused=True)
+        for n in range(5):
+            step(model, optimizer, 64, 4096)
+            if n == 2 and R.get("beside") is not False:
+                average = copy.deepcopy(model)
         """,
     ),
     Death(
