@@ -738,3 +738,18 @@ def test_the_hook_on_all_modules_is_there_only_while_a_look_waits(monkeypatch):
     monkeypatch.setattr(first_call, "_something_is_compiled", lambda: True)
     with watched():
         assert not any(train_parts(10))
+
+
+def test_of_what_grows_on_the_cpu_no_fall_of_a_peak_is_promised():
+    """Nobody counts peaks there; what .detach() would free is told with the graphs' nodes."""
+    trained, outputs = model(), []
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    with watched() as looks:
+        for _ in range(24):
+            outputs.append(trained(torch.randn(8, 32)))
+            outputs[-1].sum().backward()
+            optimizer.step()
+    (leak,) = looks[-1].leaks
+    assert leak.kind == "growing" and leak.held_bytes
+    assert leak.peak_effect_bytes is None and "no peaks on the CPU" in leak.peak_effect
+    assert "of host memory in autograd nodes" in leak.advice

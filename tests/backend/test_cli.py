@@ -344,6 +344,10 @@ def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
     assert "a\\x1b[2Jb" in out and "\x1b[2J" not in out
     assert f"{server.url}/runs/{agent.run}/leaks" in out
     assert "RANKS" not in out
+    assert out.count("by replay: not known") == 2
+    on_the_host = make_run(server, "on the host", rows=3)
+    server.send(on_the_host, look(leak(examples=["412 x float32[] on cpu"])))
+    assert "by replay" not in cli("leaks", on_the_host.run, "--server", server.url)[1], "no window could ever tell"
     shown = cli("show", agent.run, "--server", server.url)[1]
     assert "2, holding 1.0 GiB (growing: history)" in shown
     listed = cli("ls", "told", "--server", server.url)[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramscope.graphs.group import Group
+from vramscope.graphs.walk import NODE_BYTES
 
 LARGE_SCALAR_BYTES = 4096
 """mse_loss, say, leaves its scalar in a storage as large as the prediction"""
@@ -73,13 +74,19 @@ def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
         where = "reduce it" if group.on_cpu else "move it to the host (.detach().cpu()) or reduce it"
         return (
             f"{under}{where} before it goes into {name}: the tensors themselves are {_share(own, own + saved)} of what is held, "
-            f".detach() alone frees {_bytes(saved)}",
+            f".detach() alone frees {_of_graphs(saved, group)}",
             group.held_bytes,
         )
     return (
-        f"{under}store {name}'s entries with .detach(): that frees the graphs, {_bytes(saved)}; the tensors are {_bytes(own)}",
+        f"{under}store {name}'s entries with .detach(): that frees the graphs, {_of_graphs(saved, group)}; the tensors are "
+        f"{_bytes(own)}",
         saved,
     )
+
+
+def _of_graphs(saved: int, group: Group) -> str:
+    nodes = f"about {_bytes(group.nodes * NODE_BYTES)} of host memory in autograd nodes"
+    return f"{_bytes(saved)} and {nodes}" if saved else nodes
 
 
 def _unfreed(group: Group, retained: tuple[str, int, str] | None) -> tuple[str, int]:

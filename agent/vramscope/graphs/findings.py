@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_LEAKS: Final = 64
 NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
 OUTLIVES: Final = "it outlives its step, so it is alive at every later peak"
+ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU; what it holds would be free in every later step"
 AT_MOST: Final = "at most: how much lies there at the peak depends on when the collector comes by"
 
 Key = tuple[str, ...]
@@ -203,6 +204,8 @@ class Findings:
             self._tell(leak)
 
     def _effect(self, verdict: Verdict, key: Key, known: wire.Leak | None) -> Effect:
+        if verdict.kind in ("growing", "growing-eval", "tensor-growth", "cycle") and not self._clock.counters:
+            return Effect(None, ON_THE_HOST)
         if verdict.kind == "cycle":
             return Effect(verdict.freed_bytes, AT_MOST)
         if verdict.kind in ("growing", "growing-eval", "tensor-growth"):

@@ -253,6 +253,9 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
         )
         if at is not None:
             return at
+        at = _fed_at(links, name, codes)
+        if at is not None:
+            return at
         # A library's object: the user's line that feeds it.
         container, name = True, root.name
     if root.code is not None:
@@ -261,6 +264,22 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
             return root.code, line
     found = _variable(name, codes, container=container, file=root.file)
     return found if found is not None else (root.code, None)
+
+
+def _fed_at(links: list[Path], attribute: str, codes: Codes) -> tuple[types.CodeType, int] | None:
+    """The user's line that calls the library's method which adds to the library's container: ``self.log({"loss": loss})``."""
+    kinds = [link.parent.kind for link in links[1:] if link.parent is not None]
+    for kind in kinds:
+        adding = frozenset(
+            code.co_name for code in lines.codes_of_class(kind) if lines.adds_to_attribute(code, attribute)
+        )
+        if adding:
+            at = lines.called_at(_own_codes(kind), "self", adding) or lines.called_at(
+                codes.all, links[0].root.name, adding
+            )
+            if at is not None:
+                return at
+    return None
 
 
 def _numbered_place(links: list[Path], codes: Codes) -> tuple[types.CodeType, int] | None:

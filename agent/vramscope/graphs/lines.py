@@ -108,6 +108,7 @@ def attribute_kept_at(
                     score += 8
                 elif strictly:
                     continue
+                score = score * 8 + min(len(line.loads), 7) if score else 0  # of two, the one that has more to keep
                 if score and (best is None or score > best[0]):
                     best = score, part, line.number
     return best[1:] if best else None
@@ -138,6 +139,22 @@ def added_at(codes: Iterable[types.CodeType], name: str) -> tuple[types.CodeType
     for code in codes:
         for line in lines_of(code):
             if name in line.loads and line.adds:
+                return code, line.number
+    return None
+
+
+def adds_to_attribute(code: types.CodeType, attribute: str) -> bool:
+    """Whether a function adds to what an attribute of that name has."""
+    return attribute in code.co_names and any(
+        line.adds and attribute in line.attributes_loaded for line in lines_of(code)
+    )
+
+
+def called_at(codes: Iterable[types.CodeType], of: str, methods: frozenset[str]) -> tuple[types.CodeType, int] | None:
+    """The first function and line that call one of these methods of the variable ``of``."""
+    for code in codes:
+        for line in lines_of(code):
+            if line.calls and of in line.loads and not methods.isdisjoint(line.attributes_loaded):
                 return code, line.number
     return None
 

@@ -12,6 +12,7 @@ import functools
 import gc
 import itertools
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
@@ -308,6 +309,10 @@ def children(value: Any, shapes: Shapes | None = None) -> Iterator[tuple[str, An
         owner = value.f_code.co_name
         yield from ((f" {owner}() local '{name}'", child) for name, child in locals_of(value).items())
         return
+    elif kind is threading.local:
+        # Of this thread by their names. (Of a subclass, asking could run its __init__.)
+        for name, child in list(threading.local.__getattribute__(value, "__dict__").items()):
+            yield f".{name}", child
     elif issubclass(kind, BaseException):
         yield ".__traceback__", BaseException.__getattribute__(value, "__traceback__")
         yield ".args", BaseException.__getattribute__(value, "args")

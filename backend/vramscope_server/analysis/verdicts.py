@@ -73,8 +73,10 @@ def leak_verdict(
 def _who(leak: Mapping[str, Any]) -> str:
     where = "" if leak["file"] is None else f" ({place(leak)})"
     held = count(leak["count"])
+    steps = leak["age_steps"]
+    graphs = f"{held} graphs of {count(steps)}" if steps and leak["count"] > steps + 1 else f"the graphs of {held}"
     what = {
-        "growing": f"keeps the graphs of {held} earlier steps",
+        "growing": f"keeps {graphs} earlier steps",
         "growing-eval": f"keeps {held} graphs of an evaluation",
         "overlap": "lives into the next step, beside what that step builds",
         "overlap-unfreed": "lives into the next step, with activations that no backward freed",

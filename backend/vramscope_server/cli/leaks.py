@@ -92,8 +92,14 @@ def _print_detail(out: Console, leak: dict[str, Any]) -> None:
         out.print(Text(f"  such as {plain(', '.join(leak['examples']))}", style="dim"))
     if leak["peak_effect"]:
         out.print(Text(f"  measured: {plain(leak['peak_effect'])}", style="dim"))
-    out.print(Text(f"  by replay: {plain(_replayed(leak['replay']))}", style="dim"))
+    if leak["replay"]["effect"] is not None or not _is_on_cpu(leak):
+        out.print(Text(f"  by replay: {plain(_replayed(leak['replay']))}", style="dim"))
     out.print(Text.assemble("  ", ("fix: ", "bold green"), plain(leak["advice"])))
+
+
+def _is_on_cpu(leak: dict[str, Any]) -> bool:
+    """Of which no window can tell: they record what a GPU's allocator does."""
+    return bool(leak["examples"]) and all(example.endswith(" on cpu") for example in leak["examples"])
 
 
 def _replayed(replay: dict[str, Any]) -> str:

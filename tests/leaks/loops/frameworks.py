@@ -48,6 +48,23 @@ def trainer_with_metrics(device: str) -> None:
     hugging_face(device, compute_metrics=compute_metrics).train()
 
 
+@leaks("growing", holder="log_history", bytes_each=FLOAT_BYTES, nodes=True, frameworks=True)
+def trainer_that_logs_tensors(device: str) -> None:
+    """The list is the library's; the call that fills it is the user's."""
+    from transformers import Trainer
+
+    class WithPenalty(Trainer):
+        def compute_loss(self, model: nn.Module, inputs: Any, return_outputs: bool = False, **more: Any) -> Any:
+            loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **more)
+            penalty = outputs.logits.logsumexp(-1).pow(2).mean()
+            if model.training:
+                self.log({"penalty": penalty})  # <- leak; fix: self.log({"penalty": penalty.item()})
+            loss = loss + 1e-4 * penalty
+            return (loss, outputs) if return_outputs else loss
+
+    hugging_face(device, WithPenalty).train()
+
+
 @leaks("growing", holder="seen", bytes_each=LOGITS, frameworks=True)
 def trainer_that_keeps_outputs(device: str) -> None:
     """compute_loss is overridden to look at the logits later."""

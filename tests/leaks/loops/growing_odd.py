@@ -336,3 +336,19 @@ def attributes_with_numbers(device: str) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+local = threading.local()
+
+
+@leaks("growing", holder="local.losses['loss']", bytes_each=SCALAR, nodes=True)
+def variable_of_a_thread(device: str) -> None:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    local.losses = {"loss": []}
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        local.losses["loss"].append(loss)  # <- leak; fix: local.losses["loss"].append(loss.item())
