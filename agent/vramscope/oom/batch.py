@@ -19,15 +19,18 @@ MOST: Final = 64
 
 def rows_of(frames: Iterable[FrameType]) -> int | None:
     """``frames``: innermost first. None where no module runs, or none was given a tensor."""
+    import torch
+
+    # A forward may bind its arguments anew (DataParallel's to its parts of the batch); the call around it does not.
+    calls = torch.nn.Module._wrapped_call_impl.__code__
     for frame in reversed(list(frames)):
-        module = module_of(frame)
+        code, values = frame.f_code, locals_of(frame)
+        module = values.get("self") if code is calls else module_of(frame)
         if module is None:
             continue
-        code = frame.f_code
         flags = code.co_flags
         count = code.co_argcount + code.co_kwonlyargcount + bool(flags & CO_VARARGS) + bool(flags & CO_VARKEYWORDS)
         given = code.co_varnames[1:count]
-        values = locals_of(frame)
         tensor = _first([values.get(name) for name in given])
         if tensor is not None:
             order = getattr(module, "batch_first", True) is False and tensor.dim() == 3

@@ -1,0 +1,67 @@
+"""Of the batch that runs the rows are told as they were given, whatever a forward makes of its arguments."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from vramscope.oom import batch, stack
+
+
+def seen_in(model: nn.Module, *args: Any, **kwargs: Any) -> int | None:
+    """What is told where the innermost module of a model asks for memory."""
+    told: list[int | None] = []
+
+    def look(module: nn.Module, given: Any) -> None:
+        frame: FrameType | None = sys._getframe(1)
+        told.append(batch.rows_of(stack.stack_of(frame)))
+
+    handle = list(model.modules())[-1].register_forward_pre_hook(look)
+    model(*args, **kwargs)
+    handle.remove()
+    return told[0]
+
+
+class Bound(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        x = x.reshape(-1, 4)
+        answer: torch.Tensor = self.layer(x)
+        return answer
+
+
+def test_an_argument_that_the_forward_binds_anew_counts_as_it_was_given() -> None:
+    assert seen_in(Bound(), torch.zeros(6, 5, 4)) == 6
+    assert seen_in(nn.Sequential(Bound()), torch.zeros(6, 5, 4)) == 6
+    assert seen_in(Bound(), x=torch.zeros(6, 5, 4)) == 6
+    assert seen_in(Bound(), torch.zeros(6, 5, 4), mask=torch.zeros(3)) == 6
+
+
+class Sentences(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        answer: torch.Tensor = self.layer(batch["ids"])
+        return answer
+
+
+def test_containers_are_opened_and_what_has_its_batch_second_says_so() -> None:
+    assert seen_in(Sentences(), {"ids": torch.zeros(7, 4)}) == 7
+    recurrent = nn.LSTM(4, 4)
+    frames: list[int | None] = []
+    recurrent.register_forward_pre_hook(lambda *_: frames.append(batch.rows_of(stack.stack_of(sys._getframe(1)))))
+    recurrent(torch.zeros(9, 3, 4))
+    assert frames == [3]
+
+
+def test_where_no_module_runs_nothing_is_told() -> None:
+    assert batch.rows_of(stack.stack_of(sys._getframe())) is None
