@@ -108,7 +108,9 @@ def attribute_kept_at(
                     score += 8
                 elif strictly:
                     continue
-                score = score * 8 + min(len(line.loads), 7) if score else 0  # of two, the one that has more to keep
+                score = (
+                    score * 2 + (not line.overwrites) if score else 0
+                )  # ``cache[key] = []`` comes before what is put there
                 if score and (best is None or score > best[0]):
                     best = score, part, line.number
     return best[1:] if best else None
