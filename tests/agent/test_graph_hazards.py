@@ -1,6 +1,7 @@
 """What the graph watch must never do to a training: change it, keep it alive, break it, or stall it."""
 
 import contextlib
+import copy
 import gc
 import sys
 import textwrap
@@ -753,3 +754,26 @@ def test_of_what_grows_on_the_cpu_no_fall_of_a_peak_is_promised():
     assert leak.kind == "growing" and leak.held_bytes
     assert leak.peak_effect_bytes is None and "no peaks on the CPU" in leak.peak_effect
     assert "of host memory in autograd nodes" in leak.advice
+
+
+def test_a_cycle_that_no_collector_sees_is_found_by_what_it_holds():
+    """``backward(create_graph=True)`` on copies: gradient, graph and parameter refer to each other in C++."""
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+
+    def probe(x, cleared):
+        copied = copy.deepcopy(trained)
+        copied(x).pow(2).sum().backward(create_graph=True)
+        if cleared:
+            for parameter in copied.parameters():
+                parameter.grad = None
+
+    for cleared in (False, True):
+        with watched() as looks:
+            for _ in range(40):
+                x = torch.randn(8, 32)
+                probe(x, cleared)
+                trained(x).sum().backward()
+                optimizer.step()
+        found = [(leak.kind, leak.name, leak.function) for leak in looks[-1].leaks]
+        assert found == ([] if cleared else [("cycle", "param.grad", "probe")])

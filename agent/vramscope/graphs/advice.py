@@ -114,6 +114,11 @@ def _unfreed(group: Group, retained: tuple[str, int, str] | None) -> tuple[str, 
 
 def _cycle(group: Group) -> str:
     holder = group.holder
+    if holder.key[0] == "create_graph":
+        return (
+            "no garbage collector frees these: set .grad = None when the gradients are used, or take them by "
+            "torch.autograd.grad(..., create_graph=True) in place of backward(create_graph=True)"
+        )
     if holder.key[0] == "frame":
         return (
             f"an exception and the frame that keeps it refer to each other: `del {holder.name}` when it is dealt with, "

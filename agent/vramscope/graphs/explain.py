@@ -61,6 +61,7 @@ def explain(
     costs: Costs | None = None,
     chains: Chains | None = None,
     steps_no_more: Callable[[Any], bool] = lambda optimizer: False,
+    differentiable: tuple[str, int, str] | None = None,
 ) -> Sight:
     """Look once, for ``seconds`` of this thread's time.
 
@@ -68,6 +69,7 @@ def explain(
     costs           what earlier looks in this process have measured
     chains          how far they have walked through graphs of many steps
     steps_no_more   of an optimizer: it did, and others have since
+    differentiable  file, line and function of the last backward(create_graph=True)
     """
     time = Allowance(seconds, costs)
     seen = sweep(kinds, time, steps_no_more)
@@ -143,6 +145,9 @@ def explain(
             left_out.append("parts of long graphs: their bytes are estimated from the rest")
         if budget.chained_left <= 0:
             left_out.append("the older parts of graphs that go through many steps: what they hold is more than is told")
+    orphans = [parameter for parameter in seen.orphans if not held_by_python(parameter, 2)]
+    if orphans and differentiable is not None:
+        groups.append(_of_orphans(orphans, seen.known, differentiable, chains))
     taken = time.taken
     return Sight(groups, nameless, models, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, taken)
 
@@ -167,6 +172,29 @@ def _elements_each(holder: Holder, paths: list[Path], cut_short: bool) -> float:
     depth = len(held_links(paths[0]))
     seen = {id(links[min(depth, len(links) - 1)]) for links in map(Path.links, paths)}
     return holder.size / min(len(seen), MOST_OF_A_CONTAINER)
+
+
+def _of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str], chains: Chains | None) -> Group:
+    """No collector sees this cycle: it goes through autograd's nodes, in C++."""
+    file, line, function = place
+    words = "param.grad -> its graph -> param, in C++: of backward(create_graph=True)"
+    holder = Holder(
+        key=("create_graph", file, function),
+        name="param.grad",
+        words=words,
+        chain=(words,),
+        file=file,
+        line=line,
+        function=function,
+        container=True,
+        bounded=False,
+        size=None,
+        carried=False,
+        variable=False,
+    )
+    group = group_of(holder, with_gradients(orphans), known, Budget(chains))
+    group.cyclic = True
+    return group
 
 
 def _of_models(holder: Holder, modules: list[Any], known: Storages, budget: Budget) -> Group:

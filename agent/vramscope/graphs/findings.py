@@ -207,7 +207,7 @@ class Findings:
         if verdict.kind in ("growing", "growing-eval", "tensor-growth", "cycle") and not self._clock.counters:
             return Effect(None, ON_THE_HOST)
         if verdict.kind == "cycle":
-            return Effect(verdict.freed_bytes, AT_MOST)
+            return Effect(verdict.freed_bytes, OUTLIVES if verdict.group.holder.key[0] == "create_graph" else AT_MOST)
         if verdict.kind in ("growing", "growing-eval", "tensor-growth"):
             return Effect(verdict.freed_bytes, OUTLIVES)
         if verdict.kind == "no_grad-missing":

@@ -47,6 +47,8 @@ class Seen(NamedTuple):
     """of all tensors seen"""
     tensors: int
     optimizers: int
+    orphans: list[Any]
+    """parameters of no module that lives, whose gradients know their own graph, which refers to the parameters"""
     retired: list[Any]
     """optimizers that step no more: what they have is the model's as long as a variable leads to them (see in_use)"""
     left_out: str
@@ -82,7 +84,7 @@ def sweep(kinds: TensorKinds, time: Allowance, steps_no_more: Callable[[Any], bo
     del found
     known = of_the_model(modules, optimizers)
     untrained = models_without_optimizer(modules, optimizers) if every else []
-    kept, live = [], dict(known)
+    kept, orphans, live = [], [], dict(known)
     parameter = torch.nn.Parameter
     tensors.reverse()  # the newest first
     count = len(tensors)
@@ -96,9 +98,12 @@ def sweep(kinds: TensorKinds, time: Allowance, steps_no_more: Callable[[Any], bo
         if storage is None:
             continue
         live[storage[0]] = storage[1]
-        if storage[0] not in known and not issubclass(type(tensor), parameter):
-            kept.append(tensor)
-    return Seen(kept, known, untrained, sum(live.values()), count, len(every), retired, left_out)
+        if storage[0] not in known:
+            if not issubclass(type(tensor), parameter):
+                kept.append(tensor)
+            elif tensor.is_leaf and tensor.grad is not None and tensor.grad.grad_fn is not None:
+                orphans.append(tensor)
+    return Seen(kept, known, untrained, sum(live.values()), count, len(every), orphans, retired, left_out)
 
 
 def in_use(seen: Seen, alive: list[Any]) -> Seen:

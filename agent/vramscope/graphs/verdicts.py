@@ -174,7 +174,9 @@ class Judge:
         growth = _growth(before, now)
         verdict: tuple[str, int, bool] | None = None
         if group.cyclic:
-            if group.held_bytes >= material:
+            # Where no collector comes by, what is there once may be in use: it counts when it becomes more and more.
+            stays = group.holder.key[0] == "create_graph"
+            if group.held_bytes >= material and (not stays or self._takes_more(group, before, now)):
                 verdict = "cycle", group.tensors, False
         elif group.graphs:
             verdict = self._of_graphs(group, moment, before, now, material)

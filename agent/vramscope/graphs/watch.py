@@ -107,6 +107,8 @@ class GraphWatch:
         self._began = time.monotonic()
         self._measured: Storages | None = None
         self._ages_are_sure = True
+        self._differentiable: tuple[str, int, str] | None = None
+        """file, line and function of the last backward(create_graph=True)"""
         self._live_bytes = 0
         self._boring: dict[int, weakref.ref[Any]] = {}
         clock.graphs = self
@@ -130,6 +132,8 @@ class GraphWatch:
             # A loop that updates its weights by hand: each backward ends a round, as far as can be known.
             self._end_round()
         root = roots_ if not isinstance(roots_, (list, tuple)) else roots_[0] if roots_ else None
+        if create_graph:
+            self._differentiable = roots.user_line()
         if retain_graph:
             self._findings.retained = roots.user_line()
         if root is not None and self._kinds.owns_memory(type(root)):
@@ -305,7 +309,15 @@ class GraphWatch:
         newest = list(self._boundaries)[-RECENT_STEPS:]
         self._chains.step_numbers = max((after - before for before, after in pairwise(newest)), default=0)
         with undisturbed():
-            sight = explain(self._kinds, self._seconds, self._is_boring, self._costs, self._chains, self._steps_no_more)
+            sight = explain(
+                self._kinds,
+                self._seconds,
+                self._is_boring,
+                self._costs,
+                self._chains,
+                self._steps_no_more,
+                self._differentiable,
+            )
             rest = max(LEAST_TRACE_SECONDS, self._seconds - sight.seconds)
             traced, complete, seconds = trace(sight, rest, self._costs, self._chains)
         self._spent += sight.seconds + seconds

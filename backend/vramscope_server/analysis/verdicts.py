@@ -81,7 +81,8 @@ def _who(leak: Mapping[str, Any]) -> str:
         "overlap": "lives into the next step, beside what that step builds",
         "overlap-unfreed": "lives into the next step, with activations that no backward freed",
         "no_grad-missing": "builds graphs that nobody walks backward: no_grad is missing",
-        "cycle": f"holds {held} tensors in a reference cycle until the garbage collector comes by",
+        "cycle": f"holds {held} tensors in a reference cycle "
+        + ("that no collector sees" if "in C++" in leak["holder"] else "until the garbage collector comes by"),
         "tensor-growth": f"keeps {held} tensors, more each step",
     }[leak["kind"]]
     return f"{leak['name']}{where} {what}."
