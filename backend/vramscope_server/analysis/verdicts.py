@@ -15,6 +15,9 @@ from vramscope_server.analysis.quantities import amount, count, duration
 FAR_STEPS: Final = 1_000_000
 """an end further off is not told to the step: no training is so long"""
 
+SEVERAL_A_STEP: Final = 1.5
+"""times as many graphs as steps: a loss and the logits of each, say"""
+
 KIND_WORDS: Final = {
     "growing": "graphs of earlier steps are kept",
     "growing-eval": "an evaluation keeps its graphs",
@@ -74,7 +77,8 @@ def _who(leak: Mapping[str, Any]) -> str:
     where = "" if leak["file"] is None else f" ({place(leak)})"
     held = count(leak["count"])
     steps = leak["age_steps"]
-    graphs = f"{held} graphs of {count(steps)}" if steps and leak["count"] > steps + 1 else f"the graphs of {held}"
+    # The age is that of the oldest that was looked at: near, but not the number of steps.
+    graphs = f"{held} graphs of" if steps and leak["count"] > SEVERAL_A_STEP * steps else f"the graphs of {held}"
     what = {
         "growing": f"keeps {graphs} earlier steps",
         "growing-eval": f"keeps {held} graphs of an evaluation",
