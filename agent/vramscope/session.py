@@ -311,11 +311,14 @@ class Session:
         if self._recorder is not None:
             self._recorder.leak_found()
         where = f" ({Path(leak.file).name}:{leak.line})" if leak.file and leak.line else ""
+        said = SAID_OF[leak.kind]
+        if leak.kind == "cycle" and "in C++" in leak.holder:
+            said = "holds tensors in a reference cycle that no collector sees"
         # A name stays as it is written: `replay` is no Replay.
         begin = 0 if leak.name and leak.advice.startswith(leak.name) else 1
         advice = leak.advice[:begin].upper() + leak.advice[begin:]
         console.say_once(
-            f"leak {self.run_id}", f"{leak.holder}{where} {SAID_OF[leak.kind]}. {advice}. {self.url}/leaks"
+            f"leak {self.run_id}", f"{leak.holder}{where} {said}. {advice}. {self.url}/leaks"
         )
 
     def _note_failure(self, error_type: str, error_line: str) -> None:

@@ -17,8 +17,8 @@ export function leakDetail(leak, { several, replay, run }) {
         h("h3", {}, "The fix"),
         snippet(leak.advice),
         h("p", { class: "effect" }, effectWords(leak)),
-        leak.peak_effect && h("p", { class: "muted" }, h("span", { class: "chip tag" }, "measured"), " ", leak.peak_effect),
-        h("div", { class: "replay", "aria-live": "polite" }, replayed(replay, run)),
+        leak.peak_effect && h("p", { class: "muted" }, isKnown(leak.peak_effect_bytes) && [h("span", { class: "chip tag" }, "measured"), " "], leak.peak_effect),
+        onGpu(leak, replay) && h("div", { class: "replay", "aria-live": "polite" }, replayed(replay, run)),
         h("h3", {}, "Who holds it"),
         chain(leak)),
       h("div", { class: "pad" },
@@ -42,6 +42,9 @@ function effectWords(leak) {
   if (leak.peak_effect_bytes === 0) return [held, " held, and the peak would not fall: held is not saved."];
   return [held, " held; the peak would fall by ", h("strong", {}, bytes(leak.peak_effect_bytes)), "."];
 }
+
+/** On the CPU there is no peak and no recorded step: nothing to say of them. */
+const onGpu = (leak, replay) => Boolean(replay?.effect) || !leak.examples.length || !leak.examples.every((example) => example.endsWith(" on cpu"));
 
 /** The recorded step as it was, and with each release where the fix would put it. */
 function replayed(replay, run) {

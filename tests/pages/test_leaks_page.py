@@ -258,6 +258,26 @@ def test_every_kind_of_leak_has_words(page: Any, own_server: Any) -> None:
     assert len(set(words)) == len(wire.LEAK_KINDS)
 
 
+def test_of_a_leak_on_the_host_no_recording_is_awaited(page: Any, own_server: Any) -> None:
+    own = own_server()
+    rank = sender.Rank(own.url, sender.Training(name="on the host", run="a11000000001ea41"), start=time.time() - 60)
+    rank.history(10)
+    host = msgspec.structs.replace(
+        sender.OUTPUT, name="hosted", examples=["9 x float32[4] on cpu"], peak_effect_bytes=None,
+        peak_effect="PyTorch counts no peaks on the CPU, so the effect on the peak is not known",
+    )  # fmt: skip
+    rank.post(rank.look(host, sender.HISTORY))
+    rank.finish()
+    rank.client.close()
+    page.goto(f"{own.url}/runs/a11000000001ea41/leaks")
+    detail = page.locator(".leak-detail")
+    for name, said in (("hosted", False), (sender.HISTORY.name, True)):
+        page.locator(".leaks tbody tr", has_text=name).first.click()
+        eventually(lambda name=name: detail.locator("h2").inner_text() == name)
+        eventually(lambda said=said: ("by replay" in detail.inner_text().lower()) == said)
+        assert ("measured" in detail.locator(".chip").all_inner_texts()) == said
+
+
 def test_a_lost_server_is_told_and_a_look_that_came_meanwhile_is_shown(page: Any, own_server: Any) -> None:
     own = own_server()
     training = sender.Training(name="interrupted", run="10570000001ea400")

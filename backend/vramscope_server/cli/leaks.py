@@ -91,7 +91,8 @@ def _print_detail(out: Console, leak: dict[str, Any]) -> None:
     if leak["examples"]:
         out.print(Text(f"  such as {plain(', '.join(leak['examples']))}", style="dim"))
     if leak["peak_effect"]:
-        out.print(Text(f"  measured: {plain(leak['peak_effect'])}", style="dim"))
+        measured = "measured: " if leak["peak_effect_bytes"] is not None else ""
+        out.print(Text(f"  {measured}{plain(leak['peak_effect'])}", style="dim"))
     if leak["replay"]["effect"] is not None or not _is_on_cpu(leak):
         out.print(Text(f"  by replay: {plain(_replayed(leak['replay']))}", style="dim"))
     out.print(Text.assemble("  ", ("fix: ", "bold green"), plain(leak["advice"])))
