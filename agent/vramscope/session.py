@@ -317,9 +317,7 @@ class Session:
         # A name stays as it is written: `replay` is no Replay.
         begin = 0 if leak.name and leak.advice.startswith(leak.name) else 1
         advice = leak.advice[:begin].upper() + leak.advice[begin:]
-        console.say_once(
-            f"leak {self.run_id}", f"{leak.holder}{where} {said}. {advice}. {self.url}/leaks"
-        )
+        console.say_once(f"leak {self.run_id}", f"{leak.holder}{where} {said}. {advice}. {self.url}/leaks")
 
     def _note_failure(self, error_type: str, error_line: str) -> None:
         self._failed = (error_type, error_line)
