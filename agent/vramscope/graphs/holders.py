@@ -71,29 +71,36 @@ class Family(NamedTuple):
 
     lonely: frozenset[int]
     """see :func:`lonely_links`"""
-    numbered: frozenset[str]
-    """see :func:`numbered_classes`"""
+    numbered: frozenset[tuple[str, str]]
+    """see :func:`numbered_attributes`"""
 
 
 def family_of(paths: Collection[Path]) -> Family:
-    return Family(lonely_links(paths), numbered_classes(paths))
+    return Family(lonely_links(paths), numbered_attributes(paths))
 
 
-def numbered_classes(paths: Iterable[Path]) -> frozenset[str]:
-    """Classes whose objects have many tensors in attributes with numbers in their names: ``out_0``, ``out_1``, and so on."""
-    labels: dict[str, set[str]] = {}
+def numbered_attributes(paths: Iterable[Path]) -> frozenset[tuple[str, str]]:
+    """(class, pattern of a name) of many tensors in attributes that differ in numbers alone: ``out_0``, ``out_1``, and so on."""
+    labels: dict[tuple[str, str], set[str]] = {}
     for path in paths:
-        if path.parent is not None and _NUMBER.search(path.label) and path.label.startswith("."):
-            labels.setdefault(classes.qualified_name(path.parent.kind), set()).add(path.label)
-    return frozenset(kind for kind, found in labels.items() if len(found) >= MANY_NUMBERED)
+        pattern = _pattern(path)
+        if pattern is not None:
+            labels.setdefault(pattern, set()).add(path.label)
+    return frozenset(pattern for pattern, found in labels.items() if len(found) >= MANY_NUMBERED)
+
+
+def _pattern(link: Path) -> tuple[str, str] | None:
+    """None where it is no such attribute, or where it is a container, which is a holder by itself."""
+    if link.parent is None or not link.label.startswith(".") or not _NUMBER.search(link.label):
+        return None
+    if issubclass(link.kind, _CONTAINERS) or is_array(link.kind):
+        return None
+    return classes.qualified_name(link.parent.kind), _NUMBER.sub("*", link.label)
 
 
 def _is_numbered(links: list[Path], family: Family | None) -> bool:
     """Whether these end with such an attribute: all of an object's are one holder then, as the elements of a list are."""
-    last = links[-1]
-    if family is None or not family.numbered or last.parent is None or not last.label.startswith("."):
-        return False
-    return _NUMBER.search(last.label) is not None and classes.qualified_name(last.parent.kind) in family.numbered
+    return family is not None and bool(family.numbered) and _pattern(links[-1]) in family.numbered
 
 
 def lonely_links(paths: Iterable[Path]) -> frozenset[int]:
@@ -119,8 +126,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
     deeper = _shared_labels(paths, len(links))
     name = root.name + "".join(_labels(links)) + "".join(deeper)
     if numbered:
-        patterns = {_NUMBER.sub("*", path.label) for path in paths}
-        name = root.name + "".join(_labels(links[:-1])) + (patterns.pop() if len(patterns) == 1 else ".*")
+        name = root.name + "".join(_labels(links[:-1])) + _NUMBER.sub("*", last.label)
     is_container = numbered or issubclass(last.kind, _GROWS) or is_array(last.kind)
     owner = f" of {root.owner}()" if root.kind == "local" else ""
     words = f"{root.kind} '{root.name}'{owner}" if root.kind != "class" else f"class attribute {root.owner}.{root.name}"
@@ -169,8 +175,8 @@ def _own_codes(kind: type) -> list[types.CodeType]:
 def group_key(path: Path, family: Family | None = None) -> tuple[str, ...]:
     links = held_links(path, family)
     root = links[0].root
-    if links[-1].parent is not None and _is_numbered(links, family):
-        return ("attribute", classes.qualified_name(links[-1].parent.kind), "numbered")
+    if _is_numbered(links, family):
+        return ("attribute", *(_pattern(links[-1]) or ()))
     for link in reversed(links[1:]):
         if link.label.startswith(".") and link.parent is not None:
             # One object has many names ("self" in each method): its class and attribute are the key.

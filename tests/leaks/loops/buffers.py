@@ -219,3 +219,25 @@ def masks_of_a_function(device: str) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+class Recent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(128, 128) for _ in range(4)])
+        self.replay2: collections.deque[torch.Tensor] = collections.deque(maxlen=24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number, layer in enumerate(self.layers):
+            setattr(self, f"seen_{number}", x.detach())
+            x = layer(x).relu()
+        self.replay2.append(x.detach().clone())
+        return x
+
+
+@innocent("a deque with a bound, beside attributes with numbers in their names", settles_bytes=32 * BATCH)
+def deque_beside_numbers(device: str) -> None:
+    model = Recent().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device):
+        step_on(model, optimizer, x, y)

@@ -352,3 +352,30 @@ def variable_of_a_thread(device: str) -> None:
         loss.backward()
         optimizer.step()
         local.losses["loss"].append(loss)  # <- leak; fix: local.losses["loss"].append(loss.item())
+
+
+class Layers(nn.Module):
+    """Its last inputs by number, overwritten in each call; and beside them a list with a number in its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(128, 128) for _ in range(4)])
+        self.history4: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number, layer in enumerate(self.layers):
+            setattr(self, f"seen_{number}", x.detach())
+            x = layer(x).relu()
+        self.history4.append(x)  # <- leak of list_beside_numbers; fix: self.history4.append(x.detach().cpu().mean())
+        return x
+
+
+@leaks("growing", holder="model.history4", bytes_each=32 * 128 * FLOAT_BYTES, nodes=True)
+def list_beside_numbers(device: str) -> None:
+    model = Layers().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
