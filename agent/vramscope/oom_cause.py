@@ -186,7 +186,7 @@ def _capacity(facts: Facts, asked: int, room: int) -> tuple[str, str]:
         return "weights", f"{parts}{rest}, and {amount(room)} is all that PyTorch can have."
     many = ""
     if waits_for_backward(facts):
-        many = f" {facts.forwards} forwards of this step wait for one backward: their graphs are alive together."
+        many = f" {facts.forwards} forwards of this step have had no backward: what of their graphs is kept is alive together."
     return largest, (
         f"{parts}; activations, batch and temporaries {amount(working)} and what was asked: more than the {amount(room)} that "
         f"PyTorch can have.{many}"

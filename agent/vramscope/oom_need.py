@@ -73,7 +73,7 @@ class Need:
 
 
 def waits_for_backward(facts: Facts) -> bool:
-    """Several forwards of one model and no backward: their graphs are alive together."""
+    """Many forwards of one model and no backward: their graphs may be alive together (where nothing of them was let go)."""
     return facts.phase == "forward" and facts.forwards >= MANY_FORWARDS
 
 
@@ -94,7 +94,7 @@ def need_of(facts: Facts) -> Need | None:
             fixed, beside, None, 0, least, least, "what another thread asks for goes with no batch of the training's"
         )
     if waits_for_backward(facts):
-        words = f"{facts.forwards} forwards wait for one backward; how many were still to come is not known"
+        words = f"{facts.forwards} forwards and no backward: how much is the last one's, and how many were to come, is not known"
         return Need(fixed, beside, None, 0, least, least, words)
     if facts.phase == "forward" and facts.progress:
         full, error = scaling / facts.progress, DIED_IN_FORWARD * (1 - facts.progress) + DIED_LATER

@@ -68,7 +68,7 @@ def applied(remedy: dict[str, Any], death: Death) -> dict[str, str]:
         wishes["limit"] = False
     elif "other process" in remedy["what"]:
         wishes["other"] = False
-    elif remedy["what"].startswith(("what does not train", "let go of the copy")):
+    elif remedy["what"].startswith(("what does not train", "let go of what has the names")):
         wishes["beside"] = False
     elif death.cause == "leak":
         wishes["leak"] = False

@@ -237,9 +237,9 @@ def test_the_optimizers_remedies_know_how_it_updates_and_how_wide_its_numbers_ar
 
 def test_forwards_that_wait_for_one_backward_are_told_and_nothing_is_promised_of_the_batch() -> None:
     died = replace(DIED, forwards=6)
-    assert "6 forwards of this step wait for one backward" in judge(died).sentence
-    first, *_ = found(died)
-    assert "backward behind each of the 6 forwards" in first.what
+    assert "6 forwards of this step have had no backward" in judge(died).sentence
+    first, second = found(died)
+    assert "backward behind each of the 6 forwards" in first.what and "micro-batches" in second.what
     assert not any(one.enough for one in found(died))
     assert found(replace(DIED, forwards=2)) == found(DIED), "two views of one batch, a critic's two: one loss"
 
@@ -275,6 +275,21 @@ def test_models_that_do_not_train_may_lie_elsewhere() -> None:
     died = replace(DIED, phase="backward", progress=None, other_models_bytes=450 * MIB, asked_bytes=120 * MIB)
     said = {one.what: one for one in remedies(died, Box(), need_of(died), "weights")}  # type: ignore[arg-type]
     teacher = next(one for what, one in said.items() if "(Teacher) on the host" in what)
-    copies = next(one for what, one in said.items() if "copy of the weights" in what)
+    copies = next(one for what, one in said.items() if "names of the weights" in what)
     assert (teacher.saves_bytes, copies.saves_bytes) == (300 * MIB, 150 * MIB)
     assert (teacher.enough, copies.enough) == (True, None), "what a step may still want beyond this request counts"
+
+
+def test_state_that_is_not_made_yet_makes_no_room_for_an_earlier_request() -> None:
+    class Box:
+        leaks, last_look, techniques, neighbours, holders, step, stack, settings = (), (), (), (), (), 0, (), ""
+        optimizer_kind, largest_parameter_bytes, narrow_bytes, update = "AdamW", MIB, 0, "foreach"
+
+    def sgd(facts: Facts) -> bool | None:
+        said = {one.what: one for one in remedies(facts, Box(), need_of(facts), "activations")}  # type: ignore[arg-type]
+        return said["SGD without momentum"].enough
+
+    first = replace(DIED, optimizer_to_come_bytes=200 * MIB)
+    assert first.shortfall_bytes == 100 * MIB
+    assert sgd(first) is False, "in the first forward none of it is there"
+    assert sgd(replace(first, optimizer_bytes=200 * MIB, step=3, progress=0.9)) is None

@@ -68,7 +68,8 @@ def copies_by_name(names: Mapping[str, Any], dicts: Iterable[Mapping[Any, Any]])
         if not any(name in one for name in asked):
             continue
         told = [(names.get(name), value) for name, value in list(one.items()) if type(name) is str]
-        tensors = [value for _, value in told if issubclass(type(value), torch.Tensor)]
+        # (What has a graph is a result: fast weights, say.)
+        tensors = [value for _, value in told if issubclass(type(value), torch.Tensor) and value.is_leaf]
         alike = sum(
             own is not None and issubclass(type(value), torch.Tensor) and value.shape == own.shape
             for own, value in told

@@ -13,7 +13,7 @@ from typing import Final
 
 from vramscope import console, redaction, wire
 from vramscope.black_box import MESSAGE_EVENT, SURVIVED_EVENT, BlackBox
-from vramscope.oom import batch, fault, observer, stack
+from vramscope.oom import batch, beside, fault, observer, stack
 from vramscope.oom.parcel import messages_of
 from vramscope.oom.scene import Error, Scene
 from vramscope.oom_cause import judge
@@ -73,7 +73,8 @@ class OomRecorder:
                 self._went_on(self._open)  # somebody caught that one
             total, _ = self._scene.memory_of(device)
             frames, roots = stack.frames_now(), self._scene.roots()
-            running = stack.running(frames, roots)
+            # (A model that is being moved runs no forward, though methods of its own stand on the stack.)
+            running = None if beside.on_its_way(frames) is not None else stack.running(frames, roots)
             error = Error(
                 "observer",
                 device,

@@ -23,16 +23,16 @@ def of(case: Case) -> Iterator[Remedy]:
         return
     if waits_for_backward(facts):
         yield Remedy(
-            what=f"backward behind each of the {facts.forwards} forwards, not one for their sum: gradients add up",
+            what=f"backward behind each of the {facts.forwards} forwards, where the loss is the sum of theirs",
             saves_bytes=None,
             enough=None,
             source="advice",
-            source_words="the graph of each forward lives until its backward; with one at a time only one does",
-            cost="none: the same gradients, but for rounding",
-            rank=1,
+            source_words="the graph of each forward lives until its backward; of a sum the gradients add up all the same",
+            cost="none, where it is such a sum",
+            rank=4,
             technique="gradient_accumulation",
         )
-    elif rows == 1:
+    if rows == 1:
         yield Remedy(
             what="a shorter sequence, or a smaller input: the batch is 1 already",
             saves_bytes=None,

@@ -48,7 +48,7 @@ def _copies(case: Case) -> Iterator[Remedy]:
     held = sum(one.held_bytes for one in case.box.holders if one.category == OTHER_MODELS and one.module == COPIES)
     if held > 0:
         yield Remedy(
-            what="let go of the copy of the weights (a checkpoint that was read, a state dict), or make it on the host",
+            what="let go of what has the names of the weights (a checkpoint, a state dict, gradients), or keep it on the host",
             saves_bytes=held,
             enough=case.need.fits(case.room_bytes, less=held),
             source="measured",

@@ -53,7 +53,7 @@ def _state(case: Case) -> Iterator[Remedy]:
         yield Remedy(
             what="an 8-bit optimizer (torchao or bitsandbytes)",
             saves_bytes=int(state * saved),
-            enough=_without(case, int((state - embedding) * saved)),
+            enough=_without_state(case, int((state - embedding) * saved), saved),
             source="formula",
             source_words=f"2 bytes a parameter and two floats for each 256, instead of {instead}; tensors below 4096 elements stay",
             cost="state rounded to 8 bits",
@@ -63,7 +63,7 @@ def _state(case: Case) -> Iterator[Remedy]:
     yield Remedy(
         what="SGD without momentum",
         saves_bytes=state,
-        enough=_without(replace(case, need=replace(case.need, update_bytes=0)), state),
+        enough=_without_state(replace(case, need=replace(case.need, update_bytes=0)), state, 1.0),
         source="formula",
         source_words="it keeps no state",
         cost="another course of training",
@@ -93,6 +93,15 @@ def _narrow_share(case: Case) -> float:
     """Of what trains, that has 16 bits a number already."""
     trainable = case.facts.trainable_bytes or 0
     return min(1.0, (case.box.narrow_bytes or 0) / trainable) if trainable else 0.0
+
+
+def _without_state(case: Case, less: int, share: float) -> bool | None:
+    """Where this request came before the state was made, what is not there yet cannot make room for it."""
+    facts = case.facts
+    made = int(share * (facts.optimizer_bytes or 0))
+    if facts.phase != "optimizer" and (facts.used_bytes or 0) + (facts.asked_bytes or 0) - made > case.room_bytes:
+        return False
+    return _without(case, less)
 
 
 def _without(case: Case, less: int) -> bool | None:
