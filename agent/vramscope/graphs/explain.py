@@ -178,20 +178,7 @@ def _of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str]
     """No collector sees this cycle: it goes through autograd's nodes, in C++."""
     file, line, function = place
     words = "param.grad -> its graph -> param, in C++: of backward(create_graph=True)"
-    holder = Holder(
-        key=("create_graph", file, function),
-        name="param.grad",
-        words=words,
-        chain=(words,),
-        file=file,
-        line=line,
-        function=function,
-        container=True,
-        bounded=False,
-        size=None,
-        carried=False,
-        variable=False,
-    )
+    holder = referrers.made_of(("create_graph", file, function), "param.grad", words, [words], file, line, function)
     group = group_of(holder, with_gradients(orphans), known, Budget(chains))
     group.cyclic = True
     return group

@@ -232,7 +232,7 @@ def _holder(
             for key in level:
                 if key in named:
                     words, file = named[key]
-                    return _make(("named", words), words, words, chain, file, None, None)
+                    return made_of(("named", words), words, words, chain, file, None, None)
                 for parent in parents[key]:
                     if parent in seen:
                         continue
@@ -261,7 +261,7 @@ def _telling(
         )
         line = lines.name_kept_at(code, name, container=False) if name else None
         words = f"frame of {code.co_name}()" + (f", kept by its exception '{name}'" if name else "")
-        return _make(
+        return made_of(
             ("frame", code.co_filename, code.co_qualname if hasattr(code, "co_qualname") else code.co_name),
             name or code.co_name,
             words,
@@ -273,7 +273,7 @@ def _telling(
     if kind is types.FunctionType:
         code = thing.__code__
         words = f"function {thing.__qualname__} and its closure"
-        return _make(
+        return made_of(
             ("function", thing.__qualname__),
             thing.__name__,
             words,
@@ -300,7 +300,7 @@ def _telling(
     name = label.partition("[")[0].lstrip(".")
     at = lines.attribute_kept_at([*own, *codes.all], name, container=contained) if label.startswith(".") else None
     words = f"{'objects' if cyclic else 'an object'} of {classes.qualified_name(kind)}{label}"
-    return _make(
+    return made_of(
         ("object", classes.module_of(kind), classes.qualified_name(kind)),
         f"{classes.name_of(kind)}{label}",
         words,
@@ -328,7 +328,7 @@ def _of_function(node: Any, child: Any, chain: list[str]) -> Holder:
     attribute = next((name for name, value in list(values.items()) if value is child or type(child) is dict), "")
     at = lines.context_kept_at(type(node), attribute)
     words = f"ctx.{attribute} of the autograd function {classes.qualified_name(source)}"
-    return _make(
+    return made_of(
         ("ctx", classes.module_of(source), classes.qualified_name(source), attribute),
         f"{classes.name_of(source)}.{attribute}",
         words,
@@ -350,7 +350,7 @@ def _being_built(top: Any, chain: list[str]) -> Holder | None:
     code, line = frame.f_code, frame.f_lineno
     name = lines.stored_on(code, line)
     words = f"a {kind.__name__} that is being built in {code.co_name}()" + (f", for '{name}'" if name else "")
-    return _make(
+    return made_of(
         ("built", code.co_filename, code.co_name, str(line)),
         name or f"a {kind.__name__} in {code.co_name}()",
         words,
@@ -363,10 +363,10 @@ def _being_built(top: Any, chain: list[str]) -> Holder | None:
 
 def _unknown(tensor: Any) -> Holder:
     words = f"holder not found: {type(tensor).__name__} of shape {list(tensor.shape)}"
-    return _make(("unknown", str(list(tensor.shape))), "unknown", words, [], None, None, None)
+    return made_of(("unknown", str(list(tensor.shape))), "unknown", words, [], None, None, None)
 
 
-def _make(
+def made_of(
     key: tuple[str, ...],
     name: str,
     words: str,
@@ -377,6 +377,7 @@ def _make(
     *,
     carried: bool = False,
 ) -> Holder:
+    """A holder that no variable leads to, by what is known of it."""
     return Holder(
         key=key,
         name=name[:200],
