@@ -76,6 +76,7 @@ DEATHS = [
         model.to("cuda")  # asks
         """,
         line='model.to("cuda")',
+        phase="other",
         remedy=False,
     ),
     Death(

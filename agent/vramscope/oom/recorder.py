@@ -73,8 +73,9 @@ class OomRecorder:
                 self._went_on(self._open)  # somebody caught that one
             total, _ = self._scene.memory_of(device)
             frames, roots = stack.frames_now(), self._scene.roots()
+            moving = beside.on_its_way(frames)
             # (A model that is being moved runs no forward, though methods of its own stand on the stack.)
-            running = None if beside.on_its_way(frames) is not None else stack.running(frames, roots)
+            running = stack.running(frames, roots) if moving is None else None
             error = Error(
                 "observer",
                 device,
@@ -87,6 +88,7 @@ class OomRecorder:
                 batch_size=batch.rows_of(frames),
                 frames=frames,
                 roots=roots,
+                moving=moving,
                 thread=None if running is not None else self._other_thread(),
             )
             self._bring(self._scene.box(error))

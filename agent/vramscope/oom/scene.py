@@ -61,6 +61,8 @@ class Error(NamedTuple):
     error_text: str | None = None
     frames: Sequence[FrameType] = ()
     """of the thread that asked, while they stand"""
+    moving: torch.nn.Module | None = None
+    """the model that is just being moved or cast"""
     thread: str | None = None
     """its name, where it is neither the training's nor autograd's"""
     roots: Sequence[torch.nn.Module] | None = None
@@ -131,7 +133,7 @@ class Scene:
                     training=bool(optimizers) or clock.step > 0 or self._phase(error) != wire.PHASES[EVAL],
                     frames=error.frames,
                     beside=seen,
-                    moving=beside.on_its_way(error.frames),
+                    moving=error.moving,
                 )
         made, pools = self._layout(device, counters, notes) if is_cuda else (None, Pools())
         before = recent.newest(device if device is not None else wire.CPU)
