@@ -23,6 +23,8 @@ FEWEST: Final = 3
 LEAST_SHARE, MOST_SHARE = 0.7, 1.7
 """of what has grown, that a container must hold to be named: of few steps, the first and the last weigh much"""
 MOST: Final = 4
+_CONTAINER: Final = re.compile(r"^\w+\[(\d+)\]$")
+"""a link of a chain: ``dict[6]``"""
 
 
 def holders_of(growth_bytes: int, step: int) -> list[wire.Leak]:
@@ -72,6 +74,3 @@ def _is_cache(chain: Iterable[str]) -> bool:
         if elements and int(elements[1]) >= FEWEST:
             return False
     return False
-
-
-_CONTAINER: Final = re.compile(r"^\w+\[(\d+)\]$")

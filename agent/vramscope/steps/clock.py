@@ -178,7 +178,7 @@ class StepClock:
         self._since_ns = self._entered_ns = now()
         self._micro_steps = 0
         self.forwards = 0
-        """of one model, that began one behind the other with no backward between: their graphs are alive together"""
+        """of one model, that began one behind the other with no backward between"""
         self._agent_ns = 0
         self._calm_from = self._calm_until = WARM_UP_STEPS
         self._calm_stretches = 0

@@ -189,9 +189,8 @@ class LoopHooks:
         if self._grad_enabled():
             self.heard_forward = True
             goes_on = before == FORWARD and self._forward_of == id(module)
-            clock.forwards = (
-                (clock.forwards + 1 if goes_on else 1) if module.training else 0
-            )  # (an evaluation has no backward)
+            # (An evaluation has no backward.)
+            clock.forwards = 0 if not module.training else clock.forwards + 1 if goes_on else 1
             self._forward_of = id(module)
             if graphs is not None:
                 self.timed(graphs.before_forward, module.training)
