@@ -92,3 +92,14 @@ def test_what_of_a_model_is_still_to_come_is_known_while_it_is_moved() -> None:
     elsewhere = copy.deepcopy(trains).to("meta")
     told = holdings.count([], [elsewhere], 0, loading=False, moving=moved)
     assert told.waiting_bytes == 32 * KIB
+
+
+def test_results_by_the_names_of_parameters_are_no_copies() -> None:
+    """Fast weights, say: they have a graph, and cannot be let go of."""
+    trains = model()
+    fast = {name: one * 0.9 for name, one in trains.named_parameters()}
+    assert counted(trains, only(beside.look(), trains)).owned_bytes[OTHER_MODELS] == 0
+    kept = {name: one.detach() for name, one in fast.items()}
+    del fast
+    assert counted(trains, only(beside.look(), trains)).owned_bytes[OTHER_MODELS] == 32 * KIB
+    assert kept

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from vramscope.black_box import COPIES, OTHER_MODELS, Frame, Holder
-from vramscope.oom import stack
+from vramscope.oom import last_look, stack
 from vramscope.oom_cause import judge
 from vramscope.oom_facts import Facts
 from vramscope.oom_growth import growth_of
 from vramscope.oom_need import need_of
-from vramscope_server.analysis.oom.remedies import batch
+from vramscope_server.analysis.oom.remedies import batch, elsewhere
 from vramscope_server.analysis.oom.remedies.ranking import remedies
-from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
+from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy
+from vramscope_server.api.oom import _script
 
 MIB = 1 << 20
 DIED = Facts(
@@ -293,3 +294,38 @@ def test_state_that_is_not_made_yet_makes_no_room_for_an_earlier_request() -> No
     assert first.shortfall_bytes == 100 * MIB
     assert sgd(first) is False, "in the first forward none of it is there"
     assert sgd(replace(first, optimizer_bytes=200 * MIB, step=3, progress=0.9)) is None
+
+
+def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
+    lean = OtherRun("aaaa", "lean", ("AdamW",), 1200 * MIB, None)
+
+    class Box:
+        techniques = ()
+
+    def said(cause: str, facts: Facts, other: OtherRun = lean) -> bool | None:
+        need = need_of(facts)
+        assert need is not None
+        case = Case(facts, Box(), need, cause, 1500 * MIB, 100 * MIB, lambda confs: [], (other,))  # type: ignore[arg-type]
+        return next(one for one in elsewhere.of(case) if one.run_id == "aaaa").enough
+
+    assert said("activations", DIED) is True
+    assert said("leak", DIED) is None, "it may have ended earlier"
+    assert said("activations", replace(DIED, phase="data", progress=None)) is None
+    assert said("leak", DIED, replace(lean, peak_reserved_bytes=1600 * MIB)) is False
+
+
+def test_only_runs_of_the_same_script_are_alike() -> None:
+    assert _script({"command": ["/home/ada/train.py", "--lr", "1"]}) == "train.py"
+    assert _script({"command": ["python", "C:\\work\\train.py"]}) == "train.py"
+    assert _script({"command": ["-m", "package"]}) != _script({"command": ["train.py"]})
+    assert _script({"command": []}) is None
+
+
+def test_one_cache_of_keys_grows_by_design_and_a_container_of_many_does_not() -> None:
+    one = ("local 'out' of main()", "DynamicCache.layers", "list[4]", "DynamicLayer.values", "Tensor")
+    many = ("local 'sessions' of main()", "dict[6]", "DynamicCache.layers", "list[*]", "Tensor")
+    assert last_look._is_cache(one) and last_look._is_cache(
+        ("local 'past_key_values' of main()", "tuple[12]", "Tensor")
+    )
+    assert not last_look._is_cache(many)
+    assert not last_look._is_cache(("local 'features' of main()", "list[60]", "Tensor"))
