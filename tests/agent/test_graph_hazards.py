@@ -777,3 +777,25 @@ def test_a_cycle_that_no_collector_sees_is_found_by_what_it_holds():
                 optimizer.step()
         found = [(leak.kind, leak.name, leak.function) for leak in looks[-1].leaks]
         assert found == ([] if cleared else [("cycle", "param.grad", "probe")])
+
+
+def test_a_leak_that_slows_down_is_told_with_the_figures_of_now():
+    """One in each step, then one in every second: no pace that would be told anew, and none that has come to an end."""
+    net, kept = model(), []
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train(steps, every):
+        for step in range(steps):
+            x = torch.randn(512, 32)
+            plain(net, x, torch.zeros(512, dtype=torch.long)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if step % every == 0:
+                kept.append(x.detach())
+
+    with watched() as looks:
+        train(60, 1)
+        train(60, 2)
+    counts = [leak.count for look in looks for leak in look.leaks if leak.kind == "tensor-growth"]
+    assert counts == sorted(counts)
+    assert counts[-1] > 70, counts

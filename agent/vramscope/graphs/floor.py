@@ -14,42 +14,67 @@ from typing import Any, Final
 
 from vramscope.wire import UNKNOWN
 
-WINDOW_STEPS: Final = 4
-WINDOWS: Final = 3
-"""in a row whose lowest values must rise"""
+WINDOW: Final = 4
+"""values whose lowest is one of the next scale: steps, then fours of steps, sixteens, ..."""
+IN_A_ROW: Final = 3
+"""lowest values of one scale that must rise"""
 LEAST_RISE_BYTES: Final = 32 * 1024
 HEAP_SHARE: Final = 0.005
 """of the time that asking the C allocator may take"""
 
 
 class Floor:
-    """Fed with one value a step; keeps minima of windows that grow with the run, so a slow rise is seen later, and seen."""
+    """Fed with one value a step. Some µs; what it keeps grows with the logarithm of the steps.
+
+    What is kept in each step rises from four steps to the next four; what is kept once an epoch, or in evaluations alone, does
+    so from some epochs to the next: all scales are looked at, each four times as long as the one before.
+    """
 
     def __init__(self) -> None:
         self._heap = Heap()
-        self._window = WINDOW_STEPS
-        self._values: list[int] = []
-        self._minima: deque[int] = deque(maxlen=64)
-        self.rises = False
+        self._scales = [_Scale()]
+
+    @property
+    def rises(self) -> bool:
+        """On one of the scales at least."""
+        return any(scale.rises for scale in self._scales)
 
     def add(self, allocated_bytes: int | None) -> int:
         """The floor in bytes, or UNKNOWN. ``rises`` is up to date afterwards."""
         value = self._heap.used_bytes() if allocated_bytes is None else allocated_bytes
-        if value == UNKNOWN:
-            return value
-        self._values.append(value)
-        if len(self._values) >= self._window:
-            self._minima.append(min(self._values))
-            self._values.clear()
-            last = list(self._minima)[-WINDOWS:]
-            self.rises = len(last) == WINDOWS and all(b - a >= LEAST_RISE_BYTES for a, b in pairwise(last))
-            if len(self._minima) == self._minima.maxlen:
-                # Twice as wide windows from now on: half of the minima stand for all.
-                pairs = list(self._minima)
-                self._minima.clear()
-                self._minima.extend(min(pair) for pair in zip(pairs[::2], pairs[1::2], strict=True))
-                self._window *= 2
+        if value != UNKNOWN:
+            lowest = value
+            for scale in self._scales:
+                if not scale.add(lowest):
+                    break
+                lowest = scale.newest
+            else:
+                self._scales.append(_Scale())
         return value
+
+
+class _Scale:
+    def __init__(self) -> None:
+        self._values: list[int] = []
+        self._lowest: deque[int] = deque(maxlen=IN_A_ROW)
+        self.rises = False
+
+    @property
+    def newest(self) -> int:
+        """The lowest of the window that was full last."""
+        return self._lowest[-1]
+
+    def add(self, value: int) -> bool:
+        """Whether a window is full now."""
+        self._values.append(value)
+        if len(self._values) < WINDOW:
+            return False
+        self._lowest.append(min(self._values))
+        self._values.clear()
+        self.rises = len(self._lowest) == IN_A_ROW and all(
+            after - before >= LEAST_RISE_BYTES for before, after in pairwise(self._lowest)
+        )
+        return True
 
 
 class _MallInfo(ctypes.Structure):

@@ -32,8 +32,8 @@ class Holder(NamedTuple):
     function: str | None
     container: bool
     """takes more and more: a list, a dict, an object's attribute that is one"""
-    bounded: bool
-    """a deque with maxlen"""
+    bound: int | None
+    """elements that the container never has more of: a deque's maxlen"""
     size: int | None
     """elements of the container"""
     carried: bool
@@ -146,7 +146,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
         line=line if line is not None else root.line,
         function=place.co_name if place is not None else root.owner,
         container=is_container,
-        bounded=last.bounded and is_container,
+        bound=last.bound if is_container else None,
         size=last.size,
         carried=len(links) > 1 or is_container or root.code is None or lines.carried_by_loop(root.code, root.name),
         variable=len(links) == 1,

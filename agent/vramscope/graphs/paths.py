@@ -46,8 +46,8 @@ class Path(NamedTuple):
     """of the object reached"""
     size: int | None
     """elements, where it is a container"""
-    bounded: bool
-    """cannot grow: a deque with maxlen, a tuple"""
+    bound: int | None
+    """elements beyond which it cannot grow: a deque's maxlen, a tuple's length"""
     depth: int
 
     def links(self) -> list[Path]:
@@ -111,7 +111,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
     queue: collections.deque[tuple[Any, Path]] = collections.deque()
     for root in sources:
         value = root.value
-        path = Path(None, root, root.name, type(value), length(value), is_bounded(value), 0)
+        path = Path(None, root, root.name, type(value), length(value), bound_of(value), 0)
         if id(value) in wanted:
             paths.setdefault(id(value), path)
             search.missing.discard(id(value))
@@ -134,7 +134,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
             key = id(child)
             ends.add(key)
             if key in wanted and (key not in paths or _keeps_more(path, paths[key])):
-                paths[key] = Path(path, path.root, label, kind, length(child), is_bounded(child), path.depth + 1)
+                paths[key] = Path(path, path.root, label, kind, length(child), bound_of(child), path.depth + 1)
                 search.missing.discard(key)
             if key not in seen and (gc.is_tracked(child) or is_array(kind)):
                 seen.add(key)
@@ -144,7 +144,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                         (child, path)
                     )  # one link more of a chain (``.before.before``): as deep, and called, as the last
                     continue
-                queue.append((child, Path(path, path.root, label, kind, size, is_bounded(child), path.depth + 1)))
+                queue.append((child, Path(path, path.root, label, kind, size, bound_of(child), path.depth + 1)))
         if ends and path.size is not None and path.size > MOST_OF_A_CONTAINER and not search.is_over:
             middle, whole = _between(value, ends, search.missing)
             search.missing -= middle
@@ -207,7 +207,7 @@ def reachable(tiers: Iterable[Iterable[Root]], kinds: set[type], time: Allowance
 
 def _keeps_more(path: Path, known: Path) -> bool:
     """A container that takes more and more is the holder to name, not the variable that has its newest element."""
-    return known.parent is None and path.size is not None and not path.bounded
+    return known.parent is None and path.size is not None and path.bound is None
 
 
 class Shape(NamedTuple):
@@ -419,11 +419,11 @@ def is_array(kind: type) -> bool:
     return numpy is not None and kind is numpy.__dict__.get("ndarray")
 
 
-def is_bounded(value: Any) -> bool:
+def bound_of(value: Any) -> int | None:
     kind = type(value)
     if issubclass(kind, collections.deque):
-        return collections.deque.maxlen.__get__(value) is not None
-    return issubclass(kind, (tuple, frozenset))
+        return collections.deque.maxlen.__get__(value)  # type: ignore[no-any-return]
+    return length(value) if issubclass(kind, (tuple, frozenset)) else None
 
 
 def _key(key: Any) -> str:

@@ -387,7 +387,7 @@ def made_of(
         line=line,
         function=function,
         container=True,
-        bounded=False,
+        bound=None,
         size=None,
         carried=carried,
         variable=False,

@@ -28,6 +28,8 @@ LEAST_GROWTH_ROUNDS = 8
 """that graphs must have grown over, in three looks; shorter is a buffer that is emptied now and then"""
 LEAST_TENSOR_GROWTH_ROUNDS = 12
 """the same for plain tensors, in four looks: caches and replay buffers fill up, and stop"""
+MOST_GRAPHS: Final = 1_000
+"""that a container with a bound may keep by design: no loop backpropagates through so many steps"""
 LATELY: Final = 1 / 6
 """of the rounds that something grew over: in the last of them it must not have grown more slowly"""
 MOST_REMEMBERED: Final = 24
@@ -110,6 +112,8 @@ class Judge:
         self._plain: set[int] = set()
         self._heights: dict[tuple[str, ...], int] = {}
         """tensors that a holder had when it was seen to have been emptied: only above that it grows again"""
+        self._accused: dict[tuple[str, ...], tuple[str, bool]] = {}
+        """kind, and whether one value grows a graph from step to step, of those that were found to take more and more"""
         self.settled: set[tuple[str, ...]] = set()
         """keys of the holders that, as of the last look, take no more or have been emptied"""
 
@@ -150,6 +154,7 @@ class Judge:
         self._heights[key] = max(self._heights.get(key, 0), *(seen.tensors for seen in before))
         before.clear()
         self.settled.add(key)
+        self._accused.pop(key, None)
 
     def _of(self, group: Group, moment: Moment, rounds: int, material: int) -> Verdict | None:
         holder = group.holder
@@ -182,13 +187,21 @@ class Judge:
             verdict = self._of_graphs(group, moment, before, now, material)
         elif self._grows_plainly(group, before, now, material):
             verdict = "tensor-growth", group.tensors, False
+        more = bool(before) and now.held_bytes > before[-1].held_bytes
         before.append(now)
         del before[:-MOST_REMEMBERED]
         if _has_settled(before):
             self.settled.add(holder.key)
+            self._accused.pop(holder.key, None)
+        elif verdict is None and more and holder.key in self._accused:
+            # Slower than before, and still more: its figures are to be of now.
+            kind, chain = self._accused[holder.key]
+            verdict = kind, now.reach if chain else group.graphs or group.tensors, chain
         if verdict is None:
             return None
         kind, count, chain = verdict
+        if kind in ("growing", "growing-eval", "tensor-growth"):
+            self._accused[holder.key] = kind, chain
         words, freed = advice.of(kind, group, moment.retained, chain=chain)
         return Verdict(kind, group, count, max(reach, 1) if group.graphs else None, growth, words, freed)
 
@@ -200,7 +213,7 @@ class Judge:
         many = group.graphs >= 3 and len(set(ages)) >= 3
         kept = moment.ages_are_sure or moment.kept_rounds >= CHAIN_ROUNDS
         chain = not many and kept and bool(ages) and min(ages) <= 1 and now.reach >= CHAIN_ROUNDS
-        if (many or chain) and not group.holder.bounded and self._is_growing(group, many, before, now, moment, ages):
+        if (many or chain) and not _keeps_few(group) and self._is_growing(group, many, before, now, moment, ages):
             unwalked = moment.evaluating or group.oldest > moment.last_walk
             return ("growing-eval" if unwalked else "growing"), (group.graphs if many else now.reach), chain
         if moment.evaluating:
@@ -251,7 +264,7 @@ class Judge:
     def _grows_plainly(self, group: Group, before: list[Remembered], now: Remembered, material: int) -> bool:
         """A container that takes more and more, or one tensor that a loop makes longer and longer."""
         holder = group.holder
-        if holder.bounded or now.held_bytes < material:
+        if holder.bound is not None or now.held_bytes < material:
             return False
         looks = [*before, now]
         if holder.container and now.tensors >= 3:
@@ -263,7 +276,12 @@ class Judge:
         rounds = LEAST_TENSOR_GROWTH_ROUNDS * (PATIENCE if holder.emptied else 1)
         steady = _rises([*before, now], lambda seen: seen.tensors, rounds, 4)
         is_higher = now.tensors > self._heights.get(holder.key, 0)
-        return steady and is_higher and holder.container and not holder.bounded
+        return steady and is_higher and holder.container and holder.bound is None
+
+
+def _keeps_few(group: Group) -> bool:
+    """Graphs behind a bound that is near: a window of some steps. (Replay buffers of any length hold what has no graph.)"""
+    return group.holder.bound is not None and group.holder.bound <= MOST_GRAPHS
 
 
 def _was_renewed(before: list[Remembered]) -> bool:

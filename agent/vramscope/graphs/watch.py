@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.25
 LEAST_TRACE_SECONDS: Final = 0.05
-LOOKS_AT: Final = frozenset((4, 8, 12, 16, 22, 30, 42, 60, 200, 1_000, 10_000, 100_000))
+LOOKS_AT: Final = frozenset((4, 8, 12, 16, 22, 30, 42, 60, 100, 200, 400, 1_000, 10_000, 100_000))
 """steps after which there is a look whatever happens, also where looks are slow: without these a short run is not judged"""
 LEAST_ROUNDS_AGAIN: Final = 8
 """after a look in which growth stands, and a quarter of all rounds: what fills up to a bound is withdrawn soon after"""

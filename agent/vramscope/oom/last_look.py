@@ -45,10 +45,9 @@ def holders_of(growth_bytes: int, step: int) -> list[wire.Leak]:
                 continue
             kind = "cycle" if group.cyclic else "growing" if group.graphs >= FEWEST else "tensor-growth"
             words, freed = advice.of(kind, group, None)
-            if holder.bounded:
-                words = (
-                    f"{holder.name} has a bound, which is more than fits: fewer elements, or off the device (.cpu())"
-                )
+            if holder.bound is not None:
+                bound = f"{holder.name} has a bound of {holder.bound:,}, which is more than fits"
+                words = f"{bound}: fewer elements, or off the device (.cpu())"
             found.append(
                 group.as_leak(
                     kind,

@@ -230,6 +230,20 @@ def deque_without_a_bound(device: str) -> Any:
     return recent
 
 
+@leaks("growing", holder="recent", bytes_each=SCALAR, nodes=True)
+def deque_with_a_bound_that_no_training_reaches(device: str) -> Any:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    recent = collections.deque(maxlen=100_000)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recent.append(loss)  # <- leak; fix: recent.append(loss.item())
+    return recent
+
+
 @leaks("growing", holder="ema_loss", bytes_each=0, nodes=True)
 def smoothed_loss(device: str) -> Any:
     """An exponential average is a graph of all that it averages."""

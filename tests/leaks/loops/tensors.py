@@ -318,3 +318,19 @@ def means_of_tasks(device: str) -> None:
         optimizer.step()
         if step % 2:
             weights.consolidate()
+
+
+@leaks("tensor-growth", holder="results", bytes_each=4 * 256 * 256 * FLOAT_BYTES, every=30)
+def features_of_each_evaluation(device: str) -> None:
+    """Once an epoch, so that between two looks mostly nothing comes: it rises from some epochs to the next."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    unseen = [x for x, _ in loader(device, rows=256, steps=4)]
+    results: dict[int, list[torch.Tensor]] = {}
+    for epoch in range(10):
+        model.train()
+        for x, y in loader(device, steps=30):
+            train_on(model, optimizer, x, y)
+        model.eval()
+        with torch.no_grad():
+            results[epoch] = [model[0](x) for x in unseen]  # <- leak; fix: results.clear()
