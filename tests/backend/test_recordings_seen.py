@@ -359,6 +359,20 @@ def test_deleted_recordings_are_let_go(server: RunningServer) -> None:
     assert server.http.get(f"/recordings/{ident}/moments").status_code == 404
 
 
+def test_what_is_deleted_while_it_is_being_opened_is_gone_and_not_damaged(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ident = send(server, pack(training()))
+    open_it = server.house.shelf.open
+
+    def deleted_first(wanted: str) -> Opened:
+        assert server.http.delete(f"/recordings/{ident}").status_code == 204
+        return open_it(wanted)
+
+    monkeypatch.setattr(server.house.shelf, "open", deleted_first)
+    assert server.http.get(f"/recordings/{ident}/moments").status_code == 404
+
+
 def test_who_asks_for_something_else_does_not_wait_and_who_asks_for_the_same_does() -> None:
     opened = Opened(from_window(training()))
     begun, go_on, made = threading.Event(), threading.Event(), []

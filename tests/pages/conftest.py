@@ -118,6 +118,12 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+def said(message: Any) -> str:
+    """Of a request that failed Chromium tells the answer alone: where it went belongs to it."""
+    where = message.location.get("url", "")
+    return f"{message.text} {where}" if "Failed to load" in message.text else str(message.text)
+
+
 class Watcher:
     """What a page complained about: console errors, exceptions, breaches of the content-security policy, strangers."""
 
@@ -132,7 +138,7 @@ class Watcher:
         context.on("request", self.check_host)
 
     def watch(self, page: Any) -> None:
-        page.on("console", lambda message: message.type == "error" and self.note(message.text))
+        page.on("console", lambda message: message.type == "error" and self.note(said(message)))
         page.on("pageerror", lambda error: self.note(f"exception: {error}\n{error.stack}"))
 
     def check_host(self, request: Any) -> None:

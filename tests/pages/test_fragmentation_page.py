@@ -214,9 +214,11 @@ def test_several_recordings_can_be_chosen_and_deleted(page: Any, server: Any) ->
     assert words(page, "[data-coming]").endswith("25 % has come")
     assert "Fragmentation 2" in words(page, ".tabs")
     before = words(page, "[data-kpi=reserved]")
+    draws = {name: int(drawn(page, name).get_attribute("data-draws")) for name in ("strip", "map", "sizes")}
     choice.select_option(first)
     eventually(lambda: query(page).get("recording") == first)
     eventually(lambda: words(page, "[data-kpi=reserved]") not in ("", before))
+    eventually(lambda: all(int(drawn(page, name).get_attribute("data-draws")) > draws[name] for name in draws))
     page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Delete").click()
     eventually(lambda: choice.locator("option").count() == 1)

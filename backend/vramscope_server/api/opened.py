@@ -32,8 +32,13 @@ def open_recording(request: Request, text: str) -> tuple[Stored, Opened]:
     with reader(house) as connection:
         stored = the_recording(connection, text)
     whole(stored)
-    with readable(stored):
-        return stored, house.shelf.open(stored.id)
+    try:
+        with readable(stored):
+            return stored, house.shelf.open(stored.id)
+    except (BadRecording, OSError):
+        with reader(house) as connection:
+            the_recording(connection, text)  # (deleted since it was looked up: NotFound, and no damage)
+        raise
 
 
 @contextlib.contextmanager
