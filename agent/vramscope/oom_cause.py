@@ -179,7 +179,7 @@ def _capacity(facts: Facts, asked: int, room: int) -> tuple[str, str]:
     if facts.phase == "eval" and not gradients and weights < NEARLY_ALL * room:
         largest = "activations"
     before_all = facts.phase in ("other", "data", None) and working < parameters and not facts.step
-    comes = facts.waiting_bytes or facts.is_reading
+    comes = facts.is_reading or (facts.waiting_bytes > 0 and working <= facts.weights_bytes)
     if before_all or (comes and facts.phase in ("other", "data", None)):
         # A model, or a file of weights, is on its way to the card.
         rest = f"; {amount(working)} else, and what was asked" if facts.is_reading else ""

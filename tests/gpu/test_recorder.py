@@ -277,6 +277,25 @@ def test_modules_are_told_through_an_error_another_thread_and_a_function_in_fron
     assert {"0", "1", "2"} < set(run.end()[0].modules)
 
 
+def test_within_torch_func_weights_and_batch_are_those_that_its_wrappers_stand_for(training) -> None:
+    import torch
+
+    run = training(plan=asked())
+    weights = dict(run.model.named_parameters())
+    run.recorder.begin()
+
+    def loss_of(weights: dict[str, Any], x: Any) -> Any:
+        return torch.func.functional_call(run.model, weights, (x,)).square().mean()
+
+    x = torch.empty(64, 256, device="cuda")
+    torch.func.grad(loss_of)(weights, x)  # (a window begins with its forward)
+    assert run.clock.forwards == 0, "its backward is not heard: nothing waits for one"
+    run.step()
+    (recorded,) = run.end()
+    known = set(numbers(recorded.owners)["address"])
+    assert {x.data_ptr(), *(one.data_ptr() for one in weights.values())} <= known
+
+
 def test_what_is_compiled_within_a_window_is_whole_and_stays_right(training) -> None:
     """Not a break in its graph: nothing of ours is in there."""
     import torch

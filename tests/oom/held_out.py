@@ -790,4 +790,39 @@ HELD_OUT = [
         remedy=False,
         phase="forward",
     ),
+    Death(
+        "layers taken to the card one by one, and memory ends while one moves",
+        "activations",
+        """
+        layers = nn.ModuleList([nn.Linear(8192, 8192) for _ in range(6)])
+        with torch.no_grad():
+            for rows in (2000, 2000, 40_000):
+                x = torch.empty(rows, 8192, device="cuda")
+                for layer in layers:
+                    layer.to("cuda")  # asks
+                    x = layer(x).relu()
+                    layer.to("cpu")
+        """,
+        line="# asks",
+        remedy=False,
+        phase="other",
+    ),
+    Death(
+        "torch.func, weights in a dict",
+        "activations",
+        """
+        model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 64)).cuda()
+        weights = {name: one.detach().clone() for name, one in model.named_parameters()}
+        model.to("meta")
+        def loss_of(weights, x):
+            return torch.func.functional_call(model, weights, (x,)).square().mean()  # asks
+        for step in range(8):
+            x = torch.empty(500 if step < 4 else 40_000, 1024, device="cuda")
+            gradients = torch.func.grad(loss_of)(weights, x)
+            weights = {name: one - 1e-3 * gradients[name] for name, one in weights.items()}
+        """,
+        line="# asks",
+        remedy=False,
+        phase="forward",
+    ),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import sys
+import warnings
 from collections import OrderedDict
 
 import torch
@@ -103,3 +104,27 @@ def test_results_by_the_names_of_parameters_are_no_copies() -> None:
     del fast
     assert counted(trains, only(beside.look(), trains)).owned_bytes[OTHER_MODELS] == 32 * KIB
     assert kept
+
+
+def test_within_torch_func_the_weights_count_that_its_wrappers_stand_for() -> None:
+    """Nor does PyTorch warn of gradients that somebody asked what is no leaf for."""
+    trains, told = model(), []
+    weights = dict(trains.named_parameters())
+    trains[0].weight.grad = torch.zeros(64, 64)
+
+    class Asks(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                told.append(counted(trains, only(beside.look(), trains)))
+            return x
+
+    trains.append(Asks())
+
+    def loss_of(weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(trains, weights, (x,)).sum()
+
+    torch.func.grad(loss_of)(weights, torch.zeros(2, 64))
+    torch.func.vmap(lambda x: loss_of({"0.weight": x, "2.weight": x}, torch.zeros(2, 64)))(torch.zeros(3, 64, 64))
+    assert [one.owned_bytes["parameters"] for one in told] == [32 * KIB, 48 * KIB]
+    assert counted(trains, only(beside.look(), trains)).owned_bytes["gradients"] == 16 * KIB

@@ -296,6 +296,20 @@ def test_state_that_is_not_made_yet_makes_no_room_for_an_earlier_request() -> No
     assert sgd(replace(first, optimizer_bytes=200 * MIB, step=3, progress=0.9)) is None
 
 
+def test_where_more_is_in_use_than_the_part_that_moves_it_is_not_that_part() -> None:
+    """Layers that are taken to the card one by one: the batch fills it."""
+    moves = replace(
+        DIED, parameters_bytes=0, trainable_bytes=250 * MIB, waiting_bytes=250 * MIB, phase="other", progress=None,
+        before_forward_bytes=None,
+    )  # fmt: skip
+    told = judge(moves)
+    assert told.cause == "activations" and "temporaries 1.4 GiB" in told.sentence, told.sentence
+    model_alone = judge(
+        replace(moves, used_bytes=100 * MIB, reserved_bytes=110 * MIB, free_bytes=10 * MIB, total_bytes=320 * MIB)
+    )
+    assert model_alone.cause == "weights" and "on its way" in model_alone.sentence
+
+
 def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
     lean = OtherRun("aaaa", "lean", ("AdamW",), 1200 * MIB, None)
 

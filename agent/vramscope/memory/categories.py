@@ -276,7 +276,9 @@ class Categories:
 
 
 def storages(tensor: Any, device: int) -> Iterator[tuple[int, int]]:
-    """(identity, bytes) of the storages under a tensor on this device; wrappers (DTensor, quantised states) are opened."""
+    """(identity, bytes) of the storages under a tensor on this device.
+
+    Wrappers are opened: DTensor, quantised states, torch.func's."""
     import torch
 
     if not isinstance(tensor, torch.Tensor):
@@ -297,10 +299,26 @@ def storages(tensor: Any, device: int) -> Iterator[tuple[int, int]]:
             return
     elif where.type != "cuda" or where.index != device:
         return
-    storage = tensor.untyped_storage()
+    try:
+        storage = tensor.untyped_storage()
+    except RuntimeError:
+        inner = unwrapped(tensor)
+        if inner is not tensor:  # (else a class that has no memory of its own)
+            yield from storages(inner, device)
+        return
     size = storage.nbytes()
     if size:
         yield storage._cdata, size if device == CPU else block_bytes(size)
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """What torch.func's transformations wrapped, however often; any other tensor itself."""
+    import torch
+
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def at_end_split(held: Held, allocated: int) -> Split:

@@ -101,13 +101,12 @@ def count(
         if not size and parameter.device.type == "cpu" and (loading or id(parameter) in on_its_way):
             size = _when_moved(parameter)
             waiting += size
-        if parameter.requires_grad and (training or parameter.grad is not None):
+        if parameter.requires_grad and (training or _gradient_of(parameter) is not None):
             trainable += size
             narrow += size if parameter.element_size() == 2 else 0
         largest = max(largest, size)
     for parameter in parameters:
-        if parameter.grad is not None:
-            add(parameter.grad, names[id(parameter)], "gradients")
+        add(_gradient_of(parameter), names[id(parameter)], "gradients")
     for optimizer in optimizers:
         for parameter, state in list(optimizer.state.items()):
             for value in state.values() if isinstance(state, dict) else ():
@@ -140,6 +139,11 @@ def count(
     kind = type(optimizers[0]).__name__ if optimizers else None
     state, update = _state_per_byte(optimizers), _update_of(optimizers)
     return Holdings(owned, trainable, waiting, largest, narrow, holders, kind, state, update)
+
+
+def _gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
+    """None also of what another operation gave (torch.func's weights within its function): PyTorch warns who asks those."""
+    return parameter.grad if parameter.is_leaf or parameter.retains_grad else None
 
 
 def _when_moved(parameter: torch.Tensor) -> int:

@@ -129,7 +129,7 @@ class Scene:
                     optimizers,
                     roots,
                     device,
-                    loading=clock.step == 0 and clock.phase == OTHER and not known,
+                    loading=clock.step == 0 and clock.phase == OTHER and not known and _is_loading(error, roots),
                     training=bool(optimizers) or clock.step > 0 or self._phase(error) != wire.PHASES[EVAL],
                     frames=error.frames,
                     beside=seen,
@@ -298,6 +298,13 @@ class Scene:
         with guarded("the last look"):
             return last_look.holders_of(grown_bytes, self._clock.step)
         return []
+
+
+def _is_loading(error: Error, roots: Sequence[torch.nn.Module]) -> bool:
+    """Whether more of the models is to follow. Where a forward runs, or a part is moved by itself, layers may be taken to the card
+    and back one by one: only what is being moved is certain then."""
+    moved = error.moving
+    return error.running is None and (moved is None or any(moved is root for root in roots))
 
 
 def _node() -> str | None:

@@ -95,6 +95,8 @@ class LoopHooks:
         self._graph_task: Callable[[], int] = lambda: OUTSIDE
         """of autograd: which walk runs on this thread; PyTorch's own function, so that asking makes no frame"""
         self._grad_enabled: Callable[[], bool] = lambda: True
+        self._transforming: Callable[[], int | None] = lambda: None
+        """the level of torch.func's transformations, within one"""
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
         self._others_steps = 0
         self._in_step: set[int] = set()
@@ -116,6 +118,7 @@ class LoopHooks:
         post = register_optimizer_step_post_hook(self._after_optimizer)
         self._removals += [pre.remove, post.remove]
         self._grad_enabled = torch.is_grad_enabled
+        self._transforming = torch._C._functorch.maybe_current_level
         self._wrap_backward()
         ScalerFront(self).install()
         self._wrap_train()
@@ -189,8 +192,10 @@ class LoopHooks:
         if self._grad_enabled():
             self.heard_forward = True
             goes_on = before == FORWARD and self._forward_of == id(module)
-            # (An evaluation has no backward.)
-            clock.forwards = 0 if not module.training else clock.forwards + 1 if goes_on else 1
+            # (An evaluation has no backward, and torch.func's is none that is heard.)
+            clock.forwards = (
+                0 if not module.training or self._transforming() is not None else clock.forwards + 1 if goes_on else 1
+            )
             self._forward_of = id(module)
             if graphs is not None:
                 self.timed(graphs.before_forward, module.training)

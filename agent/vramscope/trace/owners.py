@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.guard import guarded
+from vramscope.memory.categories import unwrapped
 from vramscope.trace import buckets
 from vramscope.trace.belongings import DEPTH, Belongings
 from vramscope.window import OWNER_CATEGORIES
@@ -75,6 +76,7 @@ class Owners:
         self._has = Belongings(onlookers.optimizers, roots, onlookers.models())
         self._tensor = torch.Tensor
         self._plain = frozenset((torch.Tensor, torch.nn.Parameter))
+        self._transforming = torch._C._functorch.maybe_current_level
         self._strided, self._sparse = torch.strided, torch.sparse_coo
         self._device_of = torch.Tensor.get_device
         # (of its storage; an untyped_storage() is an object more, and its data_ptr() would copy what is to be copied on write)
@@ -274,10 +276,15 @@ class Owners:
 
     def _are_plain(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Neither wrappers nor sparse: each has one storage, and this is its address."""
+        if self._transforming() is not None:
+            return False
         return self._plain.issuperset(map(type, tensors)) and {self._strided}.issuperset(map(_layout, tensors))
 
     def _places(self, tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
-        """(device, address) of the storages under a tensor on a GPU; wrappers (DTensor, quantised states) are opened."""
+        """(device, address) of the storages under a tensor on a GPU.
+
+        Wrappers are opened: DTensor, quantised states, torch.func's."""
+        tensor = unwrapped(tensor)
         flatten = None if type(tensor) in self._plain else getattr(tensor, "__tensor_flatten__", None)
         if flatten is not None:
             for name in flatten()[0]:
