@@ -151,13 +151,15 @@ def install_vramscope(kind: str, for_tests: bool) -> None:
         frameworks = [] if kind == "cpu" else ["--group", "frameworks"]
         step_of("what the tests need", "server,postgres", ["--group", "test", *frameworks])
         if frameworks:
-            beside = ["--no-deps", "--target", str(VENV / "optimizers"), "--group", "optimizers"]
-            once(
-                "8-bit optimizers",
-                [(ROOT / "pyproject.toml").read_text()],
-                "8-bit optimizers",
-                lambda: install([], beside),
-            )
+            for group, what in (("optimizers", "8-bit optimizers"), ("deepspeed", "DeepSpeed")):
+                # (DeepSpeed is built here, in seconds: without kernels of its own, and it asks torch for its version.)
+                beside = ["--no-deps", "--no-build-isolation", "--target", str(VENV / group), "--group", group]
+                once(
+                    what,
+                    [(ROOT / "pyproject.toml").read_text()],
+                    what,
+                    lambda beside=beside: install([], beside, environment={"DS_BUILD_OPS": "0"}),
+                )
 
 
 def install_programs() -> None:

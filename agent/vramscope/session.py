@@ -25,7 +25,7 @@ from vramscope.scalars.told import Told
 from vramscope.sender import Sender
 from vramscope.settings import Settings
 from vramscope.spool import Spool
-from vramscope.steps import accelerate, huggingface, lightning, loop
+from vramscope.steps import accelerate, deepspeed, huggingface, lightning, loop
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, StepClock
 from vramscope.steps.loop import LoopHooks
 from vramscope.techniques.watch import TechniqueWatch
@@ -48,7 +48,7 @@ SAID_OF = {
 IN_A_STEP = (FORWARD, BACKWARD, OPTIMIZER)
 LAST_LOSS_S = 0.3
 """that the end of a session waits at most for losses which are still on their way from the GPU"""
-FRAMEWORKS = (huggingface, lightning, accelerate, loop)
+FRAMEWORKS = (huggingface, lightning, accelerate, deepspeed, loop)
 """asked in this order whether a target is theirs; each has ``connect(target, hooks) -> Connection | None``"""
 
 

@@ -216,3 +216,31 @@ def test_gradients_that_stay_over_micro_steps_are_gradients_at_the_peak(training
     if at_peak.gradients != wire.UNKNOWN:
         assert at_peak.gradients <= rounded(model.parameters())
         assert at_peak.gradients > 0
+
+
+def test_behind_a_backward_what_is_made_is_other_and_gradients_in_one_bucket_count_once(training) -> None:
+    """Clipping by hand, say: the copies are no activations, which are gone by then."""
+    import torch
+
+    model, optimizer, clock = training
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    for _ in range(3):
+        bucket = torch.empty(sum(sizes), device="cuda")
+        views = [
+            part.view_as(parameter) for part, parameter in zip(bucket.split(sizes), model.parameters(), strict=True)
+        ]
+        hooks = [
+            parameter.register_post_accumulate_grad_hook(lambda one, view=view: setattr(one, "grad", view))
+            for parameter, view in zip(model.parameters(), views, strict=True)
+        ]
+        model(torch.empty(64, 512, device="cuda")).sum().backward()
+        copies = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+        del copies
+        for hook in hooks:
+            hook.remove()
+        optimizer.step()
+        optimizer.zero_grad()
+    _, at_peak = clock.take()[-1].splits[0]
+    assert at_peak.activations == 0
+    assert at_peak.gradients == rounded([bucket])
+    assert 64 << 20 <= at_peak.other < 129 << 20, "and what cuBLAS works in"

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramscope.memory.allocator import Interval, block_bytes
+from vramscope.steps import zero
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, OTHER, Split, Stretch
 from vramscope.wire import CPU, UNKNOWN
 
@@ -156,7 +157,8 @@ class Categories:
         ]  # watched from within the step on
         stretch = max(stretches, key=lambda s: s.cuts[position].peak_allocated_bytes)
         peak = stretch.cuts[position].peak_allocated_bytes
-        split = self._split_of(device, position, stretch.phase, stretches, held, peak)
+        behind = any(earlier.phase == BACKWARD for earlier in stretches[: stretches.index(stretch)])
+        split = self._split_of(device, position, stretch.phase, stretches, held, peak, behind=behind)
         if UNKNOWN not in split:
             self._last_peak[device] = (peak, split)
         elif self._last_peak.get(device, (UNKNOWN,))[0] == peak:
@@ -164,9 +166,17 @@ class Categories:
         return split
 
     def _split_of(
-        self, device: int, position: int, phase: int, stretches: list[Stretch], held: Held, peak: int
+        self,
+        device: int,
+        position: int,
+        phase: int,
+        stretches: list[Stretch],
+        held: Held,
+        peak: int,
+        *,
+        behind: bool,
     ) -> Split:
-        """From how many gradients there were at the peak of this phase in the last sampled step."""
+        """From how many gradients there were at the peak of this phase in the last sampled step. ``behind``: a backward."""
         before = self._before_forward.get(device)
         # The optimizer makes its state at its first step: until then the peak is without it.
         held = held if before is None or phase == OPTIMIZER else held._replace(optimizer=before.optimizer)
@@ -176,8 +186,10 @@ class Categories:
         gradients = {
             FORWARD: at_forward,
             BACKWARD: self._gradients_at_peak.get(device),
-            OTHER: self._grown.get(device),  # behind a backward: all that it made
+            OTHER: self._grown.get(device) if behind else at_forward,
         }.get(phase)
+        if phase == OTHER and behind and gradients is not None:
+            return closed(held, gradients, 0, peak)  # activations are gone; clipping and unscaling make copies
         allocated = allocated_before_forward(stretches, position)
         if gradients is None or at_forward is None or allocated is None:
             return closed(held, UNKNOWN, UNKNOWN, peak)
@@ -198,6 +210,7 @@ class Categories:
         peak_of, grown, seen, at_peak = self._peak_of, self._grown, self._seen_peak, self._gradients_at_peak
         self._heard = heard = set[int]()
         fresh: set[int] = set()
+        counted = {key for device in devices for tensor in zero.gradients() for key, _ in storages(tensor, device)}
 
         def finished(parameter: torch.Tensor) -> None:
             device = parameter.device.index
@@ -208,7 +221,10 @@ class Categories:
             if peak > seen[device]:  # it rose while this gradient was made, so this one was not complete then
                 seen[device], at_peak[device] = peak, grown[device]
             if id(parameter) in fresh:
-                grown[device] += sum(size for _, size in storages(parameter.grad, device))
+                # (Many may be views of one bucket: that counts once.)
+                for key, size in storages(parameter.grad, device):
+                    grown[device] += size if key not in counted else 0
+                    counted.add(key)
 
         for parameter in self._parameters():
             if parameter.requires_grad and parameter.is_leaf:
@@ -260,11 +276,13 @@ class Categories:
             return size
 
         every = list(self._parameters())
-        for parameter in every:
+        for parameter in (*every, *zero.parameters()):
             parameters += fresh(parameter)
         for parameter in every:
             if parameter.grad is not None:
                 gradients += fresh(parameter.grad)
+        for tensor in zero.gradients():
+            gradients += fresh(tensor)
         for root in list(self._roots):
             for buffer in root.buffers():
                 buffers += fresh(buffer)

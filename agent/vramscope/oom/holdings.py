@@ -11,6 +11,7 @@ from vramscope.graphs.roots import locals_of
 from vramscope.memory.allocator import block_bytes
 from vramscope.memory.categories import storages
 from vramscope.oom.beside import Beside, copies_by_name
+from vramscope.steps import zero
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 UNNAMED: Final = "parameters of no known model"
+IN_ZERO: Final = "DeepSpeed's ZeRO"
 MOST_IN_HAND: Final = 1000
 """tensors in one list of a running step"""
 
@@ -94,8 +96,14 @@ def count(
                 if id(parameter) not in names:
                     names[id(parameter)] = UNNAMED
                     parameters.append(parameter)
+    stepped = {id(one) for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
+    for parameter in zero.parameters():
+        stepped.add(id(parameter))
+        if id(parameter) not in names:
+            names[id(parameter)] = IN_ZERO
+            parameters.append(parameter)
     on_its_way = set() if moving is None else set(map(id, moving.parameters()))
-    trainable = waiting = largest = narrow = 0
+    trainable = waiting = largest = narrow = updated = 0
     for parameter in parameters:
         size = add(parameter, names[id(parameter)], "parameters")
         if not size and parameter.device.type == "cpu" and (loading or id(parameter) in on_its_way):
@@ -103,10 +111,13 @@ def count(
             waiting += size
         if parameter.requires_grad and (training or _gradient_of(parameter) is not None):
             trainable += size
+            updated += size if id(parameter) in stepped else 0
             narrow += size if parameter.element_size() == 2 else 0
         largest = max(largest, size)
     for parameter in parameters:
         add(_gradient_of(parameter), names[id(parameter)], "gradients")
+    for tensor in zero.gradients():
+        add(tensor, IN_ZERO, "gradients")
     for optimizer in optimizers:
         for parameter, state in list(optimizer.state.items()):
             for value in state.values() if isinstance(state, dict) else ():
@@ -138,6 +149,8 @@ def count(
     ]
     kind = type(optimizers[0]).__name__ if optimizers else None
     state, update = _state_per_byte(optimizers), _update_of(optimizers)
+    if state is not None and trainable:
+        state *= updated / trainable  # (copies in 32 bits may be stepped in the place of the model's own)
     return Holdings(owned, trainable, waiting, largest, narrow, holders, kind, state, update)
 
 

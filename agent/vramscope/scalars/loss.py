@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.scalars.copies import Copies, Slot
+from vramscope.steps import zero
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +35,7 @@ MOST_WAITING: Final = 20_000
 PROBES: Final = 4
 """parameters that tell whether gradients were dropped within the step"""
 SCALE_THEMSELVES: Final = ("deepspeed.", "apex.")
-"""packages that multiply the loss by a scale of their own before they call backward"""
+"""packages that multiply the loss by a scale of their own before they call backward; DeepSpeed's engine tells by how much"""
 
 Part = float | Slot
 
@@ -42,7 +43,7 @@ Part = float | Slot
 class Noted:
     """The loss of one step in the making."""
 
-    __slots__ = ("at_ns", "mixed", "number", "parts", "plain", "several")
+    __slots__ = ("at_ns", "mixed", "number", "parts", "plain", "scale", "several")
 
     def __init__(self) -> None:
         self.number = 0
@@ -52,6 +53,8 @@ class Noted:
         """one of its parts went through no scaler"""
         self.several = False
         """another optimizer stepped within it"""
+        self.scale = 1.0
+        """by which DeepSpeed has multiplied all of its parts"""
         self.mixed = False
         """it is not one number: nothing is told"""
 
@@ -142,8 +145,15 @@ class LossWatch:
                 self._give_back(scaled[1])
         if part is not None:
             step.parts.append(part)
-        if part is None or not _is_none(gradient) or _scales_itself():
+        if part is None or not _is_none(gradient):
             step.mixed = True
+        engine = zero.listen()
+        if engine is None:
+            step.mixed |= _scales_itself()
+        else:
+            scale = zero.scale_of(engine)
+            step.mixed |= len(step.parts) > 1 and scale != step.scale
+            step.scale = scale
 
     def other_stepped(self) -> None:
         """An optimizer other than the leader has stepped."""
@@ -203,7 +213,9 @@ class LossWatch:
                 if isinstance(part, Slot):
                     self._copies.release(part)
             if not step.mixed:
-                found.append((step.number, step.at_ns, sum(value for value in values if value is not None)))
+                found.append(
+                    (step.number, step.at_ns, sum(value for value in values if value is not None) / step.scale)
+                )
         return found
 
     # -- inside ----------------------------------------------------------------------------------------------------------
@@ -246,6 +258,8 @@ class LossWatch:
         return self._stream(device) == (stream if device == forward_device else 0)
 
     def _gradients_were_dropped(self) -> bool:
+        if zero.takes_gradients():
+            return False  # (as far as can be known)
         if self._probes:
             return all((p := probe()) is None or p.grad is None for probe in self._probes)
         # The first step: nobody has stepped yet.

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramscope.fronts import Fronts
 from vramscope.guard import guarded
+from vramscope.steps import zero
 from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
 from vramscope.steps.roots import MOST_ROOTS, ModuleHook, outermost_modules
 from vramscope.steps.scaler import ScalerFront
@@ -87,6 +88,10 @@ class LoopHooks:
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self._roots_are_given = False
         self._found_once = False
+        self._engine_kinds: set[type] = set()
+        """DeepSpeed's, in front of whose ``step`` we are"""
+        self._engine_steps = False
+        self._stepped_in_engine: torch.optim.Optimizer | None = None
         self.batches = 0
         """that a DataLoader was asked for so far"""
         self.on_first_step: Callable[[], None] | None = None
@@ -152,6 +157,8 @@ class LoopHooks:
             return
         if getattr(module, "_compiled_call_impl", None) is not None:
             return  # module.compile(): a hook would be traced into the graph and break it; backward still tells
+        if zero.is_engine(module):
+            self._engine_found(module)
         self.roots.add(module)
         before = module.register_forward_pre_hook(ModuleHook(self._before_forward), with_kwargs=True)
         self._removals.append(before.remove)
@@ -247,6 +254,12 @@ class LoopHooks:
             # Each parameter's as soon as its gradient is there, on a thread of autograd's: the step ends with the backward.
             self._stepped_in_backward = True
             return
+        if self._engine_steps:
+            self._stepped_in_engine = optimizer  # and maybe again: ZeRO steps its groups one by one
+            return
+        self._stepped(optimizer)
+
+    def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
         # With several optimizers (a GAN's two) one of them leads: a step lasts from one of its steps to the next.
         leader = self.leader
         if leader is not optimizer:
@@ -274,6 +287,35 @@ class LoopHooks:
             first, self.on_first_step = self.on_first_step, None
             first()
 
+    def _engine_calls(self) -> None:
+        engine = zero.listen()
+        if engine is not None:
+            self._engine_found(engine)
+
+    def _engine_found(self, engine: Any) -> None:
+        """DeepSpeed's: a step is over when its ``step`` is, if the optimizer in it has stepped (not where fp16 overflowed)."""
+        zero.ENGINES.add(engine)
+        kind = type(engine)
+        if kind in self._engine_kinds:
+            return
+        self._engine_kinds.add(kind)
+        is_over = guarded("DeepSpeed's step")(self._engine_stepped)
+
+        def step(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            self._engine_steps = True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._engine_steps = False
+                is_over()
+
+        self.fronts.put(kind, "step", step)
+
+    def _engine_stepped(self) -> None:
+        optimizer, self._stepped_in_engine = self._stepped_in_engine, None
+        if optimizer is not None:
+            self._stepped(optimizer)
+
     # -- wrapped functions -----------------------------------------------------------------------------------------------
 
     def _wrap_backward(self) -> None:
@@ -281,11 +323,14 @@ class LoopHooks:
 
         graph_task = self._graph_task = torch._C._current_graph_task_id
         enter = guarded("backward hook")(self.clock.enter)
+        engine_calls = guarded("DeepSpeed's engine")(self._engine_calls)
         walk, loss = guarded("graph watch")(self._before_walk), guarded("the loss")(self._before_backward)
 
         def backward(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if graph_task() != OUTSIDE:  # reentrant checkpointing calls backward within backward
                 return original(*args, **kwargs)
+            if "deepspeed" in sys.modules:
+                engine_calls()
             enter(BACKWARD)
             walk(args, kwargs, "tensors", 2)
             loss(args, kwargs)

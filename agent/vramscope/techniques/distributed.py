@@ -50,7 +50,7 @@ def _seen(facts: Facts) -> tuple[str, str]:
         names = {kind.__name__ for kind in type(module).__mro__}
         stage = _zero_stage(module) if "DeepSpeedEngine" in names else None
         if stage is not None:
-            return f"ZeRO-{stage}", ""
+            return f"ZeRO-{stage}" if stage else "DeepSpeed", ""
         if "FullyShardedDataParallel" in names:
             strategy = getattr(getattr(module, "sharding_strategy", None), "name", "")
             return "FSDP", strategy.lower()

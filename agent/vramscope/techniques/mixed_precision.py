@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from vramscope.steps import zero
 from vramscope.techniques.batch import data_ranks
 from vramscope.techniques.facts import Facts, Found, said, some, technique
 
@@ -115,12 +116,16 @@ def _has_masters(facts: Facts, dtype: str) -> bool:
     """Whether they have as many elements in 32 bits beside the model, on all ranks together where each has a share."""
     own = set(map(id, facts.parameters))
     beside = sum(p.numel() for p in _stepped(facts) if id(p) not in own and str(p.dtype) == "torch.float32")
-    needed = sum(parameter.numel() for parameter in _trained(facts, dtype))
+    needed = sum(
+        getattr(one, "ds_numel", one.numel()) for one in _trained(facts, dtype)
+    )  # (ZeRO's third stage empties them)
     return bool(beside * (data_ranks() or 1) >= needed)
 
 
 def _stepped(facts: Facts) -> list[torch.Tensor]:
-    return [p for optimizer in facts.optimizers for group in optimizer.param_groups for p in group["params"]]
+    """ZeRO's third stage gives its optimizer parameters for as long as one of its steps takes."""
+    named = [p for optimizer in facts.optimizers for group in optimizer.param_groups for p in group["params"]]
+    return list({id(p): p for p in (*named, *zero.parameters())}.values())
 
 
 def _trained(facts: Facts, dtype: str) -> list[torch.Tensor]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vramscope.fronts import Fronts
 from vramscope.graphs import roots as places
 from vramscope.guard import guarded
+from vramscope.steps import zero
 from vramscope.steps.roots import ModuleHook
 from vramscope.techniques.nodes import (
     PRODUCTS,
@@ -147,7 +148,7 @@ class Sight:
             hook = guarded("techniques' hook")(self._before_module)
             heard.append(module.register_module_forward_pre_hook(hook))
         if heard:
-            for parameter in parameters:
+            for parameter in () if zero.takes_gradients() else parameters:
                 if parameter.grad is not None:
                     self._probes.append(weakref.ref(parameter))
                     if len(self._probes) == PROBES:

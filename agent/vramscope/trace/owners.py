@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.guard import guarded
 from vramscope.memory.categories import unwrapped
+from vramscope.steps import zero
 from vramscope.trace import buckets
 from vramscope.trace.belongings import DEPTH, Belongings
 from vramscope.window import OWNER_CATEGORIES
@@ -121,6 +122,7 @@ class Owners:
             if not self._gradients_told:
                 self._note_gradients(mark, self._has.of_optimizers())
             self._gradients_told.clear()
+            self._note_zero(mark)
             self._note_buffers(mark, self._has.buffers_of_those())
 
     def _note_all(self, mark: int) -> None:
@@ -131,8 +133,15 @@ class Owners:
         self._still += [self._note_state(mark, optimizer.state) for optimizer in self._has.optimizers]
         self._note_gradients(mark, {who: one for who, one in parameters.items() if who not in self._gradients_told})
         self._gradients_told.clear()
+        self._note_zero(mark)
         self._note_buffers(mark, buffers)
         self._sampled = self._sample()
+
+    def _note_zero(self, mark: int) -> None:
+        kept = ((GRADIENTS, buckets.OWNER, zero.gradients()), (PARAMETERS, "parameters of ZeRO", zero.parameters()))
+        for category, name, held in kept:
+            if held:
+                self._note(mark, [self._owner(category, name, NOBODY)] * len(held), held)
 
     def _note_buffers(self, mark: int, buffers: dict[int, torch.Tensor]) -> None:
         self._has.name_all(buffers)
@@ -145,6 +154,12 @@ class Owners:
             parameters = self._has.of_optimizers()
             self._note_gradients(mark, parameters)
             self._gradients_told.update(parameters)
+            self._note_zero(mark)
+
+    @guarded("noting owners")
+    def zeros(self, mark: int) -> None:
+        """A phase begins: when a backward is over ZeRO's buckets are there, and in the next moment they may be gone."""
+        self._note_zero(mark)
 
     @guarded("noting owners")
     def inputs(self, mark: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

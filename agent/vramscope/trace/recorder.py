@@ -17,6 +17,7 @@ from vramscope.errands import on_thread
 from vramscope.guard import guarded
 from vramscope.identity import fresh_id
 from vramscope.notice import Notice
+from vramscope.steps import zero
 from vramscope.steps.clock import OPTIMIZER
 from vramscope.trace.held import Held, Seen
 from vramscope.trace.history import History
@@ -267,6 +268,9 @@ class Recorder:
             if clock.phase == OPTIMIZER and clock.watched:
                 with window.timed():
                     window.owners.gradients(number)
+            elif zero.takes_gradients():
+                with window.timed():
+                    window.owners.zeros(number)
             if number % 2 and self._readings.events_since(window.raw.facts) > ROOM * self._most_events:
                 self._close(
                     f"closed in the middle of a step: more than {self._most_events} events are not recorded",
