@@ -90,18 +90,14 @@ def count(
             if id(parameter) not in names:
                 names[id(parameter)] = name.rpartition(".")[0]
                 parameters.append(parameter)
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if id(parameter) not in names:
-                    names[id(parameter)] = UNNAMED
-                    parameters.append(parameter)
-    stepped = {id(one) for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
-    for parameter in zero.parameters():
-        stepped.add(id(parameter))
-        if id(parameter) not in names:
-            names[id(parameter)] = IN_ZERO
-            parameters.append(parameter)
+    stepped = set()
+    of_optimizers = (one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"])
+    for owner, its in ((IN_ZERO, zero.parameters()), (UNNAMED, of_optimizers)):
+        for parameter in its:
+            stepped.add(id(parameter))
+            if id(parameter) not in names:
+                names[id(parameter)] = owner
+                parameters.append(parameter)
     on_its_way = set() if moving is None else set(map(id, moving.parameters()))
     trainable = waiting = largest = narrow = updated = 0
     for parameter in parameters:
