@@ -287,6 +287,29 @@ def test_a_model_made_before_attach_is_found_without_being_named(clock, hooks) -
     assert model in hooks.roots and model[0] not in hooks.roots
 
 
+def test_the_rows_of_the_newest_batch_are_known_in_its_backward(clock, hooks) -> None:
+    class Sized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 2)
+
+        def forward(self, x=None, **more):
+            return self.layer(torch.zeros(1, 8) if x is None else x)
+
+    model, recurrent = Sized(), nn.LSTM(8, 4)
+    hooks.install([model, recurrent])
+    seen = []
+    for call in (
+        lambda: model(torch.zeros(5, 8)),
+        lambda: model(x=torch.zeros(7, 8), mask=None),
+        lambda: model(text="no tensor"),
+        lambda: recurrent(torch.zeros(9, 3, 8))[0],
+    ):
+        call().sum().backward()
+        seen.append(clock.rows)
+    assert seen == [5, 7, None, 3]
+
+
 def test_marks_from_another_thread_are_not_heard(clock, hooks) -> None:
     model = nn.Linear(8, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -177,6 +177,8 @@ class StepClock:
         self._stretches: list[Stretch] = []
         self._since_ns = self._entered_ns = now()
         self._micro_steps = 0
+        self.rows: int | None = None
+        """of the batch whose forward began last"""
         self.forwards = 0
         """of one model, that began one behind the other with no backward between"""
         self._agent_ns = 0

@@ -100,6 +100,7 @@ class LoopHooks:
         self._graph_task: Callable[[], int] = lambda: OUTSIDE
         """of autograd: which walk runs on this thread; PyTorch's own function, so that asking makes no frame"""
         self._grad_enabled: Callable[[], bool] = lambda: True
+        self._tensor: type = type(None)
         self._transforming: Callable[[], int | None] = lambda: None
         """the level of torch.func's transformations, within one"""
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
@@ -122,6 +123,7 @@ class LoopHooks:
         pre = register_optimizer_step_pre_hook(self._before_optimizer)
         post = register_optimizer_step_post_hook(self._after_optimizer)
         self._removals += [pre.remove, post.remove]
+        self._tensor = torch.Tensor
         self._grad_enabled = torch.is_grad_enabled
         self._transforming = torch._C._functorch.maybe_current_level
         self._wrap_backward()
@@ -191,6 +193,7 @@ class LoopHooks:
     def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         clock, graphs = self.clock, self.graphs
         self._forward_begins()
+        clock.rows = self._rows_of(module, args, kwargs)
         if (clock.calm and (graphs is None or not graphs.is_due)) or self._graph_task() != OUTSIDE:
             return  # (a root inside backward is being recomputed: activation checkpointing)
         if not clock.is_training_thread():
@@ -211,6 +214,13 @@ class LoopHooks:
             clock.enter(EVAL)  # but a teacher or critic without gradients in the midst of a step is part of the step
         if clock.recorder is not None and clock.phase != before:
             clock.recorder.inputs(args, kwargs)
+
+    def _rows_of(self, module: torch.nn.Module, args: Any, kwargs: Any) -> int | None:
+        """Of the batch, as far as the first argument tells. 0.5 µs."""
+        given: Any = args[0] if args else next(iter(kwargs.values()), None)
+        if not issubclass(type(given), self._tensor) or not given.dim():
+            return None
+        return int(given.shape[given.dim() == 3 and getattr(module, "batch_first", True) is False])
 
     def before_training_step(self, module: torch.nn.Module) -> None:
         """For a framework whose training step is no call of a module: its forward is about to begin."""
