@@ -135,6 +135,7 @@ class Session:
             roots=self._hooks.roots,
             windows=self._recorder,
             leaks=lambda: self._leaks,
+            graphs=lambda: self._hooks.graphs,
             techniques=lambda: () if self._techniques is None else self._techniques.known,
             place=self._where,
         )

@@ -808,6 +808,23 @@ HELD_OUT = [
         phase="other",
     ),
     Death(
+        "retain_graph, and the second step's forward finds the first one's graph",
+        "leak",
+        """
+        model = stack(8, 1024)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for n in range(6):
+            loss = model(torch.empty(19_000, 1024, device="cuda")).square().mean()  # asks
+            optimizer.zero_grad()
+            loss.backward(retain_graph=R.get("leak", True))
+            optimizer.step()
+            if "leak" in R:
+                del loss
+        """,
+        line="# asks",
+        phase="forward",
+    ),
+    Death(
         "torch.func, weights in a dict",
         "activations",
         """

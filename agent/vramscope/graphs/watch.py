@@ -249,6 +249,16 @@ class GraphWatch:
             self._judge_evaluation()
 
     @property
+    def boundary(self) -> int:
+        """Autograd's sequence number when the last round ended; 0: none has."""
+        return self._boundaries[-1] if self._boundaries else 0
+
+    @property
+    def retained(self) -> tuple[str, int, str] | None:
+        """File, line and function of the last backward(retain_graph=True)."""
+        return self._findings.retained
+
+    @property
     def is_due(self) -> bool:
         """A look waits for the next forward."""
         return bool(self._suspicion or self._due or self._window_asks)

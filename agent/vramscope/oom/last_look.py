@@ -1,7 +1,8 @@
-"""Who holds what has grown, where memory ran out before the leak detector's own looks could be sure.
+"""Who holds what has grown, or the step before, where memory ran out before the leak detector's own looks could be sure.
 
 Its patience (several looks, over eight steps and more) is for runs that go on. Here the growth is known from the steps
 themselves; what is missing is the name. So one look is taken, and a container that holds as much as has grown is named.
+In a training's first steps it is the result of the step before that may be held while the next forward runs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from vramscope.graphs import advice
 from vramscope.graphs.explain import explain, trace, undisturbed
 from vramscope.graphs.group import MOST_WORDS
 from vramscope.graphs.storages import TensorKinds
+from vramscope.graphs.verdicts import material_bytes
 
 LOOK_SECONDS: Final = 0.25
 TRACE_SECONDS: Final = 0.1
@@ -62,6 +64,43 @@ def holders_of(growth_bytes: int, step: int) -> list[wire.Leak]:
                 )
             )
     return sorted(found, key=lambda leak: abs(leak.held_bytes - growth_bytes))[:MOST]
+
+
+def held_over(boundary: int, retained: tuple[str, int, str] | None, step: int) -> list[wire.Leak]:
+    """The variable that keeps most of earlier steps' graphs and results, while a forward of the next runs; at most one.
+
+    boundary   autograd's sequence number when the last step ended
+    retained   file, line and function of the last backward(retain_graph=True)
+    """
+    with undisturbed():
+        sight = explain(TensorKinds(), LOOK_SECONDS)
+        kept = [
+            group
+            for group in sight.groups
+            if group.graphs
+            and group.births[-1] < boundary
+            and not group.on_cpu
+            and group.holder.variable
+            and group.held_bytes >= material_bytes(sight.live_bytes)
+        ]
+        if not kept:
+            return []
+        most = max(kept, key=lambda group: group.held_bytes)
+        kind = "overlap-unfreed" if most.saved_bytes > most.own_bytes else "overlap"
+        words, freed = advice.of(kind, most, retained)
+        return [
+            most.as_leak(
+                kind,
+                count=most.graphs,
+                first_step=step,
+                last_step=step,
+                age_steps=1,
+                exclusive_bytes=most.held_bytes,
+                peak_effect_bytes=freed,
+                peak_effect="it was held when memory ran out",
+                advice=words[:MOST_WORDS],
+            )
+        ]
 
 
 def _is_cache(chain: Iterable[str]) -> bool:

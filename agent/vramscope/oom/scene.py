@@ -21,7 +21,7 @@ from vramscope.memory.host import Host
 from vramscope.oom import beside, holdings, last_look, stack
 from vramscope.oom_facts import LEAKS_THAT_GROW, held_by
 from vramscope.oom_growth import growth_of
-from vramscope.steps.clock import DATA, EVAL, FORWARD, OTHER
+from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.roots import outermost_modules
 from vramscope.trace.in_force import given, in_force
 from vramscope.trace.layouts import layout
@@ -35,12 +35,15 @@ if TYPE_CHECKING:
 
     import torch
 
+    from vramscope.graphs.watch import GraphWatch
     from vramscope.sampler import Sampler
     from vramscope.steps.clock import StepClock
     from vramscope.trace.recorder import Recorder
 
 MOST_BLOCKS: Final = 400_000
 """with more the layout is left out: reading it would take seconds"""
+EARLY_STEPS: Final = 8
+"""then the leak detector has looked twice, and told of what is held over"""
 NAMED_SHARE: Final = 0.5
 """of what has grown: where the leaks that are known hold less, there is one more look"""
 
@@ -73,6 +76,7 @@ class Scene:
     """One a session.
 
     leaks, techniques   what the session has found so far
+    graphs              who watches over graphs; None where nobody does
     """
 
     def __init__(
@@ -84,13 +88,14 @@ class Scene:
         roots: Iterable[torch.nn.Module],
         windows: Recorder | None,
         leaks: Callable[[], Sequence[wire.Leak]],
+        graphs: Callable[[], GraphWatch | None],
         techniques: Callable[[], Sequence[wire.Technique]],
         place: identity.Place,
     ) -> None:
         self._clock, self._sampler = clock, sampler
         self._optimizers, self._roots = optimizers, roots
         self._windows = windows
-        self._leaks, self._techniques = leaks, techniques
+        self._leaks, self._graphs, self._techniques = leaks, graphs, techniques
         self._place = place
         self._host = Host()
         self._looked = False
@@ -138,7 +143,7 @@ class Scene:
         made, pools = self._layout(device, counters, notes) if is_cuda else (None, Pools())
         before = recent.newest(device if device is not None else wire.CPU)
         steps = {} if device is None else recent.course.columns(device, clock.untaken())
-        leaks = list(self._leaks())[:64]
+        leaks = list(self._leaks())[:64] or self._held_over(error)
         host = self._host.read()
         neighbours, own_bytes = self._on_card(device if is_cuda else None)
         reserved = counters.get("reserved_bytes.all.current")
@@ -183,7 +188,7 @@ class Scene:
             samples=recent.columns(device if device is not None else wire.CPU, now_ns),
             last_step=self._last_step(device),
             steps=steps,
-            batch_size=error.batch_size,
+            batch_size=error.batch_size or (clock.rows if clock.phase in (BACKWARD, OPTIMIZER) else None),
             outside_before_bytes=None if device is None else recent.least_outside_bytes(device),
             outside_bytes=None if own_bytes is None or reserved is None else max(0, own_bytes - reserved),
             neighbours=neighbours,
@@ -286,6 +291,16 @@ class Scene:
         if held is None or self._clock.phase != EVAL:
             return 0
         return max(0, counters.get("active_bytes.all.current", 0) - sum(held.owned_bytes.values()))
+
+    def _held_over(self, error: Error) -> list[wire.Leak]:
+        """In a training's first steps, of which there were no looks that could be sure."""
+        graphs = self._graphs()
+        early = 1 <= self._clock.step <= EARLY_STEPS and self._clock.phase == FORWARD
+        if graphs is None or not early or self._looked or error.thread is not None:
+            return []
+        with guarded("the look at what is held over"):
+            return last_look.held_over(graphs.boundary, graphs.retained, self._clock.step)
+        return []
 
     def _last_look(self, steps: dict[str, bytes], leaks: Sequence[wire.Leak], gathered_bytes: int) -> list[wire.Leak]:
         """Who holds what has grown, where the leaks that are known hold little of it; once a session."""

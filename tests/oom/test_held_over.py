@@ -1,0 +1,37 @@
+"""What is still held of the step before, seen at the moment when memory runs out in the next one's forward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from vramscope.oom import last_look
+
+pytestmark = pytest.mark.gpu
+
+RETAINED = ("train.py", 7, "main")
+
+
+def looked_at(model: nn.Module, *, retain_graph: bool, let_go: bool) -> list[tuple[str, str]]:
+    """(kind, name) of what is found in the second of two forwards."""
+    x = torch.empty(4096, 256, device="cuda")
+    loss = model(x).square().mean()
+    loss.backward(retain_graph=retain_graph)
+    if let_go:
+        del loss
+    boundary = torch._C._autograd._get_sequence_nr()
+    hidden = model(x)  # of the step that runs: it is needed
+    found = last_look.held_over(boundary, RETAINED if retain_graph else None, 1)
+    assert hidden.requires_grad
+    for leak in found:
+        assert leak.held_bytes >= 2 * 4096 * 256 * 4 and leak.exclusive_bytes == leak.held_bytes
+        assert "drop retain_graph=True (train.py:7)" in leak.advice
+    return [(leak.kind, leak.name) for leak in found]
+
+
+def test_the_variable_is_named_and_what_this_step_makes_is_not() -> None:
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)).cuda()
+    assert looked_at(model, retain_graph=True, let_go=False) == [("overlap-unfreed", "loss")]
+    assert looked_at(model, retain_graph=True, let_go=True) == []
+    assert looked_at(model, retain_graph=False, let_go=False) == [], "one number is left of it"
