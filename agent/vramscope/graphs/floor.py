@@ -33,23 +33,20 @@ class Floor:
     def __init__(self) -> None:
         self._heap = Heap()
         self._scales = [_Scale()]
-
-    @property
-    def rises(self) -> bool:
-        """On one of the scales at least."""
-        return any(scale.rises for scale in self._scales)
+        self.rises = False
+        """on one of the scales at least"""
 
     def add(self, allocated_bytes: int | None) -> int:
         """The floor in bytes, or UNKNOWN. ``rises`` is up to date afterwards."""
         value = self._heap.used_bytes() if allocated_bytes is None else allocated_bytes
         if value != UNKNOWN:
-            lowest = value
-            for scale in self._scales:
-                if not scale.add(lowest):
-                    break
-                lowest = scale.newest
-            else:
-                self._scales.append(_Scale())
+            lowest, at = value, 0
+            while self._scales[at].add(lowest):
+                lowest, at = self._scales[at].newest, at + 1
+                if at == len(self._scales):
+                    self._scales.append(_Scale())
+            if at:  # (three steps of four change nothing)
+                self.rises = any(scale.rises for scale in self._scales)
         return value
 
 

@@ -147,9 +147,9 @@ class LossWatch:
             step.parts.append(part)
         if part is None or not _is_none(gradient):
             step.mixed = True
-        engine = zero.listen()
+        engine = zero.listen() if "deepspeed" in sys.modules else None
         if engine is None:
-            step.mixed |= _scales_itself()
+            step.mixed = step.mixed or _scales_itself()
         else:
             scale = zero.scale_of(engine)
             step.mixed |= len(step.parts) > 1 and scale != step.scale
