@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import http
+import random
 import time
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -65,7 +66,12 @@ class Delivery:
 
         _ = encodings.idna
         if self._client is None:
-            self._client = self._connect()  # imports half of httpx
+            # (Where rich is installed httpx imports it, and that draws from the generator that a training seeds.)
+            state = random.getstate()
+            try:
+                self._client = self._connect()  # imports half of httpx
+            finally:
+                random.setstate(state)
 
     def post(self, body: bytes, *, timeout_s: float | None = None) -> Answer:
         """Send one encoded batch and judge the answer. Waits for the timeouts at most; never raises for the network."""

@@ -21,6 +21,7 @@ class Outage:
     """Whether one is on, since how many tries, until when to wait. Moments are ``time.monotonic`` seconds."""
 
     def __init__(self) -> None:
+        self._random = random.Random()  # (never the user's generator, whose state is theirs)
         self.on = False
         self.next_try_s = 0.0
         self._failures = 0
@@ -32,9 +33,9 @@ class Outage:
 
         The first time, the user hears why, and where samples are kept.
         """
-        pause_s = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
+        pause_s = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S * 2 ** min(self._failures, 10)) * self._random.uniform(0.5, 1.0)
         if answer.verdict == "refused":
-            pause_s = LONGEST_PAUSE_S * random.uniform(0.8, 1.2)
+            pause_s = LONGEST_PAUSE_S * self._random.uniform(0.8, 1.2)
         if answer.retry_after_s is not None:
             pause_s = max(answer.retry_after_s, SHORTEST_PAUSE_S)
         self.on = True

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
@@ -306,6 +307,35 @@ def test_a_whole_session_leaves_numbers_alone_and_holds_nothing(collector, spool
         CUDA_VISIBLE_DEVICES="",
     )
     assert "the same" in said
+
+
+def test_the_users_random_numbers_are_those_without_us(collector, spool) -> None:
+    """In a process that has imported nothing of what we need, and whose server is away: what waits, waits by chance."""
+    script = """
+        import random, sys
+        import numpy as np, torch
+        from vramscope import agent
+        assert not {"httpx", "rich"} & sys.modules.keys(), "what is imported with us may draw, too"
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(0)
+        state = lambda: (random.getstate(), np.random.get_state()[1].tolist(), np.random.get_state()[2:],
+            torch.get_rng_state().tolist())
+        before = state()
+        model = torch.nn.utils.skip_init(torch.nn.Linear, 64, 64)
+        optimizer = torch.optim.AdamW(model.parameters())
+        session = agent.attach(model, interval_ms=10)
+        import time
+        for _ in range(60):
+            model(torch.ones(8, 64)).sum().backward(); optimizer.step(); optimizer.zero_grad(); time.sleep(0.02)
+        agent.detach()
+        assert state() == before
+        print("the same", session is not None)
+        """
+    env = environment(collector, spool, CUDA_VISIBLE_DEVICES="", VRAMSCOPE_SERVER="http://127.0.0.1:9")
+    code = textwrap.dedent(script)
+    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=spool.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "the same True" in done.stdout
 
 
 def test_a_fault_of_ours_reaches_the_log_and_not_the_training(collector, spool) -> None:
