@@ -403,7 +403,7 @@ def test_of_a_resumed_run_the_first_window_counts_on(training) -> None:
     run.clock.begin_again(1000)
     for _ in range(4):
         run.step()
-    recorded, _later = run.end()
+    (recorded,) = run.end()
     assert (recorded.first_step, recorded.last_step, recorded.notes) == (1001, 1003, [])
     events = rows(recorded.events)
     assert {row["step"] for row in events} == {1001, 1002, 1003}
@@ -431,6 +431,22 @@ def test_the_session_may_end_in_the_middle_of_a_window(training) -> None:
     assert not torch._C._cuda_isHistoryEnabled()
     assert (recorded.first_step, recorded.last_step, recorded.notes) == (1, 2, ["the session ended in it"])
     assert recorded.lost_events == 0 and replayed(recorded) == held(recorded.end)
+
+
+def test_what_is_let_go_behind_the_last_step_is_no_window(training) -> None:
+    import torch
+
+    plan = Plan()
+    plan.begun(FIRST)
+    run = training(plan=plan)
+    run.recorder.begin()
+    run.step()
+    plan.ask()
+    run.step()
+    assert torch._C._cuda_isHistoryEnabled(), "a window waits for the next step"
+    run.model = run.optimizer = None
+    gc.collect()
+    assert run.end() == []
 
 
 def test_a_window_is_recorded_when_somebody_asks(training) -> None:

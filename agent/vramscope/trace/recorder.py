@@ -18,7 +18,7 @@ from vramscope.guard import guarded
 from vramscope.identity import fresh_id
 from vramscope.notice import Notice
 from vramscope.steps import zero
-from vramscope.steps.clock import OPTIMIZER
+from vramscope.steps.clock import DATA, OPTIMIZER, OTHER
 from vramscope.trace.held import Held, Seen
 from vramscope.trace.history import History
 from vramscope.trace.modules import ModuleTags, is_compiled
@@ -44,6 +44,8 @@ MOST_EVENTS: Final = 120_000
 """of one window: 24 MB of host memory, and 0.1 s to read them"""
 ROOM: Final = 0.8
 """of these, how many may be there when a window is closed early: the rest is room for what the next stretch brings"""
+NO_WORK: Final = (OTHER, DATA)
+"""phases in which a training does not compute"""
 TAG: Final = "vs"
 """what our metadata begins with; short, so that PyTorch keeps it without an allocation"""
 
@@ -309,7 +311,11 @@ class Recorder:
         window = self._window
         if window is not None:
             with self._all_or_nothing():
-                if self._is_capturing():
+                # (What comes behind the last step is no step of the training: it lets go, and is not what the run asks for.)
+                behind = window.raw.last_step > self._clock.step and all(
+                    mark.phase in NO_WORK for mark in window.raw.marks
+                )
+                if behind or self._is_capturing():
                     self._give_up()
                 else:
                     self._close("the session ended in it", in_step=bool(self._clock.cuts()))
