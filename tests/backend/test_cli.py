@@ -152,7 +152,10 @@ def test_show_tells_where_the_peak_was_and_what_made_it(server, cli):
     assert "story  finished" in out
     assert "3.0 GiB in step 30, backward (3.8 % of the device)" in out
     assert re.search(r"activations +512\.0 MiB +16\.7 %", out)
-    assert "256.0 MiB in free pieces of segments; 1.0 GiB reserved but not allocated" in out
+    assert (
+        "in the sample with most reserved 1.0 GiB were not allocated, 256.0 MiB of that in segments partly in use"
+        in out
+    )
     assert "30, 100 ms each (median)" in out
     assert "below 0.5 % of a step" in out
     assert out.rstrip().endswith(f"{server.url}/runs/{agent.run}")

@@ -148,7 +148,8 @@ def _fragmentation(told: dict[str, Any]) -> str:
         if fraction is None
         else f"{percent(fraction)}: {amount(held['stranded_bytes'])} free but of no use to this run; "
     )
-    return f"{stranded}{pieces} in free pieces of segments; {idle} reserved but not allocated"
+    # (Of another moment: windows tell what is of use, and samples come ten times a second.)
+    return f"{stranded}in the sample with most reserved {idle} were not allocated, {pieces} of that in segments partly in use"
 
 
 def _loss(loss: dict[str, Any] | None) -> str:
