@@ -347,6 +347,17 @@ def test_settings_that_pytorch_would_refuse_are_refused_with_its_reason(
     assert words in refused.json()["detail"]
 
 
+def test_what_the_run_reserved_at_other_times_is_told_beside(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, agent.steps(4, peak_reserved_bytes=64 << 30))
+    ident = send(server, pack(training()), agent)
+    told = finished(server, server.http.post(f"/recordings/{ident}/whatif", json={"confs": [""]}))
+    assert told["result"]["notes"][-1].startswith("At other times the run has reserved up to 64.0 GiB")
+    alone = send(server, pack(training()))
+    told = finished(server, server.http.post(f"/recordings/{alone}/whatif", json={"confs": [""]}))
+    assert not any(note.startswith("At other times") for note in told["result"]["notes"])
+
+
 def test_a_job_that_is_not_known_is_not_found(server: RunningServer, small: str) -> None:
     assert server.http.get(f"/recordings/{small}/whatif/0123456789abcdef").status_code == 404
 

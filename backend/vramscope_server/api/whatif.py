@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from vramscope.oom_need import PIECES
 from vramscope_server.analysis.compiled import compiling
+from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.simulator.profile import Profile, profile_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.house import House
@@ -17,6 +19,8 @@ from vramscope_server.sweeps import GivenUp, Job, Progress, TooMany
 from .answers import answer
 from .opened import open_recording, readable
 from .problems import Busy, InvalidParameter, NotFound
+from .recordings import the_recording
+from .windows import reader, the_run
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.whatif.sweep import Sweep
@@ -96,7 +100,7 @@ def _check(conf: str, profile: Profile, position: int) -> None:
         ) from None
 
 
-def sweep_answer(made: Sweep) -> dict[str, Any]:
+def sweep_answer(made: Sweep, *more_notes: str) -> dict[str, Any]:
     """A sweep as the API shows it (docs/http.md); the recorded settings are the first row."""
     return {
         "device_bytes": made.device_bytes,
@@ -114,8 +118,22 @@ def sweep_answer(made: Sweep) -> dict[str, Any]:
             for row in made.rows
         ],
         "recommendation": dataclasses.asdict(made.recommendation),
-        "notes": made.notes,
+        "notes": [*made.notes, *filter(None, more_notes)],
     }
+
+
+def _beyond(house: House, made: Sweep, recording: str) -> str:
+    """Whether the run reserved more outside of this window: what a setting does there is not in these figures."""
+    with reader(house) as connection:
+        stored = the_recording(connection, recording)
+        most = the_run(connection, stored.run_id)["peak_reserved_bytes"] if stored.run_id else None
+    here = made.rows[0].prediction.peak_reserved_bytes
+    if most is None or most <= (1 + PIECES) * here:
+        return ""
+    return (
+        f"At other times the run has reserved up to {amount(most)}, {amount(most - here)} more than in this window: "
+        "what these settings would do there is not in the figures."
+    )
 
 
 def _told(house: House, job: Job, recording: str) -> dict[str, Any]:
@@ -131,6 +149,6 @@ def _told(house: House, job: Job, recording: str) -> dict[str, Any]:
         "total": job.total,
         "compiling": job.state == "running" and compiling(),
         "seconds": job.seconds,
-        "result": None if job.result is None else sweep_answer(job.result),
+        "result": None if job.result is None else sweep_answer(job.result, _beyond(house, job.result, recording)),
         "problem": problem,
     }
