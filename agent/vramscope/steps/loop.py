@@ -14,6 +14,7 @@ Nothing here keeps a module, an optimizer or a tensor alive.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import weakref
@@ -100,7 +101,8 @@ class LoopHooks:
         self._graph_task: Callable[[], int] = lambda: OUTSIDE
         """of autograd: which walk runs on this thread; PyTorch's own function, so that asking makes no frame"""
         self._grad_enabled: Callable[[], bool] = lambda: True
-        self._tensor: type = type(None)
+        self._is_plain: Callable[[Any], bool] = lambda given: False
+        self._plainly: Callable[[], Any] = contextlib.nullcontext
         self._transforming: Callable[[], int | None] = lambda: None
         """the level of torch.func's transformations, within one"""
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
@@ -123,7 +125,8 @@ class LoopHooks:
         pre = register_optimizer_step_pre_hook(self._before_optimizer)
         post = register_optimizer_step_post_hook(self._after_optimizer)
         self._removals += [pre.remove, post.remove]
-        self._tensor = torch.Tensor
+        self._is_plain = lambda given: type(given) is torch.Tensor
+        self._plainly = torch._C.DisableTorchFunction
         self._grad_enabled = torch.is_grad_enabled
         self._transforming = torch._C._functorch.maybe_current_level
         self._wrap_backward()
@@ -216,11 +219,13 @@ class LoopHooks:
             clock.recorder.inputs(args, kwargs)
 
     def _rows_of(self, module: torch.nn.Module, args: Any, kwargs: Any) -> int | None:
-        """Of the batch, as far as the first argument tells. 0.5 µs."""
+        """Of the batch, as far as the first argument tells. 0.7 µs; a class of the user's is not asked, nor a mode of theirs."""
         given: Any = args[0] if args else next(iter(kwargs.values()), None)
-        if not issubclass(type(given), self._tensor) or not given.dim():
+        if not self._is_plain(given):
             return None
-        return int(given.shape[given.dim() == 3 and getattr(module, "batch_first", True) is False])
+        with self._plainly():
+            shape = given.shape
+        return int(shape[len(shape) == 3 and getattr(module, "batch_first", True) is False]) if shape else None
 
     def before_training_step(self, module: torch.nn.Module) -> None:
         """For a framework whose training step is no call of a module: its forward is about to begin."""
