@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from vramscope import console, identity, redaction, wire
+from vramscope.graphs.findings import TO_COME
 from vramscope.graphs.watch import GraphWatch
 from vramscope.guard import guarded
 from vramscope.lifecycle import Lifecycle
@@ -109,7 +110,7 @@ class Session:
             self._hooks.tell = self._told.tell
 
         if settings.leaks:
-            self._hooks.graphs = GraphWatch(self._clock, report=self._looked, tell=self._tell_leak)
+            self._hooks.graphs = GraphWatch(self._clock, report=self._looked, tell=self._leak_found)
         if settings.windows:
             self._recorder = Recorder(
                 self._clock,
@@ -251,6 +252,7 @@ class Session:
         if error_type in (None, "SystemExit") and self._failed is not None:  # a framework may say why it left
             error_type, error_line = self._failed
         self._hooks.remove()
+        self._say_leak(self._leaks)
         if self._recorder is not None:
             self._recorder.close()
         if self._profiler is not None:
@@ -305,12 +307,19 @@ class Session:
     def _looked(self, look: wire.Look) -> None:
         self._leaks = look.leaks
         self._ring.put(look)
+        self._say_leak(leak for leak in look.leaks if leak.peak_effect != TO_COME)
 
-    def _tell_leak(self, leak: wire.Leak) -> None:
+    def _leak_found(self, leak: wire.Leak) -> None:
         if self._techniques is not None:
             self._techniques.leak(leak)
         if self._recorder is not None:
             self._recorder.leak_found()
+
+    def _say_leak(self, leaks: Iterable[wire.Leak]) -> None:
+        """One line, of the first that costs anything: held is not saved, and what lowers no peak need not be let go."""
+        leak = next((leak for leak in leaks if leak.peak_effect_bytes != 0), None)
+        if leak is None:
+            return
         where = f" ({Path(leak.file).name}:{leak.line})" if leak.file and leak.line else ""
         said = SAID_OF[leak.kind]
         if leak.kind == "cycle" and "in C++" in leak.holder:

@@ -29,7 +29,7 @@ def trained(script: str, collector: Collector, spool, **more: str) -> Arrived:
     return Arrived(collector)
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("stage", [2, 3])
 def test_steps_categories_and_techniques_are_those_of_the_training(collector, spool, stage: int) -> None:
     """ZeRO steps its groups of parameters one by one, takes gradients away, and keeps them in buckets that live in the backward."""
     arrived = trained(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_LEAKS: Final = 64
 NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
 OUTLIVES: Final = "it outlives its step, so it is alive at every later peak"
+TO_COME: Final = "measured in the next step"
 ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU; what it holds would be free in every later step"
 AT_MOST: Final = "at most: how much lies there at the peak depends on when the collector comes by"
 
@@ -221,4 +222,4 @@ class Findings:
                 self._followers.append((key, follower, verdict.kind == "overlap"))
         if known is not None:
             return Effect(known.peak_effect_bytes, known.peak_effect)
-        return Effect(None, "measured in the next step")
+        return Effect(None, TO_COME)
