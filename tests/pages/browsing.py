@@ -19,10 +19,19 @@ def query(page: Any) -> dict[str, str]:
 
 
 def drawn(page: Any, name: str) -> Any:
-    """The chart of a figure, once it has been drawn at least once (scrolled into view, as a reader would)."""
+    """The chart of a figure, once it has been drawn at least once (scrolled into view, as a reader would).
+
+    Again and again: what comes above it meanwhile may push it out of sight before it begins, and out of sight nothing is drawn.
+    """
     chart = page.locator(f"vs-chart[data-figure={name}]")
-    chart.evaluate("(chart) => chart.scrollIntoView({ block: 'center' })")  # at once: no waiting until nothing moves
-    page.locator(f"vs-chart[data-figure={name}][data-draws]").wait_for(timeout=COMPILED_MS)
+
+    def begun() -> Any:
+        chart.evaluate(
+            "(chart) => chart.scrollIntoView({ block: 'center' })"
+        )  # at once: no waiting until nothing moves
+        return chart.get_attribute("data-draws")
+
+    eventually(begun, COMPILED_MS / 1000, f"the figure {name}")
     return chart
 
 
