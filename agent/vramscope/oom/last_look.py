@@ -77,7 +77,7 @@ def held_over(boundary: int, retained: tuple[str, int, str] | None, step: int) -
         kept = [
             group
             for group in sight.groups
-            if group.graphs
+            if group.births
             and group.births[-1] < boundary
             and not group.on_cpu
             and group.holder.variable

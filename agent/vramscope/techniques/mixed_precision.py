@@ -116,9 +116,8 @@ def _has_masters(facts: Facts, dtype: str) -> bool:
     """Whether they have as many elements in 32 bits beside the model, on all ranks together where each has a share."""
     own = set(map(id, facts.parameters))
     beside = sum(p.numel() for p in _stepped(facts) if id(p) not in own and str(p.dtype) == "torch.float32")
-    needed = sum(
-        getattr(one, "ds_numel", one.numel()) for one in _trained(facts, dtype)
-    )  # (ZeRO's third stage empties them)
+    # (ZeRO's third stage empties parameters, and keeps their size beside them.)
+    needed = sum(getattr(one, "ds_numel", one.numel()) for one in _trained(facts, dtype))
     return bool(beside * (data_ranks() or 1) >= needed)
 
 

@@ -123,7 +123,7 @@ def sweep_answer(made: Sweep, *more_notes: str) -> dict[str, Any]:
 
 
 def _beyond(house: House, made: Sweep, recording: str) -> str:
-    """Whether the run reserved more outside of this window: what a setting does there is not in these figures."""
+    """Whether the run reserved more outside of this window, on whatever rank: what a setting does there is not in these figures."""
     with reader(house) as connection:
         stored = the_recording(connection, recording)
         most = the_run(connection, stored.run_id)["peak_reserved_bytes"] if stored.run_id else None
@@ -131,8 +131,8 @@ def _beyond(house: House, made: Sweep, recording: str) -> str:
     if most is None or most <= (1 + PIECES) * here:
         return ""
     return (
-        f"At other times the run has reserved up to {amount(most)}, {amount(most - here)} more than in this window: "
-        "what these settings would do there is not in the figures."
+        f"At other times, or on another rank, the run has reserved up to {amount(most)}, {amount(most - here)} more than in "
+        "this window: what these settings would do there is not in the figures."
     )
 
 
