@@ -121,7 +121,8 @@ def test_a_server_that_demands_a_token_gets_one(page: Any, own_server: Any) -> N
     page.get_by_text("waiting for the first run").wait_for()
     page.goto(f"{own.url}/settings")
     page.get_by_role("button", name="Sign out").click()
-    page.get_by_label("Token").wait_for()
+    page.get_by_label("Token", exact=True).wait_for()  # (the page that is left has a "Name of the new token")
+    assert not page.context.cookies()
 
 
 def last_row(tab: Any) -> Any:
