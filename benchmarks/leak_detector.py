@@ -28,7 +28,7 @@ from training_cost import mlp  # beside this file
 
 from vramscope import wire
 from vramscope.graphs.watch import GraphWatch
-from vramscope.steps import loop
+from vramscope.steps import plain
 from vramscope.steps.clock import StepClock
 from vramscope.steps.loop import LoopHooks
 
@@ -45,7 +45,7 @@ def hooks(graphs: bool, looks: list[wire.Look] | None = None) -> Iterator[LoopHo
     if graphs:
         installed.graphs = GraphWatch(clock, report=(looks if looks is not None else []).append)
     installed.install()
-    loop.connect(None, installed)
+    plain.connect(None, installed)
     try:
         yield installed
     finally:

@@ -26,8 +26,9 @@ from vramscope.scalars.told import Told
 from vramscope.sender import Sender
 from vramscope.settings import Settings
 from vramscope.spool import Spool
-from vramscope.steps import accelerate, deepspeed, huggingface, lightning, loop
+from vramscope.steps import accelerate, deepspeed, huggingface, lightning, plain
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, StepClock
+from vramscope.steps.connection import Connection
 from vramscope.steps.loop import LoopHooks
 from vramscope.techniques.watch import TechniqueWatch
 from vramscope.trace.recorder import Recorder
@@ -49,7 +50,7 @@ SAID_OF = {
 IN_A_STEP = (FORWARD, BACKWARD, OPTIMIZER)
 LAST_LOSS_S = 0.3
 """that the end of a session waits at most for losses which are still on their way from the GPU"""
-FRAMEWORKS = (huggingface, lightning, accelerate, deepspeed, loop)
+FRAMEWORKS = (huggingface, lightning, accelerate, deepspeed, plain)
 """asked in this order whether a target is theirs; each has ``connect(target, hooks) -> Connection | None``"""
 
 
@@ -174,8 +175,8 @@ class Session:
         self._config = {**self._config, **redaction.configuration(config)}
         self._sender.attach_again()
 
-    def _connect(self, target: object) -> loop.Connection:
-        connection: loop.Connection | None
+    def _connect(self, target: object) -> Connection:
+        connection: Connection | None
         for framework in FRAMEWORKS:
             connection = framework.connect(target, self._hooks)
             if connection is not None:
@@ -187,7 +188,7 @@ class Session:
             f"attach was given {type(target).__module__}.{type(target).__qualname__}; it knows {ACCEPTED}. "
             "The training is watched all the same, through PyTorch's global hooks."
         )
-        connection = loop.connect(None, self._hooks)
+        connection = plain.connect(None, self._hooks)
         assert connection is not None
         if self._techniques is not None:
             self._techniques.begin(connection.framework, connection.config)

@@ -25,9 +25,9 @@ from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.explain import explain
 from vramscope.graphs.storages import TensorKinds
 from vramscope.graphs.watch import LOOK_SECONDS, GraphWatch
-from vramscope.steps import loop
 from vramscope.steps.clock import StepClock
 from vramscope.steps.loop import LoopHooks
+from vramscope.steps.plain import connect
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def watched():
     hooks = LoopHooks(clock)
     hooks.graphs = GraphWatch(clock, report=looks.append)
     hooks.install()
-    loop.connect(None, hooks)
+    connect(None, hooks)
     try:
         yield looks
     finally:
@@ -368,7 +368,7 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
         from vramscope.guard import guard
         from vramscope.graphs import watch
         from vramscope.graphs.watch import GraphWatch
-        from vramscope.steps import loop
+        from vramscope.steps import plain
         from vramscope.steps.clock import StepClock
         from vramscope.steps.loop import LoopHooks
 
@@ -378,7 +378,7 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
         hooks = LoopHooks(clock)
         hooks.graphs = GraphWatch(clock, report=looks.append)
         hooks.install()
-        loop.connect(None, hooks)
+        plain.connect(None, hooks)
 
         def train():
             w = torch.ones(1, requires_grad=True)
@@ -686,7 +686,7 @@ def test_a_teachers_eval_is_no_forward_of_the_model_that_was_named():
     net, teacher = model(), model()
     hooks = LoopHooks(StepClock())
     hooks.install()
-    loop.connect(net, hooks)
+    connect(net, hooks)
     try:
         teacher.eval()
         assert list(hooks.roots) == [net]

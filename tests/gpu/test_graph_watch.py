@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from vramscope.graphs.watch import GraphWatch
 from vramscope.guard import guard
 from vramscope.memory.allocator import share_peak_counters
-from vramscope.steps import loop
+from vramscope.steps import plain
 from vramscope.steps.clock import StepClock
 from vramscope.steps.loop import LoopHooks
 
@@ -36,7 +36,7 @@ def watch():
     hooks = LoopHooks(clock)
     hooks.graphs = GraphWatch(clock, report=looks.append)
     hooks.install()
-    loop.connect(None, hooks)
+    plain.connect(None, hooks)
     if torch.cuda.is_initialized():
         clock.watch(share_peak_counters().watch(torch.cuda.current_device()))
     return hooks

@@ -22,8 +22,9 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
     from vramscope.guard import guard
     from vramscope.memory.allocator import share_peak_counters
     from vramscope.ring import Ring
-    from vramscope.steps import loop as loops
+    from vramscope.steps import plain
     from vramscope.steps.clock import StepClock
+    from vramscope.steps.loop import LoopHooks
     from vramscope.trace.plan import FIRST, Plan
     from vramscope.trace.recorder import Recorder
 
@@ -39,7 +40,7 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
     if device == "cuda":
         before_bytes = warm(device)
         clock.watch(share_peak_counters().watch(0))
-    hooks = loops.LoopHooks(clock)
+    hooks = LoopHooks(clock)
     ring, plan = Ring(), Plan()
     plan.begun(FIRST)
     looked_at: list[int] = []
@@ -52,7 +53,7 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
     recorder = Noting(clock, ring, roots=hooks.roots, optimizers=hooks.optimizers, pace_s=0.0, plan=plan)
     hooks.graphs = GraphWatch(clock, report=report, tell=lambda leak: recorder.leak_found())
     hooks.install()
-    loops.connect(None, hooks)
+    plain.connect(None, hooks)
     if windows:
         recorder.begin()
     try:

@@ -1326,9 +1326,9 @@ def watched(name: str) -> list[Any]:
     """Every message of techniques that the agent would send, in order."""
     from vramscope.guard import guard
     from vramscope.memory.allocator import share_peak_counters
-    from vramscope.steps import accelerate, huggingface, lightning
-    from vramscope.steps import loop as loops
+    from vramscope.steps import accelerate, huggingface, lightning, plain
     from vramscope.steps.clock import StepClock
+    from vramscope.steps.loop import LoopHooks
     from vramscope.techniques.watch import TechniqueWatch
 
     guard.raise_faults = True
@@ -1339,10 +1339,10 @@ def watched(name: str) -> list[Any]:
     if DEVICE == "cuda":
         torch.zeros(1, device=DEVICE)
         clock.watch(share_peak_counters().watch(0))
-    hooks = loops.LoopHooks(clock)
+    hooks = LoopHooks(clock)
     watch = TechniqueWatch(clock, hooks, report=told.append)
     hooks.install()
-    for framework in (huggingface, lightning, accelerate, loops):
+    for framework in (huggingface, lightning, accelerate, plain):
         connection = framework.connect(target, hooks)
         if connection is not None:
             watch.begin(connection.framework, connection.config)

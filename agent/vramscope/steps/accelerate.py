@@ -6,7 +6,8 @@ import functools
 from typing import Any
 
 from vramscope.guard import guarded
-from vramscope.steps.loop import Connection, LoopHooks
+from vramscope.steps.connection import Connection
+from vramscope.steps.loop import LoopHooks
 
 
 def is_accelerator(target: object) -> bool:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from vramscope.steps.loop import Connection, LoopHooks
+from vramscope.guard import guarded
+from vramscope.steps import zero
+from vramscope.steps.connection import Connection
 from vramscope.steps.zero import is_engine
+
+if TYPE_CHECKING:
+    import torch
+
+    from vramscope.steps.loop import LoopHooks
 
 
 def connect(target: Any, hooks: LoopHooks) -> Connection | None:
@@ -42,3 +49,51 @@ def _asked(engine: Any, name: str) -> Any:
     """What a method of the engine answers; None where it has none of that name."""
     method = getattr(engine, name, None)
     return method() if callable(method) else None
+
+
+class EngineFront:
+    """In front of the ``step`` of engines, for one session: a step is over when that is, and not with each optimizer in it."""
+
+    def __init__(self, hooks: LoopHooks) -> None:
+        self._hooks = hooks
+        self._kinds: set[type] = set()
+        """of engines, in front of whose ``step`` we are"""
+        self._in_step = False
+        self._stepped: torch.optim.Optimizer | None = None
+
+    def listen(self) -> None:
+        """A backward is about to begin, which may be an engine's."""
+        engine = zero.listen()
+        if engine is not None:
+            self.found(engine)
+
+    def found(self, engine: Any) -> None:
+        """This is one. Told again, nothing happens."""
+        zero.ENGINES.add(engine)
+        kind = type(engine)
+        if kind in self._kinds:
+            return
+        self._kinds.add(kind)
+        is_over = guarded("DeepSpeed's step")(self._over)
+
+        def step(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            self._in_step = True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._in_step = False
+                is_over()
+
+        self._hooks.fronts.put(kind, "step", step)
+
+    def keeps(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether its step, which is over, is one in an engine's: maybe not the last, as ZeRO steps group by group."""
+        if self._in_step:
+            self._stepped = optimizer
+        return self._in_step
+
+    def _over(self) -> None:
+        # (No optimizer has stepped where fp16 overflowed: that ends nothing.)
+        optimizer, self._stepped = self._stepped, None
+        if optimizer is not None:
+            self._hooks.stepped(optimizer)

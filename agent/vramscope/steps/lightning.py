@@ -10,7 +10,8 @@ from typing import Any
 
 from vramscope.guard import first_line, guarded
 from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER
-from vramscope.steps.loop import Connection, LoopHooks
+from vramscope.steps.connection import Connection
+from vramscope.steps.loop import LoopHooks
 
 PACKAGES = ("lightning", "pytorch_lightning")
 

@@ -15,7 +15,6 @@ Nothing here keeps a module, an optimizer or a tensor alive.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +23,10 @@ from typing import TYPE_CHECKING, Any
 from vramscope.fronts import Fronts
 from vramscope.guard import guarded
 from vramscope.steps import zero
-from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
+from vramscope.steps.backward import OUTSIDE, BackwardFront
+from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
+from vramscope.steps.deepspeed import EngineFront
+from vramscope.steps.loader import LoaderFront
 from vramscope.steps.roots import MOST_ROOTS, ModuleHook, outermost_modules
 from vramscope.steps.scaler import ScalerFront
 
@@ -35,39 +37,6 @@ if TYPE_CHECKING:
     from vramscope.scalars.loss import LossWatch
     from vramscope.techniques.watch import TechniqueWatch
 
-
-@dataclasses.dataclass
-class Connection:
-    """What a framework says of a target that it knows."""
-
-    framework: str
-    config: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """the framework's own settings, as the user gave them"""
-    listeners: list[Callable[[str, str], None]] = dataclasses.field(default_factory=list)
-
-    def on_failure(self, listener: Callable[[str, str], None]) -> None:
-        """Call ``listener(type, first line)`` when the framework reports an exception that ends the training."""
-        self.listeners.append(listener)
-
-
-def connect(target: object, hooks: LoopHooks) -> Connection | None:
-    """A module, an optimizer, or None: a loop of the user's own. None for anything else."""
-    import torch
-
-    if isinstance(target, torch.nn.Module):
-        hooks.add_root(target)
-    elif target is None or isinstance(target, torch.optim.Optimizer):
-        if target is not None:
-            hooks.lead(target)
-        hooks.find_roots()
-    else:
-        return None
-    hooks.on_first_step = hooks.find_roots_if_unheard
-    return Connection("loop")
-
-
-OUTSIDE = -1
-"""what autograd answers where none of its walks runs"""
 LEADER_SILENT_STEPS = 8
 """backward passes that only others' steps followed, after which the leader is taken to be gone"""
 
@@ -89,16 +58,12 @@ class LoopHooks:
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self._roots_are_given = False
         self._found_once = False
-        self._engine_kinds: set[type] = set()
-        """DeepSpeed's, in front of whose ``step`` we are"""
-        self._engine_steps = False
-        self._stepped_in_engine: torch.optim.Optimizer | None = None
-        self.batches = 0
-        """that a DataLoader was asked for so far"""
+        self.engines = EngineFront(self)
+        self.loader = LoaderFront(self)
         self.on_first_step: Callable[[], None] | None = None
         self.fronts = Fronts()
         self._removals: list[Callable[[], None]] = []
-        self._graph_task: Callable[[], int] = lambda: OUTSIDE
+        self.graph_task: Callable[[], int] = lambda: OUTSIDE
         """of autograd: which walk runs on this thread; PyTorch's own function, so that asking makes no frame"""
         self._grad_enabled: Callable[[], bool] = lambda: True
         self._is_plain: Callable[[Any], bool] = lambda given: False
@@ -127,12 +92,13 @@ class LoopHooks:
         self._removals += [pre.remove, post.remove]
         self._is_plain = lambda given: type(given) is torch.Tensor
         self._plainly = torch._C.DisableTorchFunction
+        self.graph_task = torch._C._current_graph_task_id
         self._grad_enabled = torch.is_grad_enabled
         self._transforming = torch._C._functorch.maybe_current_level
-        self._wrap_backward()
+        BackwardFront(self).install()
         ScalerFront(self).install()
+        self.loader.install()
         self._wrap_train()
-        self._wrap_data_loader()
         for root in roots:
             self.add_root(root)
 
@@ -163,7 +129,7 @@ class LoopHooks:
         if getattr(module, "_compiled_call_impl", None) is not None:
             return  # module.compile(): a hook would be traced into the graph and break it; backward still tells
         if zero.is_engine(module):
-            self._engine_found(module)
+            self.engines.found(module)
         self.roots.add(module)
         before = module.register_forward_pre_hook(ModuleHook(self._before_forward), with_kwargs=True)
         self._removals.append(before.remove)
@@ -179,9 +145,9 @@ class LoopHooks:
         if not self.heard_forward:
             self.find_roots()
 
-    def _find_once(self) -> None:
+    def find_in_first_step(self) -> None:
         """In the first backward, or at the second batch: a model that was made after attach stands by then."""
-        if not self._found_once:
+        if self.on_first_step is not None and not self._found_once:
             self._found_once = True
             self.find_roots_if_unheard()
 
@@ -197,7 +163,7 @@ class LoopHooks:
         clock, graphs = self.clock, self.graphs
         self._forward_begins()
         clock.rows = self._rows_of(module, args, kwargs)
-        if (clock.calm and (graphs is None or not graphs.is_due)) or self._graph_task() != OUTSIDE:
+        if (clock.calm and (graphs is None or not graphs.is_due)) or self.graph_task() != OUTSIDE:
             return  # (a root inside backward is being recomputed: activation checkpointing)
         if not clock.is_training_thread():
             return
@@ -242,7 +208,7 @@ class LoopHooks:
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if self.graphs is None or not self._grad_enabled() or self.clock.calm:
             return
-        if self._graph_task() == OUTSIDE:
+        if self.graph_task() == OUTSIDE:
             self.timed(self.graphs.after_forward, module, output)
 
     @guarded("optimizer hook")
@@ -254,7 +220,7 @@ class LoopHooks:
         self._runs_closure = kwargs.get("closure") is not None or (len(args) > 1 and callable(args[1]))
         if self._runs_closure:
             return  # the closure runs forward and backward inside step(); they mark themselves
-        if self._graph_task() == OUTSIDE:
+        if self.graph_task() == OUTSIDE:
             self.clock.enter(OPTIMIZER)
 
     @guarded("optimizer hook")
@@ -265,16 +231,15 @@ class LoopHooks:
         self._runs_closure = False
         if self.graphs is not None:
             self.graphs.stepped(optimizer)
-        if self._graph_task() != OUTSIDE:
+        if self.graph_task() != OUTSIDE:
             # Each parameter's as soon as its gradient is there, on a thread of autograd's: the step ends with the backward.
             self._stepped_in_backward = True
             return
-        if self._engine_steps:
-            self._stepped_in_engine = optimizer  # and maybe again: ZeRO steps its groups one by one
-            return
-        self._stepped(optimizer)
+        if not self.engines.keeps(optimizer):
+            self.stepped(optimizer)
 
-    def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer's step is over: the training's, if it is the one that leads."""
         # With several optimizers (a GAN's two) one of them leads: a step lasts from one of its steps to the next.
         leader = self.leader
         if leader is not optimizer:
@@ -289,7 +254,8 @@ class LoopHooks:
         self._end_step()
 
     @guarded("the end of a backward")
-    def _after_backward(self) -> None:
+    def after_backward(self) -> None:
+        """One that was called by itself, and not by another's walk."""
         if self._stepped_in_backward:
             self._end_step()
         else:
@@ -302,83 +268,7 @@ class LoopHooks:
             first, self.on_first_step = self.on_first_step, None
             first()
 
-    def _engine_calls(self) -> None:
-        engine = zero.listen()
-        if engine is not None:
-            self._engine_found(engine)
-
-    def _engine_found(self, engine: Any) -> None:
-        """DeepSpeed's: a step is over when its ``step`` is, if the optimizer in it has stepped (not where fp16 overflowed)."""
-        zero.ENGINES.add(engine)
-        kind = type(engine)
-        if kind in self._engine_kinds:
-            return
-        self._engine_kinds.add(kind)
-        is_over = guarded("DeepSpeed's step")(self._engine_stepped)
-
-        def step(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            self._engine_steps = True
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._engine_steps = False
-                is_over()
-
-        self.fronts.put(kind, "step", step)
-
-    def _engine_stepped(self) -> None:
-        optimizer, self._stepped_in_engine = self._stepped_in_engine, None
-        if optimizer is not None:
-            self._stepped(optimizer)
-
     # -- wrapped functions -----------------------------------------------------------------------------------------------
-
-    def _wrap_backward(self) -> None:
-        import torch
-
-        graph_task = self._graph_task = torch._C._current_graph_task_id
-        enter = guarded("backward hook")(self.clock.enter)
-        engine_calls = guarded("DeepSpeed's engine")(self._engine_calls)
-        walk, loss = guarded("graph watch")(self._before_walk), guarded("the loss")(self._before_backward)
-
-        def backward(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if graph_task() != OUTSIDE:  # reentrant checkpointing calls backward within backward
-                return original(*args, **kwargs)
-            if "deepspeed" in sys.modules:
-                engine_calls()
-            enter(BACKWARD)
-            walk(args, kwargs, "tensors", 2)
-            loss(args, kwargs)
-            answer = original(*args, **kwargs)
-            self._after_backward()
-            return answer
-
-        def grad(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if graph_task() == OUTSIDE:
-                walk(args, kwargs, "outputs", 3)
-            return original(*args, **kwargs)
-
-        self.fronts.put(torch.autograd, "backward", backward)
-        self.fronts.put(torch.autograd, "grad", grad)
-
-    def _before_walk(self, args: tuple[Any, ...], kwargs: dict[str, Any], roots: str, retain_graph_at: int) -> None:
-        """``roots``: what the first argument is called; retain_graph and create_graph stand at a place and the next."""
-        if self.clock.step == 0 and self.on_first_step is not None:
-            self._find_once()
-        if (self.graphs is None and self.techniques is None) or not self.clock.is_training_thread():
-            return
-        given = args[0] if args else kwargs.get(roots)
-        if self.graphs is not None:
-            place = retain_graph_at
-            retain = args[place] if len(args) > place else kwargs.get("retain_graph")
-            create = args[place + 1] if len(args) > place + 1 else kwargs.get("create_graph")
-            self.timed(self.graphs.before_walk, given, bool(retain), bool(create))
-        if self.techniques is not None:
-            self.techniques.before_walk(given[0] if isinstance(given, (list, tuple)) and given else given)
-
-    def _before_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.loss is not None and self.clock.is_training_thread():
-            self.timed(self.loss.backward, args, kwargs)
 
     def _wrap_train(self) -> None:
         """``model.train()`` and ``.eval()`` (which calls it) show a model that was made after attach, before its first call."""
@@ -401,38 +291,6 @@ class LoopHooks:
             inner = {id(child) for root in list(self.roots) for child in root.modules()}
             if id(module) not in inner and next(module.parameters(), None) is not None:
                 self._hook_root(module)
-
-    def _wrap_data_loader(self) -> None:
-        from torch.utils.data import dataloader
-
-        iterator = getattr(dataloader, "_BaseDataLoaderIter", None)
-        if iterator is None:
-            return
-        clock, enter = self.clock, guarded("data hook")(self.clock.enter)
-        asked, ended = guarded("data hook")(self._batch_asked), guarded("data hook")(self._batches_ended)
-
-        def next_batch(original: Callable[..., Any], self: Any) -> Any:
-            if clock.phase != EVAL:
-                enter(DATA)
-            asked()
-            try:
-                return original(self)
-            except StopIteration:
-                ended()
-                raise
-
-        self.fronts.put(iterator, "__next__", next_batch)
-
-    def _batch_asked(self) -> None:
-        self.batches += 1
-        if self.batches == 2 and self.on_first_step is not None:
-            self._find_once()
-        if self.graphs is not None and not self.clock.calm and self.clock.is_training_thread():
-            self.timed(self.graphs.before_batch)
-
-    def _batches_ended(self) -> None:
-        if self.graphs is not None and self.clock.is_training_thread():
-            self.timed(self.graphs.after_batches)
 
 
 def steps_within_its_own_step(optimizer: torch.optim.Optimizer) -> bool:

@@ -175,7 +175,7 @@ class TechniqueWatch:
     def _observe(self) -> None:
         optimizers = self._optimizers()
         parameters = _trained(optimizers)
-        self._open = Sight(self._clock, lambda: self._hooks.batches)
+        self._open = Sight(self._clock, lambda: self._hooks.loader.batches)
         around = compile.models_around(self._hooks.roots) if is_compiled() else []
         compiled = self._forward_is_compiled or (is_compiled() and compile.compiled_modules(self._hooks.roots) > 0)
         self._open.begin(parameters, compiled=compiled, around=around)

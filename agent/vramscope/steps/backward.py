@@ -1,0 +1,74 @@
+"""Functions in front of ``torch.autograd.backward`` and ``grad``: when a backward begins and ends, and what it walks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from vramscope.guard import guarded
+from vramscope.steps.clock import BACKWARD
+
+if TYPE_CHECKING:
+    from vramscope.steps.loop import LoopHooks
+
+OUTSIDE: Final = -1
+"""what autograd answers where none of its walks runs"""
+
+
+class BackwardFront:
+    """In front of both, for one session; ``loss.backward()`` calls the first of them by name."""
+
+    def __init__(self, hooks: LoopHooks) -> None:
+        self._hooks = hooks
+
+    def install(self) -> None:
+        import torch
+
+        hooks = self._hooks
+        graph_task = torch._C._current_graph_task_id
+        enter = guarded("backward hook")(hooks.clock.enter)
+        engine_calls = guarded("DeepSpeed's engine")(hooks.engines.listen)
+        walk, loss = guarded("graph watch")(self._before_walk), guarded("the loss")(self._before_backward)
+
+        def backward(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if graph_task() != OUTSIDE:  # reentrant checkpointing calls backward within backward
+                return original(*args, **kwargs)
+            if "deepspeed" in sys.modules:
+                engine_calls()
+            enter(BACKWARD)
+            walk(args, kwargs, "tensors", 2)
+            loss(args, kwargs)
+            answer = original(*args, **kwargs)
+            hooks.after_backward()
+            return answer
+
+        def grad(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if graph_task() == OUTSIDE:
+                walk(args, kwargs, "outputs", 3)
+            return original(*args, **kwargs)
+
+        hooks.fronts.put(torch.autograd, "backward", backward)
+        hooks.fronts.put(torch.autograd, "grad", grad)
+
+    def _before_walk(self, args: tuple[Any, ...], kwargs: dict[str, Any], roots: str, retain_graph_at: int) -> None:
+        """``roots``: what the first argument is called; retain_graph and create_graph stand at a place and the next."""
+        hooks = self._hooks
+        clock, graphs, techniques = hooks.clock, hooks.graphs, hooks.techniques
+        if clock.step == 0:
+            hooks.find_in_first_step()
+        if (graphs is None and techniques is None) or not clock.is_training_thread():
+            return
+        given = args[0] if args else kwargs.get(roots)
+        if graphs is not None:
+            place = retain_graph_at
+            retain = args[place] if len(args) > place else kwargs.get("retain_graph")
+            create = args[place + 1] if len(args) > place + 1 else kwargs.get("create_graph")
+            hooks.timed(graphs.before_walk, given, bool(retain), bool(create))
+        if techniques is not None:
+            techniques.before_walk(given[0] if isinstance(given, (list, tuple)) and given else given)
+
+    def _before_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        hooks = self._hooks
+        if hooks.loss is not None and hooks.clock.is_training_thread():
+            hooks.timed(hooks.loss.backward, args, kwargs)

@@ -1,0 +1,55 @@
+"""A function in front of the DataLoader's ``__next__`` (private): data is being waited for, or there is no more of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from vramscope.guard import guarded
+from vramscope.steps.clock import DATA, EVAL
+
+if TYPE_CHECKING:
+    from vramscope.steps.loop import LoopHooks
+
+
+class LoaderFront:
+    """In front of all loaders of the process, for one session. Where PyTorch has no such iterator, nothing is heard."""
+
+    def __init__(self, hooks: LoopHooks) -> None:
+        self._hooks = hooks
+        self.batches = 0
+        """that were asked for so far"""
+
+    def install(self) -> None:
+        from torch.utils.data import dataloader
+
+        iterator = getattr(dataloader, "_BaseDataLoaderIter", None)
+        if iterator is None:
+            return
+        clock, enter = self._hooks.clock, guarded("data hook")(self._hooks.clock.enter)
+        asked, ended = guarded("data hook")(self._asked), guarded("data hook")(self._ended)
+
+        def next_batch(original: Callable[..., Any], self: Any) -> Any:
+            if clock.phase != EVAL:
+                enter(DATA)
+            asked()
+            try:
+                return original(self)
+            except StopIteration:
+                ended()
+                raise
+
+        self._hooks.fronts.put(iterator, "__next__", next_batch)
+
+    def _asked(self) -> None:
+        hooks = self._hooks
+        self.batches += 1
+        if self.batches == 2:
+            hooks.find_in_first_step()
+        if hooks.graphs is not None and not hooks.clock.calm and hooks.clock.is_training_thread():
+            hooks.timed(hooks.graphs.before_batch)
+
+    def _ended(self) -> None:
+        hooks = self._hooks
+        if hooks.graphs is not None and hooks.clock.is_training_thread():
+            hooks.timed(hooks.graphs.after_batches)
