@@ -35,6 +35,12 @@ IN_CI = os.environ.get("CI") == "true"
 skipped_in_ci: list[str] = []
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: for a third of its time a worker waits for a training, a server or the browser."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests for a GPU run on the emulated one and on a real card; ``realgpu`` on a real card alone."""
     if hasattr(config, "workerinput"):

@@ -23,8 +23,9 @@ import warm
 from vramscope.graphs import first_call, paths, roots, walk
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.explain import explain
+from vramscope.graphs.looker import LOOK_SECONDS
 from vramscope.graphs.storages import TensorKinds
-from vramscope.graphs.watch import LOOK_SECONDS, GraphWatch
+from vramscope.graphs.watch import GraphWatch
 from vramscope.steps.clock import StepClock
 from vramscope.steps.loop import LoopHooks
 from vramscope.steps.plain import connect

@@ -15,22 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope import wire
 from vramscope.graphs import classes, floor, roots
-from vramscope.graphs.allowance import Costs
-from vramscope.graphs.explain import explain, trace, undisturbed
 from vramscope.graphs.findings import Findings
 from vramscope.graphs.first_call import FirstCall
 from vramscope.graphs.group import Group
+from vramscope.graphs.looker import LOOK_SECONDS, Looker
 from vramscope.graphs.sentinel import Outputs, Sentinels, newest_node
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.verdicts import Judge, Moment, material_bytes
-from vramscope.graphs.walk import Budget, Chains, walk
+from vramscope.graphs.walk import Budget, walk
 from vramscope.steps.clock import FORWARD, Held
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
 
-LOOK_SECONDS: Final = 0.25
-LEAST_TRACE_SECONDS: Final = 0.05
 LOOKS_AT: Final = frozenset((4, 8, 12, 16, 22, 30, 42, 60, 100, 200, 400, 1_000, 10_000, 100_000))
 """steps after which there is a look whatever happens, also where looks are slow: without these a short run is not judged"""
 LEAST_ROUNDS_AGAIN: Final = 8
@@ -67,10 +64,8 @@ class GraphWatch:
 
         self._clock = clock
         self._findings = Findings(clock, report, tell)
-        self._seconds = seconds
-        self._costs = Costs()
-        self._chains = Chains()
         self._kinds = TensorKinds()
+        self._looker = Looker(self._kinds, seconds)
         self._sequence: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
         self._cuda = torch.cuda
         self._plainly = torch._C.DisableTorchFunctionSubclass
@@ -103,14 +98,11 @@ class GraphWatch:
         self._next_look_round = LAST_EARLY_LOOK + 1
         self._look_again_round = 0
         """0: no growth stands that could have stopped"""
-        self._spent = 0.0
         self._began = time.monotonic()
         self._measured: Storages | None = None
         self._ages_are_sure = True
         self._differentiable: tuple[str, int, str] | None = None
         """file, line and function of the last backward(create_graph=True)"""
-        self._live_bytes = 0
-        self._boring: dict[int, weakref.ref[Any]] = {}
         clock.graphs = self
 
     # -- what the hooks tell ---------------------------------------------------------------------------------------------
@@ -142,7 +134,7 @@ class GraphWatch:
                     self._ages_are_sure = False
                 self._sentinels.place(root, self._rounds)
                 if self._window_asks and root.grad_fn is not None:
-                    self._clock.recorder.needed(walk(root.grad_fn, Budget(self._chains)).saved)  # type: ignore[union-attr]
+                    self._clock.recorder.needed(walk(root.grad_fn, Budget(self._looker.chains)).saved)  # type: ignore[union-attr]
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; of several, each in turn."""
@@ -308,7 +300,7 @@ class GraphWatch:
         return not (self._cuda.is_initialized() and self._cuda.is_current_stream_capturing())
 
     def _may_spend(self, more: float = 0.0) -> bool:
-        return self._spent < MOST_SECONDS + more + 0.01 * (time.monotonic() - self._began)
+        return self._looker.spent_seconds < MOST_SECONDS + more + 0.01 * (time.monotonic() - self._began)
 
     # -- a look ----------------------------------------------------------------------------------------------------------
 
@@ -317,37 +309,21 @@ class GraphWatch:
         if not self._may_look():
             return
         newest = list(self._boundaries)[-RECENT_STEPS:]
-        self._chains.step_numbers = max((after - before for before, after in pairwise(newest)), default=0)
-        with undisturbed():
-            sight = explain(
-                self._kinds,
-                self._seconds,
-                self._is_boring,
-                self._costs,
-                self._chains,
-                self._steps_no_more,
-                self._differentiable,
-            )
-            rest = max(LEAST_TRACE_SECONDS, self._seconds - sight.seconds)
-            traced, complete, seconds = trace(sight, rest, self._costs, self._chains)
-        self._spent += sight.seconds + seconds
-        if evaluating and self._may_be_summed_up(sight.optimizers):
+        step_numbers = max((after - before for before, after in pairwise(newest)), default=0)
+        looked = self._looker.look(step_numbers, self._steps_no_more, self._differentiable)
+        if evaluating and self._may_be_summed_up(looked.optimizers):
             return
-        if not complete:
-            sight.left_out.append(f"who holds some of {len(sight.nameless):,} tensors that no variable leads to")
-        self._bore(sight.nameless, traced)
-        self._live_bytes = sight.live_bytes
-        groups = [*sight.groups, *traced]
+        whole = not looked.left_out
         if judging:
-            self._conclude(groups, fresh=fresh, evaluating=evaluating, whole=not sight.left_out)
+            self._conclude(looked.groups, fresh=fresh, evaluating=evaluating, whole=whole)
             self._look_again()
         if (fresh or evaluating) and self._window_asks:
-            seen = self._findings.held_by(groups, whole=not sight.left_out)
+            seen = self._findings.held_by(looked.groups, whole=whole)
             self._clock.recorder.held(seen)  # type: ignore[union-attr]
         dropped = evaluating and self._outputs.dropped >= UNWALKED
         if dropped and not self._findings.tell_of_an_evaluation:
-            self._measured = sight.known
-        self._findings.looked(sight.seconds + seconds, sight.tensors, "; ".join(sight.left_out))
+            self._measured = looked.known
+        self._findings.looked(looked.seconds, looked.tensors, "; ".join(looked.left_out))
         self._findings.send(reason)
 
     def _measure(self, module: Any, output: Any, known: Storages) -> None:
@@ -355,9 +331,9 @@ class GraphWatch:
         node = newest_node(output)
         if node is None:
             return
-        graph = walk(node, Budget(self._chains))
+        graph = walk(node, Budget(self._looker.chains))
         saved = sum(size for storage, size in graph.saved.items() if storage not in known)
-        if saved >= material_bytes(self._live_bytes):
+        if saved >= material_bytes(self._looker.live_bytes):
             self._findings.add_nobodys(classes.name_of(type(module)), saved, graph.nodes)
             self._findings.send("a graph that nobody walks was measured")
 
@@ -365,21 +341,6 @@ class GraphWatch:
         """Graphs that wait for the first step of an optimizer: gradient accumulation may sum up their losses."""
         summed = self._outputs.dropped < UNWALKED and self._training_mode and not self._pass_ended
         return summed and optimizers > 0 and not self._optimizers
-
-    def _bore(self, nameless: list[weakref.ref[Any]], traced: list[Group]) -> None:
-        """What was traced, has no graph and is no cycle need not be traced again: a dataset that only its loader knows, say."""
-        if not any(group.cyclic for group in traced):
-            with self._plainly():
-                self._boring.update(
-                    (id(thing), reference)
-                    for reference in nameless
-                    if (thing := reference()) is not None and thing.is_leaf
-                )
-        self._boring = {key: reference for key, reference in self._boring.items() if reference() is not None}
-
-    def _is_boring(self, tensor: Any) -> bool:
-        reference = self._boring.get(id(tensor))
-        return reference is not None and reference() is tensor
 
     def _steps_no_more(self, optimizer: Any) -> bool:
         reference = self._stepped_once.get(id(optimizer))
@@ -400,6 +361,6 @@ class GraphWatch:
             whole=whole,
         )
         rounds = self._rounds + (len(self._forwards) if evaluating and not self._rounds_are_batches else 0)
-        for verdict in self._judge.judge(groups, self._live_bytes, moment, rounds):
+        for verdict in self._judge.judge(groups, self._looker.live_bytes, moment, rounds):
             self._findings.add(verdict)
         self._findings.withdraw(self._judge.settled)
