@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vramscope.graphs import allowance, explain, paths, referrers, roots, sweep
+from vramscope.graphs import allowance, children, explain, paths, referrers, roots, sweep
 from vramscope.graphs.allowance import Allowance, Costs
 from vramscope.graphs.storages import TensorKinds
 
@@ -148,21 +148,25 @@ def test_of_a_container_of_a_million_only_the_ends_are_touched():
                 Counted.touched += 1
                 yield None
 
-    half = paths.MOST_OF_A_CONTAINER // 2
-    assert len(paths._ends(iter(Counted()), lambda: iter(Counted()), 10**6)) == 2 * half
-    assert len(paths._ends(iter(Counted()), None, 10**6)) == 2 * half
+    half = children.MOST_OF_A_CONTAINER // 2
+    assert len(children._ends(iter(Counted()), lambda: iter(Counted()), 10**6)) == 2 * half
+    assert len(children._ends(iter(Counted()), None, 10**6)) == 2 * half
     assert Counted.touched == 4 * half
     numbers = list(range(10**5))
-    assert [child for _, child in paths.children(numbers)] == numbers[:half] + numbers[-half:]
+    assert [child for _, child in children.children(numbers)] == numbers[:half] + numbers[-half:]
 
 
 def test_tensors_between_the_ends_of_a_long_container_are_known_to_be_in_it():
     """Or each look would ask the whole process who refers to them."""
-    plain = [torch.empty(1) for _ in range(3 * paths.MOST_OF_A_CONTAINER)]
-    records = [{"x": (torch.empty(1), number)} for number in range(2 * paths.MOST_OF_A_CONTAINER)]
+    plain = [torch.empty(1) for _ in range(3 * children.MOST_OF_A_CONTAINER)]
+    records = [{"x": (torch.empty(1), number)} for number in range(2 * children.MOST_OF_A_CONTAINER)]
     wanted = {id(tensor) for tensor in plain} | {id(record["x"][0]) for record in records}
     source = [roots.Root("local", name, value, None, None, None, "f") for name, value in (("a", plain), ("b", records))]
     found = paths.find([source], wanted, Allowance(60.0))
     counts = len(found.paths), len(found.between), len(wanted)
-    assert counts == (2 * paths.MOST_OF_A_CONTAINER, 3 * paths.MOST_OF_A_CONTAINER, 5 * paths.MOST_OF_A_CONTAINER)
+    assert counts == (
+        2 * children.MOST_OF_A_CONTAINER,
+        3 * children.MOST_OF_A_CONTAINER,
+        5 * children.MOST_OF_A_CONTAINER,
+    )
     assert found.complete and found.paths.keys().isdisjoint(found.between)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vramscope.graphs import lines, roots
+from vramscope.graphs import bytecode, lines, roots
 
 
 def code_of(body: str):
@@ -80,7 +80,7 @@ def test_what_a_loop_carries_from_round_to_round(body, name, carried):
 
 def test_generated_code_without_end_is_read_to_a_bound():
     body = "def train(x):\n" + "".join(f" x{i} = x\n" for i in range(30_000))
-    assert len(lines.lines_of(code_of(body))) <= lines.MOST_INSTRUCTIONS
+    assert len(bytecode.lines_of(code_of(body))) <= bytecode.MOST_INSTRUCTIONS
 
 
 COMPREHENSIONS = f"""

@@ -21,9 +21,10 @@ from typing import Any, Final
 from vramscope.collector import collector_paused
 from vramscope.graphs import referrers, roots, storages
 from vramscope.graphs.allowance import Allowance, Costs
+from vramscope.graphs.children import MOST_OF_A_CONTAINER
 from vramscope.graphs.group import Group, group_of
 from vramscope.graphs.holders import Codes, Family, Holder, family_of, group_key, held_links, holder_of
-from vramscope.graphs.paths import MOST_OF_A_CONTAINER, Path, find
+from vramscope.graphs.paths import Path, find
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.sweep import held_by_python, in_use, parameters_of, sweep, with_gradients
 from vramscope.graphs.walk import Budget, Chains

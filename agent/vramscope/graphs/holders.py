@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from vramscope.graphs import classes, lines, roots
-from vramscope.graphs.paths import Path, is_array
+from vramscope.graphs.bytecode import with_inner
+from vramscope.graphs.children import is_array
+from vramscope.graphs.paths import Path
 
 MANY_NUMBERED: Final = 4
 _NUMBER: Final = re.compile(r"\d+")
@@ -300,7 +302,7 @@ def _variable(
     for outer in codes.all:
         if file is not None and outer.co_filename != file:
             continue
-        for code in [outer] if function is None else lines.with_inner(outer):
+        for code in [outer] if function is None else with_inner(outer):
             line = None
             if function in (None, code.co_name):
                 line = lines.name_kept_at(code, name, container=container)

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from vramscope.graphs import allowance, classes, lines, roots
 from vramscope.graphs.allowance import Allowance
+from vramscope.graphs.children import children
 from vramscope.graphs.holders import Codes, Holder
-from vramscope.graphs.paths import children
 
 MOST_TENSORS: Final = 48
 """traced upwards; the others of the same shapes are taken to be alike"""

@@ -10,12 +10,21 @@ from __future__ import annotations
 import bisect
 import collections
 import dataclasses
-import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from vramscope.graphs import advice
 from vramscope.graphs.group import Group
+from vramscope.graphs.growth import (
+    EMPTIED,
+    LEAST_GROWTH_ROUNDS,
+    Remembered,
+    bytes_a_round,
+    has_settled,
+    rises,
+    was_plain_and_is_dead,
+    was_renewed,
+)
 
 MATERIAL_BYTES = 64 * 1024
 MATERIAL_FRACTION = 0.01
@@ -24,21 +33,12 @@ CHAIN_ROUNDS = 4
 """that one variable's graph must reach back before it may be called growing"""
 SURE_ROUNDS = 12
 """in which nothing was let go: growing is then certain at the first look"""
-LEAST_GROWTH_ROUNDS = 8
-"""that graphs must have grown over, in three looks; shorter is a buffer that is emptied now and then"""
 LEAST_TENSOR_GROWTH_ROUNDS = 12
 """the same for plain tensors, in four looks: caches and replay buffers fill up, and stop"""
 MOST_GRAPHS: Final = 1_000
 """that a container with a bound may keep by design: no loop backpropagates through so many steps"""
-LATELY: Final = 1 / 6
-"""of the rounds that something grew over: in the last of them it must not have grown more slowly"""
 MOST_REMEMBERED: Final = 24
 """looks: where optimizers take turns there is one at each of them, and growth must be seen over many rounds all the same"""
-SETTLING: Final = 1 / 3
-"""of the rounds that a holder was seen over: what took less than SLOWED of its pace in the last of them has filled up"""
-SLOWED: Final = 1 / 3
-EMPTIED: Final = 1 / 2
-"""of what was held the most: what holds less, or is seen no more, was emptied"""
 PATIENCE: Final = 2
 """times as many rounds, where the code takes out of the container too"""
 
@@ -70,21 +70,6 @@ class Moment:
     """file, line and function of the last backward(retain_graph=True)"""
     whole: bool = False
     """the look left nothing out: what it has not seen is not there"""
-
-
-@dataclasses.dataclass
-class Remembered:
-    """One holder in an earlier look."""
-
-    step: int
-    round: int
-    tensors: int
-    graphs: int
-    held_bytes: int
-    reach: int
-    overlaps: bool
-    after: int
-    tensors_then: list[weakref.ref[Any]]
 
 
 @dataclasses.dataclass
@@ -147,7 +132,7 @@ class Judge:
         """Of holders that are not among the groups: those whose tensors are gone too, and not only called otherwise now."""
         seen_now = {group.holder.key for group in groups}
         for key, before in self._seen.items():
-            if key not in seen_now and before and _was_plain_and_is_dead(before[-1]):
+            if key not in seen_now and before and was_plain_and_is_dead(before[-1]):
                 self._empty(key, before)
 
     def _empty(self, key: tuple[str, ...], before: list[Remembered]) -> None:
@@ -161,7 +146,7 @@ class Judge:
         before = self._seen.setdefault(holder.key, [])
         reach = _rounds_since(group.oldest, moment.boundaries) if group.graphs else 0
         newest = _rounds_since(group.births[-1], moment.boundaries) if group.births else len(moment.boundaries)
-        is_new = newest <= 1 or (not moment.ages_are_sure and _was_renewed(before))
+        is_new = newest <= 1 or (not moment.ages_are_sure and was_renewed(before))
         overlaps = moment.fresh and group.graphs > 0 and is_new and group.bytes_beside(self._plain) >= material
         now = Remembered(
             moment.step,
@@ -174,9 +159,9 @@ class Judge:
             moment.after,
             group.references,
         )
-        if before and now.tensors <= EMPTIED * before[-1].tensors and _was_plain_and_is_dead(before[-1]):
+        if before and now.tensors <= EMPTIED * before[-1].tensors and was_plain_and_is_dead(before[-1]):
             self._empty(holder.key, before)
-        growth = _growth(before, now)
+        growth = bytes_a_round(before, now)
         verdict: tuple[str, int, bool] | None = None
         if group.cyclic:
             # Where no collector comes by, what is there once may be in use: it counts when it becomes more and more.
@@ -190,7 +175,7 @@ class Judge:
         more = bool(before) and now.held_bytes > before[-1].held_bytes
         before.append(now)
         del before[:-MOST_REMEMBERED]
-        if _has_settled(before):
+        if has_settled(before):
             self.settled.add(holder.key)
             self._accused.pop(holder.key, None)
         elif verdict is None and more and holder.key in self._accused:
@@ -251,7 +236,7 @@ class Judge:
             looks = [
                 seen for seen in before if seen.round >= now.round - now.reach
             ]  # as old as what is held, or younger
-            return _rises([*looks, now], lambda seen: seen.tensors, least, 2 if moment.evaluating else 3)
+            return rises([*looks, now], lambda seen: seen.tensors, least, 2 if moment.evaluating else 3)
         if now.reach >= SURE_ROUNDS:
             return True
         return any(
@@ -269,12 +254,12 @@ class Judge:
         looks = [*before, now]
         if holder.container and now.tensors >= 3:
             return self._takes_more(group, before, now)
-        return holder.carried and _rises(looks, lambda seen: seen.held_bytes, LEAST_TENSOR_GROWTH_ROUNDS, 4)
+        return holder.carried and rises(looks, lambda seen: seen.held_bytes, LEAST_TENSOR_GROWTH_ROUNDS, 4)
 
     def _takes_more(self, group: Group, before: list[Remembered], now: Remembered) -> bool:
         holder = group.holder
         rounds = LEAST_TENSOR_GROWTH_ROUNDS * (PATIENCE if holder.emptied else 1)
-        steady = _rises([*before, now], lambda seen: seen.tensors, rounds, 4)
+        steady = rises([*before, now], lambda seen: seen.tensors, rounds, 4)
         is_higher = now.tensors > self._heights.get(holder.key, 0)
         return steady and is_higher and holder.container and holder.bound is None
 
@@ -284,71 +269,9 @@ def _keeps_few(group: Group) -> bool:
     return group.holder.bound is not None and group.holder.bound <= MOST_GRAPHS
 
 
-def _was_renewed(before: list[Remembered]) -> bool:
-    """Whether none of what was held at the last look lives: what is held now was made since."""
-    return bool(before) and all(reference() is None for reference in before[-1].tensors_then)
-
-
-def _rises(looks: list[Remembered], value: Callable[[Remembered], int], rounds: int, least_looks: int) -> bool:
-    """Whether a value rose without a fall over so many rounds and looks, and has not slowed down at the end."""
-    rising = [looks[-1]]
-    for seen in reversed(looks[:-1]):
-        if value(seen) > value(rising[-1]):
-            break
-        if seen.round < rising[-1].round:
-            rising.append(seen)
-    newest, oldest = rising[0], rising[-1]
-    span = newest.round - oldest.round
-    # Not simply the look before: where optimizers take turns it lies within the same batch.
-    second = next((seen for seen in rising[1:] if newest.round - seen.round >= span * LATELY), oldest)
-    gained = value(newest) - value(oldest)
-    if len(rising) < least_looks or span < rounds or gained < 2:
-        return False
-    lately = (value(newest) - value(second)) / (newest.round - second.round)
-    return lately >= 0.75 * gained / span
-
-
-def _has_settled(looks: list[Remembered]) -> bool:
-    """Whether growth has stopped or has all but stopped: caches that fill with what comes ever more seldom never quite do."""
-    first, now = looks[0], looks[-1]
-    span = now.round - first.round
-    late = next(
-        (seen for seen in reversed(looks) if now.round - seen.round >= max(LEAST_GROWTH_ROUNDS, span * SETTLING)), None
-    )
-    if late is None or sum(seen.round >= late.round for seen in looks) < 3:
-        return False
-    return all(_pace(value, late, now) <= SLOWED * max(0.0, _pace(value, first, now)) for value in (_tensors, _bytes))
-
-
-def _was_plain_and_is_dead(seen: Remembered) -> bool:
-    """Whether a holder had tensors without graphs, and most of them are gone. (Graphs that were kept once were kept.)"""
-    alive = sum(reference() is not None for reference in seen.tensors_then)
-    return not seen.graphs and alive <= EMPTIED * len(seen.tensors_then)
-
-
-def _pace(value: Callable[[Remembered], int], first: Remembered, last: Remembered) -> float:
-    return (value(last) - value(first)) / max(1, last.round - first.round)
-
-
-def _tensors(seen: Remembered) -> int:
-    return seen.tensors
-
-
-def _bytes(seen: Remembered) -> int:
-    return seen.held_bytes
-
-
 def material_bytes(live_bytes: int) -> int:
     """What is less than this is not worth a word, unless it grows."""
     return max(MATERIAL_BYTES, int(MATERIAL_FRACTION * live_bytes))
-
-
-def _growth(before: list[Remembered], now: Remembered) -> float | None:
-    earlier = [seen for seen in before if seen.round < now.round]
-    if not earlier:
-        return None
-    first = earlier[0]
-    return (now.held_bytes - first.held_bytes) / (now.round - first.round)
 
 
 def _rounds_since(number: int, boundaries: Sequence[int]) -> int:

@@ -15,10 +15,10 @@ from vramscope import wire
 from vramscope.graphs import advice
 from vramscope.graphs.explain import explain, trace, undisturbed
 from vramscope.graphs.group import MOST_WORDS
+from vramscope.graphs.looker import LOOK_SECONDS
 from vramscope.graphs.storages import TensorKinds
 from vramscope.graphs.verdicts import material_bytes
 
-LOOK_SECONDS: Final = 0.25
 TRACE_SECONDS: Final = 0.1
 FEWEST: Final = 3
 """tensors in a container that takes more with each step"""

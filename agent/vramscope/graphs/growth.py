@@ -1,0 +1,96 @@
+"""How what a holder has changes from look to look: it rises, it has settled, it was emptied or made anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+LEAST_GROWTH_ROUNDS: Final = 8
+"""that graphs must have grown over, in three looks; shorter is a buffer that is emptied now and then"""
+LATELY: Final = 1 / 6
+"""of the rounds that something grew over: in the last of them it must not have grown more slowly"""
+SETTLING: Final = 1 / 3
+"""of the rounds that a holder was seen over: what took less than SLOWED of its pace in the last of them has filled up"""
+SLOWED: Final = 1 / 3
+EMPTIED: Final = 1 / 2
+"""of what was held the most: what holds less, or is seen no more, was emptied"""
+
+
+@dataclasses.dataclass
+class Remembered:
+    """One holder in an earlier look."""
+
+    step: int
+    round: int
+    tensors: int
+    graphs: int
+    held_bytes: int
+    reach: int
+    overlaps: bool
+    after: int
+    tensors_then: list[weakref.ref[Any]]
+
+
+def was_renewed(before: list[Remembered]) -> bool:
+    """Whether none of what was held at the last look lives: what is held now was made since."""
+    return bool(before) and all(reference() is None for reference in before[-1].tensors_then)
+
+
+def rises(looks: list[Remembered], value: Callable[[Remembered], int], rounds: int, least_looks: int) -> bool:
+    """Whether a value rose without a fall over so many rounds and looks, and has not slowed down at the end."""
+    rising = [looks[-1]]
+    for seen in reversed(looks[:-1]):
+        if value(seen) > value(rising[-1]):
+            break
+        if seen.round < rising[-1].round:
+            rising.append(seen)
+    newest, oldest = rising[0], rising[-1]
+    span = newest.round - oldest.round
+    # Not simply the look before: where optimizers take turns it lies within the same batch.
+    second = next((seen for seen in rising[1:] if newest.round - seen.round >= span * LATELY), oldest)
+    gained = value(newest) - value(oldest)
+    if len(rising) < least_looks or span < rounds or gained < 2:
+        return False
+    lately = (value(newest) - value(second)) / (newest.round - second.round)
+    return lately >= 0.75 * gained / span
+
+
+def has_settled(looks: list[Remembered]) -> bool:
+    """Whether growth has stopped or has all but stopped: caches that fill with what comes ever more seldom never quite do."""
+    first, now = looks[0], looks[-1]
+    span = now.round - first.round
+    late = next(
+        (seen for seen in reversed(looks) if now.round - seen.round >= max(LEAST_GROWTH_ROUNDS, span * SETTLING)), None
+    )
+    if late is None or sum(seen.round >= late.round for seen in looks) < 3:
+        return False
+    return all(_pace(value, late, now) <= SLOWED * max(0.0, _pace(value, first, now)) for value in (_tensors, _bytes))
+
+
+def was_plain_and_is_dead(seen: Remembered) -> bool:
+    """Whether a holder had tensors without graphs, and most of them are gone. (Graphs that were kept once were kept.)"""
+    alive = sum(reference() is not None for reference in seen.tensors_then)
+    return not seen.graphs and alive <= EMPTIED * len(seen.tensors_then)
+
+
+def _pace(value: Callable[[Remembered], int], first: Remembered, last: Remembered) -> float:
+    return (value(last) - value(first)) / max(1, last.round - first.round)
+
+
+def _tensors(seen: Remembered) -> int:
+    return seen.tensors
+
+
+def _bytes(seen: Remembered) -> int:
+    return seen.held_bytes
+
+
+def bytes_a_round(before: list[Remembered], now: Remembered) -> float | None:
+    """Since the first look that is remembered; None where there is none."""
+    earlier = [seen for seen in before if seen.round < now.round]
+    if not earlier:
+        return None
+    first = earlier[0]
+    return (now.held_bytes - first.held_bytes) / (now.round - first.round)
