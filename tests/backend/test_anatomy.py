@@ -80,11 +80,34 @@ def test_moments_that_are_not_there_and_recordings_that_are_empty(server: Runnin
     assert (told["categories"], told["advice"], told["coverage"]["unknown_fraction"]) == ([], [], None)
 
 
-def test_show_names_the_first_advice(server: RunningServer, small: str) -> None:
-    from vramscope_server.cli.show import _first_advice
+def test_show_names_all_advice_and_the_moment_that_it_is_of(server: RunningServer, small: str) -> None:
+    from vramscope_server.cli.show import _advice
 
-    advice = server.get(f"/recordings/{small}/anatomy")["advice"]
-    run = server.get(f"/recordings/{small}")["run_id"]
-    said = _first_advice(server.url, {"run_id": run, "recordings": 1})
-    assert said == (advice[0]["sentence"] if advice else None)
-    assert _first_advice(server.url, {"run_id": run, "recordings": 0}) is None
+    anatomy = server.get(f"/recordings/{small}/anatomy")
+    sentences = [one["sentence"] for one in anatomy["advice"]]
+    assert sentences
+    told = {
+        "run_id": server.get(f"/recordings/{small}")["run_id"],
+        "recordings": 1,
+        "peak_allocated_bytes": anatomy["allocated_bytes"],
+    }
+    assert _advice(server.url, told) == sentences
+    higher = _advice(server.url, told | {"peak_allocated_bytes": 2 * anatomy["allocated_bytes"]})
+    assert higher[1:] == sentences
+    assert anatomy["moment"] in higher[0] and "was not recorded" in higher[0]
+    assert _advice(server.url, told | {"recordings": 0}) == []
+
+
+def test_shares_of_a_peak_that_is_known_in_part_are_shares_of_the_whole() -> None:
+    from rich.console import Console
+
+    from vramscope_server.cli.show import _composition
+
+    out = Console(width=120, record=True)
+    out.print(
+        _composition({"parameters": 64 << 20, "optimizer": 192 << 20, "gradients": None, "other": None}, 1 << 30, 120)
+    )
+    lines = [line.split() for line in out.export_text().splitlines()]
+    assert lines[0][:4] == ["optimizer", "192.0", "MiB", "18.8"]
+    assert lines[1][:4] == ["parameters", "64.0", "MiB", "6.2"]
+    assert lines[2][:6] == ["gradients,", "other", "768.0", "MiB", "75.0", "%"]

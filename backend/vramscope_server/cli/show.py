@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -17,6 +17,8 @@ _BAR: Final = 32
 _BESIDE_BAR: Final = 50
 """Characters that stand before a bar."""
 _SEARCHED_STEPS: Final = 2000
+_AS_HIGH: Final = 0.98
+"""Of the run's peak: a recording that reaches so far is of it."""
 
 
 def show(server: str, as_json: bool, run: str) -> None:
@@ -25,16 +27,16 @@ def show(server: str, as_json: bool, run: str) -> None:
     if as_json:
         print_json(told)
     else:
-        print_summary(console(), told, _split_step(server, told), address(server), _first_advice(server, told))
+        print_summary(console(), told, _split_step(server, told), address(server), _advice(server, told))
 
 
 def print_summary(
-    out: Console, told: dict[str, Any], split: dict[str, Any] | None, server: str, advice: str | None = None
+    out: Console, told: dict[str, Any], split: dict[str, Any] | None, server: str, advice: Sequence[str] = ()
 ) -> None:
     """A run in full, as ``GET /runs/RUN`` tells it, for a person.
 
     split    the highest step whose composition is known, where that of the peak itself is not
-    advice   what would make the peak lower, one sentence
+    advice   what would make the peak lower, in sentences
     """
     out.print(
         Text.assemble(
@@ -52,12 +54,12 @@ def print_summary(
     for name, value in _facts(told):
         table.add_row(name, Text(value))
         if name == "peak allocated" and told["peak_categories"]:
-            table.add_row("", _composition(told["peak_categories"], out.width))
+            table.add_row("", _composition(told["peak_categories"], told["peak_allocated_bytes"], out.width))
         elif name == "peak allocated" and split is not None:
             table.add_row("", Text(_instead(told, split), style="dim"))
-            table.add_row("", _composition(split["peak_categories"], out.width))
-    if advice:
-        table.add_row("advice", Text(plain(advice)))
+            table.add_row("", _composition(split["peak_categories"], split["peak_allocated_bytes"], out.width))
+    for number, sentence in enumerate(advice):
+        table.add_row("" if number else "advice", Text(plain(sentence)))
     out.print(table)
     out.print(Text(f"{server}/runs/{told['run_id']}", style="cyan"))
 
@@ -73,17 +75,27 @@ def _split_step(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
     return max(taken_apart, key=lambda step: int(step["peak_allocated_bytes"]), default=None)
 
 
-def _first_advice(server: str, told: dict[str, Any]) -> str | None:
-    """Of the newest recording, what saves most; None where there is none, or it cannot be read."""
+def _advice(server: str, told: dict[str, Any]) -> list[str]:
+    """What the newest recording advises, most bytes first; nothing where there is none, or it cannot be read.
+
+    Its bytes are of the step with its own peak: where the run was higher at another time, that is said first.
+    """
     if not told.get("recordings"):
-        return None
+        return []
     try:
         listed = ask(server, f"/runs/{told['run_id']}/recordings")["recordings"]
         newest = next((one["recording"] for one in listed if one["whole"]), None)
-        found = ask(server, f"/recordings/{newest}/anatomy")["advice"] if newest else []
+        anatomy = ask(server, f"/recordings/{newest}/anatomy") if newest else {"advice": []}
     except Failure:
-        return None
-    return str(found[0]["sentence"]) if found else None
+        return []
+    found = [str(one["sentence"]) for one in anatomy["advice"]]
+    highest = told["peak_allocated_bytes"]
+    if found and highest is not None and anatomy["allocated_bytes"] < _AS_HIGH * highest:
+        found.insert(
+            0,
+            f"of the recorded moment with most, {anatomy['moment']}; the run's peak of {amount(highest)} was not recorded:",
+        )
+    return found
 
 
 def _instead(told: dict[str, Any], split: dict[str, Any]) -> str:
@@ -194,19 +206,23 @@ def _allocator(settings: str | None) -> str:
     return UNKNOWN if settings is None else plain(settings) or "default settings"
 
 
-def _composition(parts: dict[str, int | None], width: int) -> Table:
-    """What was allocated at the peak, largest first; what is not known stands last and has no bar."""
+def _composition(parts: dict[str, int | None], peak_bytes: int | None, width: int) -> Table:
+    """What was allocated at the peak, largest first, as shares of all of it; what is not known stands last and has no bar."""
     longest = max(0, min(_BAR, width - _BESIDE_BAR))
-    total = sum(value for value in parts.values() if value is not None) or 1
+    known = sum(value for value in parts.values() if value is not None)
+    total = max(peak_bytes or 0, known) or 1
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="crop", no_wrap=True)
     for name, value in sorted(parts.items(), key=lambda item: -1 if item[1] is None else item[1], reverse=True):
-        if value is None:
-            table.add_row(name, UNKNOWN, "", "")
-        else:
+        if value is not None:
             bar = Text("█" * round(value / total * longest), style="cyan")
             table.add_row(name, amount(value), percent(value / total), bar)
+    unknown = [name for name, value in parts.items() if value is None]
+    if unknown:
+        table.add_row(
+            ", ".join(unknown), amount(total - known), percent((total - known) / total), "together: not told apart"
+        )
     return table
