@@ -14,10 +14,11 @@ from vramscope.oom_cause import judge
 from vramscope.oom_facts import Facts
 from vramscope.oom_growth import growth_of
 from vramscope.oom_need import need_of
+from vramscope_server.analysis.comparison.batch import Batch
 from vramscope_server.analysis.oom.remedies import batch, elsewhere
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy
-from vramscope_server.api.oom import _script
+from vramscope_server.api.oom import _did_as_much, _script
 
 MIB = 1 << 20
 DIED = Facts(
@@ -311,7 +312,7 @@ def test_where_more_is_in_use_than_the_part_that_moves_it_is_not_that_part() -> 
 
 
 def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
-    lean = OtherRun("aaaa", "lean", ("AdamW",), 1200 * MIB, None)
+    lean = OtherRun("aaaa", "lean", ("AdamW",), 1200 * MIB, None, did_as_much=True)
 
     class Box:
         techniques = ()
@@ -326,6 +327,38 @@ def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
     assert said("leak", DIED) is None, "it may have ended earlier"
     assert said("activations", replace(DIED, phase="data", progress=None)) is None
     assert said("leak", DIED, replace(lean, peak_reserved_bytes=1600 * MIB)) is False
+    assert said("activations", DIED, replace(lean, did_as_much=False)) is None, "its batches may have been smaller"
+
+
+@pytest.mark.parametrize(
+    ("other", "own", "rows", "told"),
+    [
+        (
+            Batch(samples=4, accumulation=4, ranks=1, length=128),
+            Batch(samples=16, accumulation=1, ranks=1, length=128),
+            16,
+            True,
+        ),
+        (
+            Batch(samples=2, accumulation=4, ranks=1, length=128),
+            Batch(samples=16, accumulation=1, ranks=1, length=128),
+            16,
+            False,
+        ),
+        (
+            Batch(samples=16, accumulation=1, ranks=1, length=64),
+            Batch(samples=16, accumulation=1, ranks=1, length=128),
+            16,
+            False,
+        ),
+        (Batch(samples=2, accumulation=4, ranks=1, length=None), Batch(None, None, 1, None), 16, False),
+        (Batch(samples=16, accumulation=None, ranks=1, length=None), Batch(16, 1, 1, None), 16, None),
+        (Batch(samples=16, accumulation=1, ranks=1, length=None), Batch(None, None, 1, None), None, None),
+        (Batch(samples=16, accumulation=1, ranks=1, length=None), Batch(16, 1, 1, length=128), 16, None),
+    ],
+)
+def test_a_run_that_was_given_less_is_no_remedy(other: Batch, own: Batch, rows: int | None, told: bool | None) -> None:
+    assert _did_as_much(other, own, rows) is told
 
 
 def test_only_runs_of_the_same_script_are_alike() -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope import wire
 from vramscope.black_box import MESSAGE_EVENT, SURVIVED_EVENT, BadBlackBox, BlackBox, unpack
+from vramscope_server.analysis.comparison.batch import Batch, batch_of
 from vramscope_server.analysis.floor import trend
 from vramscope_server.analysis.oom.post_mortem import PostMortem, post_mortem, told
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Replay
@@ -123,7 +124,7 @@ def explain(house: House, record: str, wait_seconds: float) -> Explained:
         full = run_in_full(connection, run)
         box = _box(connection, stored)
         rows = _errors(connection, run, full)
-        others = _others(connection, run, box)
+        others = _others(connection, run, full, box)
         growth = _growth(connection, run, box)
         window = None if box.window is None else find_artifact(connection, box.window)
     row = next(row for row in rows if row["record"] == stored.id)
@@ -244,8 +245,8 @@ def _growth(connection: Connection, run: Run, box: BlackBox) -> int | None:
     return int(fit.slope * (fit.last - fit.begin))
 
 
-def _others(connection: Connection, run: Run, box: BlackBox) -> list[OtherRun]:
-    """Runs of the project's, of the same script with the same weights, that came through; the leanest first."""
+def _others(connection: Connection, run: Run, full: Mapping[str, Any], box: BlackBox) -> list[OtherRun]:
+    """Runs of the project's, of the same script with the same weights, that came through with as much to do; the leanest first."""
     parameters = box.owned_bytes.get("parameters")
     if not parameters or not run["project"]:
         return []
@@ -260,8 +261,26 @@ def _others(connection: Connection, run: Run, box: BlackBox) -> list[OtherRun]:
         theirs = (other["peak_categories"] or {}).get("parameters")
         if not theirs or abs(theirs - parameters) > SAME_WEIGHTS * parameters:
             continue
-        found.append(OtherRun(row["run_id"], row["name"], row["techniques"], row["peak_reserved_bytes"], None))
+        as_much = _did_as_much(batch_of(run_in_full(connection, other)), batch_of(full), box.batch_size)
+        if as_much is not False:
+            found.append(
+                OtherRun(row["run_id"], row["name"], row["techniques"], row["peak_reserved_bytes"], None, bool(as_much))
+            )
     return sorted(found, key=lambda other: other.peak_reserved_bytes)[:MOST_OTHERS]
+
+
+def _did_as_much(other: Batch, own: Batch, rows: int | None) -> bool | None:
+    """Whether a step of the other run learned from as many samples, as long ones. None: it is not known.
+
+    rows   of the batch that ran when memory ran out
+    """
+    needed = own.effective or own.samples or rows
+    if needed is not None and other.effective is not None and other.effective < needed:
+        return False
+    if own.length is not None and other.length is not None and other.length < own.length:
+        return False
+    unknown = needed is None or other.effective is None or (own.length is None) != (other.length is None)
+    return None if unknown else True
 
 
 def _script(run: Run) -> str | None:

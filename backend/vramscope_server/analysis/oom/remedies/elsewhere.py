@@ -31,9 +31,10 @@ def _measured(case: Case, other: OtherRun) -> Remedy:
     return Remedy(
         what=f"as in run {other.name}: {', '.join(other.chips) or 'without techniques'}",
         saves_bytes=None if needed is None else max(0, needed - other.peak_reserved_bytes),
-        enough=fits if alike or not fits else None,
+        enough=fits if (alike and other.did_as_much) or not fits else None,
         source="measured",
-        source_words=f"that run reserved {amount(other.peak_reserved_bytes)} at most{ratio}",
+        source_words=f"that run reserved {amount(other.peak_reserved_bytes)} at most{ratio}"
+        + ("" if other.did_as_much else "; whether its batches were as large is not known"),
         cost="as measured there",
         rank=4,
         run_id=other.run_id,

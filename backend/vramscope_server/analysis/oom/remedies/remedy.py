@@ -57,6 +57,8 @@ class OtherRun:
     chips: list[str]
     peak_reserved_bytes: int
     step_ratio: float | None
+    did_as_much: bool
+    """a step of its learned from at least as many samples, as long ones; False: that is not known"""
 
 
 @dataclass(frozen=True, slots=True)
