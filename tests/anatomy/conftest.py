@@ -26,6 +26,8 @@ REMEDIES = (
     "evaluation",
     "evaluation_no_grad",
     "t5_checkpointed",
+    "contrastive",
+    "contrastive_more_rows",
 )
 
 

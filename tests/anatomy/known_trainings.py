@@ -479,6 +479,36 @@ def make_gpt2_chunked() -> Training:
     return training._replace(step=step)
 
 
+def contrastive(rows: int) -> Training:
+    """Two towers, and a loss that compares each row of one with all of the other."""
+
+    def tower() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 128))
+
+    left, right = on_gpu(tower), on_gpu(tower)
+    optimizer = torch.optim.AdamW([*left.parameters(), *right.parameters()])
+
+    def step() -> None:
+        texts, images = torch.zeros(rows, 256).cuda(), torch.zeros(rows, 256).cuda()
+        alike = left(texts) @ right(images).T
+        loss = functional.cross_entropy(alike, torch.arange(rows, device="cuda"))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return Training([left, right], [optimizer], step)
+
+
+def make_contrastive() -> Training:
+    """What it asks for grows with the square of the batch."""
+    return contrastive(2048)
+
+
+def make_contrastive_more_rows() -> Training:
+    """The same with three times the batch."""
+    return contrastive(3 * 2048)
+
+
 def wide(*, foreach: bool | None = None, fused: bool | None = None) -> Training:
     """Many weights and a small batch: the peak is in the optimizer."""
     model = on_gpu(lambda: nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(32))))

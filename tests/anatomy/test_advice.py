@@ -81,6 +81,30 @@ def test_more_rows_take_what_was_reckoned_from_fewer(observed) -> None:
     assert "batch" not in {one.rule for one in advise(replace(small, techniques=facts.techniques))}, "it is full"
 
 
+def test_what_compares_each_row_with_all_grows_with_their_square(observed) -> None:
+    """How many rows fit is the fewer of both: as if it did, and as if a layer were as wide as the batch is long."""
+    seen, rows = observed["contrastive"], 2048
+    measured = observed["contrastive_more_rows"].peak_allocated_bytes
+    facts = Facts(seen.trace, techniques=[{"kind": "batch", "detail": {"batch_size": rows}}])
+    goes, pairs = batch.scaling_bytes(facts), batch.pair_bytes(facts, rows)
+    first, last = facts.span
+    step, scaled, squares = facts.allocated[first + 1 : last + 2], *(one[first + 1 : last + 2] for one in (goes, pairs))
+    fits = batch.times_with_pairs(measured, step, scaled, squares)
+    assert fits == pytest.approx(3, rel=0.01), "into what three times the rows took, three times the rows fit"
+    assert batch.peak_at(facts, goes, 3) < 0.6 * measured, "which a line would not have told"
+    card = replace(seen.trace, device_total_bytes=int(measured * 1.06), device_free_bytes=None)
+    told = {one.rule: one for one in advise(replace(facts, recorded=card))}["batch"]
+    assert told.evidence["largest_batch_size"] == pytest.approx(3 * rows, rel=0.05)
+    assert "for each pair of rows" in told.sentence
+    plain = Facts(observed["gpt2"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 4}}])
+    assert not batch.pair_bytes(plain, 4).any()
+
+
+def test_a_single_layer_is_no_block_to_checkpoint(observed) -> None:
+    """Its input and its output are all that there was."""
+    assert "checkpointing" not in said(observed["contrastive"])
+
+
 def test_eight_bit_state_is_reckoned_tensor_by_tensor(observed) -> None:
     advice = said(observed["wide"])["optimizer_state"]
     matrix, vector = 1024 * 1024, 1024

@@ -3,7 +3,9 @@
 Condition: the step was recorded with its batch's size and the card is known, and a quarter more rows would fit.
 Arithmetic: of what is allocated at each event of the peak's step, input, activations and the temporaries of forward and backward
 go with the rows, all else stays; so ``stays + rows / rows now * goes`` must not exceed what PyTorch can have, less 5 % for
-loose pieces, at any event. The peak may move: it need not be the present one that fills the card first.
+loose pieces, at any event. The peak may move: it need not be the present one that fills the card first. What has exactly one
+value for each pair of rows (a contrastive loss compares all with all) may go with their square, or be of a layer that is as wide
+as the batch is long: how many fit is then told for both, and the fewer counts.
 Error: where the recording has steps of other sizes, their peaks are reckoned from this one and compared; else against
 trainings that were run with other batches, in docs/anatomy.md.
 """
@@ -30,9 +32,14 @@ FURTHEST: Final = 8
 """times the rows: how the step goes with more of them has not been measured"""
 ANOTHER_SIZE: Final = 0.05
 """by which the input of a step must differ to be one of another size"""
+VALUE_BYTES: Final = (2, 4)
+"""of what such a loss works with"""
+LEAST_PAIRS: Final = 0.01
+"""of the peak: less does not change how many rows fit"""
 IN_STEP: Final = [PHASES.index(phase) for phase in ("data", "forward", "backward")]
 
 Whole = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 def advise(facts: Facts) -> Advice | None:
@@ -49,11 +56,22 @@ def advise(facts: Facts) -> Advice | None:
     if not some.any():
         return None
     usable = int(room / (1 + PIECES))
-    fits = int(rows * float(((usable - (step - scaled))[some] / scaled[some]).min()))
+    at_most = int(rows * float(((usable - (step - scaled))[some] / scaled[some]).min()))
+    pairs = pair_bytes(facts, rows)[first + 1 : last + 2]
+    fits = (
+        at_most
+        if pairs.max() < LEAST_PAIRS * facts.peak_bytes
+        else int(rows * times_with_pairs(usable, step, scaled, pairs))
+    )
     if fits < WORTH * rows:
         return None
     most = min(fits, FURTHEST * rows)
     words = f"up to {most:,} rows fit" if most == fits else f"{FURTHEST} times the rows fit, and more"
+    if most < min(at_most, FURTHEST * rows):
+        words += (
+            f", if what has one value for each pair of rows ({amount(int(pairs.max()))}) grows with their square, as in a "
+            f"contrastive loss; else {'more' if at_most > FURTHEST * rows else f'{at_most:,}'}"
+        )
     at_peak = int(goes[facts.peak_event + 1])
     error = error_of(facts, goes)
     seen = "" if error is None else f" (other steps of this recording: off by {percent(error)} at most)"
@@ -79,10 +97,30 @@ def advise(facts: Facts) -> Advice | None:
 
 def scaling_bytes(facts: Facts) -> Whole:
     """What goes with the batch of all that is allocated, after each event; element 0 is before the first."""
+    return -facts.without(_goes(facts))
+
+
+def _goes(facts: Facts) -> Flags:
     categories = facts.categories
     passing = (categories == TEMPORARIES) & np.isin(_phase_of_birth(facts), IN_STEP)
-    chosen = (categories == ACTIVATIONS) | (categories == INPUT) | passing
-    return -facts.without(chosen)
+    chosen: Flags = (categories == ACTIVATIONS) | (categories == INPUT) | passing
+    return chosen
+
+
+def pair_bytes(facts: Facts, rows: int) -> Whole:
+    """Of what goes with the batch: what has one value for each pair of rows, or of twice as many (two views), after each event."""
+    asked = facts.trace.lives.requested_bytes
+    pairs = np.isin(asked, [(views * rows) ** 2 * size for views in (1, 2) for size in VALUE_BYTES])
+    return -facts.without(_goes(facts) & pairs)
+
+
+def times_with_pairs(usable: int, step: Whole, scaled: Whole, pairs: Whole) -> float:
+    """How many times the rows fit where ``pairs``, a part of ``scaled``, goes with their square."""
+    linear, room = (scaled - pairs).astype(np.float64), (usable - (step - scaled)).astype(np.float64)
+    some = scaled > 0
+    linear, square, room = linear[some], pairs[some].astype(np.float64), np.maximum(room[some], 0)
+    # The root of square t^2 + linear t = room, in the form that holds where square is 0.
+    return float((2 * room / (linear + np.sqrt(linear**2 + 4 * square * room))).min())
 
 
 def peak_at(facts: Facts, goes: Whole, times: float) -> int:

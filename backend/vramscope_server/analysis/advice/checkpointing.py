@@ -1,7 +1,8 @@
 """Checkpointing the repeated blocks: what they hold at the peak, and what they would hold then.
 
 Condition: the peak's step was recorded with modules, and two or more siblings (``h.0``, ``h.1`` ...) made activations that are
-held at the peak; nothing is recomputed yet.
+held at the peak; nothing is recomputed yet. A block has parts: of a single layer (a linear one among the children of a Sequential)
+checkpointing keeps input and output, and that is all that there was.
 Arithmetic, block by block, on the recorded lives: what the block's forward saved, all but its output, goes when the block ends,
 and is there again from the moment at which its backward first let something of it go; right before that the block's forward runs
 once more, up to the last thing that it saved, with its temporaries. Its output is what the backward of the block behind it lets
@@ -107,7 +108,9 @@ def _siblings(modules: list[str]) -> dict[str, list[str]]:
             if part.isdecimal():
                 stem = "".join(f"{one}." for one in parts[:at])
                 found.setdefault(stem, {})[stem + part] = None
-    return {stem: list(names) for stem, names in found.items() if len(names) >= LEAST_BLOCKS}
+    around = {name[:at] for name in modules for at, letter in enumerate(name) if letter == "."}
+    blocks = {stem: [name for name in names if name in around] for stem, names in found.items()}
+    return {stem: names for stem, names in blocks.items() if len(names) >= LEAST_BLOCKS}
 
 
 class _Forward(NamedTuple):
