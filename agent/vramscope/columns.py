@@ -58,7 +58,7 @@ def step_row(step: FinishedStep, duration_ns: int, device: int) -> dict[str, int
         phase = wire.PHASES[stretch.phase]
         if step.watched:
             key = f"{phase}_ns"
-            row[key] = row.get(key, 0) + stretch.end_ns - stretch.start_ns
+            row[key] = row.get(key, 0) + stretch.own_ns
         if position is None or position >= len(stretch.cuts):
             continue
         cut = stretch.cuts[position]

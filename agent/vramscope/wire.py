@@ -131,7 +131,7 @@ STEPS: Final[dict[str, Series]] = {
     ),
     "watched": Series("code", "1: phases were read in this step; 0: left alone, to measure what watching costs"),
     "agent_ns": Series("ns", "time of this step that the agent's hooks took on the training thread"),
-    **{f"{phase}_ns": Series("ns", f"time in {phase}") for phase in PHASES},
+    **{f"{phase}_ns": Series("ns", f"time in {phase}, without what the agent took") for phase in PHASES},
     **{f"{phase}_peak_allocated_bytes": Series("bytes", f"highest allocated in {phase}") for phase in PHASES},
     **{f"{phase}_peak_reserved_bytes": Series("bytes", f"highest reserved in {phase}") for phase in PHASES},
     **{f"end_{category}_bytes": Series("bytes", f"{category} when the step ended") for category in CATEGORIES},

@@ -119,7 +119,22 @@ def test_gradient_accumulation_is_one_step_of_many_micro_steps(clock, hooks) -> 
     assert step.micro_steps == 4
     assert phases_of(step).count("forward") == 4
     row = step_row(step, 1, wire.CPU)
-    assert row["backward_ns"] == sum(s.end_ns - s.start_ns for s in step.stretches if s.phase == BACKWARD)
+    assert row["backward_ns"] == sum(s.own_ns for s in step.stretches if s.phase == BACKWARD)
+
+
+def test_what_the_agent_takes_is_no_part_of_the_phase_that_it_falls_into(clock, hooks) -> None:
+    """A look at leaks lasts longer than the batch that it waits in front of."""
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    train_once(model, optimizer)
+    clock.timed(something_else_runs)
+    train_once(model, optimizer)
+    row = step_row(clock.take()[1], 1, wire.CPU)
+    assert row["agent_ns"] >= 1_000_000
+    assert row["data_ns"] < 100_000
+    phases = sum(value for name, value in row.items() if name.removesuffix("_ns") in wire.PHASES)
+    assert phases < 100_000
 
 
 def test_a_gan_with_two_optimizers_makes_one_step_an_iteration(clock, hooks) -> None:

@@ -63,6 +63,10 @@ def test_other_words():
     [
         (None, "not measured yet"),
         ({"fraction": None, "resolvable": False, "noise_fraction": None}, "not measured yet"),
+        (
+            {"fraction": None, "resolvable": False, "noise_fraction": None, "hook_seconds": 1.5},
+            "1.50 s of the run in all; a step's share is not measured yet",
+        ),
         ({"fraction": 0.001, "resolvable": False, "noise_fraction": 0.002}, "below 0.5 % of a step"),
         ({"fraction": 0.001, "resolvable": False, "noise_fraction": 0.02}, "below 2.0 % of a step"),
         (

@@ -57,6 +57,13 @@ class Stretch(NamedTuple):
     end_ns: int
     cuts: list[Interval]
     """one a watched device, in the order of StepClock.counters"""
+    agent_ns: int = 0
+    """of the time between, that the agent itself took"""
+
+    @property
+    def own_ns(self) -> int:
+        """What it would have lasted without us."""
+        return max(0, self.end_ns - self.start_ns - self.agent_ns)
 
 
 class Split(NamedTuple):
@@ -181,7 +188,8 @@ class StepClock:
         """of the batch whose forward began last"""
         self.forwards = 0
         """of one model, that began one behind the other with no backward between"""
-        self._agent_ns = 0
+        self._agent_ns = self._agent_before_ns = 0
+        """in this step, and of that before the stretch that runs"""
         self._calm_from = self._calm_until = WARM_UP_STEPS
         self._calm_stretches = 0
         self._watched_costs_ns: deque[int] = deque(maxlen=RECENT_STEPS)
@@ -260,7 +268,7 @@ class StepClock:
             self.techniques.end_step(backwards)
         if self.loss is not None:
             self.loss.end_step(self.step, began)
-        self._agent_ns = self._now() - began
+        self._agent_ns, self._agent_before_ns = self._now() - began, 0
 
     def mark(self) -> int | None:
         """Cut within a phase, at a moment that matters; the position of the stretch that ended. None: this step is left alone."""
@@ -316,8 +324,9 @@ class StepClock:
     def _close(self, at_ns: int) -> None:
         if not self.counters and self.look_for_devices is not None:
             self.look_for_devices()
-        self._stretches.append(Stretch(self.phase, self._since_ns, at_ns, list(map(_cut, self.counters))))
-        self._since_ns = at_ns
+        agent_ns = self._agent_ns - self._agent_before_ns
+        self._stretches.append(Stretch(self.phase, self._since_ns, at_ns, list(map(_cut, self.counters)), agent_ns))
+        self._since_ns, self._agent_before_ns = at_ns, self._agent_ns
 
     def _choose_watched(self, duration_ns: int) -> None:
         """Whether the next step's phases are read: as far as their cost allows, and not in the steps left alone."""

@@ -44,4 +44,7 @@ def cost(overhead: Mapping[str, Any] | None) -> str:
         return f"{percent(max(0.0, fraction))} of a step ({duration(overhead.get('seconds_per_step'))}), measured"
     if noise is not None:
         return f"below {percent(max(0.005, noise))} of a step"
-    return "not measured yet"
+    taken = overhead.get("hook_seconds")
+    return (
+        "not measured yet" if not taken else f"{duration(taken)} of the run in all; a step's share is not measured yet"
+    )

@@ -20,7 +20,7 @@ def draw(window: RunWindow) -> go.Figure:
     drawing.meta["x"] = "phase"
     drawing.meta["kind"] = "static"
     columns = window.steps.columns
-    # Mean over all steps whose phases were read, so that the bars add up to a step: what happens in few of them (an
+    # Mean over all steps whose phases were read, so that the bars add up to a step without us: what happens in few of them (an
     # evaluation, the setting-up before the first forward) counts with its share.
     read = np.any([np.isfinite(columns[f"{phase}_ns"].mean) for phase in ORDER], axis=0)
     times = {phase: _mean(columns[f"{phase}_ns"].mean, int(read.sum())) * 1e-9 for phase in ORDER}
