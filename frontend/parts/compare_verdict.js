@@ -17,7 +17,7 @@ export function compareVerdict(rows) {
   const words = saves
     ? [h("strong", {}, `${best.name} needs least: ${percent(best.saved_fraction, 0)} less than ${base.name}.`), `${bytes(best.peak_allocated_bytes)} allocated at its peak instead of ${bytes(base.peak_allocated_bytes)}${inTime(best, base)}.`]
     : [h("strong", {}, `None needs less than ${base.name}.`), `${bytes(base.peak_allocated_bytes)} allocated at its peak.`];
-  const left = comparable.length > 0 && known.length > comparable.length && "Runs marked ⚠ are left out.";
+  const left = comparable.length > 0 && known.length > comparable.length && h("span", {}, "Runs marked ⚠ are left out.");
   return h("div", { class: `banner verdict ${saves && comparable.length ? "good" : "quiet"}`, "data-verdict": true }, words, left);
 }
 

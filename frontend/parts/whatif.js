@@ -16,14 +16,14 @@ export class WhatIf {
   constructor({ onEvent }) {
     this.onEvent = onEvent;
     this.card = h("select", { "aria-label": "Card", onchange: (event) => setQuery({ card: event.target.value || null }) });
-    this.field = h("input", { type: "text", "aria-label": "Your own settings", placeholder: "max_split_size_mb:256,…", spellcheck: "false", autocomplete: "off" });
+    this.field = h("input", { type: "text", "aria-label": "Your own settings", placeholder: "max_split_size_mb:256,…", spellcheck: "false", autocomplete: "off", oninput: () => fill(this.parts.refused) });
     this.form = h("form", { class: "own-settings", onsubmit: (event) => this.add(event) }, h("code", { class: "muted" }, "PYTORCH_CUDA_ALLOC_CONF="), this.field, h("button", { class: "button small", type: "submit" }, "Try"));
-    this.parts = { trouble: h("div"), residual: h("span"), notes: h("div"), progress: h("div"), advice: h("div"), table: h("div") };
+    this.parts = { trouble: h("div"), refused: h("div", { class: "refused", role: "status" }), residual: h("span"), notes: h("div"), progress: h("div"), advice: h("div"), table: h("div") };
     this.element = h("section", { class: "card whatif", "aria-label": "What other settings would have given" },
       h("header", {}, h("h2", {}, "What if: other allocator settings"), h("span", { class: "spring" }), h("label", { class: "muted" }, "On a card of ", this.card)),
       h("div", { class: "pad" }, this.parts.progress, this.parts.advice, this.parts.trouble),
       this.parts.table,
-      h("div", { class: "pad whatif-foot" }, this.form, this.parts.residual, this.parts.notes));
+      h("div", { class: "pad whatif-foot" }, this.form, this.parts.refused, this.parts.residual, this.parts.notes));
     this.stop = store.watch(({ query }) => this.device !== undefined && this.cardOf(query) !== this.device && this.ask());
   }
 
@@ -77,11 +77,11 @@ export class WhatIf {
     const { sweep, mine } = this;
     // a setting that PyTorch refuses is told, and not asked for again
     if (mine?.problem) {
-      fill(this.parts.trouble, problemBanner(mine.problem));
+      fill(this.parts.refused, problemBanner(mine.problem));
       this.own = this.own.filter((conf) => conf !== this.adding);
       this.askMine();
     } else if (mine?.answer?.state === "done") {
-      fill(this.parts.trouble);
+      fill(this.parts.refused);
       this.field.value = "";
     }
     const result = sweep.answer?.result;

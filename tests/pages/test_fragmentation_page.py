@@ -187,7 +187,7 @@ def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any
     field = page.get_by_label("Your own settings")
     field.fill("max_split_size_mb:1")
     field.press("Enter")
-    refusal = page.locator(".whatif [role=alert]")
+    refusal = page.locator(".whatif-foot [role=alert]")  # beside the field, and so in sight
     refusal.wait_for()
     assert "PyTorch would refuse 'max_split_size_mb:1'" in refusal.inner_text()
     field.fill('PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:333"')

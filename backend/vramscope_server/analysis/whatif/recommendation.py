@@ -114,12 +114,20 @@ def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendatio
     if not better:
         return Recommendation(
             None,
-            f"Leave it as it is: the run needs a card of {amount(card)} and no setting that was tried brings that down by more "
-            f"than {WORTH_FRACTION:.0%} for certain.",
+            f"Leave it as it is: what was recorded needs a card of {amount(card)} and no setting that was tried brings that down "
+            f"by more than {WORTH_FRACTION:.0%} for certain.",
         )
     least = min(size for _, size in better)
     near = [(one, size) for one, size in better if size - least <= enough]
     best, size = min(near, key=lambda row: (row[0].risk.level, row[1], len(row[0].conf)))
     why = "" if size == least else f" Others need up to {amount(size - least)} less, at more risk."
-    words = f"The run survives on a card of {amount(size)} instead of {amount(card)}: {amount(card - size)} less.{why}"
+    words = f"What was recorded survives on a card of {_sizes(size, card)}: {amount(card - size)} less.{why}"
     return Recommendation(best.conf, f"{words} {best.risk.words}".strip())
+
+
+def _sizes(size: int, card: int) -> str:
+    """``1.5 GiB instead of 2.0 GiB``; in MiB where both would read the same."""
+    words, other = amount(size), amount(card)
+    if words == other:
+        words, other = f"{size / (1 << 20):,.0f} MiB", f"{card / (1 << 20):,.0f} MiB"
+    return f"{words} instead of {other}"
