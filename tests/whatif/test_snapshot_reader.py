@@ -98,6 +98,17 @@ def test_unknown_fields_and_actions_are_named_and_left_out() -> None:
     assert "the action teleport" in notes
 
 
+def test_pinned_memory_of_the_host_is_no_part_of_it_and_no_surprise() -> None:
+    """PyTorch writes it from 2.15 on."""
+    told = plain() | {
+        "host_segments": [{"address": 4096, "total_size": 512, "blocks": []}],
+        "host_traces": [[event("alloc")]],
+    }
+    snapshot = read_object(told)
+    assert len(snapshot.devices) == 1 and len(snapshot.devices[0].events) == 5
+    assert "host" not in " ".join(snapshot.notes)
+
+
 def test_each_device_has_a_trace_of_its_own() -> None:
     told = plain()
     other = [{**one, "addr": one["addr"] + MIB} for one in told["device_traces"][0]]

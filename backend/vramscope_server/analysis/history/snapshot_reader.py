@@ -59,6 +59,8 @@ MAX_SEGMENTS: Final = 10_000_000
 MAX_MEMORY_BYTES: Final = min(16 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 """of what is kept while it is read: as much as 100 million events take, or half of the machine's where that is less"""
 _FILE_FIELDS: Final = {"segments", "device_traces", "allocator_settings", "external_annotations"}
+_HOST_FIELDS: Final = {"host_segments", "host_traces"}
+"""from PyTorch 2.15 on: pinned memory of the host, which is no part of what is shown"""
 _LABELS: Final = {
     "user_metadata": "user_metadata", "compile_context": "compile_context", "forward_frames": "forward_stack",
 }  # fmt: skip
@@ -276,7 +278,7 @@ class _Snapshot:
         return annotations_of(told[:, 0], told[:, 2], self._word(told[:, 3]), events.time_ns)
 
     def _notes(self, file: dict[str, int]) -> list[str]:
-        found = {f"the field {key:.40} of the file": 1 for key in file.keys() - _FILE_FIELDS}
+        found = {f"the field {key:.40} of the file": 1 for key in file.keys() - _FILE_FIELDS - _HOST_FIELDS}
         for kind, word, times in self.tables.unknown[: self.tables.count[UNKNOWN]].tolist():
             said = f"{words_of(self.tables, [word])[0]:.40}"
             found[f"the action {said}" if kind == NEW else f"the field {said} of {NOUNS[kind]}"] = times
