@@ -165,7 +165,8 @@ def _capacity(facts: Facts, asked: int, room: int) -> tuple[str, str]:
         parts += f", other models and copies of weights {amount(facts.other_models_bytes)}"
     if gradients or state:
         kept = "not known yet" if facts.state_is_unknown and not state else amount(state)
-        parts += f", gradients {amount(gradients)}, optimizer state {kept}"
+        to_come = "" if facts.gradients_bytes or facts.optimizer_bytes else "still to come "
+        parts += f", {to_come}gradients {amount(gradients)}, optimizer state {kept}"
     if fixed > room:
         # (Where other models or copies are what is too much, it is they.)
         beside = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes <= room

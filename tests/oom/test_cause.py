@@ -311,6 +311,12 @@ def test_where_more_is_in_use_than_the_part_that_moves_it_is_not_that_part() -> 
     assert model_alone.cause == "weights" and "on its way" in model_alone.sentence
 
 
+def test_what_the_first_step_has_not_made_yet_is_still_to_come() -> None:
+    first = replace(DIED, gradients_bytes=0, optimizer_bytes=0, optimizer_to_come_bytes=500 * MIB)
+    assert "still to come gradients" in judge(first).sentence
+    assert "still to come" not in judge(replace(first, gradients_bytes=250 * MIB)).sentence
+
+
 def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
     lean = OtherRun("aaaa", "lean", ("AdamW",), 1200 * MIB, None, did_as_much=True)
 
