@@ -6,6 +6,7 @@ Making one holds the interpreter's lock, which the training needs: so it is done
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterable
@@ -71,15 +72,21 @@ class Uploads:
         self._count += 1
         self._waiting.put(make)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"vramscope-{self._name}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=f"vramscope-{self._name}", daemon=True)
+            with contextlib.suppress(
+                RuntimeError
+            ):  # from Python 3.12 on none begins at the interpreter's exit: close does it
+                thread.start()
+                self._thread = thread
 
     def close(self, timeout_s: float) -> None:
         """Bring all that is here to the ring, without pauses; what is not done in time is left out, and that is said."""
         self._closing.set()
+        self._waiting.put(None)
         if self._thread is not None:
-            self._waiting.put(None)
             self._thread.join(timeout_s)
+        else:
+            self._run()
         left_out = self._count + self._without_room
         if left_out:
             text = f"the session ended before all recorded {self._name} were packed; left out: {left_out}"

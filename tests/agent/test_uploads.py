@@ -1,0 +1,25 @@
+"""What was recorded reaches the ring, also where the interpreter is about to end."""
+
+from __future__ import annotations
+
+import threading
+
+from vramscope import wire
+from vramscope.ring import Ring
+from vramscope.steps.clock import StepClock
+from vramscope.uploads import Artifact, Uploads
+
+
+def test_where_no_thread_can_begin_what_is_here_is_brought_at_the_end(monkeypatch) -> None:
+    """From Python 3.12 on that is so in what runs at exit: a window that is open then closes there."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    ring = Ring()
+    uploads = Uploads(ring, StepClock(), pace_s=0.0, name="windows")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    uploads.put(lambda pause: [Artifact("window", {}, b"recorded")])
+    uploads.close(2.0)
+    pieces = [message for message in ring.take(1 << 20) if isinstance(message, wire.Piece)]
+    assert [piece.data for piece in pieces] == [b"recorded"]
