@@ -9,6 +9,7 @@ from typing import Any
 
 import sender
 from browsing import drawn, eventually, query
+from legibility import assert_legible
 from test_fragmentation_page import COMPILED_MS, Sender
 from window_maker import training
 
@@ -174,3 +175,19 @@ def test_the_line_that_holds_more_is_shown_for_the_run_that_was_chosen(page: Any
     page.goto(f"{server.url}/compare?runs={RUNS}")
     page.locator(".compare-table").wait_for()
     assert not card.is_visible(), "nothing was recorded"
+
+
+def test_a_name_as_long_as_can_be_makes_no_page_wider(page: Any, own_server: Any) -> None:
+    """No words, so that nothing breaks by itself; recordings, so that all of the page is there."""
+    own = own_server()
+    short, long = Sender(own.url, "short"), Sender(own.url, ("a_very_long_name_" * 12)[:200])
+    for run, layers in ((short, 4), (long, 9)):
+        run.send(run.agent.samples(20), run.agent.steps(20))
+        run.record(training(2, layers))
+        run.send(run.agent.ended())
+    page.goto(f"{own.url}/compare?runs={short.agent.run},{long.agent.run}&diff=all")
+    page.locator(".site-difference table").wait_for(timeout=COMPILED_MS)
+    drawn(page, "memory_against_time")
+    legend = page.locator("vs-chart[data-figure=memory_against_time] .legend")
+    assert legend.evaluate("(legend) => legend.scrollWidth <= legend.clientWidth"), "its names end in …"
+    assert_legible(page)
