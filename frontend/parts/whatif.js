@@ -1,6 +1,6 @@
 /** What other allocator settings would have given: a sweep that begins at once, the reader's own settings, another card. */
 
-import { fill, h } from "vramscope/dom.js";
+import { fill, h, setText } from "vramscope/dom.js";
 import { bytes } from "vramscope/format.js";
 import { problemBanner, snippet } from "vramscope/parts/pieces.js";
 import { progressOf, Question } from "vramscope/parts/whatif_question.js";
@@ -16,14 +16,16 @@ export class WhatIf {
   constructor({ onEvent }) {
     this.onEvent = onEvent;
     this.card = h("select", { "aria-label": "Card", onchange: (event) => setQuery({ card: event.target.value || null }) });
-    this.field = h("input", { type: "text", "aria-label": "Your own settings", placeholder: "max_split_size_mb:256,…", spellcheck: "false", autocomplete: "off", oninput: () => fill(this.parts.refused) });
-    this.form = h("form", { class: "own-settings", onsubmit: (event) => this.add(event) }, h("code", { class: "muted" }, "PYTORCH_CUDA_ALLOC_CONF="), this.field, h("button", { class: "button small", type: "submit" }, "Try"));
-    this.parts = { trouble: h("div"), refused: h("div", { class: "refused", role: "status" }), residual: h("span"), notes: h("div"), progress: h("div"), advice: h("div"), table: h("div") };
+    this.field = h("input", { type: "text", "aria-label": "Your own settings", placeholder: "max_split_size_mb:256,…", "aria-describedby": "own-settings-refused", spellcheck: "false", autocomplete: "off", oninput: () => this.refuse(null) });
+    // where the reader looks who has pressed Try: above the table it would be out of sight
+    this.refused = h("span", { class: "more", id: "own-settings-refused", "aria-live": "polite" });
+    this.form = h("form", { class: "own-settings", onsubmit: (event) => this.add(event) }, h("code", { class: "muted" }, "PYTORCH_CUDA_ALLOC_CONF="), this.field, h("button", { class: "button small", type: "submit" }, "Try"), this.refused);
+    this.parts = { trouble: h("div"), residual: h("span"), notes: h("div"), progress: h("div"), advice: h("div"), table: h("div") };
     this.element = h("section", { class: "card whatif", "aria-label": "What other settings would have given" },
       h("header", {}, h("h2", {}, "What if: other allocator settings"), h("span", { class: "spring" }), h("label", { class: "muted" }, "On a card of ", this.card)),
       h("div", { class: "pad" }, this.parts.progress, this.parts.advice, this.parts.trouble),
       this.parts.table,
-      h("div", { class: "pad whatif-foot" }, this.form, this.parts.refused, this.parts.residual, this.parts.notes));
+      h("div", { class: "pad whatif-foot" }, this.form, this.parts.residual, this.parts.notes));
     this.stop = store.watch(({ query }) => this.device !== undefined && this.cardOf(query) !== this.device && this.ask());
   }
 
@@ -69,24 +71,37 @@ export class WhatIf {
     if (!conf || !this.told) return;
     this.own = [...this.own.filter((other) => other !== conf), conf];
     this.adding = conf;
+    this.tried = this.field.value;
+    this.refuse(null);
     this.askMine();
     this.draw();
+  }
+
+  /** Why the field's settings cannot be tried; null takes that away. */
+  refuse(problem) {
+    setText(this.refused, problem ? problem.detail || problem.message : "");
+    if (problem) this.field.setAttribute("aria-invalid", "true");
+    else this.field.removeAttribute("aria-invalid");
   }
 
   draw() {
     const { sweep, mine } = this;
     // a setting that PyTorch refuses is told, and not asked for again
     if (mine?.problem) {
-      fill(this.parts.refused, problemBanner(mine.problem));
-      this.own = this.own.filter((conf) => conf !== this.adding);
-      this.askMine();
-    } else if (mine?.answer?.state === "done") {
-      fill(this.parts.refused);
-      this.field.value = "";
+      this.refuse(mine.problem);
+      const others = this.own.filter((conf) => conf !== this.adding);
+      if (others.length < this.own.length) {
+        this.own = others;
+        this.askMine();
+      } else this.mine = null;
+      this.adding = null;
+    } else if (this.adding && mine?.answer?.state === "done") {
+      if (this.tried === this.field.value) this.field.value = ""; // unless the next is being typed
+      this.adding = null;
     }
     const result = sweep.answer?.result;
-    fill(this.parts.progress, progressOf(sweep), mine && progressOf(mine));
-    if (sweep.problem) fill(this.parts.trouble, problemBanner(sweep.problem));
+    fill(this.parts.progress, progressOf(sweep), this.mine && progressOf(this.mine));
+    fill(this.parts.trouble, sweep.problem && problemBanner(sweep.problem));
     fill(this.parts.advice, result && advice(result));
     const yours = mine?.answer?.result?.rows ?? [];
     fill(this.parts.table, result && whatIfTable(result, { yours: yours.filter((row) => !row.recorded && this.own.includes(row.conf) && !result.rows.some((other) => other.conf === row.conf)), told: this.told, device: this.device, onEvent: this.onEvent }));

@@ -137,19 +137,6 @@ def test_a_baseline_that_was_deleted_is_named_and_the_others_can_be_compared(pag
     assert page.locator(".banner.bad").count() == 0
 
 
-def test_a_name_as_long_as_allowed_does_not_widen_a_narrow_page(page: Any, server: Any) -> None:
-    named, other = Sender(server.url, "x" * 200), Sender(server.url, "y" * 200)
-    for one in (named, other):
-        one.send(one.agent.steps(6))
-        one.record(training(2, 6))
-    page.set_viewport_size({"width": 400, "height": 800})
-    page.goto(f"{server.url}/compare?runs={named.agent.run},{other.agent.run}")
-    page.locator("table").first.wait_for()
-    page.locator("[data-verdict]").wait_for()
-    page.locator(".site-difference p").wait_for()
-    eventually(lambda: page.evaluate("document.documentElement.scrollWidth") <= 400, what="it fits 400 pixels")
-
-
 def test_an_unknown_run_is_named(page: Any, server: Any) -> None:
     page.context.watcher.expected.append("404")
     page.goto(f"{server.url}/compare?runs=there-is-no-such-run")

@@ -187,15 +187,25 @@ def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any
     field = page.get_by_label("Your own settings")
     field.fill("max_split_size_mb:1")
     field.press("Enter")
-    refusal = page.locator(".whatif-foot [role=alert]")  # beside the field, and so in sight
-    refusal.wait_for()
-    assert "PyTorch would refuse 'max_split_size_mb:1'" in refusal.inner_text()
+    refusal = page.locator(".own-settings [aria-live]")
+    eventually(lambda: "PyTorch would refuse 'max_split_size_mb:1'" in refusal.inner_text())
+    field_box, box = field.bounding_box(), refusal.bounding_box()
+    assert 0 <= box["y"] - field_box["y"] - field_box["height"] < 20, "it stands beside the field"
+    assert field.input_value() == "max_split_size_mb:1", "there to be mended"
+    field.press_sequentially("2")
+    assert refusal.inner_text() == "", "it is of what stood there before"
     field.fill('PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:333"')
     field.press("Enter")
     row = page.locator("[data-conf='max_split_size_mb:333']")
     row.wait_for(timeout=COMPILED_MS)
     assert "yours" in row.inner_text()
-    eventually(lambda: refusal.count() == 0)
+    assert field.input_value() == ""
+    assert refusal.inner_text() == ""
+    field.fill("foo:1")
+    field.press("Enter")
+    eventually(lambda: "foo: Unrecognized key" in refusal.inner_text())
+    row.wait_for()
+    assert field.input_value() == "foo:1", "also where others are asked again"
 
 
 def test_several_recordings_can_be_chosen_and_deleted(page: Any, server: Any) -> None:
