@@ -19,6 +19,7 @@ from vramscope_server.analysis.history import snapshot_stream
 from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
 from vramscope_server.analysis.history.trace import layout_at
 from vramscope_server.analysis.timeline.ruler import ruler
+from vramscope_server.analysis.timeline.sites import sites_of
 
 MIB = 1 << 20
 FRAMES = [{"name": "forward", "filename": "model.py", "line": 7}, {"name": "main", "filename": "train.py", "line": 3}]
@@ -107,6 +108,32 @@ def test_pinned_memory_of_the_host_is_no_part_of_it_and_no_surprise() -> None:
     snapshot = read_object(told)
     assert len(snapshot.devices) == 1 and len(snapshot.devices[0].events) == 5
     assert "host" not in " ".join(snapshot.notes)
+
+
+@pytest.mark.parametrize(
+    ("functions", "told"),
+    [
+        (["torch::unwind::unwind()", "torch::CapturedTraceback::gather(bool, bool, bool)", "at::empty_strided"], 2),
+        (["torch::unwind::unwind()", "at::mm", "torch::autograd::generated::AddmmBackward0::apply(std::vector)"], 2),
+        (["torch::unwind::unwind()", "at::mm", "train"], 2),
+        (["torch::unwind::unwind()"], 0),
+    ],
+)
+def test_where_the_user_wrote_nothing_the_frame_that_tells_most_stands_for_the_stack(
+    functions: list[str], told: int
+) -> None:
+    """Stacks with C++ frames begin with what wrote them down; those of a backward have no Python in them."""
+    frames = [
+        {"filename": "/home/me/train.py" if one == "train" else "??", "line": 0, "name": one} for one in functions
+    ]
+    snapshot = plain()
+    snapshot["device_traces"] = [
+        [event("segment_alloc", size=2 * MIB, frames=frames), event("alloc", size=1000, frames=frames)]
+    ]
+    trace = read_object(snapshot).devices[0]
+    sites = sites_of(trace)
+    stack = int(sites.stack[-1])
+    assert trace.words[trace.frames["function"][sites.frame[stack]]] == functions[told]
 
 
 def test_each_device_has_a_trace_of_its_own() -> None:

@@ -1,6 +1,7 @@
 """Whose line: of each stack the innermost frame that the user wrote, for that is what can be changed.
 
-A frame is a library's if its file lies where packages are installed, belongs to Python, to PyTorch or to the agent.
+A frame is a library's if its file lies where packages are installed, belongs to Python, to PyTorch or to the agent. Where the user
+wrote none (in a backward, which autograd runs), the node of the graph tells most; least what only wrote the stack down.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ _LIBRARY: Final = re.compile(
 )
 
 
+_NODE: Final = re.compile(r"autograd::.*Backward\w*::apply")
+_RECORDING: Final = re.compile(r"torch::unwind::|CapturedTraceback|gather_with_cpp|CUDACachingAllocator|CUDAAllocator")
+_OF_RECORDING, _OF_LIBRARY, _OF_NODE, _OWN = range(4)
+
+
 def is_library(file: str) -> bool:
     """Did somebody else write it?"""
     return _LIBRARY.search(file.replace("\\", "/")) is not None
@@ -40,7 +46,7 @@ class Sites:
     own: Flags
     """of each frame: the user wrote it"""
     frame: Ids
-    """of each stack: its innermost frame of the user's, else its innermost"""
+    """of each stack: its innermost frame of the user's, else of a graph's node, else its innermost that tells anything"""
     stack: Whole
     """of each row of trace.lives: the stack that asked for it; -1: unknown, or empty"""
     frees_told: bool
@@ -53,7 +59,8 @@ def sites_of(trace: Trace) -> Sites:
     files = trace.frames["file"] if trace.frames else np.empty(0, np.int32)
     own = np.where(files >= 0, ~library[np.maximum(files, 0)], False)
     frame = np.full(len(trace.stacks), -1, np.int32)
-    _innermost(np.asarray(trace.stacks.flat), np.asarray(trace.stacks.offsets), own, frame)
+    telling = np.where(own, _OWN, _telling(trace)).astype(np.int8)
+    _innermost(np.asarray(trace.stacks.flat), np.asarray(trace.stacks.offsets), telling, frame)
     frees_told = _frees_are_told(trace)
     stack = trace.lives.stack.astype(np.int64)
     stack[stack >= len(frame)] = -1
@@ -62,6 +69,17 @@ def sites_of(trace: Trace) -> Sites:
         lives = trace.lives
         stack[(lives.alloc_event < 0) & (lives.completed_event < len(trace.events))] = -1
     return Sites(own, frame, stack, frees_told)
+
+
+def _telling(trace: Trace) -> npt.NDArray[np.int8]:
+    """Of each frame, by its function, how much it tells where the user wrote none."""
+    of_word = [
+        _OF_NODE if _NODE.search(word) else _OF_RECORDING if _RECORDING.search(word) else _OF_LIBRARY
+        for word in trace.words
+    ]
+    of = np.array(of_word or [_OF_LIBRARY], np.int8)
+    functions = trace.frames["function"] if trace.frames else np.empty(0, np.int32)
+    return np.where(functions >= 0, of[np.maximum(functions, 0)], _OF_LIBRARY).astype(np.int8)
 
 
 def _frees_are_told(trace: Trace) -> bool:
@@ -105,13 +123,12 @@ def frame_of(trace: Trace, at: int) -> Frame:
 
 
 @entry
-def _innermost(flat: Any, offsets: Any, own: Any, frame: Any) -> None:
+def _innermost(flat: Any, offsets: Any, telling: Any, frame: Any) -> None:
     for stack in range(len(offsets) - 1):
-        first, end = offsets[stack], offsets[stack + 1]
-        if first == end:
-            continue
-        frame[stack] = flat[first]
-        for at in range(first, end):
-            if own[flat[at]]:
+        best = -1
+        for at in range(offsets[stack], offsets[stack + 1]):
+            if telling[flat[at]] > best:
+                best = telling[flat[at]]
                 frame[stack] = flat[at]
-                break
+                if best == _OWN:
+                    break
