@@ -15,6 +15,9 @@ import { go, setQuery, store } from "vramscope/store.js";
 const PAGE_ROWS = 100;
 const STATES = ["running", "finished", "failed", "lost"];
 
+/** A column as the URL names it: "Peak allocated" is `peak_allocated`, with a minus before it where the highest stand first. */
+const inUrl = (label) => label.toLowerCase().replace(/\W+/g, "_").replace(/_$/, "");
+
 class RunsPage {
   rows = new Map(); // run_id -> {row, element}
   order = [];
@@ -22,13 +25,15 @@ class RunsPage {
   baselines = new Map(); // project -> row
   total = 0;
   cursor = null;
-  sort = null; // {column, descending}
+  sort = null; // {column, descending}, as the URL has it
 
   constructor(root) {
     this.root = root;
     document.title = "Runs · vramscope";
     this.build();
     this.filters = this.readFilters();
+    this.sort = this.readSort();
+    this.markSorted();
     this.load();
     this.stops = [
       subscribe([], (message) => this.hear(message)),
@@ -48,8 +53,17 @@ class RunsPage {
   }
 
   update() {
-    const filters = this.readFilters();
-    if (JSON.stringify(filters) === JSON.stringify(this.filters)) return;
+    const [filters, sort] = [this.readFilters(), this.readSort()];
+    const sameFilters = JSON.stringify(filters) === JSON.stringify(this.filters);
+    if (JSON.stringify(sort) !== JSON.stringify(this.sort)) {
+      this.sort = sort;
+      this.markSorted();
+      if (sameFilters) {
+        this.arrange();
+        if (sort) this.loadMore();
+      }
+    }
+    if (sameFilters) return;
     this.filters = filters;
     this.syncFields();
     this.load();
@@ -58,6 +72,13 @@ class RunsPage {
   readFilters() {
     const { q = "", project = "", state = "", tag = "" } = store.get().query;
     return { query: q, project, state, tag };
+  }
+
+  readSort() {
+    const { sort = "" } = store.get().query;
+    const wanted = sort.replace(/^-/, "");
+    const column = COLUMNS.find(([, label, key]) => key && inUrl(label) === wanted)?.[1];
+    return column ? { column, descending: sort !== wanted } : null;
   }
 
   get filtered() {
@@ -121,6 +142,7 @@ class RunsPage {
       }
       this.loading = false;
       this.take(answer, true);
+      if (this.sort) this.loadMore();
     } catch (error) {
       this.loading = false;
       if (error.name === "AbortError" || error.status === 401) return;
@@ -132,9 +154,10 @@ class RunsPage {
     if (!this.cursor || this.loading) return;
     this.loading = true;
     try {
-      const answer = await api.runs({ ...this.filters, limit: PAGE_ROWS, cursor: this.cursor }, this.request?.signal);
+      const answer = await api.runs({ ...this.filters, limit: this.sort ? 1000 : PAGE_ROWS, cursor: this.cursor }, this.request?.signal);
       this.loading = false;
       this.take(answer, false);
+      if (this.sort) this.loadMore(); // an order of some of the runs would be a wrong order
     } catch (error) {
       this.loading = false;
       if (error.name !== "AbortError") fill(this.trouble, problemBanner(error));
@@ -232,23 +255,22 @@ class RunsPage {
     });
   }
 
-  async sortBy(label) {
+  /** By a column, the other way round, and as the server has them again. */
+  sortBy(label) {
     const first = label !== "Run" && label !== "Device";
-    if (this.sort?.column !== label) this.sort = { column: label, descending: first };
-    else if (this.sort.descending === first) this.sort.descending = !first;
-    else this.sort = null;
+    const again = this.sort?.column === label;
+    if (again && this.sort.descending !== first) setQuery({ sort: null });
+    else setQuery({ sort: `${(again ? !first : first) ? "-" : ""}${inUrl(label)}` });
+  }
+
+  /** The heads tell the order. */
+  markSorted() {
     COLUMNS.forEach(([, name], i) => {
       const button = this.heads[i].querySelector(".sorter");
       if (!button) return;
       if (this.sort?.column === name) button.setAttribute("aria-sort", this.sort.descending ? "descending" : "ascending");
       else button.removeAttribute("aria-sort");
     });
-    // an order of some of the runs would be a wrong order: fetch the rest first
-    while (this.sort && this.cursor) {
-      const answer = await api.runs({ ...this.filters, limit: 1000, cursor: this.cursor });
-      this.take(answer, false);
-    }
-    this.arrange();
   }
 
   drawFoot() {

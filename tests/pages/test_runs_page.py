@@ -117,6 +117,36 @@ def test_sorts_with_unknown_last(page: Any, server: Any) -> None:
     assert runs[-1] == sender.ON_CPU.run
 
 
+def test_the_order_is_in_the_url_and_comes_back(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs?q=bf16")
+    row(page, sender.BF16.run).wait_for()
+    head = page.get_by_role("button", name="Peak allocated")
+    assert query(page) == {"q": "bf16"}
+    head.click()
+    eventually(lambda: query(page) == {"q": "bf16", "sort": "-peak_allocated"})
+    head.click()
+    eventually(lambda: query(page) == {"q": "bf16", "sort": "peak_allocated"})
+    lowest_first = [sender.CHECKPOINTING.run, sender.BF16.run]
+    eventually(lambda: listed(page) == lowest_first)
+    page.reload()
+    eventually(lambda: listed(page) == lowest_first)
+    assert head.get_attribute("aria-sort") == "ascending"
+    row(page, sender.BF16.run).locator("a").first.click()
+    page.get_by_role("heading", name=sender.BF16.name, exact=True).wait_for()
+    page.go_back()
+    eventually(lambda: listed(page) == lowest_first)
+    assert head.get_attribute("aria-sort") == "ascending"
+    page.goto(f"{server.url}/runs?q=bf16&sort=-run")
+    eventually(lambda: listed(page) == lowest_first, what="names from the end: bf16-checkpointing, bf16")
+    page.goto(f"{server.url}/runs?q=bf16&sort=no_such_column")
+    row(page, sender.BF16.run).wait_for()
+    assert page.locator(".sorter[aria-sort]").count() == 0
+    head.click()
+    head.click()
+    head.click()
+    eventually(lambda: query(page) == {"q": "bf16"}, what="the server's own order")
+
+
 def test_chosen_runs_go_to_compare(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs")
     row(page, sender.BASELINE.run).locator("input").check()
@@ -174,6 +204,8 @@ def test_many_runs_come_page_by_page(page: Any, own_server: Any) -> None:
     eventually(lambda: page.locator("tbody tr").count() == 130, what="a sorted list is a whole list")
     assert page.locator("tbody tr").first.get_attribute("data-run") == "00000000"
     page.reload()
+    eventually(lambda: page.locator("tbody tr").count() == 130, what="the same order of all")
+    page.goto(f"{own.url}/runs")
     page.get_by_text("of 130 runs").wait_for()
     page.mouse.wheel(0, 9000)
     eventually(lambda: page.locator("tbody tr").count() == 130, what="the rest, by scrolling")
