@@ -265,7 +265,7 @@ class MemoryPage extends RunPage {
     const { run, base } = this;
     this.drawTitle(run.name);
     this.put("verdict", [roomOf(run), ...VERDICT_OF.map((name) => run[name])], () => runVerdict(run));
-    const drawn = this.put("head", [headOf(run), base?.run_id, base?.peak_allocated_bytes, run.peak_allocated_bytes], () => headline(run, { base, onBaseline: () => this.toggleBaseline(), share: () => location.href, tab: this.tab }));
+    const drawn = this.put("head", [headOf(run), base?.run_id, base?.peak_allocated_bytes, run.peak_allocated_bytes], () => headline(run, { base, onBaseline: () => this.toggleBaseline(), share: () => location.href, tab: this.tab, deletion: this.deletion }));
     if (drawn) this.drawAge();
   }
 

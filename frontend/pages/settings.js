@@ -4,6 +4,7 @@ import { api } from "vramscope/api.js";
 import { copyButton, fill, h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, moment } from "vramscope/format.js";
 import { known, problemBanner, snippet } from "vramscope/parts/pieces.js";
+import { twiceButton } from "vramscope/parts/twice.js";
 import { serverAddress, startLines } from "vramscope/parts/welcome.js";
 import { store } from "vramscope/store.js";
 import { chosenTheme, onThemeChange, setTheme } from "vramscope/theme.js";
@@ -151,18 +152,7 @@ class SettingsPage {
     const now = Date.now() / 1000;
     const when = (value, never) => (isKnown(value) ? h("span", { title: moment(value) }, ago(value, now)) : h("span", { class: "muted" }, never));
     const revoked = isKnown(token.revoked_seconds);
-    const button = h("button", { class: "button small danger", type: "button" }, "Revoke");
-    let asked = false;
-    button.addEventListener("click", async () => {
-      if (!asked) {
-        asked = true;
-        button.textContent = "Revoke for good?";
-        setTimeout(() => {
-          asked = false;
-          button.textContent = "Revoke";
-        }, 4000);
-        return;
-      }
+    const button = twiceButton("Revoke", "Revoke for good?", async () => {
       try {
         await api.revokeToken(token.id ?? token.token_id);
         this.loadTokens();

@@ -6,8 +6,8 @@ import { delta } from "vramscope/parts/pieces.js";
 import { stateBadge } from "vramscope/parts/state.js";
 import { techniqueChips } from "vramscope/parts/techniques.js";
 
-/** `tab`: which view of the run this is: "memory", "leaks", "anatomy" or "fragmentation". Without `onBaseline` there is no button for it. */
-export function headline(run, { base, onBaseline, share, tab }) {
+/** `tab`: which view of the run this is: "memory", "leaks", "anatomy" or "fragmentation". Without `onBaseline` there is no button for it. `deletion`: a RunDeletion. */
+export function headline(run, { base, onBaseline, share, tab, deletion }) {
   const device = run.device ?? (run.ranks[0]?.devices.length ? null : "no CUDA device");
   const of = run.world_size > 1 ? `${ofMany(run.ranks_reporting, run.world_size)} ranks reporting` : null;
   return [
@@ -19,6 +19,8 @@ export function headline(run, { base, onBaseline, share, tab }) {
       onBaseline && h("button", { class: "button small", type: "button", onclick: onBaseline, title: "deltas of this project are against its baseline (b)" }, run.baseline ? "Not the baseline" : "Make baseline"),
       h("a", { class: "button small", href: `/compare?runs=${run.run_id}` }, "Compare…"),
       copyButton("Copy link", share, { title: "the link holds this very view" }),
+      deletion.button,
+      deletion.said,
       h("div", { class: "run-sub" },
         h("span", {}, h("a", { href: `/runs?project=${encodeURIComponent(run.project)}` }, run.project)),
         device && h("span", { title: emulated(run) ? "it computes nothing: memory is the allocator's own and right, times and losses mean nothing" : null }, device),

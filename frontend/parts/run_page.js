@@ -29,6 +29,7 @@ import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
 import * as unknownPage from "vramscope/pages/unknown.js";
 import { problemBanner, staleBanner } from "vramscope/parts/pieces.js";
+import { RunDeletion } from "vramscope/parts/run_deletion.js";
 import { drawAge, endBanner, headline } from "vramscope/parts/run_head.js";
 import { store } from "vramscope/store.js";
 
@@ -116,6 +117,7 @@ export class RunPage {
     }
     if (this.closed) return;
     this.id = this.run.run_id;
+    this.deletion = new RunDeletion(this.id);
     this.build();
     this.stops.push(
       subscribe([this.id], (message) => this.hear(message)),
@@ -200,7 +202,7 @@ export class RunPage {
   drawHead() {
     const { run } = this;
     this.drawTitle(run.name);
-    if (this.put("head", headOf(run), () => headline(run, { share: () => location.href, tab: this.tab }))) showTab(this.parts.head);
+    if (this.put("head", headOf(run), () => headline(run, { share: () => location.href, tab: this.tab, deletion: this.deletion }))) showTab(this.parts.head);
     this.drawAge();
     this.drawEnd();
   }

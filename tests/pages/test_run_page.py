@@ -7,6 +7,7 @@ import re
 import time
 from typing import Any
 
+import httpx
 import pytest
 import sender
 from browsing import drawn, eventually, query
@@ -366,3 +367,52 @@ def test_the_common_cursor_follows_in_the_other_charts(page: Any, server: Any) -
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.mouse.move(box["x"] + box["width"] / 2 + 5, box["y"] + box["height"] / 2)
     page.locator("vs-chart[data-figure=fragmentation] .cursor").wait_for(state="visible")
+
+
+def test_a_run_is_deleted_on_its_page_by_pressing_twice(page: Any, own_server: Any) -> None:
+    own = own_server()
+    for number, name in enumerate(("stays", "goes")):
+        sender.past(own.url, sender.Training(name=name, run=f"0000000{number}"), hours=2 - number, steps=5)
+    page.goto(f"{own.url}/runs")
+    page.goto(f"{own.url}/runs/00000001/leaks")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Delete for good?").click()
+    page.locator("tr[data-run='00000000']").wait_for()
+    assert page.evaluate("location.pathname") == "/runs"
+    assert page.locator("tbody tr").count() == 1
+    assert httpx.get(f"{own.url}/api/v1/runs/00000001", trust_env=False).status_code == 404
+    page.goto(f"{own.url}/runs/00000000")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Delete for good?").wait_for()
+    page.get_by_role("button", name="Delete", exact=True).wait_for()  # pressed once, and thought better of it
+    assert httpx.get(f"{own.url}/api/v1/runs/00000000", trust_env=False).status_code == 200
+
+
+def test_a_live_run_is_not_deleted_and_the_page_says_why(page: Any, own_server: Any, live_run: Any) -> None:
+    page.context.watcher.expected.append("409")
+    own = own_server()
+    training = live_run(own, name="still going")
+    page.goto(f"{own.url}/runs/{training.run}")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    time.sleep(1)  # new steps draw the head anew meanwhile: the question stays
+    page.get_by_role("button", name="Delete for good?").click()
+    refusal = page.locator(".refusal [role=alert]")
+    refusal.wait_for()
+    assert "still going is live. Stop it first, or wait until it is lost." in refusal.inner_text()
+    assert page.get_by_role("button", name="Delete", exact=True).is_enabled()
+
+
+def test_where_tokens_are_demanded_who_may_read_may_delete(page: Any, own_server: Any) -> None:
+    own = own_server()
+    sender.past(own.url, sender.Training(name="goes", run="00000000"), hours=1, steps=5)
+    made = httpx.post(f"{own.url}/api/v1/tokens", json={"name": "me", "scopes": ["read"]}, trust_env=False).json()
+    own.stop()
+    own.settings["require_tokens"] = True
+    own.start()
+    page.context.watcher.expected.append("401")
+    page.goto(f"{own.url}/runs/00000000")
+    page.get_by_label("Token").fill(made["token"])
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Delete for good?").click()
+    page.get_by_text("waiting for the first run").wait_for()

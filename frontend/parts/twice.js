@@ -1,0 +1,26 @@
+/** A button for what cannot be undone: it acts when it is pressed twice. */
+
+import { h } from "vramscope/dom.js";
+
+const WAITS_MS = 4000;
+
+/** The first press asks `question` in the button itself; the second, soon after, acts. */
+export function twiceButton(label, question, act, attributes = {}) {
+  const button = h("button", { class: "button small danger", type: "button", ...attributes }, label);
+  let waiting = null;
+  const rest = () => {
+    clearTimeout(waiting);
+    waiting = null;
+    button.textContent = label;
+  };
+  button.addEventListener("click", () => {
+    if (waiting === null) {
+      button.textContent = question;
+      waiting = setTimeout(rest, WAITS_MS);
+      return;
+    }
+    rest();
+    act();
+  });
+  return button;
+}
