@@ -10,7 +10,7 @@ import { go } from "vramscope/store.js";
 export class RunDeletion {
   constructor(run) {
     this.run = run; // its id
-    this.button = twiceButton("Delete", "Delete for good?", () => this.remove(), { title: "this run and all that was recorded of it" });
+    this.button = twiceButton("Delete run", "Delete this run for good?", () => this.remove(), { title: "this run and all that was recorded of it" });
     this.said = h("div", { class: "refusal" });
   }
 

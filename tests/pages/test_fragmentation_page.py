@@ -230,7 +230,7 @@ def test_several_recordings_can_be_chosen_and_deleted(page: Any, server: Any) ->
     eventually(lambda: words(page, "[data-kpi=reserved]") not in ("", before))
     eventually(lambda: all(int(drawn(page, name).get_attribute("data-draws")) > draws[name] for name in draws))
     page.on("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
     eventually(lambda: choice.locator("option").count() == 1)
     assert choice.input_value() == second
 

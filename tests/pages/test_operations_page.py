@@ -129,7 +129,7 @@ def test_a_profile_that_cannot_be_read_says_so_and_one_that_is_deleted_goes(page
     page.goto(run.page)
     page.get_by_text("This profile cannot be read").wait_for()
     page.on("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_text("none of its steps was profiled").wait_for()
 
 

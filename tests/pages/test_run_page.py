@@ -375,16 +375,16 @@ def test_a_run_is_deleted_on_its_page_by_pressing_twice(page: Any, own_server: A
         sender.past(own.url, sender.Training(name=name, run=f"0000000{number}"), hours=2 - number, steps=5)
     page.goto(f"{own.url}/runs")
     page.goto(f"{own.url}/runs/00000001/leaks")
-    page.get_by_role("button", name="Delete", exact=True).click()
-    page.get_by_role("button", name="Delete for good?").click()
+    page.get_by_role("button", name="Delete run").click()
+    page.get_by_role("button", name="Delete this run for good?").click()
     page.locator("tr[data-run='00000000']").wait_for()
     assert page.evaluate("location.pathname") == "/runs"
     assert page.locator("tbody tr").count() == 1
     assert httpx.get(f"{own.url}/api/v1/runs/00000001", trust_env=False).status_code == 404
     page.goto(f"{own.url}/runs/00000000")
-    page.get_by_role("button", name="Delete", exact=True).click()
-    page.get_by_role("button", name="Delete for good?").wait_for()
-    page.get_by_role("button", name="Delete", exact=True).wait_for()  # pressed once, and thought better of it
+    page.get_by_role("button", name="Delete run").click()
+    page.get_by_role("button", name="Delete this run for good?").wait_for()
+    page.get_by_role("button", name="Delete run").wait_for()  # pressed once, and thought better of it
     assert httpx.get(f"{own.url}/api/v1/runs/00000000", trust_env=False).status_code == 200
 
 
@@ -393,13 +393,13 @@ def test_a_live_run_is_not_deleted_and_the_page_says_why(page: Any, own_server: 
     own = own_server()
     training = live_run(own, name="still going")
     page.goto(f"{own.url}/runs/{training.run}")
-    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Delete run").click()
     time.sleep(1)  # new steps draw the head anew meanwhile: the question stays
-    page.get_by_role("button", name="Delete for good?").click()
+    page.get_by_role("button", name="Delete this run for good?").click()
     refusal = page.locator(".refusal [role=alert]")
     refusal.wait_for()
     assert "still going is live. Stop it first, or wait until it is lost." in refusal.inner_text()
-    assert page.get_by_role("button", name="Delete", exact=True).is_enabled()
+    assert page.get_by_role("button", name="Delete run").is_enabled()
 
 
 def test_where_tokens_are_demanded_who_may_read_may_delete(page: Any, own_server: Any) -> None:
@@ -413,6 +413,6 @@ def test_where_tokens_are_demanded_who_may_read_may_delete(page: Any, own_server
     page.goto(f"{own.url}/runs/00000000")
     page.get_by_label("Token").fill(made["token"])
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("button", name="Delete", exact=True).click()
-    page.get_by_role("button", name="Delete for good?").click()
+    page.get_by_role("button", name="Delete run").click()
+    page.get_by_role("button", name="Delete this run for good?").click()
     page.get_by_text("waiting for the first run").wait_for()
