@@ -234,6 +234,7 @@ def test_behind_a_backward_what_is_made_is_other_and_gradients_in_one_bucket_cou
             for parameter, view in zip(model.parameters(), views, strict=True)
         ]
         model(torch.empty(64, 512, device="cuda")).sum().backward()
+        before_copies = torch.cuda.memory_allocated()
         copies = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
         del copies
         for hook in hooks:
@@ -243,4 +244,6 @@ def test_behind_a_backward_what_is_made_is_other_and_gradients_in_one_bucket_cou
     _, at_peak = clock.take()[-1].splits[0]
     assert at_peak.activations == 0
     assert at_peak.gradients == rounded([bucket])
-    assert 64 << 20 <= at_peak.other < 129 << 20, "and what cuBLAS works in"
+    # What cuBLAS works in, and what tests before this one left: all that stands beside the copies and is none of the model's.
+    known = at_peak.parameters + at_peak.gradients + at_peak.optimizer + at_peak.buffers
+    assert at_peak.other == (64 << 20) + before_copies - known
