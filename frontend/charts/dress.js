@@ -195,7 +195,7 @@ function themedTrace(trace, colors, narrow) {
       themed.fillcolor = rgba(color, 0.9);
       break;
     case "bar":
-      themed.marker = { ...trace.marker, color, line: { width: 0 } };
+      themed.marker = { ...trace.marker, color, line: { width: trace.meta.hatched ? 1 : 0, color } }; // what is hatched has an outline
       break;
     case "block":
       themed.marker = { ...trace.marker, color, line: { width: 0.5, color: colors.surface } };

@@ -27,7 +27,7 @@ export function drawLegend(chart, colors) {
     chart.legend.classList.toggle("plainly", !numbers);
     const body = h("tbody");
     for (const [role, { meta }] of roles) {
-      const swatch = h("span", { class: `swatch ${meta.kind ?? "line"}` });
+      const swatch = h("span", { class: `swatch ${meta.kind ?? "line"}${meta.hatched ? " hatched" : ""}` });
       const toggle = h("button", { class: "legend-toggle", type: "button", "aria-pressed": "true", title: meta.meaning ?? meta.label ?? null, onclick: () => toggleRole(role) }, swatch, h("span", { class: "legend-name" }, meta.label ?? role));
       const cells = numbers ? ["last", "min", "mean", "max"].map((name) => h("td", { class: `number ${name}` })) : [];
       body.append(h("tr", {}, h("th", { scope: "row" }, toggle), cells));

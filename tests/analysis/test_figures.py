@@ -288,6 +288,17 @@ def test_runs_of_one_name_get_bars_of_their_own() -> None:
     assert all(len(set(trace.x)) == len(trace.x) for trace in figure.data)
 
 
+def test_a_bar_of_unknown_categories_looks_like_none_of_them() -> None:
+    unknown = a_window(name="unknown", unknown=tuple(f"peak_{category}_bytes" for category in wire.CATEGORIES))
+    figure = COMPARE_FIGURES["peaks_side_by_side"]([a_window(name="known"), unknown])
+    bars = {trace.meta["label"]: trace for trace in figure.data if trace.meta["kind"] == "bar"}
+    whole = bars.pop("allocated, categories unknown")
+    assert np.isnan(whole.y[0]) and whole.y[1] > 0
+    assert whole.marker.pattern.shape and whole.meta["hatched"]
+    assert not {whole.meta["role"], whole.meta["colour"]} & {bar.meta["role"] for bar in bars.values()}
+    assert all(not bar.marker.pattern.shape for bar in bars.values())
+
+
 @given(
     st.lists(st.tuples(st.floats(0.01, 10), st.floats(1, 100)), min_size=1, max_size=12),
 )

@@ -34,7 +34,17 @@ def draw(windows: list[RunWindow]) -> go.Figure:
             drawn += np.nan_to_num(values)
     rest = np.where((drawn == 0) & np.isfinite(peaks), peaks, np.nan)
     if known(rest):
-        drawing.trace(x, rest, role="allocated", label="allocated, categories unknown", unit=unit, kind="bar")
+        # hatched, in the colour of no category: it must not be taken for parameters or for "other"
+        drawing.trace(
+            x,
+            rest,
+            role="unknown",
+            label="allocated, categories unknown",
+            unit=unit,
+            kind="bar",
+            shown={"colour": "border", "hatched": True},
+            marker={"pattern": {"shape": "/", "size": 7, "solidity": 0.3}},
+        )
     if known(reserved):
         drawing.trace(
             x,
