@@ -11,7 +11,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from vramscope.profile.letting_go import MEMORY, Told, addresses_of
 from vramscope.profile.modules import MARK
+from vramscope.wire import UNKNOWN
 
 SLICE: Final = 128
 DEVICE_WORK: Final = ("kernel", "gpu_memcpy", "gpu_memset", "concurrent_kernel")
@@ -53,7 +55,7 @@ class Allocation(NamedTuple):
     address: int
     size_bytes: int
     total_bytes: int
-    """allocated on the device afterwards, by the allocator's own count"""
+    """allocated on the device afterwards, by the allocator's own count; UNKNOWN of what is let go in no operation"""
     line: int
     """node of line_chains; NONE"""
 
@@ -118,6 +120,7 @@ class Events:
         """classes of modules by id(), as far as PyTorch told them"""
         self._sequences: list[int] = []
         self._rows: dict[int, int] = {}  # correlation id -> row
+        self._told: list[Told] = []
         self._read = 0
 
     def read(self, profiler: Any, end_ns: int, pause: Callable[[], None]) -> None:
@@ -128,6 +131,11 @@ class Events:
         for root in results.experimental_event_tree():
             self._walk(root)
         self._link(self._read_flat(results.events()))
+        self.allocations.sort(key=lambda event: event.time_ns)
+        self.allocations += [
+            Allocation(told.time_ns, NONE, told.thread, told.device, address, told.size_bytes, UNKNOWN, NONE)
+            for told, address in addresses_of(self._told, self.allocations)
+        ]
         self.allocations.sort(key=lambda event: event.time_ns)
 
     # -- the tree ------------------------------------------------------------------------------------------------------
@@ -259,6 +267,10 @@ class Events:
                 if event.activity_type() in DEVICE_WORK:
                     row = rows.get(event.linked_correlation_id(), NONE)
                     self.kernels.append(Kernel(event.start_ns(), event.duration_ns(), row))
+                elif event.name() == MEMORY:
+                    self._told.append(
+                        Told(event.start_ns(), event.nbytes(), event.device_index(), event.start_thread_id())
+                    )
                 continue
             row = rows.get(event.correlation_id(), NONE)
             if row == NONE:
