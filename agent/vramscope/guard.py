@@ -109,9 +109,12 @@ class Guard:
 
 
 def first_line(fault: BaseException) -> str:
-    """The first line of what an exception says, cut to a length that fits a log line."""
-    lines = str(fault).strip().splitlines()
-    return lines[0][:MESSAGE_CHARACTERS] if lines else "no message"
+    """The first line of what an exception says, cut behind a word to a length that fits a log line."""
+    line, *_ = str(fault).strip().splitlines() or ["no message"]
+    if len(line) <= MESSAGE_CHARACTERS:
+        return line
+    cut = line[: MESSAGE_CHARACTERS - 1]
+    return f"{cut[: cut.rfind(' ')] if ' ' in cut else cut}…"
 
 
 guard: Final = Guard()

@@ -6,9 +6,7 @@ import { meter } from "vramscope/parts/pieces.js";
 import { roomOf } from "vramscope/parts/run_verdict.js";
 
 export class Kpis {
-  static FIELDS = ["allocated_bytes", "reserved_bytes", "stranded_bytes", "device_used_bytes"];
-  /** Read now and then: the last reading stands until the next. */
-  static SPARSE = new Set(["stranded_bytes"]);
+  static FIELDS = ["allocated_bytes", "reserved_bytes", "device_used_bytes"];
 
   constructor(run) {
     this.run = run;
@@ -29,7 +27,7 @@ export class Kpis {
       cell("reserved", "Reserved now", "bytes that PyTorch took from the device"),
       cell("peak", "Peak allocated", "the allocator's own peak counter, to the byte"),
       cell("headroom", "Headroom", "capacity less the most that was ever in use on the device, context and other processes included; without NVML less the highest reserved"),
-      cell("fragmentation", "Fragmentation", "free bytes that this run's requests cannot use, as a share of reserved; read now and then, once a window was recorded"),
+      cell("fragmentation", "Fragmentation", "of the most that was reserved, the share that was never needed at once: peak reserved less peak allocated"),
       cell("step", "Step time", "median over the run"),
       cell("cost", "Cost of watching", "measured inside this run: watched against unwatched steps"),
     );
@@ -59,7 +57,7 @@ export class Kpis {
   feed({ stream, columns }) {
     if (stream !== "samples") return;
     for (const name of Kpis.FIELDS) {
-      const value = Kpis.SPARSE.has(name) ? columns[name]?.findLast((one) => isKnown(one) && one >= 0) : columns[name]?.at(-1);
+      const value = columns[name]?.at(-1);
       if (value !== undefined) this.now[name] = isKnown(value) && value >= 0 ? value : null;
     }
     if (this.waiting) return;
@@ -73,7 +71,7 @@ export class Kpis {
     const { run } = this;
     const capacity = this.place?.total ?? run.capacity_bytes;
     const ended = run.state !== "running";
-    const { allocated_bytes: allocated, reserved_bytes: reserved, stranded_bytes: stranded } = this.now;
+    const { allocated_bytes: allocated, reserved_bytes: reserved } = this.now;
     setText(this.cells.allocated.name, ended ? "Allocated at the end" : "Allocated now");
     setText(this.cells.reserved.name, ended ? "Reserved at the end" : "Reserved now");
     this.put("allocated", bytes(allocated), isKnown(allocated) && isKnown(capacity) ? `${percent(allocated / capacity, 0)} of the device` : "", allocated, capacity);
@@ -81,8 +79,7 @@ export class Kpis {
     this.put("peak", bytes(run.peak_allocated_bytes), peakNote(run), run.peak_allocated_bytes, capacity);
     const { room, used, whole } = roomOf(run);
     this.put("headroom", bytes(room), isKnown(used) ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}` : "peak reserved unknown", used, capacity);
-    const share = isKnown(stranded) && isKnown(reserved) && reserved > 0 ? stranded / reserved : null;
-    this.put("fragmentation", percent(share), isKnown(stranded) ? `${bytes(stranded)} free, of no use` : "needs a recorded window");
+    this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation_fraction * run.peak_reserved_bytes)} reserved, never needed at once` : "the peaks are not known");
     this.put("step", seconds(run.step_seconds_median), stepNote(run, this.place));
     const cost = run.agent_overhead;
     const words = overhead(cost);

@@ -10,7 +10,7 @@ export function figuresOf(told, peak) {
   const free = peak && peak.usable_bytes + peak.stranded_bytes;
   const of = (part) => (peak && peak.reserved_bytes > 0 ? `${percent(part / peak.reserved_bytes)} of reserved` : "");
   return [
-    peak && peak.reserved_bytes > 0 && strandedVerdict(peak),
+    peak && peak.reserved_bytes > 0 && freeVerdict(peak),
     h("section", { class: "card kpis", "aria-label": "Key figures of the recording" },
       cell("reserved", "Reserved at the peak", bytes(told.peak_reserved_bytes), isKnown(told.device_total_bytes) ? `of ${bytes(told.device_total_bytes)}` : "capacity unknown"),
       cell("requested", "Asked for then", peak ? bytes(peak.requested_bytes) : "…", peak ? `${bytes(peak.rounding_bytes)} more by rounding` : ""),
@@ -24,11 +24,12 @@ export function figuresOf(told, peak) {
 
 const [LITTLE, MUCH] = [0.05, 0.15]; // of reserved
 
-/** How much of what is reserved fragmentation takes, in words. */
-function strandedVerdict({ stranded_bytes: stranded, reserved_bytes: reserved }) {
-  const share = stranded / reserved;
-  const [level, head] = share < LITTLE ? ["good", "Hardly fragmented."] : share < MUCH ? ["quiet", "Somewhat fragmented."] : ["warn", "Much is lost to fragmentation."];
-  return h("div", { class: `banner verdict ${level}`, "data-verdict": true }, h("strong", {}, head), h("span", {}, `At its peak ${bytes(stranded)} of ${bytes(reserved)} reserved (${percent(share)}) was free, but in pieces that are of no use to this run. What other allocator settings would have given stands below.`));
+/** How much of what is reserved is not in use, in words. */
+function freeVerdict({ usable_bytes: usable, stranded_bytes: stranded, reserved_bytes: reserved }) {
+  const free = usable + stranded;
+  const share = free / reserved;
+  const [level, head] = share < LITTLE ? ["good", "Hardly fragmented."] : share < MUCH ? ["quiet", "Somewhat fragmented."] : ["warn", "Much is reserved that is not needed."];
+  return h("div", { class: `banner verdict ${level}`, "data-verdict": true }, h("strong", {}, head), h("span", {}, `When most was reserved, ${bytes(free)} of ${bytes(reserved)} (${percent(share)}) were free, ${bytes(stranded)} of that in pieces that are of no use to this run. What other allocator settings would have given stands below.`));
 }
 
 function notes(told) {

@@ -4,7 +4,8 @@ import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent } from "vramscope/format.js";
 
 const TIGHT = 0.05; // of the card: less room than that is lost to a longer batch
-const MUCH = 0.1; // of reserved, that the run has no use for
+const MUCH = 0.1; // of reserved, that the run never needed
+const MANY = 64 * 2 ** 20; // bytes: less is a segment or two
 
 /**
  * How far the card still reached when most of it was in use: `{room, used, whole}`, bytes, null where unknown. `whole`: the driver
@@ -30,12 +31,12 @@ export function runVerdict(run) {
 
 function parts(run) {
   const link = (words, page) => h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words);
-  const fragmented = run.fragmentation_fraction > MUCH;
+  const idle = run.fragmentation_fraction * run.peak_reserved_bytes;
   return [
     run.leak_count > 0 && [link(run.leak_count === 1 ? "One holder" : `${count(run.leak_count)} holders`, "/leaks"), run.leak_count === 1 ? " keeps what should be gone." : " keep what should be gone."],
     peak(run, link),
     run.leak_count === 0 && "No leak was found.",
-    fragmented && [link(`${percent(run.fragmentation_fraction, 0)} of what is reserved`, "/fragmentation"), " is of no use to it."],
+    run.fragmentation_fraction > MUCH && idle > MANY && [link(`${bytes(idle)} of the ${bytes(run.peak_reserved_bytes)} reserved`, "/fragmentation"), " were never needed at once."],
   ].filter(Boolean);
 }
 

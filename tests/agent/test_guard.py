@@ -153,6 +153,9 @@ def test_the_first_line_of_an_exception_is_short():
     assert first_line(ValueError("one\ntwo")) == "one"
     assert first_line(ValueError()) == "no message"
     assert len(first_line(ValueError("x" * 1000))) == 200
+    said = "Tried to allocate " * 20
+    cut = first_line(ValueError(said))
+    assert cut.endswith("…") and said.startswith(f"{cut[:-1]} ") and 180 < len(cut) <= 200, "no word is cut in two"
 
 
 def test_the_decorator_costs_next_to_nothing():

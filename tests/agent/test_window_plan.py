@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from vramscope.trace.plan import ASKED, FIRST, LATER, LATER_STEP, LEAK, MOST_LEAKS, MOST_RISES, RISEN, SHARE, Plan
+from vramscope.trace.plan import (
+    ASKED,
+    FIRST,
+    LATER,
+    LATER_STEP,
+    LEAK,
+    MOST_LEAKS,
+    MOST_RISES,
+    RESERVED_ROSE,
+    RISEN,
+    SHARE,
+    Plan,
+)
 
 MIB = 1 << 20
 
@@ -20,7 +32,7 @@ def after_first(clock: Clock, *, seconds: float = 0.02, peak_bytes: int = 1000 *
     assert plan.wish() is FIRST
     plan.begun(FIRST)
     assert plan.wish() is None
-    plan.ended(FIRST.steps, seconds, peak_bytes)
+    plan.ended(FIRST.steps, seconds, peak_bytes, 2 * peak_bytes)
     return plan
 
 
@@ -28,16 +40,16 @@ def test_a_later_window_waits_until_all_together_are_within_their_share() -> Non
     clock = Clock()
     plan = after_first(clock, seconds=0.03)
     for step in range(1, 2 * LATER_STEP):
-        plan.step_ended(step, 1000 * MIB)
+        plan.step_ended(step, 1000 * MIB, 2000 * MIB)
         assert plan.wish() is None, "a thousandth of no time is nothing"
     clock.now_s = (0.03 + 0.01) / SHARE - 1
     assert plan.wish() is None
     clock.now_s += 2
     assert plan.wish() is LATER
     plan.begun(LATER)
-    plan.ended(1, 0.01, 1000 * MIB)
+    plan.ended(1, 0.01, 1000 * MIB, 2000 * MIB)
     clock.now_s = 1e9
-    plan.step_ended(10_000, 1000 * MIB)
+    plan.step_ended(10_000, 1000 * MIB, 2000 * MIB)
     assert plan.wish() is None, "there is one"
 
 
@@ -45,14 +57,33 @@ def test_a_clear_rise_of_the_peak_is_recorded_and_small_ones_are_not() -> None:
     clock = Clock()
     plan = after_first(clock)
     clock.now_s = 1e6
-    plan.step_ended(4, 1060 * MIB)
+    plan.step_ended(4, 1060 * MIB, 2120 * MIB)
     assert plan.wish() is None
-    plan.step_ended(5, 1200 * MIB)
+    plan.step_ended(5, 1200 * MIB, 2400 * MIB)
     assert plan.wish() is RISEN
     small = after_first(Clock(), peak_bytes=MIB)
     small._now.now_s = 1e6
-    small.step_ended(4, 30 * MIB)
+    small.step_ended(4, 30 * MIB, 60 * MIB)
     assert small.wish() is None, "thirty times a megabyte is no matter"
+
+
+def test_a_clear_rise_of_reserved_alone_is_recorded_under_its_own_name() -> None:
+    """The pieces got worse: the same steps need more of the device."""
+    clock = Clock()
+    plan = after_first(clock)
+    clock.now_s = 1e6
+    plan.step_ended(4, 1000 * MIB, 2100 * MIB)
+    assert plan.wish() is None
+    plan.step_ended(5, 1000 * MIB, 2300 * MIB)
+    assert plan.wish() is RESERVED_ROSE
+    plan.begun(RESERVED_ROSE)
+    plan.ended(1, 0.01, 900 * MIB, 2300 * MIB)
+    plan.step_ended(7, 1000 * MIB, 2400 * MIB)
+    assert plan.wish() is None
+    both = after_first(late := Clock())
+    late.now_s = 1e6
+    both.step_ended(4, 1200 * MIB, 2600 * MIB)
+    assert both.wish() is RISEN, "what is allocated explains it"
 
 
 def test_a_peak_that_rises_forever_is_recorded_a_few_times() -> None:
@@ -62,10 +93,10 @@ def test_a_peak_that_rises_forever_is_recorded_a_few_times() -> None:
     recorded, peak = 0, 1000 * MIB
     for step in range(4, LATER_STEP):
         peak = int(peak * 1.2)
-        plan.step_ended(step, peak)
+        plan.step_ended(step, peak, 2 * peak)
         if plan.wish() is RISEN:
             plan.begun(RISEN)
-            plan.ended(1, 0.01, peak)
+            plan.ended(1, 0.01, peak, 2 * peak)
             recorded += 1
     assert recorded == MOST_RISES
 
@@ -86,7 +117,7 @@ def test_what_was_missed_is_not_recorded_late_under_a_wrong_name() -> None:
     plan.missed()
     assert plan.wish() is None
     clock.now_s = 1e6
-    plan.step_ended(LATER_STEP, 1000 * MIB)
+    plan.step_ended(LATER_STEP, 1000 * MIB, 2000 * MIB)
     assert plan.wish() is LATER
 
 

@@ -65,7 +65,7 @@ def test_show_json_has_the_keys_that_scripts_lean_on(server, cli):
     assert {"parameters", "gradients", "optimizer", "activations", "other"} <= told["peak_categories"].keys()
     assert told["fragmentation"] == {
         "inactive_split_bytes": GIB // 4,
-        "reserved_minus_allocated_bytes": GIB,
+        "reserved_minus_allocated_bytes": GIB - 3 * 512,  # of the four samples the one with most allocated
         "stranded_bytes": None,
     }
 
@@ -152,10 +152,7 @@ def test_show_tells_where_the_peak_was_and_what_made_it(server, cli):
     assert "story  finished" in out
     assert "3.0 GiB in step 30, backward (3.8 % of the device)" in out
     assert re.search(r"activations +512\.0 MiB +16\.7 %", out)
-    assert (
-        "in the sample with most reserved 1.0 GiB were not allocated, 256.0 MiB of that in segments partly in use"
-        in out
-    )
+    assert "25.0 %: 1.0 GiB of what was reserved at most were never needed at once" in out
     assert "30, 100 ms each (median)" in out
     assert "below 0.5 % of a step" in out
     assert out.rstrip().endswith(f"{server.url}/runs/{agent.run}")

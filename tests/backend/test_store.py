@@ -332,7 +332,9 @@ def test_fragmentation_is_that_of_the_moment_when_reserved_was_highest(store: St
         "reserved_minus_allocated_bytes": 18 * GIB,
         "stranded_bytes": None,
     }
-    assert run["fragmentation_fraction"] is None, "no window was recorded: what is of no use is not known"
+    assert run["fragmentation_fraction"] == pytest.approx(
+        (run["peak_reserved_bytes"] - 19 * GIB) / run["peak_reserved_bytes"]
+    )
 
 
 def test_stranded_bytes_are_read_now_and_then_and_the_reading_with_most_reserved_counts(store: Store) -> None:
@@ -342,7 +344,34 @@ def test_stranded_bytes_are_read_now_and_then_and_the_reading_with_most_reserved
     store.send(agent, agent.samples(1, reserved_bytes=50 * GIB))
     run = store.run(agent.run)
     assert run["fragmentation"]["stranded_bytes"] == 5 * GIB
-    assert run["fragmentation_fraction"] == pytest.approx(0.25)
+
+
+def test_of_equal_reserved_the_reading_with_most_allocated_counts_whichever_came_first(store: Store) -> None:
+    """Reserved hardly changes, and what is free between two steps says little."""
+    free_between = {"allocated_bytes": 2 * GIB, "stranded_bytes": 6 * GIB, "inactive_split_bytes": 7 * GIB}
+    at_peak = {"allocated_bytes": 38 * GIB, "stranded_bytes": GIB, "inactive_split_bytes": 2 * GIB}
+    told = []
+    for order in ((free_between, at_peak), (at_peak, free_between)):
+        agent = store.agent()
+        for one in order:
+            store.send(agent, agent.samples(1, reserved_bytes=40 * GIB, **one))
+        run = store.run(agent.run)
+        told.append(run["fragmentation"])
+    of_peak = {
+        "inactive_split_bytes": 2 * GIB,
+        "reserved_minus_allocated_bytes": 2 * GIB,
+        "stranded_bytes": GIB,
+    }
+    assert told == [of_peak] * 2
+
+
+def test_fragmentation_is_what_was_reserved_at_most_and_never_needed_on_the_rank_with_most(store: Store) -> None:
+    agent = store.agent()
+    store.send(agent, agent.samples(2, reserved_bytes=[8 * GIB, 8 * GIB], allocated_bytes=[GIB, 2 * GIB]))
+    assert store.run(agent.run)["fragmentation_fraction"] == pytest.approx(0.75)
+    unknown = store.agent()
+    store.send(unknown, unknown.samples(2, reserved_bytes=-1, allocated_bytes=-1))
+    assert store.run(unknown.run)["fragmentation_fraction"] is None
 
 
 def test_what_is_unknown_stays_unknown_and_is_not_zero(store: Store) -> None:

@@ -1,6 +1,6 @@
 """Makes the tables of docs/fragmentation.md: what the replay predicts against what the real allocator then does.
 
-    python tests/whatif/table.py          # some five minutes on two cores; rewrites the part of the page between the marks
+    python tests/whatif/table.py          # half a minute on two cores; rewrites the part of the page between the marks
 
 Each training runs once with history, and again under each setting; a second time with a history that begins in its middle;
 and on the smallest card that the replay names for a setting, and on one that is a little smaller.
@@ -89,9 +89,7 @@ def _whole(whole: dict[str, tuple[Trace, dict[str, Any]]], answers: Any, outside
             equal &= told.device_allocs == measured["device_allocs"] and told.retries == measured["retries"]
             equal &= told.out_of_memory == measured["out_of_memory"]
             same += not error and equal
-            cells.append(
-                f"{measured['peak_reserved_bytes'] / MIB:.0f}, {'error 0' if not error else f'error {error:+,} B'}"
-            )
+            cells.append(f"{measured['peak_reserved_bytes'] / MIB:.0f}{f' ({error:+,} B)' if error else ''}")
         lines.append(f"| `{conf or 'default'}` | {' | '.join(cells)} |")
     exact = sum(check(trace).exact for trace, _ in whole.values())
     return [

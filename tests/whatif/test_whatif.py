@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from measured import measure_all
 
+from vramscope_server.analysis.advice import fragmentation
+from vramscope_server.analysis.advice.facts import Facts
 from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.simulator.settings import BadSetting
 from vramscope_server.analysis.whatif.recommendation import Risk, recommend
 from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_card, sweep
@@ -32,6 +35,7 @@ def truth(recorded: dict[str, Any], traces: dict[str, Trace]) -> dict[tuple[str,
     assert card is not None
     asked: dict[tuple[str, str], Any] = {
         ("lengths", "max_split_size_mb:64"): {"steps": 6},
+        ("lengths", "expandable_segments:True"): {"steps": 6},
         ("lengths", "expandable_segments:True,roundup_power2_divisions:8"): {"steps": 6},
         ("lengths", "garbage_collection_threshold:0.6,per_process_memory_fraction:0.06"): {"steps": 6, "total": CARD},
         ("evaluation", ""): {"steps": 4},
@@ -60,7 +64,7 @@ def test_what_is_predicted_is_what_the_allocator_then_does(
         )
         assert told.band is None
         compared += 1
-    assert compared == 4
+    assert compared == 5
 
 
 def test_the_run_survives_on_the_smallest_card_and_dies_on_a_smaller_one(
@@ -81,9 +85,38 @@ def test_a_history_that_begins_late_gets_a_band_around_the_truth(
         assert low <= truth["late", conf]["peak_reserved_bytes"] <= high
         assert low <= told.peak_reserved_bytes <= high
         assert "in the middle of the run" in " ".join(told.notes)
+    whole = recorded["late"].counted["peak_reserved_bytes"]
+    _, highest = predict(traces["late"], "expandable_segments:True").band or (0, 0)
+    assert 0 < highest <= whole, "what was left behind counts once"
     own = predict(traces["late"], "")
     assert own.band is None
     assert own.peak_reserved_bytes == recorded["late"].counted["peak_reserved_bytes"]
+
+
+def test_what_expandable_segments_would_save_is_promised_and_comes(
+    traces: dict[str, Trace], recorded: dict[str, Any], truth: dict[tuple[str, str], dict[str, Any]]
+) -> None:
+    """Also of a history that begins late, where the replay's band alone would promise nothing."""
+    for name, error in (("lengths", 0.0), ("late", 0.05)):
+        told = fragmentation.advise(Facts(traces[name]))
+        came = recorded[name].counted["peak_reserved_bytes"] - truth[name, fragmentation.CONF]["peak_reserved_bytes"]
+        assert told is not None and came > 0
+        assert abs(told.saves_bytes - came) <= error * came
+        assert told.evidence["at_most"] == (name == "late")
+        assert ("What ran before the recording" in told.sentence) == (name == "late")
+
+
+def test_what_a_recording_promises_of_reserved_is_raised_to_the_runs_highest_step(traces: dict[str, Trace]) -> None:
+    """A window of a small step knows nothing of larger ones."""
+    trace = traces["lengths"]
+    alone = fragmentation.advise(Facts(trace))
+    assert alone is not None and fragmentation.advise(Facts(trace, run_peak_bytes=1)) == alone
+    larger = fragmentation.advise(Facts(trace, run_peak_bytes=int(1.05 * Facts(trace).peak_bytes)))
+    assert larger is not None and larger.evidence["at_most"]
+    assert larger.evidence["predicted_bytes"] == pytest.approx(1.05 * alone.evidence["predicted_bytes"], rel=1e-6)
+    assert larger.saves_bytes == larger.evidence["peak_reserved_bytes"] - larger.evidence["predicted_bytes"]
+    assert f"as much more as it allocates, {amount(larger.evidence['predicted_bytes'])}" in larger.sentence
+    assert fragmentation.advise(Facts(trace, run_peak_bytes=larger.evidence["peak_reserved_bytes"])) is None
 
 
 def test_a_sweep_begins_with_the_recorded_settings_and_can_be_stopped(traces: dict[str, Trace]) -> None:

@@ -12,17 +12,19 @@ from vramscope.trace.raw import Raw
 from vramscope.uploads import Artifact
 from vramscope.window import Window, pack
 
-PEAK: Final = "allocated_bytes.all.peak"
+PEAKS: Final = ("allocated_bytes.all.peak", "reserved_bytes.all.peak")
 
 
 class Packing:
     """Packs windows, on our own thread.
 
     on_window called with each window when it is packed
-    on_cost   called with (steps, seconds, highest peak in bytes) of each recording when it is packed
+    on_cost   called with (steps, seconds, highest allocated bytes, highest reserved bytes) of each recording when it is packed
     """
 
-    def __init__(self, on_window: Callable[[Window], None] | None, on_cost: Callable[[int, float, int], None]) -> None:
+    def __init__(
+        self, on_window: Callable[[Window], None] | None, on_cost: Callable[[int, float, int, int], None]
+    ) -> None:
         self._on_window = on_window
         self._on_cost = on_cost
 
@@ -37,7 +39,7 @@ class Packing:
         self._on_cost(
             max(window.last_step - window.first_step + 1 for window in windows),
             seconds + time.thread_time() - began,
-            max(window.end.counters.get(PEAK, 0) for window in windows),
+            *(max(window.end.counters.get(peak, 0) for window in windows) for peak in PEAKS),
         )
         return [
             Artifact("window", about_of(window, len(data)), data, raw.idents.get(window.device))

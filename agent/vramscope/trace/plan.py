@@ -1,4 +1,4 @@
-"""Which steps are recorded: the first ones, a later one, one after the peak has risen, when a leak was found, and on request."""
+"""Which steps are recorded: the first ones, a later one, one after a peak has risen, when a leak was found, and on request."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class Wish(NamedTuple):
 FIRST: Final = Wish("the first steps", FIRST_STEPS, FIRST_STEPS - 1)
 LATER: Final = Wish("a later step", 1, 0)
 RISEN: Final = Wish("the peak rose", 1, 0)
+RESERVED_ROSE: Final = Wish("reserved rose", 1, 0)
+"""and what is allocated did not: the pieces got worse"""
 LEAK: Final = Wish("a leak was found", 2, 0)
 """one step from look to look"""
 ASKED: Final = Wish("asked for", ASKED_STEPS, 0)
@@ -52,7 +54,8 @@ class Plan:
         self._leaks_left = MOST_LEAKS
         self._later_is_due = True
         self._rises_left = MOST_RISES
-        self._known_peak_bytes = 0
+        self._known_allocated_bytes = 0
+        self._known_reserved_bytes = 0
         self._spent_s = 0.0
         self._step_s = 0.0
 
@@ -89,22 +92,34 @@ class Plan:
         self._asked = self._leak_waits = False
         self._waiting = None
 
-    def ended(self, steps: int, seconds: float, peak_bytes: int) -> None:
-        """A window is recorded: so many steps, it took so long on the training thread and ours, and its peak was this."""
+    def ended(self, steps: int, seconds: float, allocated_bytes: int, reserved_bytes: int) -> None:
+        """A window is recorded: so many steps, it took so long on the training thread and ours, and these were its peaks."""
         self._spent_s += seconds
         self._step_s = seconds / max(1, steps)
-        self._known_peak_bytes = max(self._known_peak_bytes, peak_bytes)
+        self._known_allocated_bytes = max(self._known_allocated_bytes, allocated_bytes)
+        self._known_reserved_bytes = max(self._known_reserved_bytes, reserved_bytes)
 
-    def step_ended(self, step: int, peak_bytes: int) -> None:
-        """A step that no window holds: optimizer steps finished, and its peak of allocated bytes."""
+    def step_ended(self, step: int, allocated_bytes: int, reserved_bytes: int) -> None:
+        """A step that no window holds: optimizer steps finished, and its peaks."""
         if self._later_is_due and step >= LATER_STEP and self._waiting is None:
             self._later_is_due = False
             self._waiting = LATER
-        known = self._known_peak_bytes
-        if known and peak_bytes > known * RISE and peak_bytes > known + LEAST_RISE_BYTES and self._rises_left:
-            self._rises_left -= 1
-            self._known_peak_bytes = peak_bytes
+        if not self._rises_left:
+            return
+        if _has_risen(allocated_bytes, self._known_allocated_bytes):
             self._waiting = RISEN
+        elif _has_risen(reserved_bytes, self._known_reserved_bytes):
+            self._waiting = self._waiting or RESERVED_ROSE
+        else:
+            return
+        self._rises_left -= 1
+        self._known_allocated_bytes = max(self._known_allocated_bytes, allocated_bytes)
+        self._known_reserved_bytes = max(self._known_reserved_bytes, reserved_bytes)
 
     def _is_affordable(self, wish: Wish) -> bool:
         return self._spent_s + self._step_s * wish.steps <= SHARE * (self._now() - self._began_s)
+
+
+def _has_risen(bytes_now: int, known_bytes: int) -> bool:
+    """Above what the windows hold, of which there is one."""
+    return 0 < known_bytes * RISE < bytes_now and bytes_now > known_bytes + LEAST_RISE_BYTES

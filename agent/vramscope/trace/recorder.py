@@ -196,7 +196,11 @@ class Recorder:
     def _look_at(self, stretches: Sequence[Stretch]) -> None:
         cuts = [cut for stretch in stretches for cut in stretch.cuts]
         if cuts:
-            self._plan.step_ended(self._clock.step, max(cut.peak_allocated_bytes for cut in cuts))
+            self._plan.step_ended(
+                self._clock.step,
+                max(cut.peak_allocated_bytes for cut in cuts),
+                max(cut.peak_reserved_bytes for cut in cuts),
+            )
 
     # -- a window ------------------------------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
@@ -30,13 +31,13 @@ router = APIRouter(tags=["recordings"])
 def get_anatomy(request: Request, recording: str, event: Event = None) -> Response:
     """Categories, phases and modules at a moment (none given: the peak of allocated bytes), what is unknown, and advice."""
     stored, opened = open_recording(request, recording)
-    techniques = techniques_of(request.app.state.house, stored.run_id)
+    run = known_run(request.app.state.house, stored.run_id)
     profile = newest_profile(request.app.state.house, stored.run_id, stored.rank)
     with readable(stored):
         moment = None if event is None else the_event(opened, event)
         told = opened.once(("anatomy", moment), lambda: summary(opened.trace, moment))
-        key = ("advice", str(techniques), profile and (profile.first_step, profile.reason))
-        advice = opened.once(key, Waited).get(lambda: advice_of(opened, techniques, profile))
+        key = ("advice", str(run), profile and (profile.first_step, profile.reason))
+        advice = opened.once(key, Waited).get(lambda: advice_of(opened, run, profile))
     return answer({"recording": stored.id, **told, "advice": advice})
 
 
@@ -55,18 +56,23 @@ class Waited:
             return self._made
 
 
-def advice_of(opened: Opened, techniques: list[dict[str, Any]], profile: Profile | None) -> list[dict[str, Any]]:
+def advice_of(opened: Opened, run: KnownRun, profile: Profile | None) -> list[dict[str, Any]]:
     """Each piece of advice as the API shows it."""
-    facts = Facts(opened.trace, profile=profile, techniques=techniques)
+    facts = Facts(opened.trace, profile=profile, techniques=run.techniques, run_peak_bytes=run.peak_allocated_bytes)
     return [dataclasses.asdict(advice) for advice in advise(facts)]
 
 
-def techniques_of(house: House, run_id: str | None) -> list[dict[str, Any]]:
-    """What the run is known to train with; none where there is no run."""
-    if not run_id:
-        return []
-    with reader(house) as connection:
-        try:
-            return find_run(connection, run_id)["techniques"] or []
-        except UnknownRun:
-            return []
+class KnownRun(NamedTuple):
+    """What advice asks of a recording's run."""
+
+    techniques: list[dict[str, Any]]
+    peak_allocated_bytes: int | None
+
+
+def known_run(house: House, run_id: str | None) -> KnownRun:
+    """Of a recording that is of no run: nothing."""
+    if run_id:
+        with reader(house) as connection, contextlib.suppress(UnknownRun):
+            run = find_run(connection, run_id)
+            return KnownRun(run["techniques"] or [], run["peak_allocated_bytes"])
+    return KnownRun([], None)

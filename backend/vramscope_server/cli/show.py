@@ -150,18 +150,14 @@ def _share(told: dict[str, Any], name: str) -> str:
 
 
 def _fragmentation(told: dict[str, Any]) -> str:
-    held = told["fragmentation"]
-    if not held:
+    fraction, held = told["fragmentation_fraction"], told["fragmentation"] or {}
+    if fraction is None:
         return UNKNOWN
-    pieces, idle = amount(held["inactive_split_bytes"]), amount(held["reserved_minus_allocated_bytes"])
-    fraction = told["fragmentation_fraction"]
-    stranded = (
-        ""
-        if fraction is None
-        else f"{percent(fraction)}: {amount(held['stranded_bytes'])} free but of no use to this run; "
-    )
-    # (Of another moment: windows tell what is of use, and samples come ten times a second.)
-    return f"{stranded}in the sample with most reserved {idle} were not allocated, {pieces} of that in segments partly in use"
+    idle = amount(round(fraction * told["peak_reserved_bytes"]))
+    said = f"{percent(fraction)}: {idle} of what was reserved at most were never needed at once"
+    stranded = held.get("stranded_bytes")
+    # (Of another moment: a recorded window tells what is of use, and samples come ten times a second.)
+    return said if stranded is None else f"{said}; {amount(stranded)} were free but of no use to this run near the peak"
 
 
 def _loss(loss: dict[str, Any] | None) -> str:

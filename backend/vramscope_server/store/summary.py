@@ -87,12 +87,13 @@ class RankSummary(msgspec.Struct):
     peak_phase: str | None = None
     peak_categories: dict[str, int | None] | None = None
     reserved_bytes: int | None = None
-    """highest reserved of a sample: when the two below were read"""
+    """highest reserved of a sample; of the samples with so much the two below are of the one with most allocated"""
     inactive_split_bytes: int | None = None
     reserved_minus_allocated_bytes: int | None = None
     stranded_bytes: int | None = None
-    """of the readings of it, the one with the highest reserved, which is the next field"""
+    """of the readings of it likewise: most reserved, of these most allocated, which are the next two fields"""
     stranded_reserved_bytes: int | None = None
+    stranded_allocated_bytes: int | None = None
     process_device_bytes: int | None = None
     """highest of the device's memory that the process was seen to use (NVML)"""
     device_used_bytes: int | None = None
@@ -187,14 +188,22 @@ class RankSummary(msgspec.Struct):
             self.by_time.add(columns["time_ns"], allocated)
         if reserved is None:
             return
-        at = int(reserved.argmax())
-        highest = int(reserved[at])
-        if highest > (wire.UNKNOWN if self.reserved_bytes is None else self.reserved_bytes):
+        if allocated is None:
+            allocated = np.full_like(reserved, wire.UNKNOWN)
+        self._add_held(columns.get("inactive_split_bytes"), reserved, allocated)
+        self._add_stranded(columns.get("stranded_bytes"), reserved, allocated)
+
+    def _add_held(self, inactive_split: IntArray | None, reserved: IntArray, allocated: IntArray) -> None:
+        at = _nearest_to_peak(reserved, allocated)
+        highest, held = int(reserved[at]), _known(allocated, at)
+        if highest == wire.UNKNOWN:
+            return
+        before, idle = self.reserved_bytes, self.reserved_minus_allocated_bytes
+        before_held = None if before is None or idle is None else before - idle
+        if (highest, _rank(held)) > (_rank(before), _rank(before_held)):
             self.reserved_bytes = highest
-            self.inactive_split_bytes = _known(columns.get("inactive_split_bytes"), at)
-            held = _known(allocated, at)
+            self.inactive_split_bytes = _known(inactive_split, at)
             self.reserved_minus_allocated_bytes = None if held is None else highest - held
-        self._add_stranded(columns.get("stranded_bytes"), reserved)
 
     def _add_device(self, process: IntArray | None, used: IntArray | None) -> None:
         self.process_device_bytes = _highest(self.process_device_bytes, process)
@@ -205,12 +214,24 @@ class RankSummary(msgspec.Struct):
                 others = int(np.maximum(used[both] - process[both], 0).max())
                 self.other_processes_bytes = _most(self.other_processes_bytes, others)
 
-    def _add_stranded(self, stranded: IntArray | None, reserved: IntArray) -> None:
+    def _add_stranded(self, stranded: IntArray | None, reserved: IntArray, allocated: IntArray) -> None:
         if stranded is None or not (known := (stranded != wire.UNKNOWN).nonzero()[0]).size:
             return
-        at = int(known[reserved[known].argmax()])
-        if reserved[at] >= (self.stranded_reserved_bytes or 0):
-            self.stranded_bytes, self.stranded_reserved_bytes = int(stranded[at]), int(reserved[at])
+        at = int(known[_nearest_to_peak(reserved[known], allocated[known])])
+        read = int(reserved[at]), int(allocated[at])
+        if read >= (self.stranded_reserved_bytes or 0, _rank(self.stranded_allocated_bytes)):
+            self.stranded_bytes = int(stranded[at])
+            self.stranded_reserved_bytes, self.stranded_allocated_bytes = read[0], _known(allocated, at)
+
+
+def _nearest_to_peak(reserved: IntArray, allocated: IntArray) -> int:
+    """The row with most reserved, and of these with most allocated: what is reserved hardly changes in a run, and what is free
+    in it between two steps says little."""
+    return int(np.lexsort((allocated, reserved))[-1])
+
+
+def _rank(value: int | None) -> int:
+    return wire.UNKNOWN if value is None else value
 
 
 def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
@@ -221,9 +242,6 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
     median = _best(ranks, "steps")
     spark = [r.by_step.values for r in ranks if len(r.by_step.values) > 1] or [r.by_time.values for r in ranks]
     stranded = _best(ranks, "stranded_reserved_bytes")
-    fraction = None
-    if stranded and stranded.stranded_bytes is not None and stranded.stranded_reserved_bytes:
-        fraction = stranded.stranded_bytes / stranded.stranded_reserved_bytes
     return {
         "steps": _over(ranks, "steps", max),
         "peak_allocated_bytes": _over(ranks, "peak_allocated_bytes", max),
@@ -234,7 +252,7 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
         "inactive_split_bytes": held.inactive_split_bytes if held else None,
         "reserved_minus_allocated_bytes": held.reserved_minus_allocated_bytes if held else None,
         "stranded_bytes": stranded.stranded_bytes if stranded else None,
-        "fragmentation_fraction": fraction,
+        "fragmentation_fraction": _never_needed(_best(ranks, "peak_reserved_bytes")),
         "step_median_ns": median.durations.median_ns() if median else None,
         "out_of_memory": _over(ranks, "ooms", sum),
         "graphs_alive": _over(ranks, "graphs_alive", max),
@@ -244,6 +262,14 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
         "first_step": _over(ranks, "first_step", min),
         "last_step": _over(ranks, "last_step", max),
     }
+
+
+def _never_needed(rank: RankSummary | None) -> float | None:
+    """Of the most that was reserved the share that was at no time allocated; None: not known. Both are the allocator's own peaks,
+    so that equal programs have equal shares."""
+    if rank is None or rank.peak_allocated_bytes is None or not rank.peak_reserved_bytes:
+        return None
+    return max(0, rank.peak_reserved_bytes - rank.peak_allocated_bytes) / rank.peak_reserved_bytes
 
 
 def _sparkline(of_ranks: list[list[int]]) -> list[int | None]:

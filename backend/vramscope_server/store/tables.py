@@ -89,7 +89,7 @@ runs = Table(
     Column("inactive_split_bytes", BigInteger),
     Column("reserved_minus_allocated_bytes", BigInteger),
     Column("stranded_bytes", BigInteger),
-    Column("fragmentation_fraction", Float),  # stranded of reserved
+    Column("fragmentation_fraction", Float),  # of the peak of reserved, what was never allocated
     Column("step_median_ns", BigInteger),
     Column("out_of_memory", BigInteger),
     Column("dropped_samples", BigInteger, nullable=False),

@@ -59,6 +59,8 @@ class Facts:
     """the run's tables of torch.profiler; None: there are none"""
     techniques: Sequence[dict[str, Any]] = ()
     """as ``runs.techniques`` tells them"""
+    run_peak_bytes: int | None = None
+    """the highest allocated of all its steps, recorded or not; None: not known"""
 
     @cached_property
     def trace(self) -> Trace:

@@ -45,8 +45,11 @@ class Courses:
     afresh: Course
     """from an empty allocator: what a smaller card would have to bear from its first allocation on"""
     others: tuple[Course, ...]
-    missed: float
-    """recorded peak / the peak of ``afresh`` under the recorded settings; 1.0: it misses nothing"""
+    """laid out anew in other orders"""
+    kept: Course | None
+    """where the beginning is not known: what was there lies where it lay, and beside it what the run had left behind"""
+    missed_bytes: int
+    """by which the recorded peak is above that of ``afresh`` under the recorded settings"""
     words: str
     """what is taken for granted; "": nothing"""
 
@@ -57,22 +60,22 @@ def courses_of(trace: Trace, *, own: bool) -> Courses:
     program = derivation_of(trace).program
     afresh = Course(program, None)
     if not len(trace.beginning.segments):
-        return Courses(afresh, afresh, (), 1.0, "")
+        return Courses(afresh, afresh, (), None, 0, "")
     kept = Course(program, exact_replay(trace).initial)
     if own:
-        return Courses(kept, afresh, (), 1.0, "")
+        return Courses(kept, afresh, (), None, 0, "")
     there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
     by_size = [Course(_anew(program, np.argsort(sign * there, kind="stable")), None) for sign in (-1, 1)]
-    return Courses(afresh, afresh, (*by_size, kept), _missed(trace, afresh), ASSUMED)
+    return Courses(afresh, afresh, tuple(by_size), kept, _missed(trace, afresh), ASSUMED)
 
 
-def _missed(trace: Trace, afresh: Course) -> float:
+def _missed(trace: Trace, afresh: Course) -> int:
     settings, _ = trace.parsed_settings
     profile, _ = profile_of(trace.torch)
     done = replay(
         afresh.program, settings, profile=profile, device_bytes=UNLIMITED, device_total_bytes=trace.device_total_bytes
     )
-    return int(reserved_after(trace).max()) / max(done.peak_reserved_bytes, 1)
+    return max(0, int(reserved_after(trace).max()) - done.peak_reserved_bytes)
 
 
 def _anew(program: Program, order: npt.NDArray[np.int64]) -> Program:

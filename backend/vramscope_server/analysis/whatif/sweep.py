@@ -214,15 +214,18 @@ class _Case:
         """Of the uncapped peak; None where it is exact.
 
         Addresses that cudaMalloc may give are tried (up to PyTorch 2.11). Of a run whose beginning is not known, no less
-        can be reserved than was in use; and at most what any layout of the beginning gives, raised by what laying it out
-        anew misses under the recorded settings, for which the truth is known.
+        can be reserved than was in use; and at most what any layout of the beginning gives, laid out anew or as it lay, and
+        beside it what laying it out anew misses under the recorded settings, for which the truth is known. What was left behind
+        is in the layout as it lay already: it comes to that again only where pieces of it can be of no use to what follows.
         """
         courses = self.courses
         peaks = [self.uncapped.peak_reserved_bytes]
         peaks += [self.run(self.free_card, courses.predicted, order).peak_reserved_bytes for order in self.orders[1:]]
-        if courses.others:
+        if courses.kept is not None:
             peaks += [self.run(self.free_card, course).peak_reserved_bytes for course in courses.others]
-            peaks += [self.uncapped.peak_active_bytes, int(max(peaks) * max(courses.missed, 1.0))]
+            kept = self.run(self.free_card, courses.kept).peak_reserved_bytes
+            peaks += [self.uncapped.peak_active_bytes, max(peaks) + courses.missed_bytes]
+            peaks += [kept if self.settings.expandable_segments else kept + courses.missed_bytes]
         return (min(peaks), max(peaks)) if len(peaks) > 1 else None
 
     def prediction(self, card: Card) -> Prediction:
@@ -280,7 +283,7 @@ class _Case:
 
     def row(self, card: Card, *, recorded: bool) -> Row:
         smallest, width = self.smallest_card(card)
-        low, high = (0, 0) if self.courses.others else self.band or (0, 0)
+        low, high = (0, 0) if self.courses.kept is not None else self.band or (0, 0)
         return Row(
             prediction=self.prediction(card),
             smallest_card_bytes=smallest,
