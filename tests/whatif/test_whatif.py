@@ -192,6 +192,7 @@ class Tried:
     smallest_card_bytes: int | None
     risk: Risk
     uncertainty_bytes: int = 0
+    reserved_bytes: int = GIB
 
 
 def tried(conf: str, gib: float | None, level: int = 0, uncertainty: int = 0) -> Tried:
@@ -202,6 +203,16 @@ def test_the_smallest_card_wins_with_the_least_risk() -> None:
     own = tried("", 10)
     assert recommend(own, [tried("a", 8, 2), tried("b", 8.05, 1), tried("c", 9, 0)]).conf == "b"
     assert recommend(own, [tried("a", 6, 2), tried("b", 8.05, 1)]).conf == "a"
+
+
+def test_what_is_reserved_where_there_is_room_is_told_where_the_card_gains_nothing() -> None:
+    own = Tried("", 10 * GIB, Risk(0, "", ""), reserved_bytes=50 * GIB)
+    some = Tried("a", 10 * GIB, Risk(1, "", ""), reserved_bytes=11 * GIB)
+    slow = Tried("b", 10 * GIB, Risk(2, "", ""), reserved_bytes=10 * GIB)
+    told = recommend(own, [slow, some])
+    assert told.conf is None and "a reserves 11.0 GiB for it instead of 50.0 GiB" in told.words
+    little = recommend(own, [Tried("a", 10 * GIB, Risk(1, "", ""), reserved_bytes=46 * GIB)])
+    assert "Where the card has room" not in little.words
 
 
 def test_it_is_left_as_it_is_when_nothing_helps_for_certain() -> None:

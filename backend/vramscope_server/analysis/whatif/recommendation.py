@@ -15,6 +15,8 @@ _DOCS: Final = (
 _PYTORCH: Final = "https://github.com/pytorch/pytorch"
 WORTH_FRACTION: Final = 0.01
 """of the card: what saves less is not worth a setting. A replay is exact, but no two runs of a training are the same."""
+MUCH_FRACTION: Final = 0.1
+"""of what is reserved where there is room: less is given back when it is needed, and nobody misses it"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Candidate(Protocol):
     def conf(self) -> str: ...
     @property
     def smallest_card_bytes(self) -> int | None: ...
+    @property
+    def reserved_bytes(self) -> int: ...
     @property
     def uncertainty_bytes(self) -> int: ...
     @property
@@ -115,7 +119,7 @@ def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendatio
         return Recommendation(
             None,
             f"Leave it as it is: what was recorded needs a card of {amount(card)} and no setting that was tried brings that down "
-            f"by more than {WORTH_FRACTION:.0%} for certain.",
+            f"by more than {WORTH_FRACTION:.0%} for certain.{_where_there_is_room(recorded, others)}",
         )
     least = min(size for _, size in better)
     near = [(one, size) for one, size in better if size - least <= enough]
@@ -123,6 +127,18 @@ def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendatio
     why = "" if size == least else f" Others need up to {amount(size - least)} less, at more risk."
     words = f"What was recorded survives on a card of {_sizes(size, card)}: {amount(card - size)} less.{why}"
     return Recommendation(best.conf, f"{words} {best.risk.words}".strip())
+
+
+def _where_there_is_room(recorded: Candidate, others: Sequence[Candidate]) -> str:
+    """What is reserved and not needed is given back before the run dies; until then nothing else on the card can have it."""
+    safe = [one for one in others if one.risk.level < 2]
+    least = min(safe, key=lambda one: one.reserved_bytes, default=recorded)
+    if recorded.reserved_bytes - least.reserved_bytes <= MUCH_FRACTION * recorded.reserved_bytes:
+        return ""
+    return (
+        f" Where the card has room, {least.conf} reserves {amount(least.reserved_bytes)} for it instead of "
+        f"{amount(recorded.reserved_bytes)}: worth it where others use the card too."
+    )
 
 
 def _sizes(size: int, card: int) -> str:

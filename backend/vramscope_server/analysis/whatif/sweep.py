@@ -101,6 +101,11 @@ class Row:
     def conf(self) -> str:
         return self.prediction.conf
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Where there is room."""
+        return self.prediction.uncapped_peak_reserved_bytes
+
 
 @dataclass(frozen=True)
 class Sweep:
