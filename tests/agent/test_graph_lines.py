@@ -72,6 +72,8 @@ def test_the_line_of_an_attribute_is_not_its_initialisation():
         ("def train(xs, m):\n h = None\n for x in xs:\n  out, h = m(x, h)\n  loss = out.mean()\n", "out", False),
         ("def train(xs, m):\n h = None\n for x in xs:\n  out, h = m(x, h)\n  loss = out.mean()\n", "loss", False),
         ("def train(xs):\n total = 0\n while xs:\n  total += xs.pop()\n", "total", True),
+        ("def train(f, m):\n while True:\n  x = f(); y = m(x); x.sum()\n", "x", False),
+        ("def train(f, m):\n x = f()\n while True:\n  x = m(x)\n", "x", True),
     ],
 )
 def test_what_a_loop_carries_from_round_to_round(body, name, carried):

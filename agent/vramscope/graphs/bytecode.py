@@ -46,6 +46,8 @@ class Line(NamedTuple):
 
     number: int
     loads: frozenset[str]
+    reads_first: frozenset[str]
+    """of these, what it does not assign before: ``x = f(x)`` and no ``x = f(); g(x)``"""
     stores: frozenset[str]
     attributes_loaded: frozenset[str]
     attributes_stored: frozenset[str]
@@ -82,6 +84,7 @@ def lines_of(code: types.CodeType) -> tuple[Line, ...]:
 class _Draft:
     def __init__(self) -> None:
         self.loads: set[str] = set()
+        self.reads_first: set[str] = set()
         self.stores: set[str] = set()
         self.attributes_loaded: set[str] = set()
         self.attributes_stored: set[str] = set()
@@ -108,6 +111,8 @@ def _read(code: types.CodeType) -> Iterator[Line]:
         if operation == "LOAD_FAST_AND_CLEAR":
             draft.own.add(argument)
         for kind, name in _names(operation, argument):
+            if kind == "LOAD" and name not in draft.stores:
+                draft.reads_first.add(name)
             (draft.loads if kind == "LOAD" else draft.stores).add(name)
             if name in FUNCTIONS and kind == "LOAD":
                 draft.adds |= name in ADDERS
@@ -146,6 +151,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
         yield Line(
             number,
             frozenset(draft.loads),
+            frozenset(draft.reads_first),
             frozenset(draft.stores),
             frozenset(draft.attributes_loaded),
             frozenset(draft.attributes_stored),

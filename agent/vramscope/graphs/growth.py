@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Final
 
 LEAST_GROWTH_ROUNDS: Final = 8
@@ -14,6 +15,8 @@ LATELY: Final = 1 / 6
 SETTLING: Final = 1 / 3
 """of the rounds that a holder was seen over: what took less than SLOWED of its pace in the last of them has filled up"""
 SLOWED: Final = 1 / 3
+LEAST_PACE: Final = 1 / 2
+"""of the pace of a whole rise, that a tensor which gets longer keeps in each part of it"""
 EMPTIED: Final = 1 / 2
 """of what was held the most: what holds less, or is seen no more, was emptied"""
 
@@ -40,12 +43,7 @@ def was_renewed(before: list[Remembered]) -> bool:
 
 def rises(looks: list[Remembered], value: Callable[[Remembered], int], rounds: int, least_looks: int) -> bool:
     """Whether a value rose without a fall over so many rounds and looks, and has not slowed down at the end."""
-    rising = [looks[-1]]
-    for seen in reversed(looks[:-1]):
-        if value(seen) > value(rising[-1]):
-            break
-        if seen.round < rising[-1].round:
-            rising.append(seen)
+    rising = _rising(looks, value)
     newest, oldest = rising[0], rising[-1]
     span = newest.round - oldest.round
     # Not simply the look before: where optimizers take turns it lies within the same batch.
@@ -55,6 +53,30 @@ def rises(looks: list[Remembered], value: Callable[[Remembered], int], rounds: i
         return False
     lately = (value(newest) - value(second)) / (newest.round - second.round)
     return lately >= 0.75 * gained / span
+
+
+def lengthens(looks: list[Remembered], rounds: int, least_looks: int) -> bool:
+    """Whether a single tensor is made longer and longer. One of changing size, a batch of texts say, rises over some looks by
+    chance: what gets longer begins its rise no lower than it ever was, and keeps its pace from look to look."""
+    rising = _rising(looks, _bytes)
+    start, span = rising[-1], rising[0].round - rising[-1].round
+    highest_before = max((seen.held_bytes for seen in looks if seen.round < start.round), default=0)
+    if start.held_bytes < highest_before or not rises(looks, _bytes, rounds, least_looks):
+        return False
+    least = LEAST_PACE * _pace(_bytes, start, rising[0])
+    long = [now for now in rising if now.round - start.round >= span * LATELY]
+    return all(_pace(_bytes, before, now) >= least for now, before in pairwise([*long, start]))
+
+
+def _rising(looks: list[Remembered], value: Callable[[Remembered], int]) -> list[Remembered]:
+    """The newest looks, over which the value never fell, newest first: one a round."""
+    rising = [looks[-1]]
+    for seen in reversed(looks[:-1]):
+        if value(seen) > value(rising[-1]):
+            break
+        if seen.round < rising[-1].round:
+            rising.append(seen)
+    return rising
 
 
 def has_settled(looks: list[Remembered]) -> bool:
@@ -67,6 +89,11 @@ def has_settled(looks: list[Remembered]) -> bool:
     if late is None or sum(seen.round >= late.round for seen in looks) < 3:
         return False
     return all(_pace(value, late, now) <= SLOWED * max(0.0, _pace(value, first, now)) for value in (_tensors, _bytes))
+
+
+def has_shrunk(looks: list[Remembered]) -> bool:
+    """Whether there is less of it than at the look before: what a loop makes longer and longer never gets shorter."""
+    return len(looks) > 1 and looks[-1].held_bytes < looks[-2].held_bytes
 
 
 def was_plain_and_is_dead(seen: Remembered) -> bool:

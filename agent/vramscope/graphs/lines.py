@@ -161,13 +161,13 @@ def carried_by_loop(code: types.CodeType, name: str) -> bool:
     """Whether a loop reads the variable before it assigns it: what one round leaves there, the next one uses."""
     inside = [line for line in lines_of(code) if line.in_loop]
     touched = [line for line in inside if name in line.loads or name in line.stores]
-    return bool(touched) and name in touched[0].loads and any(name in line.stores for line in touched)
+    return bool(touched) and name in touched[0].reads_first and any(name in line.stores for line in touched)
 
 
 def made_anew(code: types.CodeType, name: str) -> bool:
     """Whether a loop assigns the variable before it reads it: each round makes its own."""
     inside = [line for line in lines_of(code) if line.in_loop and (name in line.loads or name in line.stores)]
-    return bool(inside) and name in inside[0].stores and name not in inside[0].loads
+    return bool(inside) and name in inside[0].stores and name not in inside[0].reads_first
 
 
 def codes_of_class(kind: type) -> Iterator[types.CodeType]:

@@ -21,6 +21,8 @@ from vramscope.graphs.growth import (
     Remembered,
     bytes_a_round,
     has_settled,
+    has_shrunk,
+    lengthens,
     rises,
     was_plain_and_is_dead,
     was_renewed,
@@ -175,7 +177,8 @@ class Judge:
         more = bool(before) and now.held_bytes > before[-1].held_bytes
         before.append(now)
         del before[:-MOST_REMEMBERED]
-        if has_settled(before):
+        single = not holder.container and not group.graphs
+        if has_settled(before) or (single and has_shrunk(before)):
             self.settled.add(holder.key)
             self._accused.pop(holder.key, None)
         elif verdict is None and more and holder.key in self._accused:
@@ -254,7 +257,7 @@ class Judge:
         looks = [*before, now]
         if holder.container and now.tensors >= 3:
             return self._takes_more(group, before, now)
-        return holder.carried and rises(looks, lambda seen: seen.held_bytes, LEAST_TENSOR_GROWTH_ROUNDS, 4)
+        return holder.carried and lengthens(looks, LEAST_TENSOR_GROWTH_ROUNDS, 4)
 
     def _takes_more(self, group: Group, before: list[Remembered], now: Remembered) -> bool:
         holder = group.holder

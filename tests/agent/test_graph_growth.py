@@ -1,0 +1,54 @@
+"""A tensor that gets longer and longer, and one whose size only changes: told from looks that come ever more seldom."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from vramscope.graphs.growth import Remembered, has_shrunk, lengthens
+
+ROUNDS, LOOKS = 12, 4
+KEPT = 24
+"""looks that are remembered"""
+
+
+def seen(held_bytes: int, at: int) -> Remembered:
+    return Remembered(at, at, 1, 0, held_bytes, 0, False, 0, [])
+
+
+def rounds_of_looks(until: int = 60_000) -> Iterator[int]:
+    at = 4
+    while at < until:
+        yield at
+        at += max(4, at // 4)
+
+
+def is_ever_accused(size_at) -> bool:
+    looks: list[Remembered] = []
+    accused = False
+    for at in rounds_of_looks():
+        looks.append(seen(size_at(at), at))
+        del looks[:-KEPT]
+        accused |= lengthens(looks, ROUNDS, LOOKS)
+    return accused
+
+
+def test_what_grows_with_each_step_is_found_whatever_it_began_with() -> None:
+    assert is_ever_accused(lambda at: 4096 * at)
+    assert is_ever_accused(lambda at: (1 << 30) + 512 * at)
+    assert is_ever_accused(lambda at: 4096 * (at + random.Random(at).randrange(3))), "a little more or less a step"
+
+
+def test_batches_of_changing_size_are_hardly_ever_taken_for_growth() -> None:
+    """Four looks in a row rise by chance in every second such run."""
+    accused = 0
+    for seed in range(500):
+        draw = random.Random(seed)
+        accused += is_ever_accused(lambda at, draw=draw: 28_800 * draw.randrange(96, 385, 8))
+    assert accused <= 10
+
+
+def test_what_got_shorter_has_shrunk() -> None:
+    assert not has_shrunk([seen(10, 1)])
+    assert not has_shrunk([seen(10, 1), seen(10, 5), seen(20, 9)])
+    assert has_shrunk([seen(10, 1), seen(20, 5), seen(19, 9)])
