@@ -52,6 +52,7 @@ REMEDIES = [
     ("late_clear", "zeros", "early_clear"),
     ("evaluation", "evaluation", "evaluation_no_grad"),
     ("optimizer_state", "wide_loop", "wide_eight_bit"),
+    ("optimizer_state", "wide", "wide_eight_bit"),
     ("weight_copies", "wide_autocast", "wide_bfloat16"),
 ]
 

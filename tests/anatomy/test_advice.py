@@ -115,10 +115,12 @@ def test_eight_bit_state_is_reckoned_tensor_by_tensor(observed) -> None:
     assert "optimizer_state" not in said(observed["zeros"]), "plain SGD has none"
     moments = said(observed["sam"])["optimizer_state"].evidence
     assert moments["tensors"] == 2 * 26, "the copies of its weights are no moments"
-    before, after = observed["wide_loop"], observed["wide_eight_bit"]
-    measured = before.peak_allocated_bytes - after.peak_allocated_bytes
-    promised = said(before)["optimizer_state"].saves_bytes
-    assert abs(promised - measured) <= 0.02 * before.peak_allocated_bytes
+    for name, foreach in (("wide_loop", False), ("wide", True)):
+        before, after = observed[name], observed["wide_eight_bit"]
+        measured = before.peak_allocated_bytes - after.peak_allocated_bytes
+        promised = said(before)["optimizer_state"]
+        assert promised.evidence["foreach_too"] == foreach == ("without foreach temporaries" in promised.sentence)
+        assert abs(promised.saves_bytes - measured) <= 0.02 * before.peak_allocated_bytes
     known = Facts(observed["wide"].trace, techniques=[{"kind": "optimizer_8bit"}])
     assert "optimizer_state" not in {one.rule for one in advise(known)}
 

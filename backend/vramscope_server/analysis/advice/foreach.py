@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts, Whole
 from vramscope_server.analysis.quantities import amount, percent
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html"
@@ -27,18 +27,7 @@ def advise(facts: Facts) -> Advice | None:
     temporaries = facts.is_of("temporaries") & facts.born_in("optimizer")
     at_peak = facts.at_peak[temporaries[facts.at_peak]]
     held = facts.bytes_of(at_peak)
-    owned = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
-    if not held or not len(owned):
-        return None
-    one_at_a_time = COPIES * int(facts.trace.lives.size_bytes[owned].max())
-    if len(at_peak) <= COPIES:
-        return None  # it does one parameter at a time already
-    # Room for one parameter's while the optimizer ran, none elsewhere.
-    within = np.zeros(len(facts.allocated), np.int64)
-    spells = facts.spells
-    of_peak = spells.of_event == spells.of_event[facts.peak_event]
-    within[1:][of_peak] = one_at_a_time
-    after = facts.peak_after(facts.without(temporaries) + within)
+    after = facts.peak_after(one_at_a_time(facts))
     saves = facts.peak_bytes - after
     if saves < WORTH_FRACTION * facts.peak_bytes:
         return None
@@ -52,8 +41,29 @@ def advise(facts: Facts) -> Advice | None:
         evidence={
             "temporaries_bytes": held,
             "temporaries": len(at_peak),
-            "one_parameter_bytes": one_at_a_time,
+            "one_parameter_bytes": one_parameter_bytes(facts),
             "peak_after_bytes": after,
         },
         source=SOURCE,
     )
+
+
+def one_parameter_bytes(facts: Facts) -> int:
+    """Room for the temporaries of one parameter at a time; 0: no parameters are known."""
+    owned = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
+    return COPIES * int(facts.trace.lives.size_bytes[owned].max(initial=0))
+
+
+def one_at_a_time(facts: Facts) -> Whole:
+    """What allocated bytes change by, after each event, if the optimizer at the peak stepped parameter by parameter; all 0 where it
+    does, or the peak is elsewhere."""
+    temporaries = facts.is_of("temporaries") & facts.born_in("optimizer")
+    at_peak = temporaries[facts.at_peak].sum()
+    one = one_parameter_bytes(facts)
+    none = np.zeros(len(facts.allocated), np.int64)
+    if facts.peak_phase != "optimizer" or at_peak <= COPIES or not one:
+        return none
+    # Room for one parameter's while the optimizer ran, none elsewhere.
+    of_event = facts.spells.of_event
+    none[1:][of_event == of_event[facts.peak_event]] = one
+    return facts.without(temporaries) + none
