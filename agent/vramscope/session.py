@@ -15,6 +15,7 @@ from vramscope.graphs.watch import GraphWatch
 from vramscope.guard import guarded
 from vramscope.lifecycle import Lifecycle
 from vramscope.memory.categories import Categories
+from vramscope.notice import Notice
 from vramscope.oom.recorder import OomRecorder
 from vramscope.oom.scene import Scene
 from vramscope.profile.plan import Plan
@@ -30,6 +31,7 @@ from vramscope.steps import accelerate, deepspeed, huggingface, lightning, plain
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, StepClock
 from vramscope.steps.connection import Connection
 from vramscope.steps.loop import LoopHooks
+from vramscope.steps.replays import UNSEEN, ReplayFront
 from vramscope.techniques.watch import TechniqueWatch
 from vramscope.trace.recorder import Recorder
 
@@ -146,6 +148,7 @@ class Session:
         if settings.techniques:
             self._techniques = TechniqueWatch(self._clock, self._hooks, report=self._ring.put)
         self._hooks.install()
+        ReplayFront(self._hooks, Notice(self._ring, self._clock, UNSEEN)).install()
         self.waits_for_target = target is None
         connection = self._connect(target)
         self._framework = connection.framework

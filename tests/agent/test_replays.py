@@ -1,0 +1,38 @@
+"""Steps that are replays of a CUDA graph: not seen, which is said; told by the training, and then seen."""
+
+from __future__ import annotations
+
+import pytest
+from training import Arrived, run
+
+from vramscope import wire
+
+pytestmark = pytest.mark.gpu
+
+REPLAYED = """
+from vramscope.steps import replays
+replays.SECONDS = 0.0
+session = agent.attach(model, interval_ms=20)
+train(2)
+graph = torch.cuda.CUDAGraph()
+buffer = torch.zeros(1000, device="cuda")
+with torch.cuda.graph(graph):
+    buffer + 1
+for _ in range(300):
+    graph.replay()
+    {each}
+agent.detach()
+assert not hasattr(torch.cuda.CUDAGraph.replay, "__wrapped__")
+"""
+
+
+def notices(arrived: Arrived) -> list[str]:
+    return [event.data["text"] for event in arrived.of(wire.Event) if event.kind == "notice"]
+
+
+@pytest.mark.parametrize(("each", "told"), [("pass", True), ("session.step()", False), ("train(1)", False)])
+def test_replays_without_steps_are_told_once_with_what_to_say(collector, spool, each: str, told: bool) -> None:
+    printed = run(REPLAYED.format(each=each), collector, spool)
+    said = [text for text in notices(Arrived(collector)) if "CUDA graphs are replayed" in text]
+    assert len(said) == told
+    assert printed.count("session.step() after each replay") == told
