@@ -28,6 +28,10 @@ REMEDIES = (
     "t5_checkpointed",
     "contrastive",
     "contrastive_more_rows",
+    "ema",
+    "lora",
+    "best_state",
+    "best_state_on_the_host",
 )
 
 

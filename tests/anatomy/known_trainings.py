@@ -419,6 +419,28 @@ def make_ema() -> Training:
     return Training([model, average], [optimizer], step)
 
 
+def make_best_state() -> Training:
+    """The best state so far is kept, on the card."""
+    return keeping_a_state("cuda")
+
+
+def make_best_state_on_the_host() -> Training:
+    return keeping_a_state("cpu")
+
+
+def keeping_a_state(device: str) -> Training:
+    model = on_gpu(transformer)
+    optimizer = torch.optim.AdamW(model.parameters())
+    best = {name: tensor.detach().to(device, copy=True) for name, tensor in model.state_dict().items()}
+    plainly = plain_step(model, optimizer)
+
+    def step() -> None:
+        assert best
+        plainly()
+
+    return Training([model], [optimizer], step)
+
+
 class Adapted(nn.Module):
     """A frozen layer, and what it learns beside it in two narrow matrices."""
 

@@ -54,6 +54,7 @@ REMEDIES = [
     ("optimizer_state", "wide_loop", "wide_eight_bit"),
     ("optimizer_state", "wide", "wide_eight_bit"),
     ("weight_copies", "wide_autocast", "wide_bfloat16"),
+    ("kept_copies", "best_state", "best_state_on_the_host"),
 ]
 
 

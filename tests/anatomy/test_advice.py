@@ -138,6 +138,23 @@ def test_autocasts_copies_are_those_that_modules_made_of_their_own_weights(obser
         assert "weight_copies" not in said(observed[name])
 
 
+def test_copies_of_the_weights_are_told_and_what_they_are_in(observed) -> None:
+    before, after = observed["best_state"], observed["best_state_on_the_host"]
+    advice = said(before)["kept_copies"]
+    assert "no module and no optimizer has" in advice.sentence
+    measured = before.peak_allocated_bytes - after.peak_allocated_bytes
+    assert measured - (2 << 20) <= advice.saves_bytes <= measured, (
+        "the state dict has a mask of 2 MiB, too, which is no weight"
+    )
+    average = said(observed["ema"])["kept_copies"]
+    assert "(AveragedModel, another model)" in average.sentence
+    assert average.evidence["held_bytes"] == average.evidence["trained_bytes"]
+    for name in ("best_state_on_the_host", "sam", "lora", "gan", "accumulated"):
+        assert "kept_copies" not in said(observed[name]), (
+            "an optimizer's, what is frozen, another network's, what is stepped with"
+        )
+
+
 def test_what_is_reserved_beyond_need_is_replayed_under_expandable_segments(observed) -> None:
     from vramscope_server.analysis.history.trace import reserved_after
     from vramscope_server.analysis.whatif.sweep import predict
@@ -176,6 +193,7 @@ def test_every_rule_has_a_training_that_it_speaks_of_and_one_that_it_does_not(ob
         "evaluation",
         "optimizer_state",
         "weight_copies",
+        "kept_copies",
         "fragmentation",
     }
     assert ours <= rules and ours <= spoken
