@@ -28,7 +28,7 @@ const COLUMNS = [
   ["ratio", true, several, times("step_time_ratio"), "of step times"],
   ["Batch", true, some("effective_batch"), batchCell, "effective batch: batch × accumulation × ranks"],
   ["Samples/s", true, some("samples_per_second"), (row) => timed(row, known(isKnown(row.samples_per_second) ? rate(row.samples_per_second) : "unknown", SHORT)), "effective batch / median step time"],
-  ["Fragm.", true, undefined, (row) => h("a", { class: "quiet-link", href: place(row, "/fragmentation") }, known(percent(row.fragmentation_fraction), SHORT)), "of the most that was reserved, the share that was never needed at once: peak reserved less peak allocated"],
+  ["Fragm.", true, undefined, (row) => h("a", { class: "quiet-link", href: place(row, "/fragmentation") }, known(percent(row.fragmentation_fraction), SHORT)), "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"],
   ["Final loss", true, (rows) => rows.some((row) => row.loss_source), lossCell, "mean of the newest tenth of its losses, at most 100"],
   ["Leaked", true, some("leaks"), leakedCell, "bytes that leaks hold, on the rank where that is most"],
   ["Graphs", true, some("graphs_alive"), (row) => known(graphs(row.graphs_alive), SHORT), "graphs of earlier steps that were alive at the newest step"],

@@ -31,12 +31,12 @@ export function runVerdict(run) {
 
 function parts(run) {
   const link = (words, page) => h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words);
-  const idle = run.fragmentation_fraction * run.peak_reserved_bytes;
+  const idle = run.fragmentation?.never_needed_bytes;
   return [
     run.leak_count > 0 && [link(run.leak_count === 1 ? "One holder" : `${count(run.leak_count)} holders`, "/leaks"), run.leak_count === 1 ? " keeps what should be gone." : " keep what should be gone."],
     peak(run, link),
     run.leak_count === 0 && "No leak was found.",
-    run.fragmentation_fraction > MUCH && idle > MANY && [link(`${bytes(idle)} of the ${bytes(run.peak_reserved_bytes)} reserved`, "/fragmentation"), " were never needed at once."],
+    run.fragmentation_fraction > MUCH && idle > MANY && [link(`${bytes(idle)} of what it reserved`, "/fragmentation"), " were never needed at once."],
   ].filter(Boolean);
 }
 

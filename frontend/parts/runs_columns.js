@@ -13,7 +13,7 @@ export const RUNS_COLUMNS = [
   ["gpu", "Device", (row) => row.device ?? "", deviceCell],
   ["number peak", "Peak allocated", (row) => row.peak_allocated_bytes, (row) => [known(bytes(row.peak_allocated_bytes), { short: true }), meter(row.peak_allocated_bytes, row.capacity_bytes)], "the allocator's own exact peak of what tensors hold; the bar is its share of the card"],
   ["number delta", "vs baseline", null, deltaCell, "change of the peak against the baseline of its project"],
-  ["number frag", "Fragm.", (row) => row.fragmentation_fraction, fragmentationCell, "of the most that was reserved, the share that was never needed at once: peak reserved less peak allocated"],
+  ["number frag", "Fragm.", (row) => row.fragmentation_fraction, fragmentationCell, "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"],
   ["number time", "Step time", (row) => row.step_seconds_median, (row) => known(seconds(row.step_seconds_median), { short: true }), "median"],
   ["number steps", "Steps", (row) => row.steps, (row) => known(count(row.steps), { short: true })],
   ["number ranks", "Ranks", (row) => row.world_size, (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true }), "processes of the run; of those, how many report"],

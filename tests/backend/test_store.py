@@ -331,10 +331,9 @@ def test_fragmentation_is_that_of_the_moment_when_reserved_was_highest(store: St
         "inactive_split_bytes": 3 * GIB,
         "reserved_minus_allocated_bytes": 18 * GIB,
         "stranded_bytes": None,
+        "never_needed_bytes": None,
     }
-    assert run["fragmentation_fraction"] == pytest.approx(
-        (run["peak_reserved_bytes"] - 19 * GIB) / run["peak_reserved_bytes"]
-    )
+    assert run["fragmentation_fraction"] is None, "no step was seen"
 
 
 def test_stranded_bytes_are_read_now_and_then_and_the_reading_with_most_reserved_counts(store: Store) -> None:
@@ -361,17 +360,27 @@ def test_of_equal_reserved_the_reading_with_most_allocated_counts_whichever_came
         "inactive_split_bytes": 2 * GIB,
         "reserved_minus_allocated_bytes": 2 * GIB,
         "stranded_bytes": GIB,
+        "never_needed_bytes": None,
     }
     assert told == [of_peak] * 2
 
 
 def test_fragmentation_is_what_was_reserved_at_most_and_never_needed_on_the_rank_with_most(store: Store) -> None:
+    """Of steps alone: what is allocated for a moment no sample sees."""
     agent = store.agent()
-    store.send(agent, agent.samples(2, reserved_bytes=[8 * GIB, 8 * GIB], allocated_bytes=[GIB, 2 * GIB]))
-    assert store.run(agent.run)["fragmentation_fraction"] == pytest.approx(0.75)
-    unknown = store.agent()
-    store.send(unknown, unknown.samples(2, reserved_bytes=-1, allocated_bytes=-1))
-    assert store.run(unknown.run)["fragmentation_fraction"] is None
+    store.send(agent, agent.samples(2, reserved_bytes=[16 * GIB, 8 * GIB], allocated_bytes=[GIB, 2 * GIB]))
+    run = store.run(agent.run)
+    assert run["fragmentation_fraction"] is None and run["fragmentation"]["never_needed_bytes"] is None
+    store.send(agent, agent.steps(2, peak_reserved_bytes=[8 * GIB, 7 * GIB], peak_allocated_bytes=[GIB, 2 * GIB]))
+    run = store.run(agent.run)
+    assert run["fragmentation_fraction"] == pytest.approx(0.75)
+    assert run["fragmentation"]["never_needed_bytes"] == 6 * GIB
+
+    ranks = [store.agent(rank=0, world_size=2)]
+    ranks.append(store.agent(ranks[0].run, rank=1, world_size=2))
+    for rank, reserved in zip(ranks, (4 * GIB, 8 * GIB), strict=True):
+        store.send(rank, rank.steps(1, peak_reserved_bytes=reserved, peak_allocated_bytes=2 * GIB))
+    assert store.run(ranks[0].run)["fragmentation"]["never_needed_bytes"] == 6 * GIB
 
 
 def test_what_is_unknown_stays_unknown_and_is_not_zero(store: Store) -> None:

@@ -153,8 +153,7 @@ def _fragmentation(told: dict[str, Any]) -> str:
     fraction, held = told["fragmentation_fraction"], told["fragmentation"] or {}
     if fraction is None:
         return UNKNOWN
-    idle = amount(round(fraction * told["peak_reserved_bytes"]))
-    said = f"{percent(fraction)}: {idle} of what was reserved at most were never needed at once"
+    said = f"{percent(fraction)}: {amount(held.get('never_needed_bytes'))} of what was reserved at most were never needed at once"
     stranded = held.get("stranded_bytes")
     # (Of another moment: a recorded window tells what is of use, and samples come ten times a second.)
     return said if stranded is None else f"{said}; {amount(stranded)} were free but of no use to this run near the peak"

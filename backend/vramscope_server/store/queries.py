@@ -20,6 +20,12 @@ from .summary import decode_summary
 from .tables import events, looks, ranks, runs, sessions
 
 MAX_EVENTS: Final = 1000
+FRAGMENTATION: Final = (
+    "inactive_split_bytes",
+    "reserved_minus_allocated_bytes",
+    "stranded_bytes",
+    "never_needed_bytes",
+)
 _ROW_COLUMNS: Final = [c for c in runs.columns if c.name not in ("config", "command", "overhead", "peak_categories")]
 
 
@@ -119,8 +125,8 @@ def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
         "peak_phase": run["peak_phase"],
         "peak_categories": run["peak_categories"],
         "fragmentation": None
-        if run["reserved_minus_allocated_bytes"] is None
-        else {name: run[name] for name in ("inactive_split_bytes", "reserved_minus_allocated_bytes", "stranded_bytes")},
+        if all(run[name] is None for name in FRAGMENTATION)
+        else {name: run[name] for name in FRAGMENTATION},
         "leaks": None
         if run["leaks"] is None
         else merge_leaks({r: x.look for r, x in load_looks(connection, run).items()}),

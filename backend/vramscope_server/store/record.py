@@ -27,8 +27,8 @@ COUNTED: Final = {"recordings": "window", "profiles": "profile", "oom_records": 
 RUN_MOVES: Final = (
     "state", "attempt", "started_ns", "last_seen_ns", "ended_ns", "ranks_reporting", "dropped_samples", "steps",
     "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "peak_phase", "inactive_split_bytes",
-    "reserved_minus_allocated_bytes", "stranded_bytes", "fragmentation_fraction", "step_median_ns", "out_of_memory",
-    "graphs_alive", "sparkline", "first_time_ns", "last_time_ns", "first_step", "last_step",
+    "reserved_minus_allocated_bytes", "stranded_bytes", "never_needed_bytes", "fragmentation_fraction", "step_median_ns",
+    "out_of_memory", "graphs_alive", "sparkline", "first_time_ns", "last_time_ns", "first_step", "last_step",
 )  # fmt: skip
 """columns that a batch of rows may change; the others stay as they are for most of a run, and are long (config, command)"""
 RUN_TELLS: Final = tuple(column.name for column in runs.c if column.name not in (*RUN_MOVES, "key", "id"))

@@ -83,6 +83,8 @@ class RankSummary(msgspec.Struct):
     peak_reserved_bytes: int | None = None
     step_peak_bytes: int | None = None
     """the peak whose step, phase and categories are known"""
+    step_reserved_bytes: int | None = None
+    """the highest reserved of a step"""
     peak_step: int | None = None
     peak_phase: str | None = None
     peak_categories: dict[str, int | None] | None = None
@@ -145,6 +147,7 @@ class RankSummary(msgspec.Struct):
         if highest == wire.UNKNOWN:
             return
         self.by_step.add(columns["step"], peaks)
+        self.step_reserved_bytes = _highest(self.step_reserved_bytes, columns.get("peak_reserved_bytes"))
         self.peak_allocated_bytes = _most(self.peak_allocated_bytes, highest)
         if self.step_peak_bytes is None or highest > self.step_peak_bytes:
             self.step_peak_bytes = highest
@@ -252,7 +255,7 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
         "inactive_split_bytes": held.inactive_split_bytes if held else None,
         "reserved_minus_allocated_bytes": held.reserved_minus_allocated_bytes if held else None,
         "stranded_bytes": stranded.stranded_bytes if stranded else None,
-        "fragmentation_fraction": _never_needed(_best(ranks, "peak_reserved_bytes")),
+        **_never_needed(_best(ranks, "step_reserved_bytes")),
         "step_median_ns": median.durations.median_ns() if median else None,
         "out_of_memory": _over(ranks, "ooms", sum),
         "graphs_alive": _over(ranks, "graphs_alive", max),
@@ -264,12 +267,13 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
     }
 
 
-def _never_needed(rank: RankSummary | None) -> float | None:
-    """Of the most that was reserved the share that was at no time allocated; None: not known. Both are the allocator's own peaks,
-    so that equal programs have equal shares."""
-    if rank is None or rank.peak_allocated_bytes is None or not rank.peak_reserved_bytes:
-        return None
-    return max(0, rank.peak_reserved_bytes - rank.peak_allocated_bytes) / rank.peak_reserved_bytes
+def _never_needed(rank: RankSummary | None) -> dict[str, float | int | None]:
+    """Of the most that a step reserved what none allocated, in bytes and as a share; None: no step was seen. Both are the
+    allocator's own peaks, so that equal programs have equal shares; samples would miss what is allocated for a moment."""
+    if rank is None or rank.step_peak_bytes is None or not rank.step_reserved_bytes:
+        return {"never_needed_bytes": None, "fragmentation_fraction": None}
+    idle = max(0, rank.step_reserved_bytes - rank.step_peak_bytes)
+    return {"never_needed_bytes": idle, "fragmentation_fraction": idle / rank.step_reserved_bytes}
 
 
 def _sparkline(of_ranks: list[list[int]]) -> list[int | None]:

@@ -89,7 +89,8 @@ runs = Table(
     Column("inactive_split_bytes", BigInteger),
     Column("reserved_minus_allocated_bytes", BigInteger),
     Column("stranded_bytes", BigInteger),
-    Column("fragmentation_fraction", Float),  # of the peak of reserved, what was never allocated
+    Column("never_needed_bytes", BigInteger),
+    Column("fragmentation_fraction", Float),  # never_needed of the most that a step reserved
     Column("step_median_ns", BigInteger),
     Column("out_of_memory", BigInteger),
     Column("dropped_samples", BigInteger, nullable=False),
