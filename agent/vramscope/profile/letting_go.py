@@ -9,7 +9,8 @@ that size, it was there before the profile.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MEMORY: Final = "[memory]"
 """PyTorch's name of all such events"""
+SLICE: Final = 256
+"""events between two pauses"""
 STAYS: Final = 1 << 62
 IN_TREE: Final = -1
 """it is let go later, by an operation: it is none of these"""
@@ -31,10 +34,13 @@ class Told(NamedTuple):
     thread: int
 
 
-def addresses_of(told: Iterable[Told], known: Sequence[Allocation]) -> list[tuple[Told, int]]:
+def addresses_of(
+    told: Iterable[Told], known: Sequence[Allocation], pause: Callable[[], None] = lambda: None
+) -> list[tuple[Told, int]]:
     """Those that are let go in no operation, each with the address of its block; 0: it was there before the profile.
 
     known   the tree's, in order of time
+    pause   called now and then. Some 3 µs an event
     """
     in_tree = Counter((event.time_ns, event.size_bytes, event.device) for event in known)
     outside: list[Told] = []
@@ -44,23 +50,35 @@ def addresses_of(told: Iterable[Told], known: Sequence[Allocation]) -> list[tupl
             in_tree[key] -= 1
         elif one.size_bytes < 0:
             outside.append(one)
+    pause()
     again_ns = _given_again(known)
-    alive: defaultdict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # (device, size) -> address -> its event
+    alive: dict[tuple[int, int], int] = {}  # (device, address) -> the event that gave it
+    # (device, size) -> what may be it: the best is taken out first, and passed over where it is no longer alive
+    may_be: defaultdict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
     found, reached = [], 0
     for free in outside:
         while reached < len(known) and known[reached].time_ns <= free.time_ns:
             event = known[reached]
-            blocks = alive[event.device, abs(event.size_bytes)]
-            blocks.pop(event.address, None)
             if event.size_bytes > 0:
-                blocks[event.address] = reached
+                alive[event.device, event.address] = reached
+                if again_ns[reached] != IN_TREE:
+                    heappush(may_be[event.device, event.size_bytes], (again_ns[reached], -reached, event.address))
+            else:
+                alive.pop((event.device, event.address), None)
             reached += 1
-        blocks = alive[free.device, -free.size_bytes]
-        may_be = [address for address, event in blocks.items() if again_ns[event] != IN_TREE]
-        address = min(may_be, key=lambda one: (again_ns[blocks[one]], -blocks[one]), default=0)
-        blocks.pop(address, None)
-        found.append((free, address))
+            if reached % SLICE == 0:
+                pause()
+        found.append((free, _taken(may_be[free.device, -free.size_bytes], free.device, alive)))
     return found
+
+
+def _taken(may_be: list[tuple[int, int, int]], device: int, alive: dict[tuple[int, int], int]) -> int:
+    while may_be:
+        _, event, address = heappop(may_be)
+        if alive.get((device, address)) == -event:
+            del alive[device, address]
+            return address
+    return 0
 
 
 def _given_again(known: Sequence[Allocation]) -> list[int]:

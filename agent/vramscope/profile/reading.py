@@ -134,7 +134,7 @@ class Events:
         self.allocations.sort(key=lambda event: event.time_ns)
         self.allocations += [
             Allocation(told.time_ns, NONE, told.thread, told.device, address, told.size_bytes, UNKNOWN, NONE)
-            for told, address in addresses_of(self._told, self.allocations)
+            for told, address in addresses_of(self._told, self.allocations, pause)
         ]
         self.allocations.sort(key=lambda event: event.time_ns)
 

@@ -38,7 +38,7 @@ class ReplayFront:
         import torch
 
         graphs = getattr(torch.cuda, "CUDAGraph", None)
-        if graphs is None:
+        if not hasattr(graphs, "replay"):
             return
         heard = guarded("the hook of CUDA graphs")(self._replayed)
 
