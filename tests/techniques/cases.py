@@ -445,22 +445,6 @@ def losses_summed_up() -> Any:
 
 
 @case
-def evaluated_with_graphs() -> Any:
-    """Before each step the model is evaluated on more rows, and somebody forgot no_grad."""
-    model = Blocks(plainly).to(DEVICE)
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    def train() -> None:
-        for _ in range(STEPS):
-            model(torch.zeros(48, 64, device=DEVICE)).mean()
-            model(torch.zeros(8, 64, device=DEVICE)).square().mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    return model, train
-
-
-@case
 def sharpness_aware() -> Any:
     """Two forward and backward passes a step, the first one's gradients dropped between: no accumulation."""
     model = Blocks(plainly).to(DEVICE)

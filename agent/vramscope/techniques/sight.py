@@ -61,7 +61,7 @@ class Sight:
     forwards        (module's identity) -> how often it was called in these
     turns           optimizers stepped at different moments of the step, each after a backward of its own (a GAN's)
     batches         that the DataLoader gave
-    input_shape     of the tensor that the model was called with before the first backward; of a whole number's, with ``tokens``
+    input_shape     of the first tensor that a module was called with; of a whole number's, with ``tokens``
     wrappers        the first module of each class around the model that was called (DDP's, say)
     saved_to_host   what took saved tensors to the host; "" where nothing did
     scaled          losses that an enabled GradScaler scaled
@@ -112,7 +112,6 @@ class Sight:
         self.backwards = 0
         self.batches: int | None = None
         self.input_shape: tuple[int, ...] = ()
-        self._input_module = 0
         self.tokens = False
         self.nodes: Counter[str] = Counter()
         self.scores = 0
@@ -266,10 +265,7 @@ class Sight:
             self._round = round_
             self._rounds.add(round_)
         self._in_rounds[round_, id(module)] += 1
-        # Called again before anything is walked: what came before was an evaluation, say, whose graph was dropped.
-        again = not self.nodes and id(module) == self._input_module
-        if (again or not self.input_shape) and isinstance(given, self._tensor):
-            self._input_module = id(module)
+        if not self.input_shape and isinstance(given, self._tensor):
             self._see_input(module, given)
 
     def _see_input(self, module: torch.nn.Module, given: torch.Tensor) -> None:
