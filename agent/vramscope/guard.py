@@ -114,7 +114,8 @@ def first_line(fault: BaseException) -> str:
     if len(line) <= MESSAGE_CHARACTERS:
         return line
     cut = line[: MESSAGE_CHARACTERS - 1]
-    return f"{cut[: cut.rfind(' ')] if ' ' in cut else cut}…"
+    word = cut.rfind(" ")
+    return f"{cut[:word] if word > MESSAGE_CHARACTERS * 3 // 4 else cut}…"
 
 
 guard: Final = Guard()

@@ -28,7 +28,7 @@ const [LITTLE, MUCH] = [0.05, 0.15]; // of reserved
 function freeVerdict({ usable_bytes: usable, stranded_bytes: stranded, reserved_bytes: reserved }) {
   const free = usable + stranded;
   const share = free / reserved;
-  const [level, head] = share < LITTLE ? ["good", "Hardly fragmented."] : share < MUCH ? ["quiet", "Somewhat fragmented."] : ["warn", "Much is reserved that is not needed."];
+  const [level, head] = share < LITTLE ? ["good", "Hardly fragmented."] : share < MUCH ? ["quiet", "Somewhat fragmented."] : ["warn", "Much of what is reserved is free."];
   return h("div", { class: `banner verdict ${level}`, "data-verdict": true }, h("strong", {}, head), h("span", {}, `When most was reserved, ${bytes(free)} of ${bytes(reserved)} (${percent(share)}) were free, ${bytes(stranded)} of that in pieces that are of no use to this run. What other allocator settings would have given stands below.`));
 }
 

@@ -46,7 +46,7 @@ function nameCell(row) {
 function fragmentationCell(row) {
   const share = known(percent(row.fragmentation_fraction), { short: true });
   if (!(row.recordings > 0)) return share;
-  return h("a", { href: `/runs/${encodeURIComponent(row.run_id)}/fragmentation`, title: `${bytes(row.peak_reserved_bytes)} were reserved at most, ${bytes(row.peak_allocated_bytes)} needed; recordings: ${row.recordings}` }, share);
+  return h("a", { href: `/runs/${encodeURIComponent(row.run_id)}/fragmentation`, title: `of the most that a step reserved, what was never needed; recordings: ${row.recordings}` }, share);
 }
 
 function deltaCell(row, base) {

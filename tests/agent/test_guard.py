@@ -156,6 +156,7 @@ def test_the_first_line_of_an_exception_is_short():
     said = "Tried to allocate " * 20
     cut = first_line(ValueError(said))
     assert cut.endswith("…") and said.startswith(f"{cut[:-1]} ") and 180 < len(cut) <= 200, "no word is cut in two"
+    assert len(first_line(OSError("cannot open: " + "x" * 300))) == 200, "but for a very long one"
 
 
 def test_the_decorator_costs_next_to_nothing():

@@ -26,11 +26,26 @@ assert not hasattr(torch.cuda.CUDAGraph.replay, "__wrapped__")
 """
 
 
+def test_what_is_replayed_within_a_forward_or_an_evaluation_is_no_step(collector, spool) -> None:
+    script = REPLAYED.replace("    graph.replay()", "    with session.phase('eval'): graph.replay()").format(
+        each="pass"
+    )
+    assert "CUDA graphs are replayed" not in run(script, collector, spool)
+
+
 def notices(arrived: Arrived) -> list[str]:
     return [event.data["text"] for event in arrived.of(wire.Event) if event.kind == "notice"]
 
 
-@pytest.mark.parametrize(("each", "told"), [("pass", True), ("session.step()", False), ("train(1)", False)])
+@pytest.mark.parametrize(
+    ("each", "told"),
+    [
+        ("pass", True),
+        ("session.step()", False),
+        ("train(1)", False),
+        ("_ == 50 and train(1)", False),
+    ],
+)
 def test_replays_without_steps_are_told_once_with_what_to_say(collector, spool, each: str, told: bool) -> None:
     printed = run(REPLAYED.format(each=each), collector, spool)
     said = [text for text in notices(Arrived(collector)) if "CUDA graphs are replayed" in text]

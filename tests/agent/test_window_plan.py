@@ -86,6 +86,18 @@ def test_a_clear_rise_of_reserved_alone_is_recorded_under_its_own_name() -> None
     assert both.wish() is RISEN, "what is allocated explains it"
 
 
+def test_rises_of_reserved_that_nothing_records_use_up_no_other_windows() -> None:
+    clock = Clock()
+    plan = after_first(clock)
+    reserved = 2000 * MIB
+    for step in range(4, 4 + 3 * MOST_RISES):
+        reserved = int(reserved * 1.2)
+        plan.step_ended(step, 1000 * MIB, reserved)
+    clock.now_s = 1e6
+    plan.step_ended(100, 3000 * MIB, reserved)
+    assert plan.wish() is RISEN
+
+
 def test_a_peak_that_rises_forever_is_recorded_a_few_times() -> None:
     clock = Clock()
     plan = after_first(clock)

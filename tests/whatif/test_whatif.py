@@ -117,6 +117,14 @@ def test_what_a_recording_promises_of_reserved_is_raised_to_the_runs_highest_ste
     assert larger.saves_bytes == larger.evidence["peak_reserved_bytes"] - larger.evidence["predicted_bytes"]
     assert f"as much more as it allocates, {amount(larger.evidence['predicted_bytes'])}" in larger.sentence
     assert fragmentation.advise(Facts(trace, run_peak_bytes=larger.evidence["peak_reserved_bytes"])) is None
+    as_high = fragmentation.advise(Facts(trace, run_peak_bytes=int(1.01 * Facts(trace).peak_bytes)))
+    assert as_high is not None and as_high.saves_bytes == alone.saves_bytes and "highest one" not in as_high.sentence
+    promised = [
+        fragmentation.advise(Facts(trace, run_peak_bytes=int(factor / 100 * Facts(trace).peak_bytes)))
+        for factor in range(103, 130)
+    ]
+    least = 0.1 * larger.evidence["peak_reserved_bytes"]
+    assert all(one is None or one.saves_bytes >= least for one in promised) and None in promised
 
 
 def test_a_sweep_begins_with_the_recorded_settings_and_can_be_stopped(traces: dict[str, Trace]) -> None:

@@ -177,7 +177,7 @@ class Judge:
         more = bool(before) and now.held_bytes > before[-1].held_bytes
         before.append(now)
         del before[:-MOST_REMEMBERED]
-        single = not holder.container and not group.graphs
+        single = not group.graphs and not (holder.container and now.tensors >= 3)
         if has_settled(before) or (single and has_shrunk(before)):
             self.settled.add(holder.key)
             self._accused.pop(holder.key, None)

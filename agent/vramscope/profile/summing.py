@@ -86,7 +86,7 @@ class Peak:
         if start is not None:
             self.bytes = start
         for number, event in enumerate(events):
-            if self.bytes is None or event.total_bytes > self.bytes:
+            if event.total_bytes != wire.UNKNOWN and (self.bytes is None or event.total_bytes > self.bytes):
                 self.bytes, self.time_ns, place = event.total_bytes, event.time_ns, number
         alive: dict[int, Allocation] = {}
         freed_before = 0

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.steps.clock import BACKWARD, EVAL, FORWARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,25 +15,26 @@ if TYPE_CHECKING:
     from vramscope.steps.loop import LoopHooks
 
 UNSEEN: Final = (
-    "CUDA graphs are replayed and no steps are seen, as what runs in a graph calls no hook: say session.step() after each replay "
-    "that is a step (session = agent.attach(...)), and its peak and its time are told."
+    "CUDA graphs are replayed and no step has ended since, as what runs in a graph calls no hook. Where a replay is a step, say "
+    "session.step() after each replay (session = agent.attach(...)), and its peak and its time are told."
 )
 REPLAYS: Final = 200
-"""with no step between them: the parts of a compiled model are replays too, some dozens a step"""
 SECONDS: Final = 10.0
 """that these must have taken"""
+WITHIN: Final = frozenset((FORWARD, BACKWARD, EVAL))
+"""phases that were heard: what is replayed there is a part of a model (a compiled one's)"""
 
 
 class ReplayFront:
-    """For one session. 0.3 µs a replay; ``notice`` is given once."""
+    """For one session. 0.3 µs a replay; ``notice`` is given once, and never where a step has ended since the first replay."""
 
     def __init__(self, hooks: LoopHooks, notice: Notice) -> None:
         self._hooks = hooks
         self._notice = notice
-        self._step = -1
+        self._step: int | None = None
         self._replays = 0
         self._since_s = 0.0
-        self._told = False
+        self._is_over = False
 
     def install(self) -> None:
         import torch
@@ -49,10 +51,14 @@ class ReplayFront:
         self._hooks.fronts.put(graphs, "replay", replay)
 
     def _replayed(self) -> None:
-        step = self._hooks.clock.step
-        if step != self._step:
-            self._step, self._replays, self._since_s = step, 0, time.monotonic()
+        clock = self._hooks.clock
+        if self._is_over or clock.phase in WITHIN:
+            return
+        if self._step is None:
+            self._step, self._since_s = clock.step, time.monotonic()
         self._replays += 1
-        if self._replays >= REPLAYS and not self._told and time.monotonic() - self._since_s >= SECONDS:
-            self._told = True
+        if clock.step != self._step:
+            self._is_over = True
+        elif self._replays >= REPLAYS and time.monotonic() - self._since_s >= SECONDS:
+            self._is_over = True
             self._notice.tell()

@@ -17,7 +17,7 @@ LEAST_RISE_BYTES: Final = 64 << 20
 MOST_LEAKS: Final = 3
 """windows after leaks were found in one session: they are worth more than their share of the time, and few trainings leak"""
 MOST_RISES: Final = 8
-"""windows after risen peaks in one session"""
+"""windows after risen peaks in one session, of each kind"""
 
 
 class Wish(NamedTuple):
@@ -53,7 +53,7 @@ class Plan:
         self._leak_waits = False
         self._leaks_left = MOST_LEAKS
         self._later_is_due = True
-        self._rises_left = MOST_RISES
+        self._left = {RISEN: MOST_RISES, RESERVED_ROSE: MOST_RISES}
         self._known_allocated_bytes = 0
         self._known_reserved_bytes = 0
         self._spent_s = 0.0
@@ -82,6 +82,8 @@ class Plan:
             self._asked = False
         if wish is LEAK:
             self._leaks_left -= 1
+        if wish in self._left:
+            self._left[wish] -= 1
         if wish in (LEAK, ASKED):
             self._leak_waits = False
         if wish is self._waiting:
@@ -104,15 +106,12 @@ class Plan:
         if self._later_is_due and step >= LATER_STEP and self._waiting is None:
             self._later_is_due = False
             self._waiting = LATER
-        if not self._rises_left:
-            return
-        if _has_risen(allocated_bytes, self._known_allocated_bytes):
+        if self._left[RISEN] and _has_risen(allocated_bytes, self._known_allocated_bytes):
             self._waiting = RISEN
-        elif _has_risen(reserved_bytes, self._known_reserved_bytes):
+        elif self._left[RESERVED_ROSE] and _has_risen(reserved_bytes, self._known_reserved_bytes):
             self._waiting = self._waiting or RESERVED_ROSE
         else:
             return
-        self._rises_left -= 1
         self._known_allocated_bytes = max(self._known_allocated_bytes, allocated_bytes)
         self._known_reserved_bytes = max(self._known_reserved_bytes, reserved_bytes)
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
@@ -26,17 +26,20 @@ from .windows import reader
 
 router = APIRouter(tags=["recordings"])
 
+COARSE_BYTES: Final = 64 << 20
+
 
 @router.get("/recordings/{recording}/anatomy", summary="What the memory is for, and what would make it less")
 def get_anatomy(request: Request, recording: str, event: Event = None) -> Response:
     """Categories, phases and modules at a moment (none given: the peak of allocated bytes), what is unknown, and advice."""
     stored, opened = open_recording(request, recording)
-    run = known_run(request.app.state.house, stored.run_id)
+    run = known_run(request.app.state.house, stored.run_id, stored.rank)
     profile = newest_profile(request.app.state.house, stored.run_id, stored.rank)
     with readable(stored):
         moment = None if event is None else the_event(opened, event)
         told = opened.once(("anatomy", moment), lambda: summary(opened.trace, moment))
-        key = ("advice", str(run), profile and (profile.first_step, profile.reason))
+        about_bytes = (run.peak_allocated_bytes or 0) // COARSE_BYTES  # while it trains it rises a little now and then
+        key = ("advice", str(run.techniques), about_bytes, profile and (profile.first_step, profile.reason))
         advice = opened.once(key, Waited).get(lambda: advice_of(opened, run, profile))
     return answer({"recording": stored.id, **told, "advice": advice})
 
@@ -67,12 +70,14 @@ class KnownRun(NamedTuple):
 
     techniques: list[dict[str, Any]]
     peak_allocated_bytes: int | None
+    """the rank's that recorded"""
 
 
-def known_run(house: House, run_id: str | None) -> KnownRun:
+def known_run(house: House, run_id: str | None, rank: int | None) -> KnownRun:
     """Of a recording that is of no run: nothing."""
     if run_id:
         with reader(house) as connection, contextlib.suppress(UnknownRun):
             run = find_run(connection, run_id)
-            return KnownRun(run["techniques"] or [], run["peak_allocated_bytes"])
+            peaks = [one["peak_allocated_bytes"] for one in run["ranks"] if one["rank"] == rank]
+            return KnownRun(run["techniques"] or [], peaks[0] if peaks else None)
     return KnownRun([], None)

@@ -116,6 +116,13 @@ class RankSummary(msgspec.Struct):
     by_step: Sparkline = msgspec.field(default_factory=Sparkline)
     by_time: Sparkline = msgspec.field(default_factory=lambda: Sparkline(width=100_000_000))
 
+    @property
+    def reserved_by_steps(self) -> int | None:
+        """Of a summary that was written before steps' own was kept, that of all."""
+        if self.step_reserved_bytes is None and self.step_peak_bytes is not None:
+            return self.peak_reserved_bytes
+        return self.step_reserved_bytes
+
     def add(self, stream: str, columns: Mapping[str, IntArray]) -> None:
         """Count the rows of one block. ``time_ns`` and ``step`` are there; any other column may be absent."""
         if stream == SCALARS:
@@ -147,7 +154,7 @@ class RankSummary(msgspec.Struct):
         if highest == wire.UNKNOWN:
             return
         self.by_step.add(columns["step"], peaks)
-        self.step_reserved_bytes = _highest(self.step_reserved_bytes, columns.get("peak_reserved_bytes"))
+        self.step_reserved_bytes = _highest(self.reserved_by_steps, columns.get("peak_reserved_bytes"))
         self.peak_allocated_bytes = _most(self.peak_allocated_bytes, highest)
         if self.step_peak_bytes is None or highest > self.step_peak_bytes:
             self.step_peak_bytes = highest
@@ -255,7 +262,7 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
         "inactive_split_bytes": held.inactive_split_bytes if held else None,
         "reserved_minus_allocated_bytes": held.reserved_minus_allocated_bytes if held else None,
         "stranded_bytes": stranded.stranded_bytes if stranded else None,
-        **_never_needed(_best(ranks, "step_reserved_bytes")),
+        **_never_needed(_best(ranks, "reserved_by_steps")),
         "step_median_ns": median.durations.median_ns() if median else None,
         "out_of_memory": _over(ranks, "ooms", sum),
         "graphs_alive": _over(ranks, "graphs_alive", max),
@@ -270,10 +277,11 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
 def _never_needed(rank: RankSummary | None) -> dict[str, float | int | None]:
     """Of the most that a step reserved what none allocated, in bytes and as a share; None: no step was seen. Both are the
     allocator's own peaks, so that equal programs have equal shares; samples would miss what is allocated for a moment."""
-    if rank is None or rank.step_peak_bytes is None or not rank.step_reserved_bytes:
+    reserved = None if rank is None else rank.reserved_by_steps
+    if rank is None or rank.step_peak_bytes is None or not reserved:
         return {"never_needed_bytes": None, "fragmentation_fraction": None}
-    idle = max(0, rank.step_reserved_bytes - rank.step_peak_bytes)
-    return {"never_needed_bytes": idle, "fragmentation_fraction": idle / rank.step_reserved_bytes}
+    idle = max(0, reserved - rank.step_peak_bytes)
+    return {"never_needed_bytes": idle, "fragmentation_fraction": idle / reserved}
 
 
 def _sparkline(of_ranks: list[list[int]]) -> list[int | None]:

@@ -21,6 +21,8 @@ CONF: Final = "expandable_segments:True"
 SOURCE: Final = "docs/fragmentation.md"
 LEAST_FRACTION: Final = 0.1
 LEAST_BYTES: Final = 64 << 20
+AS_HIGH: Final = 0.98
+"""of the run's highest step: a recorded one of so much stands for it"""
 
 
 def advise(facts: Facts) -> Advice | None:
@@ -30,16 +32,18 @@ def advise(facts: Facts) -> Advice | None:
     settings, _ = trace.parsed_settings
     if (
         reserved - allocated < max(LEAST_BYTES, LEAST_FRACTION * allocated)
+        or not facts.peak_bytes
         or settings.expandable_segments
         or trace.backend != "native"
     ):
         return None
     told = predict(trace, CONF)
     # Each pool is one range of addresses then: what is reserved follows the highest step, whatever ran before it.
-    needs = told.peak_reserved_bytes * allocated // facts.peak_bytes
-    likely = told.band is not None or allocated > facts.peak_bytes
-    if likely and reserved - needs < LEAST_FRACTION * reserved:
-        needs, likely = max(needs, *(told.band or ())), allocated > facts.peak_bytes
+    higher = facts.peak_bytes < AS_HIGH * allocated
+    needs = told.peak_reserved_bytes * allocated // facts.peak_bytes if higher else told.peak_reserved_bytes
+    likely = higher or told.band is not None
+    if told.band is not None and reserved - needs < LEAST_FRACTION * reserved:
+        needs, likely = max(needs, *told.band), higher
     saves = reserved - needs
     if saves < (LEAST_FRACTION if likely else WORTH_FRACTION) * reserved or told.out_of_memory:
         return None
@@ -53,7 +57,7 @@ def advise(facts: Facts) -> Advice | None:
                     f"Replayed with PYTORCH_CUDA_ALLOC_CONF={CONF},",
                     f"the recorded steps reserve {amount(told.peak_reserved_bytes)}, and the run's highest one as much more as it "
                     f"allocates, {amount(needs)}: some {amount(saves)} less."
-                    if allocated > facts.peak_bytes
+                    if higher
                     else f"{amount(saves)} less would be reserved.",
                     "What ran before the recording is not in the replay." if likely and told.band else "",
                     risk_of(type(settings).parse(CONF)).words,

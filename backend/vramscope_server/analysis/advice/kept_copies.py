@@ -88,7 +88,11 @@ def _copies(size_bytes: Whole, trained: Whole, pool: Whole) -> Whole:
     wanted, there = Counter(size_bytes[trained].tolist()), Counter(size_bytes[pool].tolist())
     total = sum(size * count for size, count in wanted.items())
     copies = 0
-    while sum(size * count for size, count in wanted.items() if there[size] >= (copies + 1) * count) >= COVERED * total:
+    while (
+        total > 0
+        and sum(size * count for size, count in wanted.items() if there[size] >= (copies + 1) * count)
+        >= COVERED * total
+    ):
         copies += 1
     left = {size: copies * count for size, count in wanted.items() if there[size] >= copies * count}
     chosen = []

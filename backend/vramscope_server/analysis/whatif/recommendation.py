@@ -47,7 +47,7 @@ class Candidate(Protocol):
     @property
     def smallest_card_bytes(self) -> int | None: ...
     @property
-    def reserved_bytes(self) -> int: ...
+    def reserved_bytes(self) -> int: ...  # where there is room; at most, where it is not known
     @property
     def uncertainty_bytes(self) -> int: ...
     @property
@@ -131,7 +131,7 @@ def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendatio
 
 def _where_there_is_room(recorded: Candidate, others: Sequence[Candidate]) -> str:
     """What is reserved and not needed is given back before the run dies; until then nothing else on the card can have it."""
-    safe = [one for one in others if one.risk.level < 2]
+    safe = [one for one in others if one.risk.level < 2 and one.smallest_card_bytes is not None]
     least = min(safe, key=lambda one: one.reserved_bytes, default=recorded)
     if recorded.reserved_bytes - least.reserved_bytes <= MUCH_FRACTION * recorded.reserved_bytes:
         return ""

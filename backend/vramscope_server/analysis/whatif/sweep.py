@@ -96,6 +96,8 @@ class Row:
     risk: Risk
     recorded: bool
     """these are the settings of the recorded run"""
+    expandable: bool = False
+    """they have expandable segments"""
 
     @property
     def conf(self) -> str:
@@ -103,8 +105,12 @@ class Row:
 
     @property
     def reserved_bytes(self) -> int:
-        """Where there is room."""
-        return self.prediction.uncapped_peak_reserved_bytes
+        """Where there is room. Of a run whose beginning is not known at most; but for expandable segments, where what ran before
+        it hardly matters (docs/fragmentation.md)."""
+        told = self.prediction
+        if told.band is None or self.expandable:
+            return told.uncapped_peak_reserved_bytes
+        return max(told.band)
 
 
 @dataclass(frozen=True)
@@ -296,6 +302,7 @@ class _Case:
             saved_bytes=None,
             risk=risk_of(self.settings),
             recorded=recorded,
+            expandable=self.settings.expandable_segments,
         )
 
     def _survives(self, card: Card) -> bool:
