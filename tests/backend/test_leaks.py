@@ -414,6 +414,7 @@ def test_a_database_from_before_leaks_is_brought_up_to_date_with_its_runs(empty_
             "baseline": False,
         }
         row |= {"ranks_reporting": 0, "dropped_samples": 0, "sparkline": []}
+        row |= {"peak_step": 3, "peak_allocated_bytes": 6, "peak_reserved_bytes": 8, "fragmentation_fraction": 0.5}
         assert "leaks" not in names and row.keys() <= names
         connection.execute(tables.runs.insert().values(row))
         connection.commit()
@@ -427,5 +428,6 @@ def test_a_database_from_before_leaks_is_brought_up_to_date_with_its_runs(empty_
     with upgraded.reader() as connection:
         (told,) = connection.execute(sa.select(tables.runs)).mappings()
         assert (told["name"], told["leaks"], told["leaked_bytes"], told["graphs_alive"]) == ("before", None, None, None)
+        assert (told["never_needed_bytes"], told["fragmentation_fraction"]) == (2, 0.25), "of its two peaks, as it is now"
         assert sa.inspect(connection).has_table("looks")
     upgraded.close()
