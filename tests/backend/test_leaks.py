@@ -428,6 +428,8 @@ def test_a_database_from_before_leaks_is_brought_up_to_date_with_its_runs(empty_
     with upgraded.reader() as connection:
         (told,) = connection.execute(sa.select(tables.runs)).mappings()
         assert (told["name"], told["leaks"], told["leaked_bytes"], told["graphs_alive"]) == ("before", None, None, None)
-        assert (told["never_needed_bytes"], told["fragmentation_fraction"]) == (2, 0.25), "of its two peaks, as it is now"
+        assert (told["never_needed_bytes"], told["fragmentation_fraction"]) == (2, 0.25), (
+            "of its two peaks, as it is now"
+        )
         assert sa.inspect(connection).has_table("looks")
     upgraded.close()
