@@ -16,7 +16,7 @@ from vramscope_server.analysis.advice.rules import advise
 from vramscope_server.analysis.anatomy.summary import summary
 from vramscope_server.house import House
 from vramscope_server.recordings import Opened
-from vramscope_server.store.queries import UnknownRun, find_run
+from vramscope_server.store.queries import UnknownRun, find_run, step_peak_of_rank
 
 from .answers import answer
 from .fragmentation import Event
@@ -70,14 +70,13 @@ class KnownRun(NamedTuple):
 
     techniques: list[dict[str, Any]]
     peak_allocated_bytes: int | None
-    """the rank's that recorded"""
+    """of the steps of the rank that recorded"""
 
 
-def known_run(house: House, run_id: str | None, rank: int | None) -> KnownRun:
+def known_run(house: House, run_id: str | None, rank: int) -> KnownRun:
     """Of a recording that is of no run: nothing."""
     if run_id:
         with reader(house) as connection, contextlib.suppress(UnknownRun):
             run = find_run(connection, run_id)
-            peaks = [one["peak_allocated_bytes"] for one in run["ranks"] if one["rank"] == rank]
-            return KnownRun(run["techniques"] or [], peaks[0] if peaks else None)
+            return KnownRun(run["techniques"] or [], step_peak_of_rank(connection, run, rank))
     return KnownRun([], None)

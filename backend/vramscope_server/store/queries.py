@@ -238,6 +238,13 @@ class Looked:
     skew_ns: int | None
 
 
+def step_peak_of_rank(connection: Connection, run: Run, rank: int) -> int | None:
+    """The highest allocated bytes of all steps of a rank; None: none is known."""
+    query = sa.select(ranks.c.summary).where(ranks.c.run_key == run["key"], ranks.c.rank == rank)
+    summary = connection.execute(query).scalar_one_or_none()
+    return None if summary is None else decode_summary(summary).step_peak_bytes
+
+
 def load_looks(connection: Connection, run: Run) -> dict[int, Looked]:
     """By rank, as far as they have looked: see ``leaks.py``."""
     joined = (
