@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from vramscope.guard import guard
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: what several rooms share is not a package
 
 # Tests run beside each other: each process has an emulated GPU of its own, unless a test asks for a shared one.
 os.environ.setdefault("EMULATED_GPU_LEDGER", "private")

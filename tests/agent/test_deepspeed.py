@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import textwrap
 
 import pytest
 from collector import Collector
+from ports import free_port
 from training import Arrived, run, told_of
 
 from vramscope import wire
@@ -22,10 +22,8 @@ import deepspeed
 
 
 def trained(script: str, collector: Collector, spool, **more: str) -> Arrived:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    run(PRELUDE + textwrap.dedent(script), collector, spool, loop=False, MASTER_PORT=port, **more)
+    script = PRELUDE + textwrap.dedent(script)
+    run(script, collector, spool, loop=False, MASTER_PORT=str(free_port()), **more)
     return Arrived(collector)
 
 

@@ -7,18 +7,14 @@ import sys
 import textwrap
 import threading
 import weakref
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
+import warm
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import warm
 
 from vramscope.graphs import first_call, paths, roots, walk
 from vramscope.graphs.allowance import Allowance

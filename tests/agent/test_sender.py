@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from collector import Collector, attached, sample, wait_for
+from ports import free_port
 
 from vramscope import console, outage, wire
 from vramscope.guard import guard
@@ -58,12 +58,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield start
     for sender in started:
         sender.close(0.2)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def waiting(tmp_path: Path) -> int:

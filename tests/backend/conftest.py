@@ -21,6 +21,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: their neighbour is not a package
 
+from ports import free_port
 from running import RunningServer
 
 from vramscope_server.store.database import Database
@@ -67,9 +68,7 @@ def postgres() -> Iterator[str]:
     if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         shutil.chown(folder, "postgres", "postgres")
         options |= {"user": "postgres", "group": "postgres", "extra_groups": []}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     made = subprocess.run(
         [programs / "initdb", "-D", folder / "data", "-U", "vramscope", "-A", "trust", "-E", "UTF8", "--no-sync"],
         **options,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,16 +12,15 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from ports import free_port
 
 VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+    with tempfile.TemporaryDirectory() as folder:
+        port = free_port()
         url = f"http://127.0.0.1:{port}"
         process = subprocess.Popen(
             [*VRAMSCOPE, "server", "--port", str(port)],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1]))
-
 import warm
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]

@@ -7,12 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "tests"))
+import warm
 
-import warm  # noqa: E402 - tests are imported by path
-
-EXAMPLE = ROOT / "examples" / "techniques.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "techniques.py"
 
 ALIKE = f"""
 import sys; sys.path.insert(0, {str(EXAMPLE.parent)!r})
@@ -47,6 +44,6 @@ def test_a_technique_that_it_does_not_know_is_named_with_those_that_it_does() ->
 
 
 def test_its_plain_model_learns_the_same_with_checkpointing() -> None:
-    program = warm.Program(ALIKE, env=dict(os.environ), cwd=ROOT)
+    program = warm.Program(ALIKE, env=dict(os.environ), cwd=EXAMPLE.parents[1])
     out, err = program.communicate(timeout=120)
     assert program.returncode == 0 and "alike" in out, err[-3000:]

@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -118,7 +119,7 @@ def get(address: str) -> bytes:
 
 
 class running_server:
-    """A server of its own, at a port that the system chose, until the block ends."""
+    """A server of its own, at a port of its own, until the block ends."""
 
     def __init__(self, python: Path, options: dict, data: Path) -> None:
         environment = {**options["env"], "VRAMSCOPE_DATA_DIR": str(data)}
@@ -147,11 +148,3 @@ class running_server:
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
         self.process.wait(timeout=20)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
