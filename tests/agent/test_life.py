@@ -218,10 +218,11 @@ def test_a_server_that_hangs_delays_neither_the_steps_nor_the_end(collector, spo
         """,
         collector,
         spool,
+        VRAMSCOPE_READ_TIMEOUT_S="90",
     )
     took = {line.split()[0]: float(line.split()[1]) for line in said.splitlines() if line[:3] in ("ste", "end")}
-    assert took["steps"] < 5
-    assert took["end"] < 5
+    assert took["steps"] < 45, "one request that was waited for would have taken 90"
+    assert took["end"] < 45
 
 
 def test_disabled_does_nothing_at_all(collector, spool) -> None:
