@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from vramscope.graphs import first_call, paths, roots, walk
+from vramscope.graphs import first_call, paths, referrers, roots, walk
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.explain import explain
 from vramscope.graphs.looker import LOOK_SECONDS
@@ -181,6 +181,39 @@ def no_collection():
 def some(*shape):
     """A tensor large enough to be looked at."""
     return torch.zeros(*shape, 64, 64)
+
+
+def test_what_a_model_is_given_for_its_call_alone_is_not_searched_for_in_the_whole_process(monkeypatch):
+    """Five passes over all objects a look, before."""
+
+    class Taking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = model()
+
+        def forward(self, batch, *, more):
+            return self.net(batch["x"]) + more[0]["y"].sum()
+
+    searched = []
+    upwards = referrers._old_ancestors
+
+    def spied(tensors, *others):
+        searched.extend(tuple(tensor.shape) for tensor in tensors)
+        return upwards(tensors, *others)
+
+    monkeypatch.setattr(referrers, "_old_ancestors", spied)
+    with watched() as looks:
+        net = Taking()
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        only_c_knows = iter([some(1)] * 100)
+        for _ in range(30):
+            out = net({"x": torch.randn(1024, 32)}, more=[{"y": some(2)}])
+            out.sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            next(only_c_knows)
+        assert len(looks) >= 4
+    assert set(searched) <= {(1, 64, 64)}
 
 
 def test_a_look_keeps_no_tensor_alive(no_collection):

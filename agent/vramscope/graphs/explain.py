@@ -83,6 +83,7 @@ def explain(
     groups: list[Group] = []
     nameless: list[weakref.ref[Any]] = []
     if wanted:
+        given = roots.in_flight()
         found, between, counted, complete = find(roots.roots(), wanted, time, PART_FOR_PATHS)
         if not complete and len(found) + len(between) < len(wanted):
             left_out.append("some of what your variables hold: too many objects")
@@ -101,7 +102,7 @@ def explain(
                 tensors, paths = named.setdefault(group_key(path, family), ([], []))
                 tensors.append(tensor)
                 paths.append(path)
-            elif id(tensor) in wanted and id(tensor) not in between:
+            elif id(tensor) in wanted and id(tensor) not in between and id(tensor) not in given:
                 nameless.append(weakref.ref(tensor))
         models_of: dict[tuple[str, ...], tuple[list[Any], list[Path]]] = {}
         for tensor, module in seen.models:

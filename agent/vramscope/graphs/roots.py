@@ -11,6 +11,7 @@ import collections
 import contextvars
 import dis
 import functools
+import gc
 import inspect
 import os
 import sys
@@ -35,6 +36,8 @@ _LIBRARIES = tuple(
 )
 
 MOST_FRAMES: Final = 400
+DEEPEST_ARGUMENT: Final = 3
+"""containers within a call's arguments in which tensors are looked for"""
 
 
 class Root(NamedTuple):
@@ -124,6 +127,27 @@ def frames() -> list[types.FrameType]:
     # callers' variables hold, until a garbage collection.
     current.clear()
     frame = None
+    return found
+
+
+def in_flight() -> set[int]:
+    """Ids of the tensors that this thread's calls of modules were given: ``model(batch.to(device))`` keeps them for its own time.
+
+    The call's own variables have them, and no name of the user's does.
+    """
+    import torch
+
+    found: set[int] = set()
+    frame: types.FrameType | None = sys._getframe(1)
+    calls = torch.nn.Module._wrapped_call_impl.__code__.co_filename
+    while frame is not None:
+        if frame.f_code.co_filename == calls:
+            given = [value for value in locals_of(frame).values() if type(value) in (tuple, dict)]
+            for _ in range(DEEPEST_ARGUMENT):
+                inner = gc.get_referents(*given) if given else []
+                found.update(id(thing) for thing in inner if issubclass(type(thing), torch.Tensor))
+                given = [thing for thing in inner if type(thing) in (tuple, list, dict)]
+        frame = frame.f_back
     return found
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class Copies:
     """``begin`` on the training thread; ``read`` anywhere. The host memory, 2 KiB, is taken with the first number."""
 
     def __init__(self) -> None:
-        self._free: deque[int] = deque(range(SLOTS))
+        self._free = list(reversed(range(SLOTS)))
         self._memory: torch.Tensor | None = None
         self._bytes: Any = None
         self._views: dict[tuple[int, torch.dtype], torch.Tensor] = {}
@@ -54,7 +53,9 @@ class Copies:
         form = self._forms.get(tensor.dtype)
         if form is None or not self._free:
             return None
-        at = self._free.popleft()
+        at = (
+            self._free.pop()
+        )  # the last released: a view a slot, and who counts the process's tensors would see them grow
         place, nothing = at * SLOT_BYTES, form[0]
         self._bytes[place : place + len(nothing)] = nothing
         view = self._views.get((at, tensor.dtype))
