@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,8 @@ import pytest
 from vramscope.guard import guard
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: what several rooms share is not a package
+
+from disks import SmallDisk
 
 # Tests run beside each other: each process has an emulated GPU of its own, unless a test asks for a shared one.
 os.environ.setdefault("EMULATED_GPU_LEDGER", "private")
@@ -72,6 +74,23 @@ def emulated_gpu() -> None:
     """Asked for by tests of the emulation itself: on a real card they have nothing to say."""
     if not EMULATED:
         pytest.skip("the emulated GPU is not built here: make setup does that where there is no real one")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], SmallDisk]]:
+    """``small_disk(KiB)`` mounts one for the time of a test."""
+    mounted: list[SmallDisk] = []
+
+    def make(kib: int) -> SmallDisk:
+        try:
+            mounted.append(SmallDisk(tmp_path / f"disk{len(mounted)}", kib))
+        except PermissionError as reason:
+            pytest.skip(str(reason))
+        return mounted[-1]
+
+    yield make
+    for disk in mounted:
+        disk.close()
 
 
 # ---- in CI, a skip is a failure: it would hide that something was not tested ----

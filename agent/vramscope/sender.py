@@ -158,11 +158,15 @@ class Sender:
                 self._keep(self._in_hand)
             self._keep_all()
             left = len(self.spool)
+            lost_before = self.spool.dropped_rows
             self.spool.close()
         finally:
             self._desk.release()
-        if left and self.spool.on_disk:
+        if self.spool.batches_on_disk:
             console.say_once("left", f"what was not sent stays in {self.spool.directory}; `vramscope sync` sends it")
+        if lost := self.spool.dropped_rows - lost_before:
+            where = self.spool.directory
+            console.say_once("lost", f"the last {lost:,} rows are lost: the server is away, and {where} takes no more")
         return left == 0 and self.dropped_rows == 0
 
     def after_fork_in_child(self) -> None:

@@ -18,6 +18,9 @@ MAX_MEMORY_BYTES: Final = 16 * 1024 * 1024
 """What is kept in memory when the disk takes nothing."""
 
 EVICT_INTERVAL_S: Final = 60.0
+RETRY_DISK_S: Final = 30.0
+"""A disk is full for as long as a checkpoint is being written, too."""
+
 HANDED_SHARE: Final = 4
 """of the bound, the part that batches written at once may take before the thread that uses the spool has made room for them"""
 
@@ -49,6 +52,7 @@ class Spool:
         self._measure_at_bytes = 0
         self._evict_at_s = 0.0
         self._disk_works = True
+        self._retry_disk_at_s = 0.0
         self._opening = threading.Lock()
         self._handed: deque[Kept] = deque()
         self._handing = threading.Lock()
@@ -85,16 +89,17 @@ class Spool:
         return f"memory (up to {self._max_memory_bytes // MIB} MiB)"
 
     @property
-    def on_disk(self) -> bool:
-        """False: the disk refused, and batches are kept in memory."""
-        return self._disk_works
+    def batches_on_disk(self) -> int:
+        """So many will outlive the process."""
+        return len(self._index) - len(self._memory)
 
     def append(self, sequence: int, rows: int, body: bytes) -> None:
         """Keep one encoded batch as the newest. Never raises for the disk."""
         kept = Kept(sequence, rows, on_disk(HEADER.size + len(body)))
         self.kept_batches += 1
-        if self._disk_works and self._write(kept, body):
+        if (self._disk_works or time.monotonic() >= self._retry_disk_at_s) and self._write(kept, body):
             self._index.append(kept)
+            self._memory_to_disk()
             return
         while self._memory and self._memory_bytes + len(body) > self._max_memory_bytes:
             self._drop(next(kept for kept in self._index if kept.sequence in self._memory))
@@ -179,13 +184,9 @@ class Spool:
     def close(self) -> None:
         """Give the disk a last chance for what is in memory, let go of the folder, and remove it where it is empty."""
         self.take_over()
+        self._memory_to_disk()
         for kept in [kept for kept in self._index if kept.sequence in self._memory]:
-            body = self._memory[kept.sequence]
-            self.remove(kept)
-            if self._write(kept, body):
-                self._index.append(kept)
-            else:
-                self._count_dropped(kept)
+            self._drop(kept)
         if self._folder is not None:
             self._folder.tidy()
             self._folder.unlock()
@@ -214,11 +215,19 @@ class Spool:
             folder.write_batch(kept, body)
         except OSError as fault:
             self._disk_works = False
+            self._retry_disk_at_s = time.monotonic() + RETRY_DISK_S
             why = fault.strerror or type(fault).__name__
             console.say_once("spool-disk", f"cannot write to {self.directory} ({why}); keeping samples in {self.place}")
             return False
+        self._disk_works = True
         self._disk_bytes += kept.disk_bytes
         return True
+
+    def _memory_to_disk(self) -> None:
+        """What a disk that refused takes now, in the order of the index; the rest stays in memory."""
+        for kept in [kept for kept in self._index if kept.sequence in self._memory]:
+            if self._write(kept, self._memory[kept.sequence]):
+                self._memory_bytes -= len(self._memory.pop(kept.sequence))
 
     def _open_folder(self) -> SessionFolder:
         with self._opening:
@@ -226,10 +235,14 @@ class Spool:
                 folder = SessionFolder(self.directory / self._meant.session)
                 if not folder.lock(create=True):
                     raise BlockingIOError(0, "another process holds the folder of this session")
+                try:
+                    folder.write(SESSION, msgspec.json.encode(self._meant))
+                    if self._attached:
+                        folder.write(ATTACHED, self._attached)
+                except OSError:
+                    folder.unlock()  # batches beside no word of whose they are could be sent nowhere
+                    raise
                 self._folder = folder
-                folder.write(SESSION, msgspec.json.encode(self._meant))
-                if self._attached:
-                    folder.write(ATTACHED, self._attached)
                 self._measure_others()
             return self._folder
 

@@ -418,6 +418,18 @@ def test_an_end_without_a_server_is_quick_and_everything_is_on_disk(start, tmp_p
     assert "`vramscope sync` sends it" in capsys.readouterr().err
 
 
+def test_an_end_without_a_server_on_a_full_disk_says_what_is_lost(start, small_disk, capsys):
+    disk = small_disk(8)
+    disk.fill()
+    sender = start(f"http://127.0.0.1:{free_port()}", spool_dir=disk.path / "spool")
+    for step in range(7):
+        sender.ring.put(sample(step))
+    assert not sender.close()
+    said = capsys.readouterr().err
+    assert f"the last 7 rows are lost: the server is away, and {disk.path / 'spool'} takes no more" in said
+    assert "sends it" not in said
+
+
 def test_a_slow_server_gets_what_fits_into_the_deadline_and_the_disk_the_rest(start, collector, tmp_path, monkeypatch):
     monkeypatch.setattr("vramscope.packer.BATCH_BYTES", 2000)
     sender = start(collector, read_timeout_s=5, flush_ms=5000)

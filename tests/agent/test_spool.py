@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from vramscope import console
-from vramscope.session_folder import HEADER, SessionFolder, session_folders
+from vramscope.session_folder import ATTACHED, HEADER, SessionFolder, session_folders
 from vramscope.spool import MIB, Spool
 
 SESSION = "abcdef0123"
@@ -182,6 +182,47 @@ def test_what_is_in_memory_goes_to_a_disk_that_has_room_again(tmp_path):
     assert [kept.sequence for kept in folder.batches()] == [1]
 
 
+def test_a_disk_that_is_full_for_a_while_has_everything_afterwards_and_in_order(
+    tmp_path, capsys, small_disk, monkeypatch
+):
+    disk = small_disk(400).path
+    ballast = disk / "a checkpoint"
+    ballast.write_bytes(bytes(200_000))
+    spool = spool_in(disk / "spool")
+    for sequence in range(1, 11):
+        spool.append(sequence, 1, bytes([sequence]) * 50_000)
+    assert 2 <= spool.batches_on_disk <= 4, "200 KB of room, and what a file takes more"
+    assert "memory" in spool.place
+    ballast.unlink()
+    spool.append(11, 1, b"at once")
+    assert spool.batches_on_disk <= 4, "not asked again so soon"
+    monkeypatch.setattr("vramscope.spool.RETRY_DISK_S", 0.0)
+    spool._retry_disk_at_s = 0.0
+    spool.append(12, 1, b"later")
+    assert spool.batches_on_disk > 4, "what was in memory outlives the process now, as far as it fits"
+    assert capsys.readouterr().err.count("cannot write to") == 1
+    assert [sequence for sequence, _ in drained(spool)] == list(range(1, 13))
+    spool.close()
+    assert (spool.dropped_batches, files(disk / "spool")) == (0, [])
+
+
+def test_a_folder_first_made_on_a_full_disk_says_whose_batches_it_has_once_there_is_room(small_disk, monkeypatch):
+    disk = small_disk(100)
+    ballast = disk.fill()
+    spool = spool_in(disk.path / "spool")
+    spool.introduce(b"who we are")
+    spool.append(1, 1, b"one")
+    assert "memory" in spool.place
+    ballast.unlink()
+    spool._retry_disk_at_s = 0.0
+    spool.append(2, 1, b"two")
+    spool.close()
+    [folder] = session_folders(disk.path / "spool")
+    assert folder.meant().session == SESSION
+    assert [kept.sequence for kept in folder.batches()] == [1, 2]
+    assert (folder.path / ATTACHED).read_bytes() == b"who we are"
+
+
 def run_script(body: str, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     head = "import sys\nfrom pathlib import Path\nfrom vramscope.spool import Spool, MIB\n"
     words = [sys.executable, "-c", head + body, *map(str, arguments)]
@@ -315,7 +356,7 @@ def test_a_session_being_made_and_one_being_tidied_do_not_collide(tmp_path):
         for number in range(100):
             spool = spool_in(tmp_path, session=f"session{number:05d}")
             spool.append(1, 1, b"one")
-            assert spool.on_disk
+            assert spool.batches_on_disk == 1
             assert drained(spool) == [(1, b"one")]
             spool.close()
     finally:

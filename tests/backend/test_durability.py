@@ -12,10 +12,12 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from disks import SmallDisk
 from running import RunningServer, ServerProcess
 from wire_maker import Agent
 
 from vramscope import wire
+from vramscope_server.store.database import Database, DatabaseRefused
 
 
 def post(http: httpx.Client, body: bytes) -> httpx.Response:
@@ -144,6 +146,58 @@ def test_files_that_may_not_grow_are_the_same(tmp_path: Path) -> None:
             assert post(http, agent.body(agent.samples(5), sequence=stored + 1)).status_code == 200
     finally:
         assert again.end() == 0
+
+
+def test_on_a_disk_that_is_really_full_all_that_was_taken_is_shown_also_after_a_crash(
+    small_disk: Callable[[int], SmallDisk],
+) -> None:
+    disk = small_disk(6000)
+    server = ServerProcess(disk.path)
+    agent = Agent()
+    noise = np.random.default_rng(0)
+    with httpx.Client(base_url=f"{server.url}/api/v1", trust_env=False, timeout=20) as http:
+        stored = 0
+        for number in range(500):
+            numbers = noise.integers(0, 1 << 60, 2000).tolist()
+            body = agent.body(agent.samples(2000, at=number, every_ns=1000, allocated_bytes=numbers))
+            answer = post(http, body)
+            if answer.status_code != 200:
+                break
+            stored += 1
+        assert disk.free_bytes == 0
+        assert (answer.status_code, "disk that holds the database is full" in answer.text) == (503, True)
+        assert stored > 10
+        assert "full" in http.get("/server").json()["problems"][0]
+    server.end(signal.SIGKILL)
+    again = ServerProcess(disk.path)
+    try:
+        with httpx.Client(base_url=f"{again.url}/api/v1", trust_env=False, timeout=20) as http:
+            assert http.get(f"/runs/{agent.run}/series", params={"names": "step"}).json()["rows"] == 2000 * stored
+            assert post(http, body).status_code == 503
+            disk.resize(18_000)
+            deadline = time.monotonic() + 10
+            while (answer := post(http, body)).status_code != 200:
+                assert time.monotonic() < deadline, answer.text
+                time.sleep(0.2)
+            rows = http.get(f"/runs/{agent.run}/series", params={"names": "step"}).json()["rows"]
+            assert rows == 2000 * (stored + 1)
+    finally:
+        assert again.end() == 0
+
+
+def test_no_database_can_be_begun_on_a_full_disk_and_nobody_is_told_that_it_is_damaged(
+    small_disk: Callable[[int], SmallDisk],
+) -> None:
+    disk = small_disk(400)
+    url = f"sqlite:///{disk.path / 'vramscope.db'}"
+    ballast = disk.fill()
+    with pytest.raises(DatabaseRefused, match="is full; make room on it and start again"):
+        Database(url)
+    ballast.write_bytes(bytes(330_000))  # room for a file, not for the tables
+    with pytest.raises(DatabaseRefused, match="the tables could not be made: the disk that holds the database is full"):
+        Database(url)
+    ballast.unlink()
+    Database(url).close()
 
 
 def test_a_server_told_to_stop_stores_what_waits_and_exits_with_0(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import pickle
 import shutil
 import socket
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from disks import SmallDisk
 from running import RunningServer
 from snapshot_maker import BASE, MARKUP, MIB, snapshot_of
 
@@ -266,12 +266,11 @@ def test_a_full_disk_is_told_and_nothing_is_stored(server: RunningServer, monkey
     assert not files(server, "incoming")
 
 
-def test_a_disk_that_fills_during_conversion_leaves_nothing(server: RunningServer) -> None:
+def test_a_disk_that_fills_during_conversion_leaves_nothing(
+    server: RunningServer, small_disk: Callable[[int], SmallDisk]
+) -> None:
     """The real conversion on a folder that takes nothing, as a full disk does."""
-    small = server.house.snapshots.folder / "full"
-    small.mkdir()
-    if os.system(f"mount -t tmpfs -o size=100k tmpfs {small} 2>/dev/null") != 0:
-        pytest.skip("no right to mount a small disk here")
+    folder, small = server.house.snapshots.folder, small_disk(100).path
     try:
         data = pickle.dumps(snapshot_of(400))
         server.house.snapshots.folder = small
@@ -288,8 +287,7 @@ def test_a_disk_that_fills_during_conversion_leaves_nothing(server: RunningServe
         assert not files(server, "making")
         assert not files(server, "incoming")
     finally:
-        server.house.snapshots.folder = small.parent
-        os.system(f"umount {small}")
+        server.house.snapshots.folder = folder
     for row in server.get("/snapshots")["snapshots"]:
         if row["state"] == "failed":
             server.http.delete(f"/snapshots/{row['snapshot']}")

@@ -162,6 +162,10 @@ class Database:
                 if verdict != "ok":
                     raise DatabaseRefused(_corrupt(path, verdict))
         except sqlite3.DatabaseError as error:
+            if "full" in str(error):
+                raise DatabaseRefused(
+                    f"the disk that holds {path} is full; make room on it and start again."
+                ) from error
             raise DatabaseRefused(_corrupt(path, str(error))) from error
         finally:
             connection.close()
@@ -210,7 +214,8 @@ class Database:
                 command.upgrade(config, "head")
                 connection.commit()
         except SQLAlchemyError as error:
-            raise DatabaseRefused(f"the tables could not be made: {str(error).splitlines()[0]}") from error
+            why = storage_trouble(error) or str(error).splitlines()[0]
+            raise DatabaseRefused(f"the tables could not be made: {why}.") from error
 
     # -- using
 
