@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +17,8 @@ from vramscope.guard import guard
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: what several rooms share is not a package
 
-from disks import SmallDisk
+if TYPE_CHECKING:
+    from disks import SmallDisk
 
 # Tests run beside each other: each process has an emulated GPU of its own, unless a test asks for a shared one.
 os.environ.setdefault("EMULATED_GPU_LEDGER", "private")
@@ -79,6 +81,8 @@ def emulated_gpu() -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], SmallDisk]]:
     """``small_disk(KiB)`` mounts one for the time of a test."""
+    from disks import SmallDisk
+
     mounted: list[SmallDisk] = []
 
     def make(kib: int) -> SmallDisk:
