@@ -90,6 +90,8 @@ def _aid(cause: str, facts: Facts) -> str:
         return READING_AID
     if cause == "activations" and facts.phase == "eval":
         return NO_TRAINING
+    if cause == "leak" and facts.lengthened:
+        return f"{facts.lengthened[0].upper()}{facts.lengthened[1:]}."
     return FIRST_AID[cause]
 
 
@@ -117,7 +119,8 @@ def _cause(facts: Facts) -> tuple[str, str]:
     growth = facts.growth_bytes or 0
     leaks = growth >= max(shortfall, LEAK_SHARE * room, _wanted_more(facts, likely)) and likely - growth <= room
     # (Over few steps what grows may be wanted. In an evaluation it is what one container holds, and the larger of both it is.)
-    in_doubt = facts.growth_is_young and in_one_piece and (facts.phase != "eval" or growth <= idle)
+    wanted = facts.phase != "eval" or growth <= idle
+    in_doubt = facts.growth_is_young and in_one_piece and wanted and not facts.lengthened
     if leaks and not in_doubt:
         by = f"; {who} holds as much" if facts.leak_name else ""
         what = "forward of the evaluation" if facts.phase == "eval" else "step"

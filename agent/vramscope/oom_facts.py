@@ -66,6 +66,8 @@ class Facts:
     """by how much what outlives a step has risen, where that is known to rise"""
     growth_is_young: bool = False
     """it has risen over few steps: it may be something that fills up and is wanted"""
+    lengthened: str = ""
+    """what has grown is one tensor, which was just to be made longer (its shorter selves left the free pieces): what to do"""
     step: int | None = None
     phase: str | None = None
     is_reading: bool = False
@@ -237,6 +239,7 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         leak_place="" if worst is None or worst.file is None else place(worst.file, worst.line),
         growth_bytes=gathered if gathered else growth_bytes if growth is None else growth.bytes,
         growth_is_young=bool(gathered) or (growth is not None and growth.steps < YOUNG_STEPS),
+        lengthened=_lengthened(box) if gathered else "",
         step=box.step,
         phase=box.phase,
         update=box.update,
@@ -284,6 +287,12 @@ def _batch_size(box: BlackBox) -> int | None:
     told = (one for one in box.techniques if one.kind == "batch" and one.observed)
     seen = next((one.detail.get("batch_size") for one in told), None)
     return box.batch_size or (seen if isinstance(seen, int) and seen > 0 else None)
+
+
+def _lengthened(box: BlackBox) -> str:
+    """One tensor that grows can only have been made longer, and only the error itself proves that."""
+    first = box.last_look[0]
+    return first.advice if first.kind == "tensor-growth" and first.count == 1 else ""
 
 
 def growing(box: BlackBox) -> list[Any]:

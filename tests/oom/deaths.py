@@ -277,6 +277,43 @@ DEATHS = [
         line="# keeps",
     ),
     Death(
+        "predictions made longer and longer in an evaluation",
+        "leak",
+        """
+        model = stack(3, 512)
+        optimizer = optimizer_of(model)
+        for _ in range(3):
+            step(model, optimizer, 8000, 512)
+        class Meter:
+            def __init__(self):
+                self.found = torch.empty(0, 512, device="cpu" if R.get("leak") is False else "cuda")
+            def update(self, out):
+                self.found = torch.cat([self.found, out.to(self.found.device)])  # asks
+        meter = Meter()
+        with torch.no_grad():
+            for _ in range(60):
+                meter.update(model(torch.empty(16000, 512, device="cuda")))  # keeps
+        """,
+        phase="eval",
+        in_suite=True,
+        line="# keeps",
+    ),
+    Death(
+        "predictions that transformers' Trainer gathers",
+        "leak",
+        """
+        from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+        model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=4, n_embd=256, vocab_size=20000, n_positions=128))
+        rows = [dict(input_ids=torch.zeros(128, dtype=torch.long), labels=torch.zeros(128, dtype=torch.long))] * 320
+        arguments = TrainingArguments(
+            output_dir="out", max_steps=3, per_device_train_batch_size=4, report_to=[], save_strategy="no", disable_tqdm=True,
+            eval_strategy="steps", eval_steps=2, eval_accumulation_steps=1 if R.get("leak") is False else None)
+        Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, compute_metrics=lambda told: {}).train()  # asks
+        """,
+        phase="eval",
+        memory="3G",
+    ),
+    Death(
         "another process on the card",
         "other_process",
         """

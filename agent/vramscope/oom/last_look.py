@@ -41,9 +41,14 @@ def holders_of(growth_bytes: int, step: int) -> list[wire.Leak]:
         for group in (*sight.groups, *traced):
             holder = group.holder
             many = holder.container and group.tensors >= FEWEST  # (one with a bound has not come to it)
-            fits = LEAST_SHARE * growth_bytes <= group.held_bytes <= MOST_SHARE * growth_bytes
             known = holder.name != "unknown"
-            if group.on_cpu or not known or not fits or not (many or group.cyclic) or _is_cache(holder.chain):
+            if (
+                group.on_cpu
+                or not known
+                or not fits(group.held_bytes, growth_bytes)
+                or not (many or group.cyclic)
+                or _is_cache(holder.chain)
+            ):
                 continue
             kind = "cycle" if group.cyclic else "growing" if group.graphs >= FEWEST else "tensor-growth"
             words, freed = advice.of(kind, group, None)
@@ -64,6 +69,11 @@ def holders_of(growth_bytes: int, step: int) -> list[wire.Leak]:
                 )
             )
     return sorted(found, key=lambda leak: abs(leak.held_bytes - growth_bytes))[:MOST]
+
+
+def fits(held_bytes: int, growth_bytes: int) -> bool:
+    """Whether it can be what has grown."""
+    return LEAST_SHARE * growth_bytes <= held_bytes <= MOST_SHARE * growth_bytes
 
 
 def held_over(boundary: int, retained: tuple[str, int, str] | None, step: int) -> list[wire.Leak]:

@@ -19,6 +19,7 @@ from vramscope.memory.allocator import limit_bytes, share_peak_counters
 from vramscope.memory.categories import allocated_before_forward
 from vramscope.memory.host import Host
 from vramscope.oom import beside, holdings, last_look, stack
+from vramscope.oom.lengthened import as_leak, lengthened
 from vramscope.oom_facts import LEAKS_THAT_GROW, held_by
 from vramscope.oom_growth import growth_of
 from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
@@ -200,7 +201,7 @@ class Scene:
             settings_in_force=in_force({}, settings),
             torch=str(torch.__version__),
             leaks=leaks,
-            last_look=self._last_look(steps, leaks, self._gathered(counters, held)),
+            last_look=self._last_look(steps, leaks, self._gathered(counters, held), error),
             techniques=list(self._techniques())[:64],
             window=windows.get(device) if device is not None else None,
             seconds=time.perf_counter() - began,
@@ -302,7 +303,9 @@ class Scene:
             return last_look.held_over(graphs.boundary, graphs.retained, self._clock.step)
         return []
 
-    def _last_look(self, steps: dict[str, bytes], leaks: Sequence[wire.Leak], gathered_bytes: int) -> list[wire.Leak]:
+    def _last_look(
+        self, steps: dict[str, bytes], leaks: Sequence[wire.Leak], gathered_bytes: int, error: Error
+    ) -> list[wire.Leak]:
         """Who holds what has grown, where the leaks that are known hold little of it; once a session."""
         growth = growth_of(steps)
         grown_bytes = gathered_bytes if growth is None else growth.bytes
@@ -311,6 +314,9 @@ class Scene:
             return []
         self._looked = True
         with guarded("the last look"):
+            one = lengthened(error.frames, error.asked_bytes) if error.running is None and not error.thread else None
+            if one is not None and last_look.fits(one.held_bytes, grown_bytes):
+                return [as_leak(one, self._clock.step)]
             return last_look.holders_of(grown_bytes, self._clock.step)
         return []
 

@@ -1,0 +1,67 @@
+"""What a request proves: that one tensor was just to be made longer."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from vramscope.oom.lengthened import Lengthened, as_leak, lengthened
+
+pytestmark = pytest.mark.gpu
+
+MIB = 1 << 20
+
+
+def on_card(rows: int, width: int = 1 << 18) -> torch.Tensor:
+    """Of a MiB a row."""
+    return torch.empty(rows, width, device="cuda")
+
+
+def asked_for(long: torch.Tensor, piece: torch.Tensor, asked_mib: int) -> Lengthened | None:
+    return lengthened([sys._getframe()], asked_mib * MIB)
+
+
+def test_what_is_joined_is_found_by_its_size_alone() -> None:
+    found = asked_for(on_card(60), on_card(5), 66)  # (65, rounded up as the allocator does)
+    assert found is not None
+    assert (found.name, found.held_bytes, found.piece_bytes, found.function) == ("long", 60 * MIB, 5 * MIB, "asked_for")
+    leak = as_leak(found, 3)
+    assert (leak.kind, leak.count, leak.held_bytes) == ("tensor-growth", 1, 60 * MIB)
+    assert leak.advice.startswith("it was to be longer by 5.0 MiB, and the old one stays until the longer one is there")
+    assert leak.examples == ["float32[60, 262144] on cuda:0"]
+
+
+@pytest.mark.parametrize(
+    ("long", "piece", "asked_mib"),
+    [
+        ((60, 1 << 18), (5, 1 << 18), 60),  # a copy of the longer one
+        ((60, 1 << 18), (5, 1 << 18), 70),  # something else
+        ((60, 1 << 18), (40, 1 << 18), 100),  # two of a size, joined once
+        ((60, 1 << 18), (5, 1 << 17), 62),  # no dimension to join them in
+        ((60, 1 << 18), (1, 1 << 18), 62),  # so little more that it may be a copy
+    ],
+)
+def test_any_other_request_proves_nothing(long: tuple[int, int], piece: tuple[int, int], asked_mib: int) -> None:
+    assert asked_for(on_card(*long), on_card(*piece), asked_mib) is None
+
+
+def test_it_is_named_by_the_outermost_variable_that_leads_to_it() -> None:
+    class Meter:
+        __slots__ = ("__dict__",)
+
+        def __getattr__(self, name: str) -> None:
+            raise AssertionError("code of the user's ran")
+
+    def joined(parts: list[torch.Tensor]) -> Lengthened | None:
+        return lengthened([inner := sys._getframe(), inner.f_back], 66 * MIB)
+
+    def update(meter: Meter, state: dict[str, SimpleNamespace]) -> Lengthened | None:
+        return joined([state["x"].found, on_card(5)])
+
+    meter = Meter()
+    found = update(meter, {"x": SimpleNamespace(found=on_card(60))})
+    assert found is not None
+    assert (found.name, found.function) == ("state['x'].found", "update")
