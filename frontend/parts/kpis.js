@@ -119,7 +119,7 @@ function peakNote(run) {
   const all = held.reduce((sum, [, value]) => sum + value, 0);
   if (all > 0) {
     const [name, most] = held.reduce((a, b) => (b[1] > a[1] ? b : a));
-    parts.push(`${percent(most / all, 0)} ${name}`);
+    parts.push(`${percent(most / all, 0)} ${name === "activations" ? "activations, temporaries" : name}`);
   }
   return parts.join(" · ");
 }

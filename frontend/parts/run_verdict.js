@@ -51,5 +51,5 @@ function peak({ peak_allocated_bytes: most, peak_step: step, peak_phase: phase, 
   if (!(all > 0)) return `${so}.`;
   const much = `${so}; ${percent(part / all, 0)} of it`;
   if (name === "other") return [`${much} is neither weights, buffers, gradients, optimizer state nor activations`, recordings > 0 && [": ", link("a recorded step names what is", "/anatomy")], "."];
-  return `${much} ${name === "optimizer" ? "is optimizer state" : `are ${name}`}.`;
+  return `${much} ${{ optimizer: "is optimizer state", activations: "are activations and temporaries" }[name] ?? `are ${name}`}.`;
 }

@@ -152,7 +152,7 @@ def test_show_tells_where_the_peak_was_and_what_made_it(server, cli):
     assert code == 0
     assert "story  finished" in out
     assert "3.0 GiB in step 30, backward (3.8 % of the device)" in out
-    assert re.search(r"activations +512\.0 MiB +16\.7 %", out)
+    assert re.search(r"activations, temporaries +512\.0 MiB +16\.7 %", out)
     assert "25.0 %: 1.0 GiB of what was reserved at most were never needed at once" in out
     assert "30, 100 ms each (median)" in out
     assert "below 0.5 % of a step" in out

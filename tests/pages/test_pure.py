@@ -236,7 +236,7 @@ def test_a_band_with_gaps_is_a_shape_for_each_stretch(call: Any) -> None:
 @pytest.mark.parametrize(
     ("categories", "recordings", "words", "leads_to"),
     [
-        ({"parameters": 30, "activations": 70}, 1, "; 70 % of it are activations.", None),
+        ({"parameters": 30, "activations": 70}, 1, "; 70 % of it are activations and temporaries.", None),
         ({"optimizer": 60, "other": 40}, 1, "; 60 % of it is optimizer state.", None),
         (
             {"parameters": 40, "other": 60},

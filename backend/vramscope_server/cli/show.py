@@ -13,6 +13,8 @@ from vramscope_server.cli.screen import console
 from vramscope_server.cli.talk import Failure, address, ask, path_of, print_json
 from vramscope_server.cli.words import STATE_STYLE, UNKNOWN, ago, amount, cost, count, duration, percent, plain
 
+_CALLED: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
+"""As the pages call them: what came since the forward began is one sum, which a recorded step takes apart."""
 _BAR: Final = 32
 _BESIDE_BAR: Final = 50
 """Characters that stand before a bar."""
@@ -214,8 +216,8 @@ def _composition(parts: dict[str, int | None], peak_bytes: int | None, width: in
     for name, value in sorted(parts.items(), key=lambda item: -1 if item[1] is None else item[1], reverse=True):
         if value is not None:
             bar = Text("█" * round(value / total * longest), style="cyan")
-            table.add_row(name, amount(value), percent(value / total), bar)
-    unknown = [name for name, value in parts.items() if value is None]
+            table.add_row(_CALLED.get(name, name), amount(value), percent(value / total), bar)
+    unknown = [_CALLED.get(name, name) for name, value in parts.items() if value is None]
     if unknown:
         table.add_row(
             ", ".join(unknown), amount(total - known), percent((total - known) / total), "together: not told apart"

@@ -18,7 +18,8 @@ AT_PEAK = (TOTAL, PARTS)
 
 # From what stays to what comes and goes, so that the steady floor lies at the bottom.
 STACK = ("parameters", "buffers", "optimizer", "gradients", "activations", "other")
-LABELS = {"optimizer": "optimizer state"}
+LABELS = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
+"""Live the two are one: what came since the forward began and is no gradient. A recorded step tells them apart."""
 
 
 def draw(window: RunWindow) -> go.Figure:
