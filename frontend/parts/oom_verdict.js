@@ -32,12 +32,15 @@ export function errorBar(errors, { chosen, several, onChoose }) {
   return h("div", { class: "view-bar" }, h("label", {}, h("span", { class: "muted" }, "Error"), select), h("span", { class: "muted" }, `${count(errors.length)} in this run, ${count(survived)} of them survived`));
 }
 
+/** What an evaluation gathers is wanted, and no leak to its user. */
+const heading = ({ cause, phase }) => (cause === "leak" && phase === "eval" ? "What the evaluation keeps on the card" : CAUSES[cause] ?? "The cause is not known");
+
 export function verdict(error) {
   const where = error.culprit.file ? `${error.culprit.file.split("/").at(-1)}:${error.culprit.line}` : null;
   const pieces = error.pieces;
   return [
     h("div", { class: `banner verdict ${error.survived ? "warn" : "bad"}`, "data-cause": error.cause ?? "unknown", "aria-live": "polite" },
-      h("strong", {}, `${CAUSES[error.cause] ?? "The cause is not known"}.`), " ", h("span", {}, error.sentence),
+      h("strong", {}, `${heading(error)}.`), " ", h("span", {}, error.sentence),
       error.survived && h("span", { class: "chip good" }, "the run survived it")),
     h("section", { class: "card kpis", "aria-label": "Key figures of the error" },
       cell("asked", "Asked for", bytes(error.message.asked_bytes), where ? h("code", { title: `${error.culprit.file}:${error.culprit.line}` }, where) : "no line of yours is known"),

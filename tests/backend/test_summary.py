@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vramscope import wire
 from vramscope_server.store.states import Skew, add_sequence, run_state
 from vramscope_server.store.summary import (
     SPARKLINE_BUCKETS,
     Durations,
     RankSummary,
     Sparkline,
+    aggregate,
     decode_summary,
     encode_summary,
 )
@@ -125,3 +127,25 @@ def test_the_peaks_composition_comes_from_the_first_equally_high_step_that_tells
     }  # fmt: skip
     steps(6, [10])
     assert (summary.peak_step, summary.peak_phase, summary.peak_categories) == (6, None, None)
+
+
+def test_a_peak_that_no_step_had_is_of_its_phase_alone() -> None:
+    """An evaluation between two steps, or one in which memory ran out."""
+    summary = RankSummary()
+
+    def rows(stream: str, **columns: list[int]) -> None:
+        count = len(next(iter(columns.values())))
+        times = [SECOND * 10**9 + at for at in range(count)]
+        summary.add(stream, {name: np.array(told, np.int64) for name, told in {"time_ns": times, **columns}.items()})
+
+    def place() -> tuple[object, ...]:
+        told = aggregate([RankSummary(step_peak_bytes=30, peak_allocated_bytes=30, peak_step=7), summary])
+        return tuple(told[f"peak_{name}"] for name in ("allocated_bytes", "step", "phase", "categories"))
+
+    backward, evaluation = wire.PHASES.index("backward"), wire.PHASES.index("eval")
+    rows("steps", step=[1, 2], peak_allocated_bytes=[40, 50], peak_phase=[backward, backward])
+    assert place() == (50, 2, "backward", None)
+    rows("samples", step=[2, 2, 2], allocated_bytes=[50, 90, 80], phase=[backward, evaluation, evaluation])
+    assert place() == (90, None, "eval", None), "it was called step 2's, in backward"
+    rows("steps", step=[3], peak_allocated_bytes=[100], peak_phase=[backward])
+    assert place() == (100, 3, "backward", None), "a sample in the midst of a step is below the step's own peak"

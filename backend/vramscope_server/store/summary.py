@@ -88,6 +88,9 @@ class RankSummary(msgspec.Struct):
     peak_step: int | None = None
     peak_phase: str | None = None
     peak_categories: dict[str, int | None] | None = None
+    sample_peak_bytes: int | None = None
+    """highest allocated of a sample, and the phase that it was read in: an evaluation between two steps may be higher than both"""
+    sample_peak_phase: str | None = None
     reserved_bytes: int | None = None
     """highest reserved of a sample; of the samples with so much the two below are of the one with most allocated"""
     inactive_split_bytes: int | None = None
@@ -122,6 +125,17 @@ class RankSummary(msgspec.Struct):
         if self.step_reserved_bytes is None and self.step_peak_bytes is not None:
             return self.peak_reserved_bytes
         return self.step_reserved_bytes
+
+    @property
+    def peak_place(self) -> dict[str, Any]:
+        """Step, phase and composition of the peak. Of one that no step had, its phase alone."""
+        if (self.sample_peak_bytes or 0) > (self.step_peak_bytes or 0):
+            return {"peak_step": None, "peak_phase": self.sample_peak_phase, "peak_categories": None}
+        return {
+            "peak_step": self.peak_step,
+            "peak_phase": self.peak_phase,
+            "peak_categories": self.peak_categories,
+        }
 
     def add(self, stream: str, columns: Mapping[str, IntArray]) -> None:
         """Count the rows of one block. ``time_ns`` and ``step`` are there; any other column may be absent."""
@@ -179,8 +193,7 @@ class RankSummary(msgspec.Struct):
         """Phase and composition from the first of the equally high steps that tells them: not every step was split."""
         for at in rows.tolist():
             if self.peak_phase is None:
-                phase = _known(columns.get("peak_phase"), at)
-                self.peak_phase = None if phase is None or phase >= len(wire.PHASES) else wire.PHASES[phase]
+                self.peak_phase = _phase(columns.get("peak_phase"), at)
             categories = {name: _known(columns.get(f"peak_{name}_bytes"), at) for name in wire.CATEGORIES}
             known = [value for value in categories.values() if value is not None]
             if known and (self.peak_categories is None or None in self.peak_categories.values()):
@@ -196,6 +209,10 @@ class RankSummary(msgspec.Struct):
         self._add_device(columns.get("process_device_bytes"), columns.get("device_used_bytes"))
         if allocated is not None and int(allocated.max()) != wire.UNKNOWN:
             self.by_time.add(columns["time_ns"], allocated)
+            at = int(allocated.argmax())
+            if self.sample_peak_bytes is None or int(allocated[at]) > self.sample_peak_bytes:
+                self.sample_peak_bytes = int(allocated[at])
+                self.sample_peak_phase = _phase(columns.get("phase"), at)
         if reserved is None:
             return
         if allocated is None:
@@ -234,6 +251,11 @@ class RankSummary(msgspec.Struct):
             self.stranded_reserved_bytes, self.stranded_allocated_bytes = read[0], _known(allocated, at)
 
 
+def _phase(codes: IntArray | None, at: int) -> str | None:
+    code = _known(codes, at)
+    return None if code is None or code >= len(wire.PHASES) else wire.PHASES[code]
+
+
 def _nearest_to_peak(reserved: IntArray, allocated: IntArray) -> int:
     """The row with most reserved, and of these with most allocated: what is reserved hardly changes in a run, and what is free
     in it between two steps says little."""
@@ -247,7 +269,7 @@ def _rank(value: int | None) -> int:
 def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
     """The run's columns (``tables.runs``) from those of its ranks: what was highest on any rank."""
     ranks = list(summaries)
-    peak = _best(ranks, "step_peak_bytes")
+    peak = _best(ranks, "peak_allocated_bytes")
     held = _best(ranks, "reserved_bytes")
     median = _best(ranks, "steps")
     spark = [r.by_step.values for r in ranks if len(r.by_step.values) > 1] or [r.by_time.values for r in ranks]
@@ -256,9 +278,7 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
         "steps": _over(ranks, "steps", max),
         "peak_allocated_bytes": _over(ranks, "peak_allocated_bytes", max),
         "peak_reserved_bytes": _over(ranks, "peak_reserved_bytes", max),
-        "peak_step": peak.peak_step if peak else None,
-        "peak_phase": peak.peak_phase if peak else None,
-        "peak_categories": peak.peak_categories if peak else None,
+        **(peak or RankSummary()).peak_place,
         "inactive_split_bytes": held.inactive_split_bytes if held else None,
         "reserved_minus_allocated_bytes": held.reserved_minus_allocated_bytes if held else None,
         "stranded_bytes": stranded.stranded_bytes if stranded else None,
