@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from vramscope.graphs.group import Group
+from vramscope.graphs.holders import Holder
+from vramscope.graphs.sweep import with_subclasses
 from vramscope.graphs.walk import NODE_BYTES
 
 LARGE_SCALAR_BYTES = 4096
@@ -32,6 +36,13 @@ def of(kind: str, group: Group, retained: tuple[str, int, str] | None, *, chain:
         freed = group.held_bytes
     elif kind == "cycle":
         text, freed = _cycle(group), group.held_bytes
+    elif metric := _metric(group.holder):
+        variable = name.rpartition(".")[0] or name
+        text = (
+            f"{metric} keeps every batch until it is reset: {variable}.reset() at the end of each epoch, or "
+            f"{metric}(..., compute_on_cpu=True), which keeps them on the host"
+        )
+        freed = group.held_bytes
     else:
         text = (
             f"{name} takes more each step: keep a number (.item()), move it off the device (.cpu()), bound it "
@@ -39,6 +50,15 @@ def of(kind: str, group: Group, retained: tuple[str, int, str] | None, *, chain:
         )
         freed = group.held_bytes
     return text, freed
+
+
+def _metric(holder: Holder) -> str:
+    """The class of a torchmetrics metric that keeps them in a state of its own; "" where it is none."""
+    metrics = getattr(sys.modules.get("torchmetrics"), "Metric", None)
+    if metrics is None:
+        return ""
+    names = {kind.__name__ for kind in with_subclasses(metrics)}
+    return next((one for link in holder.chain if (one := link.partition(".")[0]) in names), "")
 
 
 def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
