@@ -108,6 +108,6 @@ def test_shares_of_a_peak_that_is_known_in_part_are_shares_of_the_whole() -> Non
         _composition({"parameters": 64 << 20, "optimizer": 192 << 20, "gradients": None, "other": None}, 1 << 30, 120)
     )
     lines = [line.split() for line in out.export_text().splitlines()]
-    assert lines[0][:4] == ["optimizer", "192.0", "MiB", "18.8"]
+    assert lines[0][:5] == ["optimizer", "state", "192.0", "MiB", "18.8"]
     assert lines[1][:4] == ["parameters", "64.0", "MiB", "6.2"]
     assert lines[2][:6] == ["gradients,", "other", "768.0", "MiB", "75.0", "%"]
