@@ -79,7 +79,7 @@ export class Kpis {
     this.put("peak", bytes(run.peak_allocated_bytes), peakNote(run), run.peak_allocated_bytes, capacity);
     const { room, used, whole } = roomOf(run);
     this.put("headroom", bytes(room), isKnown(used) ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}` : "peak reserved unknown", used, capacity);
-    this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation?.never_needed_bytes)} reserved, never needed at once` : "no step was seen");
+    this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation?.never_needed_bytes)} reserved, never needed at once` : run.steps > 0 ? "no step's peaks are known" : "no step was seen");
     this.put("step", seconds(run.step_seconds_median), stepNote(run, this.place));
     const cost = run.agent_overhead;
     const words = overhead(cost);

@@ -281,7 +281,8 @@ def test_the_verdict_keeps_held_and_saved_apart(server: RunningServer) -> None:
     assert "the peak falls by 512.0 MiB" in sentence()
     assert "held is not saved" in sentence(peak_effect_bytes=0)
     assert "by how much the peak would fall is not known" in sentence(peak_effect_bytes=None)
-    small = sentence(held_bytes=960, exclusive_bytes=960, node_bytes=5 * MIB)
+    small = sentence(held_bytes=960, exclusive_bytes=960, node_bytes=5 * MIB, growth_bytes_per_step=4.0)
+    assert "It grows by 4 B a step and about 21.3 KiB of nodes" in small
     assert "It holds 960 B, and about 5.0 MiB of host memory in autograd nodes; " in small
 
 

@@ -98,6 +98,9 @@ def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -
     own = leaks[0]["growth_bytes_per_step"] or 0
     rises = floor is not None and floor.growing and floor.slope > 2 * sum(rates)
     said = f"It grows by {amount(own)} a step" if own > 0 else ""
+    nodes, held = leaks[0]["node_bytes"], leaks[0]["held_bytes"]
+    if said and nodes > held > 0:  # (each graph has as many)
+        said += f" and about {amount(nodes * own / held)} of nodes"
     if rises and floor is not None:
         return f"{said + '; the' if said else 'The'} floor rises by {_slope(floor)}{end}."
     return f"{said}{end}." if said else ""
