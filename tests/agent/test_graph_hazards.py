@@ -786,20 +786,6 @@ def test_of_what_grows_on_the_cpu_no_fall_of_a_peak_is_promised():
     assert "of host memory in autograd nodes" in leak.advice
 
 
-def test_of_a_metric_that_keeps_every_batch_the_metrics_own_ways_are_told():
-    metrics = pytest.importorskip("torchmetrics")
-    trained, kept = model(), {"validation": metrics.CatMetric()}
-    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
-    with watched() as looks:
-        for _ in range(24):
-            out = trained(torch.randn(512, 32))
-            out.sum().backward()
-            optimizer.step()
-            kept["validation"].update(out.detach())
-    leak = next(leak for leak in looks[-1].leaks if leak.kind == "tensor-growth")
-    assert "kept['validation'].reset() at the end of each epoch, or CatMetric(..., compute_on_cpu=True)" in leak.advice
-
-
 def test_a_cycle_that_no_collector_sees_is_found_by_what_it_holds():
     """``backward(create_graph=True)`` on copies: gradient, graph and parameter refer to each other in C++."""
     trained = model()

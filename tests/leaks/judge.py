@@ -29,6 +29,8 @@ def faults(case: Case, looks: list[tuple[int, wire.Look]], device: str) -> list[
     if len(right) > len({leak.kind for leak in right}):
         problems.append(f"said {len(right)} times: " + "; ".join(in_words(leak) for leak in right))
     leak = max(right, key=lambda leak: leak.held_bytes)
+    if case.truth.advice not in leak.advice:
+        problems.append(f"the fix says nothing of {case.truth.advice!r}: {leak.advice}")
     return [*problems, *_place(case, leak), *_bytes(case, leak, looks, ROUNDING_BYTES[device])]
 
 

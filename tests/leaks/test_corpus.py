@@ -53,7 +53,7 @@ def test_the_corpus_is_large_and_fair() -> None:
 
 CASE = Case(
     "file.loop",
-    Truth(kinds=("tensor-growth",), holders=("features",), bytes_each=65536),
+    Truth(kinds=("tensor-growth",), holders=("features",), bytes_each=65536, advice="less"),
     frozenset({("file.py", 7)}),
 )
 RIGHT = wire.Leak(
@@ -89,6 +89,7 @@ def test_the_right_finding_passes() -> None:
         ({"file": "/somewhere/other.py"}, "the line is file.py:7"),
         ({"held_bytes": 400_000}, "are right after 10 steps"),
         ({"last_step": 9}, "no look at step 9"),
+        ({"advice": "hope"}, "the fix says nothing of 'less'"),
     ],
 )
 def test_a_finding_that_is_wrong_in_one_thing_fails(change: dict[str, Any], said: str) -> None:

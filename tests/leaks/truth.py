@@ -32,6 +32,8 @@ class Truth:
     """optimizer steps; in a loop without an optimizer, calls of the model"""
     nodes: bool = False
     """what grows is the host memory of autograd nodes, more than the tensors"""
+    advice: str = ""
+    """words that the finding's fix must have, where not any fix will do"""
     also: tuple[str, ...] = ()
     """further findings that are right in this loop, each ``"kind name"``"""
     why: str = ""

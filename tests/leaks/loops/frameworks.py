@@ -204,7 +204,13 @@ def metrics_on_the_device(device: str) -> float:
     return float(mean.compute()) + float(accuracy.compute())
 
 
-@leaks(("tensor-growth", "growing"), holder=("value", "everything"), bytes_each=64 * 128 * FLOAT_BYTES, frameworks=True)
+@leaks(
+    ("tensor-growth", "growing"),
+    holder=("value", "everything"),
+    bytes_each=64 * 128 * FLOAT_BYTES,
+    advice="everything.reset() at the end of each epoch, or CatMetric(..., compute_on_cpu=True)",
+    frameworks=True,
+)
 def metric_that_keeps_everything(device: str) -> None:
     """A metric whose state is a list, and which is never reset."""
     from torchmetrics import CatMetric
