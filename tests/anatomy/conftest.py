@@ -14,6 +14,8 @@ from observed import JUDGED, Observed, run
 
 REMEDIES = (
     "gpt2_chunked",
+    "gpt2_half",
+    "gpt2_half_chunked",
     "gpt2_more_rows",
     "wide",
     "wide_loop",

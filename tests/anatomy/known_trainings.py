@@ -501,6 +501,22 @@ def make_gpt2_chunked() -> Training:
     return training._replace(step=step)
 
 
+def in_16_bits(training: Training) -> Training:
+    """The same under autocast."""
+    step = torch.autocast("cuda", torch.bfloat16)(training.step)
+    return training._replace(step=step)
+
+
+def make_gpt2_half() -> Training:
+    """GPT-2 small under autocast: its logits are there in 16 bits too."""
+    return in_16_bits(make_gpt2())
+
+
+def make_gpt2_half_chunked() -> Training:
+    """The same without logits in whole."""
+    return in_16_bits(make_gpt2_chunked())
+
+
 def contrastive(rows: int) -> Training:
     """Two towers, and a loss that compares each row of one with all of the other."""
 

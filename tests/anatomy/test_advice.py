@@ -45,13 +45,17 @@ def test_the_remedy_gives_what_was_promised(observed, rule, at, remedied, tolera
     assert rule not in said(after), "and it has nothing more to say then"
 
 
-def test_a_chunked_loss_saves_most_of_what_the_head_holds_and_not_more(observed) -> None:
-    before, after = observed["gpt2"], observed["gpt2_chunked"]
+@pytest.mark.parametrize(("model", "head_gradient"), [("gpt2", 0), ("gpt2_half", 50257 * 768 * 2)])
+def test_a_chunked_loss_saves_most_of_what_the_head_holds_and_not_more(
+    observed, model: str, head_gradient: int
+) -> None:
+    """Under autocast a chunk's gradient of the head comes in 16 bits, where it stood in 32: half of it comes beside the promise."""
+    before, after = observed[model], observed[f"{model}_chunked"]
     advice = said(before)["loss_head"]
     assert advice.module == "lm_head" and advice.evidence["at_most"]
     assert advice.file is not None and advice.file.endswith("known_trainings.py"), "your own line, not the library's"
     measured = before.peak_allocated_bytes - after.peak_allocated_bytes
-    assert 0.6 * advice.saves_bytes < measured <= advice.saves_bytes
+    assert 0.6 * advice.saves_bytes < measured <= advice.saves_bytes + head_gradient
     assert "loss_head" not in said(after)
     assert "loss_head" not in said(observed["wide_autocast"]), "blocks of one size, but no log-softmax"
 

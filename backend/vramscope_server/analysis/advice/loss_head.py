@@ -1,7 +1,8 @@
 """The loss's head: logits, their log-softmax and its gradient, several blocks of one size around the peak.
 
 Condition: of what the step has made, the largest blocks at the peak are three or more of one size, the first of them made
-in the last quarter of a forward, and one of them by a cross-entropy or log-softmax, as its stack says.
+in the last quarter of a forward, and one of them by a cross-entropy or log-softmax, as its stack says. Blocks of half the size
+are the same logits and their gradient in 16 bits (autocast), where the body of the model made none of that size.
 Arithmetic: a cross-entropy that works in chunks, or is fused with the head, never has them whole: the step's peak is reckoned
 without all of them. That is the most it can save ("up to"), for a chunk remains.
 """
@@ -46,7 +47,13 @@ def advise(facts: Facts) -> Advice | None:
     behind = np.count_nonzero(made >= first_of_head) / len(made)
     if behind > TAIL:
         return None  # they are made all along the forward: activations of the model's body
+    halves = loose & (lives.requested_bytes * 2 == size)
+    if not halves[made[: len(made) - int(len(made) * TAIL)]].any():  # (else they may be the body's)
+        same |= halves
+        first_of_head = int(made[same[made]][0])
     blocks = facts.at_peak[same[facts.at_peak]]
+    whole = np.count_nonzero(lives.requested_bytes[blocks] == size)
+    half = f" and {len(blocks) - whole} of half of that, in 16 bits," if len(blocks) > whole else ""
     total = facts.bytes_of(blocks)
     after = facts.peak_after(facts.without(same))
     saves = facts.peak_bytes - after
@@ -59,13 +66,15 @@ def advise(facts: Facts) -> Advice | None:
     return Advice(
         rule="loss_head",
         sentence=(
-            f"The peak is in the {phase}{where}: logits, log-softmax and their gradient, {len(blocks)} blocks of {amount(size)}, "
-            f"are {amount(total)} of {amount(facts.peak_bytes)}. A fused or chunked cross-entropy removes up to {amount(saves)}."
+            f"The peak is in the {phase}{where}: logits, log-softmax and their gradient, {whole} blocks of {amount(size)}"
+            f"{half or ','} are {amount(total)} of {amount(facts.peak_bytes)}. A fused or chunked cross-entropy removes up to "
+            f"{amount(saves)}."
         ),
         saves_bytes=saves,
         evidence={
             "block_bytes": size,
-            "blocks": len(blocks),
+            "blocks": int(whole),
+            "half_blocks": int(len(blocks) - whole),
             "held_bytes": total,
             "peak_after_bytes": after,
             "at_most": True,
