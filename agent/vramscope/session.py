@@ -49,6 +49,10 @@ SAID_OF = {
     "tensor-growth": "keeps more tensors from step to step",
 }
 """how the console words each of wire.LEAK_KINDS"""
+GROWS = ("growing", "growing-eval", "tensor-growth", "cycle")
+"""of these kinds there is more from step to step"""
+STEPS_TO_GROW = 12
+"""that a container which holds a step's result has, to show whether it takes the next one's too"""
 IN_A_STEP = (FORWARD, BACKWARD, OPTIMIZER)
 LAST_LOSS_S = 0.3
 """that the end of a session waits at most for losses which are still on their way from the GPU"""
@@ -74,6 +78,8 @@ class Session:
         self._techniques: TechniqueWatch | None = None
         self._oom: OomRecorder | None = None
         self._leaks: list[wire.Leak] = []
+        self._said_leaks: dict[str, wire.Leak] = {}
+        """at the terminal: the first leak, and the first that grows"""
 
     def open(self, target: object, settings: Settings, config: Mapping[str, Any] | None) -> None:
         self._settings = settings
@@ -256,7 +262,7 @@ class Session:
         if error_type in (None, "SystemExit") and self._failed is not None:  # a framework may say why it left
             error_type, error_line = self._failed
         self._hooks.remove()
-        self._say_leak(self._leaks)
+        self._say_leaks(self._leaks)
         if self._recorder is not None:
             self._recorder.close()
         if self._profiler is not None:
@@ -311,7 +317,8 @@ class Session:
     def _looked(self, look: wire.Look) -> None:
         self._leaks = look.leaks
         self._ring.put(look)
-        self._say_leak(leak for leak in look.leaks if leak.peak_effect != TO_COME)
+        self._say_leaks(leak for leak in look.leaks if leak.peak_effect != TO_COME and not _may_be_filling(leak))
+        self._take_back(look.leaks)
 
     def _leak_found(self, leak: wire.Leak) -> None:
         if self._techniques is not None:
@@ -319,11 +326,26 @@ class Session:
         if self._recorder is not None:
             self._recorder.leak_found()
 
-    def _say_leak(self, leaks: Iterable[wire.Leak]) -> None:
-        """One line, of the first that costs anything: held is not saved, and what lowers no peak need not be let go."""
-        leak = next((leak for leak in leaks if leak.peak_effect_bytes != 0), None)
-        if leak is None:
+    def _say_leaks(self, leaks: Iterable[wire.Leak]) -> None:
+        """A line of the first that costs anything, and one of the first that grows: held is not saved, and what lowers no peak
+        need not be let go."""
+        costly = [leak for leak in leaks if leak.peak_effect_bytes != 0]
+        for kind, chosen in (("leak", costly), ("growth", [leak for leak in costly if leak.kind in GROWS])):
+            if chosen and kind not in self._said_leaks:
+                self._said_leaks |= {"leak": chosen[0]} | ({"growth": chosen[0]} if chosen[0].kind in GROWS else {})
+                self._say_leak(chosen[0])
+
+    def _take_back(self, leaks: Iterable[wire.Leak]) -> None:
+        """What was said to take more and more, and is no finding any more: it was filling up."""
+        said = self._said_leaks.get("growth")
+        if said is None or any((leak.name, leak.file) == (said.name, said.file) for leak in leaks):
             return
+        console.say_once(
+            f"no leak {self.run_id}",
+            f"{said.name} has stopped growing: what was said of it is taken back. {self.url}/leaks",
+        )
+
+    def _say_leak(self, leak: wire.Leak) -> None:
         where = f" ({Path(leak.file).name}:{leak.line})" if leak.file and leak.line else ""
         said = SAID_OF[leak.kind]
         if leak.kind == "cycle" and "in C++" in leak.holder:
@@ -331,7 +353,9 @@ class Session:
         # A name stays as it is written: `replay` is no Replay.
         begin = 0 if leak.name and leak.advice.startswith(leak.name) else 1
         advice = leak.advice[:begin].upper() + leak.advice[begin:]
-        console.say_once(f"leak {self.run_id}", f"{leak.holder}{where} {said}. {advice}. {self.url}/leaks")
+        console.say_once(
+            f"leak {self.run_id} {leak.kind in GROWS}", f"{leak.holder}{where} {said}. {advice}. {self.url}/leaks"
+        )
 
     def _note_failure(self, error_type: str, error_line: str) -> None:
         self._failed = (error_type, error_line)
@@ -389,3 +413,9 @@ class Session:
             if counter.device == device:
                 return counter.peak_now()
         return 0
+
+
+def _may_be_filling(leak: wire.Leak) -> bool:
+    """A container with the last step's result, which may turn out to take each step's: ``del`` would be the wrong advice."""
+    container = " -> " in leak.holder and leak.holder.endswith("]")
+    return container and leak.kind.startswith("overlap") and leak.last_step - leak.first_step < STEPS_TO_GROW

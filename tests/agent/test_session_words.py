@@ -20,7 +20,7 @@ from vramscope.session import Session
 
 def said_of(capsys: pytest.CaptureFixture[str], **told: Any) -> str:
     console.forget_said()
-    Session()._say_leak([leak(**told)])
+    Session()._say_leaks([leak(**told)])
     return capsys.readouterr().err
 
 
@@ -51,4 +51,26 @@ def test_of_what_lowers_no_peak_nothing_is_said_and_of_the_rest_when_that_is_kno
     for_nothing = leak("overlap", "loss", peak_effect_bytes=0)
     assert said(coming) == said(for_nothing) == said() == ""
     assert " logits" in said(for_nothing, leak("overlap", "logits", holder="local 'logits'", peak_effect_bytes=4096))
-    assert said(leak("growing", "history")) == "", "one line a run"
+    assert said(for_nothing, leak("overlap", "out", peak_effect_bytes=4096)) == "", "one line a run"
+
+
+def test_what_grows_is_told_whatever_was_told_before_and_taken_back_where_it_stops(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A small result that is held over is found first; the list that takes more and more must not stay unsaid for that."""
+
+    def said(*leaks: wire.Leak) -> str:
+        session._looked(look(*leaks))
+        return capsys.readouterr().err
+
+    console.forget_said()
+    session = Session()
+    session._ring = Ring()
+    over = leak("overlap", "logits", holder="local 'logits' of train()")
+    early = leak("overlap", "rows", holder="local 'rows' of train() -> list[2]", first_step=3, last_step=7)
+    assert said(early) == "", "it may be a list that takes more, of which `del` would be the wrong advice"
+    assert " logits" in said(over).replace("'", " ")
+    assert "more from step to step" in said(over, leak("growing", "rows", file="train.py", line=9))
+    assert said(over, leak("growing", "rows", file="train.py", line=9), leak("tensor-growth", "more")) == ""
+    assert "rows has stopped growing: what was said of it is taken back" in said(over)
+    assert said(over) == ""

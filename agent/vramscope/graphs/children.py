@@ -234,8 +234,17 @@ def is_array(kind: type) -> bool:
     return numpy is not None and kind is numpy.__dict__.get("ndarray")
 
 
-def bound_of(value: Any) -> int | None:
+_QUEUES: Final = (("queue", "maxsize"), ("asyncio", "_maxsize"))
+
+
+def bound_of(value: Any, parent: Any = None) -> int | None:
+    """Elements beyond which a container cannot grow; of one that is a queue's own, as the queue, its ``parent``, says."""
     kind = type(value)
+    for name, attribute in _QUEUES:
+        queue = getattr(sys.modules.get(name), "Queue", None)
+        if queue is not None and issubclass(type(parent), queue):
+            most = parent.__dict__.get(attribute)
+            return most if type(most) is int and most > 0 else None
     if issubclass(kind, collections.deque):
         return collections.deque.maxlen.__get__(value)  # type: ignore[no-any-return]
     return length(value) if issubclass(kind, (tuple, frozenset)) else None

@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from vramscope.collector import collector_paused
 from vramscope.graphs import referrers, roots, storages
@@ -29,6 +29,8 @@ from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.sweep import held_by_python, in_use, parameters_of, sweep, with_gradients
 from vramscope.graphs.walk import Budget, Chains
 
+HolderKey = tuple[str, ...]
+"""what makes a holder the same from look to look"""
 LEAST_PLAIN_BYTES: Final = 16 * 1024
 PART_FOR_PATHS: Final = 0.9
 """of the time, up to the end of the search for paths"""
@@ -53,6 +55,17 @@ class Sight:
     optimizers: int
     left_out: list[str]
     seconds: float
+
+
+class Traced(NamedTuple):
+    """Who holds what no variable leads to."""
+
+    groups: list[Group]
+    complete: bool
+    """all was looked at"""
+    seconds: float
+    keys: dict[int, HolderKey]
+    """id of a tensor that was traced -> of its holder"""
 
 
 def explain(
@@ -230,16 +243,23 @@ def undisturbed() -> Iterator[None]:
 
 
 def trace(
-    sight: Sight, seconds: float, costs: Costs | None = None, chains: Chains | None = None
-) -> tuple[list[Group], bool, float]:
-    """Who holds tensors that no variable leads to: reference cycles, libraries, C. Groups, whether all was looked at, seconds.
+    sight: Sight,
+    seconds: float,
+    costs: Costs | None = None,
+    chains: Chains | None = None,
+    earlier: Callable[[HolderKey], list[Any]] = lambda key: [],
+) -> Traced:
+    """Who holds tensors that no variable leads to: reference cycles, libraries, C.
+
+    earlier   tensors that looks before this one have found with the same holder, and left out of this one: they count with it
 
     Within one :func:`undisturbed` with the look that found them.
     """
     time = Allowance(seconds, costs)
     tensors = _alive(sight.nameless)
+    keys: dict[int, HolderKey] = {}
     if not tensors:
-        return [], True, 0.0
+        return Traced([], True, 0.0, keys)
     budget = Budget(chains)
     answers, complete = referrers.trace(tensors, Codes(), time)
     groups = []
@@ -248,8 +268,10 @@ def trace(
         if answer.holder.name == "unknown" and not told:
             continue
         known = sight.known
+        many, times = answer.factors
         modules = [sight.models[id(tensor)]() for tensor in answer.tensors if id(tensor) in sight.models]
         if modules:
+            times = many  # (one parameter stood for each)
             answer.tensors = [tensor for tensor in answer.tensors if id(tensor) not in sight.models]
         if modules and answer.cyclic:
             # Nobody can use these models any more: their parameters and gradients are held as any other tensor is.
@@ -258,12 +280,21 @@ def trace(
             answer.tensors += held
         if not answer.tensors:
             continue
+        keys |= dict.fromkeys(map(id, answer.tensors), answer.holder.key)
+        traced, elements = len(answer.tensors), sum(one.numel() for one in answer.tensors)
+        if not answer.cyclic:
+            before = earlier(answer.holder.key)
+            more, more_elements = len(before), sum(one.numel() for one in before)
+            many = (many * traced + more) / (traced + more)
+            times = (times * elements + more_elements) / max(1, elements + more_elements)
+            answer.tensors += before
+            before.clear()
         group = group_of(answer.holder, answer.tensors, known, budget)
         group.cyclic = answer.cyclic
-        group.scale(answer.factor)
+        group.scale(many, times)
         groups.append(group)
         answer.tensors.clear()
-    return groups, complete, time.taken
+    return Traced(groups, complete, time.taken, keys)
 
 
 def who_owns_is_told() -> bool:

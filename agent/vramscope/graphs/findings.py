@@ -90,6 +90,8 @@ class Findings:
         growth = verdict.growth
         if growth is None and kind in ("growing", "growing-eval"):
             growth = group.held_bytes / (verdict.age or 1)
+        if growth is not None and growth < 0 and kind in ("growing", "growing-eval"):
+            growth = None  # a look saw less of a long graph than the one before: how fast it grows is not known
         step = self._clock.step
         leak = group.as_leak(
             kind,

@@ -50,9 +50,9 @@ class Group:
     factor: float = 1.0
     """tensors there are for each that was looked at"""
 
-    def scale(self, factor: float) -> None:
-        """There are ``factor`` times as many as were looked at."""
-        self.factor = factor
+    def scale(self, factor: float, of_bytes: float | None = None) -> None:
+        """There are ``factor`` times as many as were looked at, and as many times their bytes, or ``of_bytes`` times."""
+        self.factor = factor if of_bytes is None else of_bytes
         self.tensors, self.graphs, self.nodes = (
             round(count * factor) for count in (self.tensors, self.graphs, self.nodes)
         )

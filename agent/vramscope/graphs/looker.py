@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from vramscope.graphs.allowance import Costs
-from vramscope.graphs.explain import explain, trace, undisturbed
+from vramscope.graphs.explain import HolderKey, Traced, explain, trace, undisturbed
 from vramscope.graphs.group import Group
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.walk import Chains
@@ -30,6 +30,14 @@ class Looked:
     seconds: float
 
 
+class _Boring(NamedTuple):
+    """A tensor that was traced once."""
+
+    reference: weakref.ref[Any]
+    key: HolderKey | None
+    """of its holder; None: not known"""
+
+
 class Looker:
     """One a session; all on the training thread. It keeps no tensor.
 
@@ -42,7 +50,7 @@ class Looker:
         self._kinds = kinds
         self._seconds = seconds
         self._costs = Costs()
-        self._boring: dict[int, weakref.ref[Any]] = {}
+        self._boring: dict[int, _Boring] = {}
         self._plainly = torch._C.DisableTorchFunctionSubclass
         self.chains = Chains()
         self.spent_seconds = 0.0
@@ -63,32 +71,46 @@ class Looker:
                 self._kinds, self._seconds, self._is_boring, self._costs, self.chains, steps_no_more, differentiable
             )
             rest = max(LEAST_TRACE_SECONDS, self._seconds - sight.seconds)
-            traced, complete, seconds = trace(sight, rest, self._costs, self.chains)
-        self.spent_seconds += sight.seconds + seconds
+            traced = trace(sight, rest, self._costs, self.chains, self._of_earlier_looks)
+        self.spent_seconds += sight.seconds + traced.seconds
         self.live_bytes = sight.live_bytes
-        if not complete:
+        if not traced.complete:
             sight.left_out.append(f"who holds some of {len(sight.nameless):,} tensors that no variable leads to")
         self._bore(sight.nameless, traced)
         return Looked(
-            [*sight.groups, *traced],
+            [*sight.groups, *traced.groups],
             sight.known,
             sight.tensors,
             sight.optimizers,
             sight.left_out,
-            sight.seconds + seconds,
+            sight.seconds + traced.seconds,
         )
 
-    def _bore(self, nameless: list[weakref.ref[Any]], traced: list[Group]) -> None:
-        """What was traced, has no graph and is no cycle need not be traced again: a dataset that only its loader knows, say."""
-        if not any(group.cyclic for group in traced):
+    def _bore(self, nameless: list[weakref.ref[Any]], traced: Traced) -> None:
+        """What was traced, has no graph and is no cycle need not be traced again: a dataset that only its loader knows, say.
+
+        Who holds it is remembered: should the same holder take more, all of it counts. Where too many were there to trace each,
+        those of one shape are taken to be alike.
+        """
+        if not any(group.cyclic for group in traced.groups):
             with self._plainly():
+                leaves = [
+                    (thing, reference) for reference in nameless if (thing := reference()) is not None and thing.is_leaf
+                ]
+                alike = {thing.shape: traced.keys[id(thing)] for thing, _ in leaves if id(thing) in traced.keys}
                 self._boring.update(
-                    (id(thing), reference)
-                    for reference in nameless
-                    if (thing := reference()) is not None and thing.is_leaf
+                    (id(thing), _Boring(reference, traced.keys.get(id(thing)) or alike.get(thing.shape)))
+                    for thing, reference in leaves
                 )
-        self._boring = {key: reference for key, reference in self._boring.items() if reference() is not None}
+                leaves.clear()
+        self._boring = {key: known for key, known in self._boring.items() if known.reference() is not None}
 
     def _is_boring(self, tensor: Any) -> bool:
-        reference = self._boring.get(id(tensor))
-        return reference is not None and reference() is tensor
+        known = self._boring.get(id(tensor))
+        return known is not None and known.reference() is tensor
+
+    def _of_earlier_looks(self, key: HolderKey) -> list[Any]:
+        """Tensors that looks before this one have found with this holder, and that live."""
+        return [
+            thing for known in self._boring.values() if known.key == key and (thing := known.reference()) is not None
+        ]

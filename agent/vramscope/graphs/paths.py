@@ -125,7 +125,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
             key = id(child)
             ends.add(key)
             if key in wanted and (key not in paths or _keeps_more(path, paths[key])):
-                paths[key] = Path(path, path.root, label, kind, length(child), bound_of(child), path.depth + 1)
+                paths[key] = Path(path, path.root, label, kind, length(child), bound_of(child, value), path.depth + 1)
                 search.missing.discard(key)
             if key not in seen and (gc.is_tracked(child) or is_array(kind)):
                 seen.add(key)
@@ -135,7 +135,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                         (child, path)
                     )  # one link more of a chain (``.before.before``): as deep, and called, as the last
                     continue
-                queue.append((child, Path(path, path.root, label, kind, size, bound_of(child), path.depth + 1)))
+                queue.append((child, Path(path, path.root, label, kind, size, bound_of(child, value), path.depth + 1)))
         if ends and path.size is not None and path.size > MOST_OF_A_CONTAINER and not search.is_over:
             middle, whole = _between(value, ends, search.missing)
             search.missing -= middle

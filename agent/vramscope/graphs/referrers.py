@@ -36,8 +36,53 @@ class Answer:
     holder: Holder
     tensors: list[Any]
     cyclic: bool
-    factor: float
-    """tensors there are for each that was traced"""
+    stand_for: float = 0.0
+    """tensors there are of those that were traced, and the others of their sizes"""
+    elements: float = 0.0
+    """of these"""
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """How many times as many there are as were traced, and how many times their bytes."""
+        elements = sum(tensor.numel() for tensor in self.tensors)
+        return self.stand_for / len(self.tensors), self.elements / elements if elements else 1.0
+
+    def add(self, tensor: Any, weights: Weights) -> None:
+        count, times = weights[id(tensor)]
+        self.tensors.append(tensor)
+        self.stand_for += count
+        self.elements += times * tensor.numel()
+
+
+Weights = dict[int, tuple[float, float]]
+"""id of a tensor -> how many tensors, and how many times its elements, it stands for"""
+
+
+def _sample(tensors: list[Any], weights: Weights, most: int) -> tuple[list[Any], Weights]:
+    """At most so many, the largest of each size in turn, each for the others of its size; where there are more sizes than that,
+    the largest for the rest too."""
+    sizes: dict[int, list[Any]] = {}
+    for tensor in tensors:
+        sizes.setdefault(tensor.numel(), []).append(tensor)
+    largest_first = sorted(sizes.items(), reverse=True)
+    taken = largest_first[:most]
+    numbers = dict.fromkeys((size for size, _ in taken), 0)
+    left = min(most, sum(len(alike) for _, alike in taken))
+    while left:
+        for size, alike in taken:
+            if left and numbers[size] < len(alike):
+                numbers[size] += 1
+                left -= 1
+    chosen: list[Any] = []
+    found: Weights = {}
+    for size, alike in taken:
+        count, elements = (sum(weights[id(one)][of] for one in alike) / numbers[size] for of in (0, 1))
+        chosen += alike[: numbers[size]]
+        found |= {id(one): (count, elements) for one in alike[: numbers[size]]}
+    every = [sum(weights[id(one)][of] * (one.numel() if of else 1) for one in tensors) for of in (0, 1)]
+    known = [sum(found[id(one)][of] * (one.numel() if of else 1) for one in chosen) for of in (0, 1)]
+    more = [all_ / part if part else 1.0 for all_, part in zip(every, known, strict=True)]
+    return chosen, {key: (count * more[0], times * more[1]) for key, (count, times) in found.items()}
 
 
 def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answer], bool]:
@@ -47,8 +92,7 @@ def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answe
     refers to it. For what is left, one pass over all objects of the process a level, some 30 ms each at 300,000 objects, as
     many as end in time.
     """
-    chosen = sorted(tensors, key=lambda tensor: -tensor.numel())[:MOST_TENSORS]
-    factor = len(tensors) / len(chosen)
+    chosen, weights = _sample(tensors, dict.fromkeys(map(id, tensors), (1.0, 1.0)), MOST_TENSORS)
     lists = 3  # references to a tensor that are ours: the two lists and the closure
     closure, complete = _young_ancestors(chosen, {id(tensors), id(chosen)}, time)
     parents = _parents(closure)
@@ -61,22 +105,21 @@ def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answe
             rest.append(tensor)
             continue
         holder = _holder(tensor, closure, parents, {}, codes, cyclic=True)
-        answer = answers.setdefault(holder.key, Answer(holder, [], True, factor))
-        answer.tensors.append(tensor)
+        answer = answers.setdefault(holder.key, Answer(holder, [], True))
+        answer.add(tensor, weights)
         if holder.carried and not answer.holder.carried:
             answer.holder = holder  # says more: the attribute that refers back, where the other is a list of children
     closure.clear()
     if rest:
-        factor *= len(rest) / len(rest[:MOST_TARGETS])
-        del rest[MOST_TARGETS:]
+        rest, weights = _sample(rest, weights, MOST_TARGETS)
         closure, named, whole = _old_ancestors(rest, time, {id(tensors), id(chosen), id(rest)})
         complete = complete and whole
         parents = _parents(closure)
         for tensor in rest:
             holder = _holder(tensor, closure, parents, named, codes, cyclic=False)
-            answers.setdefault(holder.key, Answer(holder, [], False, factor)).tensors.append(tensor)
+            answers.setdefault(holder.key, Answer(holder, [], False)).add(tensor, weights)
         closure.clear()
-    return list(answers.values()), complete and factor == 1
+    return list(answers.values()), complete and all(weight == (1.0, 1.0) for weight in weights.values())
 
 
 def _young_ancestors(tensors: list[Any], ours: set[int], time: Allowance) -> tuple[dict[int, Any], bool]:

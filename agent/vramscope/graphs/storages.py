@@ -32,7 +32,28 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
             return storage.data_ptr(), block_bytes(size)
         return storage._cdata, size
     except (RuntimeError, NotImplementedError, TypeError):
-        return None  # sparse, nested, of a wrapper class: what it wraps is counted by itself
+        return _of_sparse(tensor)
+
+
+def _of_sparse(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """A sparse matrix's values, by which it is known, and what goes with them. None of a wrapper class, or of what is nested: what
+    it wraps is counted by itself."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            if tensor.layout == torch.sparse_coo:
+                parts = [tensor._values(), tensor._indices()]
+            elif tensor.layout == torch.sparse_csr:
+                parts = [tensor.values(), tensor.crow_indices(), tensor.col_indices()]
+            elif tensor.layout == torch.sparse_csc:
+                parts = [tensor.values(), tensor.ccol_indices(), tensor.row_indices()]
+            else:
+                return None
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None
+    found = [one for part in parts if part.layout == torch.strided and (one := storage_of(part)) is not None]
+    return (found[0][0], sum(size for _, size in found)) if found else None
 
 
 def add(storages: Storages, tensor: torch.Tensor) -> None:

@@ -37,8 +37,8 @@ def holders_of(growth_bytes: int, step: int) -> list[wire.Leak]:
     found = []
     with undisturbed():
         sight = explain(TensorKinds(), LOOK_SECONDS)
-        traced, _, _ = trace(sight, TRACE_SECONDS)
-        for group in (*sight.groups, *traced):
+        traced = trace(sight, TRACE_SECONDS)
+        for group in (*sight.groups, *traced.groups):
             holder = group.holder
             many = holder.container and group.tensors >= FEWEST  # (one with a bound has not come to it)
             known = holder.name != "unknown"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import heapq
+import queue
 import random
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -62,6 +64,16 @@ def ring(device: str) -> None:
         else:
             replay[step % 24] = x.clone()
         step_on(model, optimizer, replay[step // 3 % len(replay)], y)
+
+
+@innocent("the queue itself takes no more than thirty", settles_bytes=31 * BATCH)
+def queue_with_a_bound(device: str) -> None:
+    model, optimizer = training(device)
+    waiting: queue.Queue[torch.Tensor] = queue.Queue(maxsize=30)
+    for x, y in loader(device, steps=36):
+        step_on(model, optimizer, x, y)
+        with contextlib.suppress(queue.Full):
+            waiting.put_nowait(x.clone())
 
 
 class Cache:

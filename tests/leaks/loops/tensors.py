@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from truth import leaks
 
 from .library import ProgressLog
-from .models import FLOAT_BYTES, Block, loader, mlp
+from .models import FLOAT_BYTES, INDEX_BYTES, Block, loader, mlp
 
 WEIGHTS = (128 * 256 + 256 + 256 * 10 + 10) * FLOAT_BYTES
 """all parameters of ``mlp``"""
@@ -334,3 +334,33 @@ def features_of_each_evaluation(device: str) -> None:
         model.eval()
         with torch.no_grad():
             results[epoch] = [model[0](x) for x in unseen]  # <- leak; fix: results.clear()
+
+
+@leaks("tensor-growth", holder="neighbours", bytes_each=(2 * 4096 * INDEX_BYTES, 4096 * FLOAT_BYTES))
+def sparse_matrices(device: str) -> None:
+    """The graph of each batch, as a graph network takes it: a sparse matrix has no storage of its own, but values and indices."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    neighbours: list[torch.Tensor] = []
+    for x, y in loader(device):
+        places, values = torch.zeros(2, 4096, dtype=torch.long, device=device), torch.ones(4096, device=device)
+        matrix = torch.sparse_coo_tensor(places, values, (32, 32), check_invariants=False)
+        del places, values
+        train_on(model, optimizer, x, y)
+        neighbours.append(matrix)  # <- leak; fix: neighbours[:] = [matrix]
+        del matrix
+
+
+@leaks("tensor-growth", holder="<lambda>", bytes_each=256 * 128 * FLOAT_BYTES)
+def hooks_of_a_weight(device: str) -> None:
+    """A hook more each step, with the mask that it was made for: only the weight's C++ part knows its hooks."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    weight = model[0].weight
+    for x, y in loader(device):
+        mask = torch.ones(256, 128, device=device)
+        hooks = [weight.register_hook(lambda gradient, mask=mask: gradient * mask)]  # <- leak
+        del mask
+        train_on(model, optimizer, x, y)
+        # fix here: hooks.pop().remove()
+        hooks.clear()
