@@ -199,3 +199,24 @@ mp.start_processes(rank_main, (tempfile.mktemp(),), nprocs=2, start_method="fork
 def test_under_ddp_and_fsdp2_each_rank_tells_its_own(wrapping, kept, leaks, tmp_path):
     ranks = run(RANKS, kept, wrapping, EMULATED_GPU_DEVICES="2", EMULATED_GPU_LEDGER=str(tmp_path / "ledger"))
     assert sorted(ranks) == [[0, leaks], [1, leaks]]
+
+
+def test_what_is_kept_on_the_host_lowers_no_peak_of_the_gpu_and_is_not_advised_to_go_there() -> None:
+    (leak,) = run(
+        """
+        torch.zeros(1, device="cuda")
+        watch()
+        model = nn.Linear(256, 256).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        kept = []
+        for _ in range(24):
+            kept.append(torch.zeros(64, 256))
+            model(kept[-1].cuda()).sum().backward()
+            optimizer.step()
+        (leak,) = looks[-1].leaks
+        print(json.dumps([leak.kind, leak.name, leak.peak_effect_bytes, leak.peak_effect, leak.advice]))
+        """
+    )
+    assert leak[:3] == ["tensor-growth", "kept", 0]
+    assert leak[3] == "it lies in the host's memory, which grows; no peak of the GPU falls without it"
+    assert "keep a number (.item()), bound it" in leak[4] and ".cpu()" not in leak[4]

@@ -44,8 +44,9 @@ def of(kind: str, group: Group, retained: tuple[str, int, str] | None, *, chain:
         )
         freed = group.held_bytes
     else:
+        off = "" if group.on_cpu else "move it off the device (.cpu()), "
         text = (
-            f"{name} takes more each step: keep a number (.item()), move it off the device (.cpu()), bound it "
+            f"{name} takes more each step: keep a number (.item()), {off}bound it "
             "(deque(maxlen=...)), or clear it at the end of each epoch"
         )
         freed = group.held_bytes

@@ -24,6 +24,7 @@ MOST_LEAKS: Final = 64
 NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
 OUTLIVES: Final = "it outlives its step, so it is alive at every later peak"
 TO_COME: Final = "measured in the next step"
+IN_HOST_MEMORY: Final = "it lies in the host's memory, which grows; no peak of the GPU falls without it"
 ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU; what it holds would be free in every later step"
 AT_MOST: Final = "at most: how much lies there at the peak depends on when the collector comes by"
 
@@ -209,6 +210,8 @@ class Findings:
     def _effect(self, verdict: Verdict, key: Key, known: wire.Leak | None) -> Effect:
         if verdict.kind in ("growing", "growing-eval", "tensor-growth", "cycle") and not self._clock.counters:
             return Effect(None, ON_THE_HOST)
+        if verdict.kind in ("tensor-growth", "cycle") and verdict.group.on_cpu and not verdict.group.graphs:
+            return Effect(0, IN_HOST_MEMORY)
         if verdict.kind == "cycle":
             return Effect(verdict.freed_bytes, OUTLIVES if verdict.group.holder.key[0] == "create_graph" else AT_MOST)
         if verdict.kind in ("growing", "growing-eval", "tensor-growth"):

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from vramscope.graphs.allowance import Costs
 from vramscope.graphs.explain import HolderKey, Traced, explain, trace, undisturbed
 from vramscope.graphs.group import Group
+from vramscope.graphs.referrers import NAMELESS
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.walk import Chains
 
@@ -101,6 +102,14 @@ class Looker:
                 self._boring.update(
                     (id(thing), _Boring(reference, traced.keys.get(id(thing)) or alike.get(thing.shape)))
                     for thing, reference in leaves
+                )
+                # What an earlier look had no time to name has the holder that others of its shape turn out to have.
+                self._boring.update(
+                    (at, known._replace(key=alike[thing.shape]))
+                    for at, known in self._boring.items()
+                    if (known.key is None or known.key[0] == NAMELESS)
+                    and (thing := known.reference()) is not None
+                    and alike.get(thing.shape, (NAMELESS,))[0] != NAMELESS
                 )
                 leaves.clear()
         self._boring = {key: known for key, known in self._boring.items() if known.reference() is not None}

@@ -18,6 +18,8 @@ from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.children import children
 from vramscope.graphs.holders import Codes, Holder
 
+NAMELESS: Final = "unknown"
+"""begins the key of a holder that was not found"""
 MOST_TENSORS: Final = 48
 """traced upwards; the others of the same shapes are taken to be alike"""
 MOST_TARGETS: Final = 12
@@ -406,7 +408,7 @@ def _being_built(top: Any, chain: list[str]) -> Holder | None:
 
 def _unknown(tensor: Any) -> Holder:
     words = f"holder not found: {type(tensor).__name__} of shape {list(tensor.shape)}"
-    return made_of(("unknown", str(list(tensor.shape))), "unknown", words, [], None, None, None)
+    return made_of((NAMELESS, str(list(tensor.shape))), "unknown", words, [], None, None, None)
 
 
 def made_of(
