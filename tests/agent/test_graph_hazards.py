@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from vramscope.graphs import first_call, paths, referrers, roots, walk
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.explain import explain
+from vramscope.graphs.holders import Codes
 from vramscope.graphs.looker import LOOK_SECONDS
 from vramscope.graphs.storages import TensorKinds
 from vramscope.graphs.watch import GraphWatch
@@ -214,6 +215,23 @@ def test_what_a_model_is_given_for_its_call_alone_is_not_searched_for_in_the_who
             next(only_c_knows)
         assert len(looks) >= 4
     assert set(searched) <= {(1, 64, 64)}
+
+
+def test_what_another_thread_lets_go_of_meanwhile_is_no_cycle(no_collection):
+    """Nothing but the look holds it then; what is held by nobody else was taken for garbage that refers to itself."""
+
+    class Round:
+        def __init__(self):
+            self.tensor = some(3)
+            self.itself = self
+
+    Round()
+    tensors = [some(1)]
+    tensors += (one.tensor for one in gc.get_objects() if type(one) is Round)
+    answers, _ = referrers.trace(tensors, Codes(), Allowance(5.0))
+    assert [(answer.cyclic, [tuple(one.shape) for one in answer.tensors]) for answer in answers] == [
+        (True, [(3, 64, 64)])
+    ]
 
 
 def test_a_look_keeps_no_tensor_alive(no_collection):

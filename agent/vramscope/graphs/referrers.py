@@ -106,6 +106,8 @@ def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answe
         if id(tensor) in alive:
             rest.append(tensor)
             continue
+        if not parents[id(tensor)]:
+            continue  # another thread has let go of it since it was listed: it is gone when this look is
         holder = _holder(tensor, closure, parents, {}, codes, cyclic=True)
         answer = answers.setdefault(holder.key, Answer(holder, [], True))
         answer.add(tensor, weights)
