@@ -17,11 +17,12 @@ from vramscope.graphs import allowance, classes, lines, roots
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.children import children
 from vramscope.graphs.holders import Codes, Holder
+from vramscope.graphs.sample import Weight, Weights, sample
 
 NAMELESS: Final = "unknown"
 """begins the key of a holder that was not found"""
 MOST_TENSORS: Final = 48
-"""traced upwards; the others of the same shapes are taken to be alike"""
+"""traced upwards; the others of the same sizes are taken to be alike"""
 MOST_TARGETS: Final = 12
 """of these, through all objects of the process: each makes the pass longer"""
 MOST_OBJECTS: Final = 4_000
@@ -50,53 +51,24 @@ class Answer:
         return self.stand_for / len(self.tensors), self.elements / elements if elements else 1.0
 
     def add(self, tensor: Any, weights: Weights) -> None:
-        count, times = weights[id(tensor)]
+        weight = weights[id(tensor)]
         self.tensors.append(tensor)
-        self.stand_for += count
-        self.elements += times * tensor.numel()
-
-
-Weights = dict[int, tuple[float, float]]
-"""id of a tensor -> how many tensors, and how many times its elements, it stands for"""
-
-
-def _sample(tensors: list[Any], weights: Weights, most: int) -> tuple[list[Any], Weights]:
-    """At most so many, the largest of each size in turn, each for the others of its size; where there are more sizes than that,
-    the largest for the rest too."""
-    sizes: dict[int, list[Any]] = {}
-    for tensor in tensors:
-        sizes.setdefault(tensor.numel(), []).append(tensor)
-    largest_first = sorted(sizes.items(), reverse=True)
-    taken = largest_first[:most]
-    numbers = dict.fromkeys((size for size, _ in taken), 0)
-    left = min(most, sum(len(alike) for _, alike in taken))
-    while left:
-        for size, alike in taken:
-            if left and numbers[size] < len(alike):
-                numbers[size] += 1
-                left -= 1
-    chosen: list[Any] = []
-    found: Weights = {}
-    for size, alike in taken:
-        count, elements = (sum(weights[id(one)][of] for one in alike) / numbers[size] for of in (0, 1))
-        chosen += alike[: numbers[size]]
-        found |= {id(one): (count, elements) for one in alike[: numbers[size]]}
-    every = [sum(weights[id(one)][of] * (one.numel() if of else 1) for one in tensors) for of in (0, 1)]
-    known = [sum(found[id(one)][of] * (one.numel() if of else 1) for one in chosen) for of in (0, 1)]
-    more = [all_ / part if part else 1.0 for all_, part in zip(every, known, strict=True)]
-    return chosen, {key: (count * more[0], times * more[1]) for key, (count, times) in found.items()}
+        self.stand_for += weight.tensors
+        self.elements += weight.elements * tensor.numel()
 
 
 def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answer], bool]:
-    """Answers for the tensors (the largest are traced), and whether all was looked at.
+    """Answers for the tensors (some of each size are traced), and whether all was looked at.
 
     First among the young objects, which is cheap: garbage is young, and the count of references proves that nothing old
     refers to it. For what is left, one pass over all objects of the process a level, some 30 ms each at 300,000 objects, as
     many as end in time.
     """
-    chosen, weights = _sample(tensors, dict.fromkeys(map(id, tensors), (1.0, 1.0)), MOST_TENSORS)
+    chosen, weights = sample(tensors, dict.fromkeys(map(id, tensors), Weight()), MOST_TENSORS)
+    complete = len(chosen) == len(tensors)
     lists = 3  # references to a tensor that are ours: the two lists and the closure
-    closure, complete = _young_ancestors(chosen, {id(tensors), id(chosen)}, time)
+    closure, whole = _young_ancestors(chosen, {id(tensors), id(chosen)}, time)
+    complete = complete and whole
     parents = _parents(closure)
     outside = _held_from_outside(closure, parents, {id(tensor) for tensor in chosen}, lists)
     alive = _reached(outside, closure)
@@ -115,7 +87,9 @@ def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answe
             answer.holder = holder  # says more: the attribute that refers back, where the other is a list of children
     closure.clear()
     if rest:
-        rest, weights = _sample(rest, weights, MOST_TARGETS)
+        left = len(rest)
+        rest, weights = sample(rest, weights, MOST_TARGETS)
+        complete = complete and len(rest) == left
         closure, named, whole = _old_ancestors(rest, time, {id(tensors), id(chosen), id(rest)})
         complete = complete and whole
         parents = _parents(closure)
@@ -123,7 +97,7 @@ def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answe
             holder = _holder(tensor, closure, parents, named, codes, cyclic=False)
             answers.setdefault(holder.key, Answer(holder, [], False)).add(tensor, weights)
         closure.clear()
-    return list(answers.values()), complete and all(weight == (1.0, 1.0) for weight in weights.values())
+    return list(answers.values()), complete
 
 
 def _young_ancestors(tensors: list[Any], ours: set[int], time: Allowance) -> tuple[dict[int, Any], bool]:
