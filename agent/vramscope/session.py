@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from vramscope import console, identity, redaction, wire
-from vramscope.graphs.findings import TO_COME
 from vramscope.graphs.watch import GraphWatch
 from vramscope.guard import guarded
+from vramscope.leak_lines import LeakLines
 from vramscope.lifecycle import Lifecycle
 from vramscope.memory.categories import Categories
 from vramscope.notice import Notice
@@ -39,20 +39,6 @@ ACCEPTED = (
     "a transformers Trainer, a lightning Trainer, an accelerate Accelerator, "
     "a torch.nn.Module, a torch optimizer, or nothing"
 )
-SAID_OF = {
-    "growing": "keeps the autograd graphs of earlier steps alive, more from step to step",
-    "growing-eval": "keeps graphs that no backward will ever walk, more from batch to batch",
-    "overlap": "still holds the last step's result while the next graph is built",
-    "overlap-unfreed": "still holds activations of the last step while the next graph is built",
-    "no_grad-missing": "holds a graph that no backward will ever walk",
-    "cycle": "holds tensors in a reference cycle until the garbage collector comes by",
-    "tensor-growth": "keeps more tensors from step to step",
-}
-"""how the console words each of wire.LEAK_KINDS"""
-GROWS = ("growing", "growing-eval", "tensor-growth", "cycle")
-"""of these kinds there is more from step to step"""
-STEPS_TO_GROW = 12
-"""that a container which holds a step's result has, to show whether it takes the next one's too"""
 IN_A_STEP = (FORWARD, BACKWARD, OPTIMIZER)
 LAST_LOSS_S = 0.3
 """that the end of a session waits at most for losses which are still on their way from the GPU"""
@@ -78,14 +64,13 @@ class Session:
         self._techniques: TechniqueWatch | None = None
         self._oom: OomRecorder | None = None
         self._leaks: list[wire.Leak] = []
-        self._said_leaks: dict[str, wire.Leak] = {}
-        """at the terminal: the first leak, and the first that grows"""
 
     def open(self, target: object, settings: Settings, config: Mapping[str, Any] | None) -> None:
         self._settings = settings
         self._where = identity.place()
         self.run_id = identity.run_id(settings.run_id, self._where)
         self.url = f"{settings.server}/runs/{self.run_id}"
+        self._leak_lines = LeakLines(self.url)
         self._name = identity.run_name(settings.run_name)
         self._start_ns = time.time_ns()
 
@@ -262,7 +247,7 @@ class Session:
         if error_type in (None, "SystemExit") and self._failed is not None:  # a framework may say why it left
             error_type, error_line = self._failed
         self._hooks.remove()
-        self._say_leaks(self._leaks)
+        self._leak_lines.ended(self._leaks)
         if self._recorder is not None:
             self._recorder.close()
         if self._profiler is not None:
@@ -317,45 +302,13 @@ class Session:
     def _looked(self, look: wire.Look) -> None:
         self._leaks = look.leaks
         self._ring.put(look)
-        self._say_leaks(leak for leak in look.leaks if leak.peak_effect != TO_COME and not _may_be_filling(leak))
-        self._take_back(look.leaks)
+        self._leak_lines.looked(look.leaks)
 
     def _leak_found(self, leak: wire.Leak) -> None:
         if self._techniques is not None:
             self._techniques.leak(leak)
         if self._recorder is not None:
             self._recorder.leak_found()
-
-    def _say_leaks(self, leaks: Iterable[wire.Leak]) -> None:
-        """A line of the first that costs anything, and one of the first that grows: held is not saved, and what lowers no peak
-        need not be let go."""
-        costly = [leak for leak in leaks if leak.peak_effect_bytes != 0]
-        for kind, chosen in (("leak", costly), ("growth", [leak for leak in costly if leak.kind in GROWS])):
-            if chosen and kind not in self._said_leaks:
-                self._said_leaks |= {"leak": chosen[0]} | ({"growth": chosen[0]} if chosen[0].kind in GROWS else {})
-                self._say_leak(chosen[0])
-
-    def _take_back(self, leaks: Iterable[wire.Leak]) -> None:
-        """What was said to take more and more, and is no finding any more: it was filling up."""
-        said = self._said_leaks.get("growth")
-        if said is None or any((leak.name, leak.file) == (said.name, said.file) for leak in leaks):
-            return
-        console.say_once(
-            f"no leak {self.run_id}",
-            f"{said.name} has stopped growing: what was said of it is taken back. {self.url}/leaks",
-        )
-
-    def _say_leak(self, leak: wire.Leak) -> None:
-        where = f" ({Path(leak.file).name}:{leak.line})" if leak.file and leak.line else ""
-        said = SAID_OF[leak.kind]
-        if leak.kind == "cycle" and "in C++" in leak.holder:
-            said = "holds tensors in a reference cycle that no collector sees"
-        # A name stays as it is written: `replay` is no Replay.
-        begin = 0 if leak.name and leak.advice.startswith(leak.name) else 1
-        advice = leak.advice[:begin].upper() + leak.advice[begin:]
-        console.say_once(
-            f"leak {self.run_id} {leak.kind in GROWS}", f"{leak.holder}{where} {said}. {advice}. {self.url}/leaks"
-        )
 
     def _note_failure(self, error_type: str, error_line: str) -> None:
         self._failed = (error_type, error_line)
@@ -413,9 +366,3 @@ class Session:
             if counter.device == device:
                 return counter.peak_now()
         return 0
-
-
-def _may_be_filling(leak: wire.Leak) -> bool:
-    """A container with the last step's result, which may turn out to take each step's: ``del`` would be the wrong advice."""
-    container = " -> " in leak.holder and leak.holder.endswith("]")
-    return container and leak.kind.startswith("overlap") and leak.last_step - leak.first_step < STEPS_TO_GROW

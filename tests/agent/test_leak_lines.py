@@ -1,8 +1,9 @@
-"""What a session says at the terminal of a leak."""
+"""What the terminal is told of leaks."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,43 +11,49 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))
 
-from wire_maker import leak, look
+from wire_maker import leak
 
-from vramscope import console, wire
+from vramscope import wire
 from vramscope.graphs.findings import TO_COME
-from vramscope.ring import Ring
-from vramscope.session import Session
+from vramscope.graphs.referrers import NAMELESS
+from vramscope.leak_lines import LeakLines
+
+URL = "http://localhost:8000/runs/r"
+
+Said = Callable[..., str]
 
 
-def said_of(capsys: pytest.CaptureFixture[str], **told: Any) -> str:
-    console.forget_said()
-    Session()._say_leaks([leak(**told)])
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    """The lines of one look of a session."""
+    lines = LeakLines(URL)
+
+    def after(*leaks: wire.Leak) -> str:
+        lines.looked(leaks)
+        return capsys.readouterr().err
+
+    return after
+
+
+def said_at_the_end(capsys: pytest.CaptureFixture[str], **told: Any) -> str:
+    LeakLines(URL).ended([leak(**told)])
     return capsys.readouterr().err
 
 
 def test_names_stay_as_they_are_written_and_other_words_begin_large(capsys: pytest.CaptureFixture[str]) -> None:
-    assert " Keep the number" in said_of(capsys, name="history", advice="keep the number (.item())")
-    assert " replay.episodes takes more" in said_of(capsys, name="replay.episodes", advice="replay.episodes takes more")
+    assert " Keep the number" in said_at_the_end(capsys, name="history", advice="keep the number (.item())")
+    own = said_at_the_end(capsys, name="replay.episodes", advice="replay.episodes takes more")
+    assert " replay.episodes takes more" in own and f"{URL}/leaks" in own
 
 
 def test_a_cycle_that_no_collector_sees_is_not_said_to_wait_for_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "until the garbage collector comes by" in said_of(capsys, kind="cycle", holder="objects of Patch")
-    through = said_of(capsys, kind="cycle", holder="param.grad holds the parameter by its graph, in C++")
+    assert "until the garbage collector comes by" in said_at_the_end(capsys, kind="cycle", holder="objects of Patch")
+    through = said_at_the_end(capsys, kind="cycle", holder="param.grad holds the parameter by its graph, in C++")
     assert "that no collector sees" in through and "comes by" not in through
 
 
-def test_of_what_lowers_no_peak_nothing_is_said_and_of_the_rest_when_that_is_known(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_of_what_lowers_no_peak_nothing_is_said_and_of_the_rest_when_that_is_known(said: Said) -> None:
     """A result that is held until the next forward has replaced it: most loops do that, and few peaks are higher for it."""
-
-    def said(*leaks: wire.Leak) -> str:
-        session._looked(look(*leaks))
-        return capsys.readouterr().err
-
-    console.forget_said()
-    session = Session()
-    session._ring = Ring()
     coming = leak("overlap", "loss", peak_effect_bytes=None, peak_effect=TO_COME)
     for_nothing = leak("overlap", "loss", peak_effect_bytes=0)
     assert said(coming) == said(for_nothing) == said() == ""
@@ -54,18 +61,8 @@ def test_of_what_lowers_no_peak_nothing_is_said_and_of_the_rest_when_that_is_kno
     assert said(for_nothing, leak("overlap", "out", peak_effect_bytes=4096)) == "", "one line a run"
 
 
-def test_what_grows_is_told_whatever_was_told_before_and_taken_back_where_it_stops(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_grows_is_told_whatever_was_told_before_and_taken_back_where_it_stops(said: Said) -> None:
     """A small result that is held over is found first; the list that takes more and more must not stay unsaid for that."""
-
-    def said(*leaks: wire.Leak) -> str:
-        session._looked(look(*leaks))
-        return capsys.readouterr().err
-
-    console.forget_said()
-    session = Session()
-    session._ring = Ring()
     over = leak("overlap", "logits", holder="local 'logits' of train()")
     early = leak("overlap", "rows", holder="local 'rows' of train() -> list[2]", first_step=3, last_step=7)
     assert said(early) == "", "it may be a list that takes more, of which `del` would be the wrong advice"
@@ -74,3 +71,13 @@ def test_what_grows_is_told_whatever_was_told_before_and_taken_back_where_it_sto
     assert said(over, leak("growing", "rows", file="train.py", line=9), leak("tensor-growth", "more")) == ""
     assert "rows has stopped growing: what was said of it is taken back" in said(over)
     assert said(over) == ""
+
+
+def test_what_nobody_could_name_is_not_taken_back_when_it_has_a_name(said: Said) -> None:
+    assert "more from step to step" in said(leak("growing", NAMELESS, file="", line=0))
+    assert said(leak("growing", "rows", file="train.py", line=9)) == ""
+
+
+def test_of_the_ranks_of_a_host_the_first_speaks(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert said(leak("growing", "rows")) == ""

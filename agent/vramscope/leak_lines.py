@@ -1,0 +1,90 @@
+"""What the terminal is told of leaks: the first that costs anything, the first that grows, and what is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from vramscope import console, wire
+from vramscope.graphs.findings import TO_COME
+from vramscope.graphs.referrers import NAMELESS
+
+SAID_OF: Final = {
+    "growing": "keeps the autograd graphs of earlier steps alive, more from step to step",
+    "growing-eval": "keeps graphs that no backward will ever walk, more from batch to batch",
+    "overlap": "still holds the last step's result while the next graph is built",
+    "overlap-unfreed": "still holds activations of the last step while the next graph is built",
+    "no_grad-missing": "holds a graph that no backward will ever walk",
+    "cycle": "holds tensors in a reference cycle until the garbage collector comes by",
+    "tensor-growth": "keeps more tensors from step to step",
+}
+"""how the console words each of wire.LEAK_KINDS"""
+GROWS: Final = ("growing", "growing-eval", "tensor-growth", "cycle")
+"""of these kinds there is more from step to step"""
+STEPS_TO_GROW: Final = 12
+"""that a container which holds a step's result has, to show whether it takes the next one's too"""
+
+
+class LeakLines:
+    """For one session, whose page is at ``url``."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._first: wire.Leak | None = None
+        self._growing: wire.Leak | None = None
+        """the first that was told to grow"""
+        self._taken_back = False
+
+    def looked(self, leaks: Sequence[wire.Leak]) -> None:
+        """A look has found these, with those before it."""
+        self._say([leak for leak in leaks if leak.peak_effect != TO_COME and not _may_be_filling(leak)])
+        self._take_back(leaks)
+
+    def ended(self, leaks: Sequence[wire.Leak]) -> None:
+        """The training is over: what was waited for will not come."""
+        self._say(leaks)
+
+    def _say(self, leaks: Sequence[wire.Leak]) -> None:
+        """Held is not saved: of what lowers no peak nothing is said. What grows is told whatever was told before."""
+        costly = [leak for leak in leaks if leak.peak_effect_bytes != 0]
+        if costly and self._first is None:
+            self._first = costly[0]
+            _say(self._first, self._url)
+        growing = next((leak for leak in costly if leak.kind in GROWS), None)
+        if growing is not None and self._growing is None:
+            self._growing = growing
+            if growing is not self._first:
+                _say(growing, self._url)
+
+    def _take_back(self, leaks: Sequence[wire.Leak]) -> None:
+        """What was told to grow and is no finding any more was filling up. (Of one that nobody could name, the name may have been
+        found.)"""
+        told = self._growing
+        if told is None or self._taken_back or told.name == NAMELESS:
+            return
+        if not any((leak.name, leak.file) == (told.name, told.file) for leak in leaks):
+            self._taken_back = True
+            _line(f"{told.name} has stopped growing: what was said of it is taken back. {self._url}/leaks")
+
+
+def _say(leak: wire.Leak, url: str) -> None:
+    where = f" ({Path(leak.file).name}:{leak.line})" if leak.file and leak.line else ""
+    said = SAID_OF[leak.kind]
+    if leak.kind == "cycle" and "in C++" in leak.holder:
+        said = "holds tensors in a reference cycle that no collector sees"
+    # A name stays as it is written: `replay` is no Replay.
+    begin = 0 if leak.name and leak.advice.startswith(leak.name) else 1
+    advice = leak.advice[:begin].upper() + leak.advice[begin:]
+    _line(f"{leak.holder}{where} {said}. {advice}. {url}/leaks")
+
+
+def _line(text: str) -> None:
+    if console.speaks_for_host():
+        console.say(text)
+
+
+def _may_be_filling(leak: wire.Leak) -> bool:
+    """A container with the last step's result, which may turn out to take each step's: ``del`` would be the wrong advice."""
+    container = " -> " in leak.holder and leak.holder.endswith("]")
+    return container and leak.kind.startswith("overlap") and leak.last_step - leak.first_step < STEPS_TO_GROW
