@@ -23,6 +23,8 @@ MOST_OF_A_CONTAINER: Final = 2_000
 """of a long container its first and last elements are looked at"""
 _OF_CLASSES: Final = frozenset((types.MemberDescriptorType, list, dict, set, collections.deque))
 """what is looked at of a class: slots, and containers that all its objects have in common"""
+_QUEUES: Final = (("queue", "maxsize"), ("asyncio", "_maxsize"))
+"""modules with a class Queue, and where it says how many it takes"""
 
 
 class Shape(NamedTuple):
@@ -232,9 +234,6 @@ def is_array(kind: type) -> bool:
     """An array of numpy's: where it has objects in it, the garbage collector does not see them."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and kind is numpy.__dict__.get("ndarray")
-
-
-_QUEUES: Final = (("queue", "maxsize"), ("asyncio", "_maxsize"))
 
 
 def bound_of(value: Any, parent: Any = None) -> int | None:

@@ -7,11 +7,13 @@ tensors have that the code in question can reach, alike but in one dimension.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope import wire
+from vramscope.graphs.children import Shapes, children
 from vramscope.graphs.roots import is_own, locals_of
 from vramscope.oom_cause import amount
 from vramscope.oom_facts import place
@@ -122,6 +124,7 @@ def _tensors(frame: FrameType, globals_: Collection[int] = ()) -> Iterator[tuple
     """
     import torch
 
+    shapes: Shapes = {}
     level = [one for one in locals_of(frame).items() if id(one[1]) not in globals_]
     for _ in range(3):
         deeper: list[tuple[str, Any]] = []
@@ -129,23 +132,7 @@ def _tensors(frame: FrameType, globals_: Collection[int] = ()) -> Iterator[tuple
             if issubclass(type(value), torch.Tensor):
                 if type(value) is torch.Tensor and value.is_cuda:
                     yield name, value
-            else:
-                deeper += _inside(name, value)
+            elif not issubclass(type(value), (type, ModuleType)):
+                within = itertools.islice(children(value, shapes), MOST_VALUES)
+                deeper += [(name + label, inner) for label, inner in within]
         level = deeper[:MOST_IN_ALL]
-
-
-def _inside(name: str, value: Any) -> list[tuple[str, Any]]:
-    kind = type(value)  # (not isinstance: lazy proxies run code when they are asked for their class)
-    if kind in (list, tuple):
-        return [(f"{name}[{at}]", inner) for at, inner in enumerate(value[:MOST_VALUES])]
-    if kind is dict:
-        return [(f"{name}[{key!r:.40}]", value[key]) for key in list(value)[:MOST_VALUES] if type(key) is str]
-    if issubclass(kind, type):
-        return []
-    try:
-        attributes = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return []
-    if type(attributes) is not dict:
-        return []
-    return [(f"{name}.{key}", inner) for key, inner in list(attributes.items())[:MOST_VALUES]]
