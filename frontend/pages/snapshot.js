@@ -55,7 +55,13 @@ class SnapshotPage {
     clearTimeout(this.waiting);
     this.inner?.close();
     for (const stop of this.stops) stop();
+    this.closeViews();
+  }
+
+  closeViews() {
     for (const view of Object.values(this.views)) view.close();
+    this.views = {};
+    if (this.parts) fill(this.parts.view);
   }
 
   get device() {
@@ -87,10 +93,12 @@ class SnapshotPage {
     const { name } = this.snapshot;
     const remove = async () => {
       if (!confirm(`Delete ${name}? Its file is needed to have it again.`)) return;
+      this.closeViews(); // nothing is asked about what is deleted
       try {
         await api.deleteSnapshot(this.ident);
         go("/snapshots");
       } catch (error) {
+        if (this.parts) this.show();
         fill(this.root.querySelector("[data-trouble]") ?? this.root, problemBanner(error));
       }
     };

@@ -34,6 +34,10 @@ export class Allocation {
       this.body);
   }
 
+  close() {
+    this.asking?.abort();
+  }
+
   /** Show one by its number; null: none. */
   async show(allocation) {
     if (allocation === this.shown) return;

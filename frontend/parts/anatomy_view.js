@@ -96,8 +96,7 @@ export class AnatomyView {
   }
 
   close() {
-    this.timeline.close();
-    this.advice.close();
+    for (const part of [this.timeline, this.allocation, this.between, this.advice]) part.close();
   }
 
   hear(told) {

@@ -35,6 +35,10 @@ export class Between {
     }
   }
 
+  close() {
+    this.asking?.abort();
+  }
+
   forget() {
     this.shown = null;
   }

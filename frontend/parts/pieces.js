@@ -42,7 +42,7 @@ export function problemBanner(problem) {
     "div",
     { class: "banner bad", role: "alert" },
     h("strong", {}, problem.title ?? "Something went wrong"),
-    h("span", {}, problem.detail || problem.message),
+    h("span", {}, problem.detail || (problem.message !== problem.title && problem.message)),
     problem.suggestions?.length ? h("span", {}, "Did you mean ", problem.suggestions.map((run, i) => [i ? ", " : "", suggestion(run)]), "?") : null,
   );
 }

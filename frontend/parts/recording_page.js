@@ -21,6 +21,7 @@ const SLOW_MS = 600; // what takes longer is told
 export class RecordingPage extends RunPage {
   askAfter = "recording";
   askIfChanged = ["recordings"];
+  deleted = new Set();
 
   async fetch(name) {
     this.list = await api.recordings(name);
@@ -32,12 +33,18 @@ export class RecordingPage extends RunPage {
 
   close() {
     super.close();
+    this.opening?.abort();
     this.view?.close();
+  }
+
+  /** What is deleted is not shown, nor asked about, from then on; the list says it a moment later. */
+  get recordings() {
+    return this.list.recordings.filter(({ recording }) => !this.deleted.has(recording));
   }
 
   /** The recording that is shown: the one chosen, else the newest that is whole. */
   get chosen() {
-    const wholes = this.list.recordings.filter((recording) => recording.whole);
+    const wholes = this.recordings.filter((recording) => recording.whole);
     return wholes.find((recording) => recording.recording === store.get().query.recording) ?? wholes[0] ?? null;
   }
 
@@ -46,6 +53,15 @@ export class RecordingPage extends RunPage {
     this.view = this.makeView();
     fill(this.root, stale, head, ended, bar, trouble, empty, this.view.element, this.below());
     this.show();
+  }
+
+  /** A view that has asked nothing, in the place of the one that is there. */
+  renew() {
+    const { element } = this.view;
+    this.view.close();
+    this.view = this.makeView();
+    element.replaceWith(this.view.element);
+    this.opened = false;
   }
 
   update() {
@@ -58,6 +74,8 @@ export class RecordingPage extends RunPage {
   async show() {
     const chosen = this.chosen;
     this.shown = chosen?.recording ?? null;
+    this.opening?.abort();
+    this.opening = new AbortController();
     this.draw();
     this.view.element.hidden = !chosen || !this.opened; // until it has something to show; then it stays while the next is opened
     fill(this.parts.trouble);
@@ -65,7 +83,7 @@ export class RecordingPage extends RunPage {
     const opening = h("div", { class: "job", role: "status" }, h("progress", { "aria-hidden": "true" }), h("span", { class: "muted" }, "opening the recording…"));
     const slow = setTimeout(() => this.shown === chosen.recording && fill(this.parts.trouble, opening), SLOW_MS);
     try {
-      const told = await api.recording(chosen.recording, "moments");
+      const told = await api.recording(chosen.recording, "moments", {}, this.opening.signal);
       if (this.closed || this.shown !== chosen.recording) return;
       fill(this.parts.trouble);
       this.view.element.hidden = false;
@@ -108,13 +126,17 @@ export class RecordingPage extends RunPage {
 
   async remove(recording) {
     if (!confirm("Delete this recording? It cannot be had again.")) return;
+    this.deleted.add(recording);
+    this.renew();
+    this.choose(null);
     try {
       await api.deleteRecording(recording);
-      this.choose(null);
-      this.refresh();
     } catch (error) {
+      this.deleted.delete(recording);
+      await this.show();
       fill(this.parts.trouble, problemBanner(error));
     }
+    this.refresh();
   }
 
   choose(recording, options) {
@@ -122,8 +144,7 @@ export class RecordingPage extends RunPage {
   }
 
   draw() {
-    const { run } = this;
-    const { recordings } = this.list;
+    const { run, recordings } = this;
     this.drawHead();
     const several = run.ranks.length > 1;
     this.put("bar", [recordings, this.shown, run.state, this.asked, several], () =>

@@ -46,6 +46,11 @@ export class SegmentMap {
     return this.chart.reload();
   }
 
+  close() {
+    clearTimeout(this.hovering);
+    this.asking?.abort();
+  }
+
   /** Resolves when no request is under way. */
   async settled() {
     while (this.chart.request) await new Promise((resolve) => setTimeout(resolve, 20));

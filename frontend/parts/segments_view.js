@@ -76,6 +76,7 @@ export class SegmentsView {
     clearTimeout(this.moving);
     clearTimeout(this.next);
     this.strip.close();
+    this.map.close();
     this.whatIf.close();
   }
 

@@ -71,6 +71,7 @@ export class Timeline {
   close() {
     clearTimeout(this.settling);
     clearTimeout(this.hovering);
+    for (const asking of Object.values(this.asking)) asking.abort();
   }
 
   reload() {

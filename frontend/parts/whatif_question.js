@@ -8,6 +8,8 @@ const POLL_MS = 300;
 
 /** One question to the server and how far its answer is. */
 export class Question {
+  giveUp = new AbortController();
+
   constructor(recording, body, onChange) {
     Object.assign(this, { recording, body, onChange, answer: null, problem: null });
     this.ask();
@@ -15,7 +17,7 @@ export class Question {
 
   async ask() {
     try {
-      this.take(await api.askWhatIf(this.recording, this.body));
+      this.take(await api.askWhatIf(this.recording, this.body, this.giveUp.signal));
     } catch (error) {
       this.fail(error);
     }
@@ -36,9 +38,9 @@ export class Question {
       return;
     }
     try {
-      this.take(await api.whatIf(this.recording, this.answer.job));
+      this.take(await api.whatIf(this.recording, this.answer.job, this.giveUp.signal));
     } catch (error) {
-      if (error.status === 404) this.ask();
+      if (error.status === 404) this.ask(); // given up meanwhile
       else this.fail(error);
     }
   }
@@ -51,6 +53,7 @@ export class Question {
 
   drop() {
     this.dropped = true;
+    this.giveUp.abort();
     clearTimeout(this.timer);
   }
 }

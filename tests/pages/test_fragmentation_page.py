@@ -233,6 +233,52 @@ def test_several_recordings_can_be_chosen_and_deleted(page: Any, server: Any) ->
     page.get_by_role("button", name="Delete", exact=True).click()
     eventually(lambda: choice.locator("option").count() == 1)
     assert choice.input_value() == second
+    eventually(lambda: words(page, "[data-kpi=reserved]") == before)
+    page.get_by_role("button", name="Delete", exact=True).click()
+    eventually(lambda: choice.count() == 0)
+    assert "A recording is coming" in words(page, ".empty")
+    assert not page.locator(".whatif").is_visible()
+
+
+def test_what_is_deleted_is_not_asked_about_any_more(page: Any, server: Any) -> None:
+    """Questions that are under way when it is deleted would be told as missing; the newest is what is shown by itself."""
+    run = Sender(server.url, "two of them")
+    run.send(run.agent.steps(4))
+    older = run.record(training(2, 6))
+    newest = run.record(training(2, 7, first_step=9, last_step=11, reason="asked for"))
+    late: list[Any] = []
+    page.route(re.compile(f"/recordings/{newest}/(whatif|sizes)"), lambda route: late.append(route))
+    page.goto(run.page)
+    choice = page.get_by_label("Recording", exact=True)
+    drawn(page, "strip")
+    eventually(lambda: len(late) >= 2)
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete", exact=True).click()
+    eventually(lambda: choice.input_value() == older)
+    for route in late:
+        route.continue_()
+    drawn(page, "sizes")
+    eventually(lambda: page.locator(".whatif-table").count() == 1)
+
+
+def test_a_recording_that_could_not_be_deleted_is_shown_again(page: Any, server: Any) -> None:
+    page.context.watcher.expected.append("500")
+    run = Sender(server.url, "kept")
+    run.send(run.agent.steps(4))
+    kept = run.record(training(2, 6))
+    refused = {
+        "status": 500,
+        "content_type": "application/problem+json",
+        "body": '{"title": "Not now", "detail": "The database is locked"}',
+    }
+    page.route(lambda url: url.endswith(kept), lambda route: route.fulfill(**refused))
+    page.goto(run.page)
+    drawn(page, "strip")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete", exact=True).click()
+    eventually(lambda: "The database is locked" in words(page, "[role=alert]"))
+    drawn(page, "strip")
+    assert page.get_by_label("Recording", exact=True).input_value() == kept
 
 
 def test_a_live_run_is_asked_and_what_it_records_appears(page: Any, server: Any) -> None:
