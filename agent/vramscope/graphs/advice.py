@@ -11,6 +11,8 @@ from vramscope.graphs.walk import NODE_BYTES
 
 LARGE_SCALAR_BYTES = 4096
 """mse_loss, say, leaves its scalar in a storage as large as the prediction"""
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""attributes in which PyTorch keeps them, of modules and tensors"""
 NO_GRAD = "nothing is walked backward here: put the evaluation under torch.no_grad() or torch.inference_mode()"
 
 
@@ -36,21 +38,51 @@ def of(kind: str, group: Group, retained: tuple[str, int, str] | None, *, chain:
         freed = group.held_bytes
     elif kind == "cycle":
         text, freed = _cycle(group), group.held_bytes
-    elif metric := _metric(group.holder):
+    else:
+        text, freed = _plain(group), group.held_bytes
+    return text, freed
+
+
+def _plain(group: Group) -> str:
+    """Of tensors without graphs, more from step to step."""
+    holder, name = group.holder, group.holder.name
+    if metric := _metric(holder):
         variable = name.rpartition(".")[0] or name
-        text = (
+        return (
             f"{metric} keeps every batch until it is reset: {variable}.reset() at the end of each epoch, or "
             f"{metric}(..., compute_on_cpu=True), which keeps them on the host"
         )
-        freed = group.held_bytes
-    else:
-        off = "" if group.on_cpu else "move it off the device (.cpu()), "
-        text = (
-            f"{name} takes more each step: keep a number (.item()), {off}bound it "
-            "(deque(maxlen=...)), or clear it at the end of each epoch"
+    if machinery := _of_functions(holder):
+        return machinery
+    if group.tensors == 1 and not holder.container:
+        where = "" if group.on_cpu else " on the host (.cpu())"
+        return (
+            f"{name} is made longer again and again, and each time the old one stays until the longer one is there: keep the "
+            f"pieces in a list{where} and join them once, or begin anew each epoch"
         )
-        freed = group.held_bytes
-    return text, freed
+    less = "keep the number (.item())" if group.scalars else "keep less of it (a sum, a mean, the last one)"
+    off = "" if group.on_cpu else "move it off the device (.cpu()), "
+    return (
+        f"{name} takes more each step: {less}, {off}bound it (deque(maxlen=...)), or clear it at the end of each epoch"
+    )
+
+
+def _of_functions(holder: Holder) -> str:
+    """What to do where more and more of a cached function's results are kept, or of hooks with what they hold; "" elsewhere."""
+    name, _, kind = holder.name.partition(" in ")
+    if kind == "_lru_cache_wrapper":
+        return (
+            f"{name} is cached, and asked for something new each step: bound it (lru_cache(maxsize=...)), call "
+            f"{name}.cache_clear() at the end of each epoch, or do not cache what depends on the step"
+        )
+    if name.rpartition(".")[2] in HOOKS:
+        return f"hooks are added to {name} and none goes: keep what register_*_hook gives, and .remove() it when it is used"
+    if holder.words.endswith("and its closure"):
+        return (
+            f"each step makes another {name}, with what it refers to, and whoever got it keeps it: of a hook keep what "
+            "register_hook gives and .remove() it, or make the function once"
+        )
+    return ""
 
 
 def _metric(holder: Holder) -> str:
@@ -64,6 +96,8 @@ def _metric(holder: Holder) -> str:
 
 def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
     name = group.holder.name
+    if machinery := _of_functions(group.holder):
+        return machinery, group.held_bytes
     under = "compute it under torch.no_grad() and " if kind == "growing-eval" else ""
     if any("__traceback__" in link for link in group.holder.chain):
         return (

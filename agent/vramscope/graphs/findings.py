@@ -143,7 +143,7 @@ class Findings:
 
     def withdraw(self, settled: Iterable[Key]) -> None:
         """Of these holders it was said that they take more and more; they do not any more: a buffer was filling up, or gathered
-        what has been let go since."""
+        what has been let go since, or whom nobody had found has a name by now."""
         for holder in settled:
             self._leaks.pop(("tensor-growth", *holder), None)
 

@@ -28,6 +28,8 @@ class Looked:
     optimizers: int
     """that live"""
     left_out: list[str]
+    named_since: set[HolderKey]
+    """of holders that earlier looks did not find: those whose tensors all have a name by now, or are gone"""
     seconds: float
 
 
@@ -77,6 +79,7 @@ class Looker:
         self.live_bytes = sight.live_bytes
         if not traced.complete:
             sight.left_out.append(f"who holds some of {len(sight.nameless):,} tensors that no variable leads to")
+        before = self._not_found()
         self._bore(sight.nameless, traced)
         return Looked(
             [*sight.groups, *traced.groups],
@@ -84,6 +87,7 @@ class Looker:
             sight.tensors,
             sight.optimizers,
             sight.left_out,
+            before - self._not_found(),
             sight.seconds + traced.seconds,
         )
 
@@ -113,6 +117,9 @@ class Looker:
                 )
                 leaves.clear()
         self._boring = {key: known for key, known in self._boring.items() if known.reference() is not None}
+
+    def _not_found(self) -> set[HolderKey]:
+        return {known.key for known in self._boring.values() if known.key is not None and known.key[0] == NAMELESS}
 
     def _is_boring(self, tensor: Any) -> bool:
         known = self._boring.get(id(tensor))

@@ -38,7 +38,7 @@ class Seen(NamedTuple):
     """What the sweep found. It refers to the user's tensors: keep it for the time of one look only."""
 
     kept: list[Any]
-    """tensors that are neither parameters, small buffers, gradients nor optimizer state"""
+    """tensors that are no module's nor optimizer's: neither parameters, small buffers, gradients nor state"""
     known: Storages
     """storages of those"""
     models: list[tuple[Any, Any]]
@@ -84,7 +84,9 @@ def sweep(kinds: TensorKinds, time: Allowance, steps_no_more: Callable[[Any], bo
     del found
     known = of_the_model(modules, optimizers)
     untrained = models_without_optimizer(modules, optimizers) if every else []
-    kept, orphans, live = [], [], dict(known)
+    kept: list[Any] = []
+    orphans: list[Any] = []
+    live = dict(known)
     parameter = torch.nn.Parameter
     tensors.reverse()  # the newest first
     count = len(tensors)
@@ -99,10 +101,8 @@ def sweep(kinds: TensorKinds, time: Allowance, steps_no_more: Callable[[Any], bo
             continue
         live[storage[0]] = storage[1]
         if storage[0] not in known:
-            if not issubclass(type(tensor), parameter):
-                kept.append(tensor)
-            elif tensor.is_leaf and tensor.grad is not None and tensor.grad.grad_fn is not None:
-                orphans.append(tensor)
+            grad = tensor.grad if tensor.is_leaf and issubclass(type(tensor), parameter) else None
+            (kept if grad is None or grad.grad_fn is None else orphans).append(tensor)
     return Seen(kept, known, untrained, sum(live.values()), count, len(every), orphans, retired, left_out)
 
 

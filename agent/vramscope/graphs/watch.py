@@ -316,6 +316,7 @@ class GraphWatch:
         whole = not looked.left_out
         if judging:
             self._conclude(looked.groups, fresh=fresh, evaluating=evaluating, whole=whole)
+            self._findings.withdraw(looked.named_since)
             self._look_again()
         if (fresh or evaluating) and self._window_asks:
             seen = self._findings.held_by(looked.groups, whole=whole)

@@ -144,7 +144,7 @@ def forward_hook(device: str) -> int:
     return len(activations)
 
 
-@leaks("growing", holder="_forward_hooks", bytes_each=SCALAR, nodes=True)
+@leaks("growing", holder="_forward_hooks", bytes_each=SCALAR, nodes=True, advice=".remove() it")
 def a_hook_more_each_step(device: str) -> None:
     """Each hook holds the loss of the step that registered it."""
     model = mlp(device)

@@ -102,7 +102,7 @@ def positions(x: torch.Tensor) -> torch.Tensor:  # <- leak of cached_function
     return torch.cumsum(x, dim=1)
 
 
-@leaks("tensor-growth", holder="positions", bytes_each=2 * 64 * 128 * FLOAT_BYTES)
+@leaks("tensor-growth", holder="positions", bytes_each=2 * 64 * 128 * FLOAT_BYTES, advice="positions.cache_clear()")
 def cached_function(device: str) -> None:
     positions.cache_clear()
     model = mlp(device)
@@ -122,6 +122,19 @@ def weights_of_every_step(device: str) -> list[Any]:
         # fix here: snapshots.clear()
         snapshots.append(copy.deepcopy(model.state_dict()))  # <- leak
     return snapshots
+
+
+@leaks("tensor-growth", holder="earlier", bytes_each=128 * 256 * FLOAT_BYTES)
+def weights_as_parameters(device: str) -> list[nn.Parameter]:
+    """They are parameters too, and no module's."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    earlier = []
+    for x, y in loader(device):
+        train_on(model, optimizer, x, y)
+        # fix here: earlier.clear()
+        earlier.append(copy.deepcopy(model[0].weight))  # <- leak
+    return earlier
 
 
 @leaks("tensor-growth", holder="maps", bytes_each=4 * 2 * 64 * 64 * FLOAT_BYTES)
@@ -351,7 +364,7 @@ def sparse_matrices(device: str) -> None:
         del matrix
 
 
-@leaks("tensor-growth", holder="<lambda>", bytes_each=256 * 128 * FLOAT_BYTES)
+@leaks("tensor-growth", holder="<lambda>", bytes_each=256 * 128 * FLOAT_BYTES, advice=".remove() it")
 def hooks_of_a_weight(device: str) -> None:
     """A hook more each step, with the mask that it was made for: only the weight's C++ part knows its hooks."""
     model = mlp(device)
