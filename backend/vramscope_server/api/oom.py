@@ -322,7 +322,13 @@ def _draw(box: BlackBox) -> Any:
     return last_minute.draw(
         box.samples,
         box.time_ns,
+        at_error={
+            "allocated_bytes": box.counters.get("allocated_bytes.all.current"),
+            "reserved_bytes": box.counters.get("reserved_bytes.all.current"),
+            "device_used_bytes": box.total_bytes - box.free_bytes
+            if box.total_bytes is not None and box.free_bytes is not None
+            else None,
+        },
         asked_bytes=box.asked_bytes,
-        reserved_bytes=box.counters.get("reserved_bytes.all.current"),
         capacity_bytes=box.total_bytes,
     )

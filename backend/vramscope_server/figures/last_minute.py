@@ -15,17 +15,28 @@ def draw(
     samples: dict[str, bytes],
     at_ns: int,
     *,
+    at_error: dict[str, int | None],
     asked_bytes: int | None,
-    reserved_bytes: int | None,
     capacity_bytes: int | None,
 ) -> go.Figure:
-    """``samples``: columns as in black_box.BlackBox; the x axis is seconds, 0 at the error."""
+    """The x axis is seconds, 0 at the error.
+
+    samples    columns as in black_box.BlackBox
+    at_error   what the same columns, by SHOWN, were at the error itself; None: not known
+    """
     drawing = Drawing("error")
     drawing.meta["kind"] = "static"
     columns = {name: np.frombuffer(column, "<i8").astype(np.float64) for name, column in samples.items()}
     for values in columns.values():
         values[values == UNKNOWN] = np.nan
     x = (columns.get("time_ns", np.empty(0)) - at_ns) / 1e9
+    # The sampler may tick while the error is recorded; and between two ticks much may have been taken, or all.
+    until = x <= 0
+    x = np.append(x[until], 0.0)
+    for name, values in columns.items():
+        last = at_error.get(name)
+        columns[name] = np.append(values[until], np.nan if last is None else last)
+    reserved_bytes = at_error.get("reserved_bytes")
     series = {name: columns[name] for name in SHOWN if name in columns and known(columns[name])}
     top = highest(*series.values(), np.array([float(capacity_bytes or 0)]))
     unit = byte_unit(top)
