@@ -63,9 +63,16 @@ class LeakLines:
         told = self._growing
         if told is None or self._taken_back or told.name == NAMELESS:
             return
-        if not any((leak.name, leak.file) == (told.name, told.file) for leak in leaks):
+        if not any(
+            leak.kind in GROWS and (_variable(leak), leak.file) == (_variable(told), told.file) for leak in leaks
+        ):
             self._taken_back = True
             _line(f"{told.name} has stopped growing: what was said of it is taken back. {self._url}/leaks")
+
+
+def _variable(leak: wire.Leak) -> str:
+    """The name that a holder's begins with: `state.adversarial[0]` may turn out to be one of what `state.adversarial` takes."""
+    return leak.name.partition("[")[0]
 
 
 def _say(leak: wire.Leak, url: str) -> None:
@@ -74,7 +81,7 @@ def _say(leak: wire.Leak, url: str) -> None:
     if leak.kind == "cycle" and "in C++" in leak.holder:
         said = "holds tensors in a reference cycle that no collector sees"
     # A name stays as it is written: `replay` is no Replay.
-    begin = 0 if leak.name and leak.advice.startswith(leak.name) else 1
+    begin = 0 if leak.name and leak.advice.startswith(leak.name.partition(" ")[0]) else 1
     advice = leak.advice[:begin].upper() + leak.advice[begin:]
     _line(f"{leak.holder}{where} {said}. {advice}. {url}/leaks")
 

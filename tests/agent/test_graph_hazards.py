@@ -468,6 +468,54 @@ def test_what_was_walked_of_a_chain_counts_until_it_dies():
     assert chains.wrapped == 0
 
 
+def test_of_a_sum_over_many_steps_all_is_told_and_not_the_part_that_was_walked():
+    """``total += loss``: each look walks a shorter part of the chain, and knows from the looks before how far it goes."""
+    net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    total = torch.zeros(())
+    with watched() as looks:
+        for _ in range(420):
+            x = torch.randn(32, 32)
+            loss = plain(net, x, torch.zeros(32, dtype=torch.long))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total = total + net(x).sigmoid().square().mean()
+    found = [leak for leak in looks[-1].leaks if leak.name == "total"]
+    assert [leak.kind for leak in found] == ["growing"]
+    a_step = (
+        4 * 32 * (32 + 64 + 64 + 10 + 10)
+    )  # the batch, what either layer gave, the sigmoid's result, and its input of square
+    assert found[0].age_steps == found[0].count == looks[-1].step - 1
+    assert 0.8 * a_step <= found[0].growth_bytes_per_step <= 1.2 * a_step
+    assert 0.8 * a_step * found[0].count <= found[0].held_bytes <= 1.2 * a_step * found[0].count
+
+
+def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them():
+    """Beside hooks of the agent on each of them, through which its own tensors hang on the user's variable."""
+    kept = {}
+
+    def training(rate):
+        net = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 32))
+        optimizer = torch.optim.Adam(net.parameters(), lr=rate)
+        for _ in range(25):
+            loss = net(torch.randn(8, 32)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        kept[rate] = net, optimizer
+
+    with watched() as looks:
+        for number in range(14):
+            training(number * 1e-4)
+    (found,) = (leak for leak in looks[-1].leaks if leak.kind == "tensor-growth")
+    assert found.name == "kept" and "vramscope" not in " ".join(found.chain)
+    held = 4 * sum(
+        weight.nbytes for weight in next(iter(kept.values()))[0].parameters()
+    )  # weights, gradients, two moments
+    assert 0.9 * held * 11 <= found.held_bytes <= held * 14
+
+
 def test_graphs_of_one_step_are_walked_whatever_chains_there_are():
     chains, w = walk.Chains(), torch.ones(1, requires_grad=True)
     chains.wrapped, chains.step_numbers = 10 * walk.MOST_CHAINED, 300

@@ -81,3 +81,16 @@ def test_what_nobody_could_name_is_not_taken_back_when_it_has_a_name(said: Said)
 def test_of_the_ranks_of_a_host_the_first_speaks(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert said(leak("growing", "rows")) == ""
+
+
+def test_one_of_what_its_holder_takes_is_not_taken_back_when_the_holder_is_named(said: Said) -> None:
+    assert "keeps more tensors" in said(leak("tensor-growth", "state.adversarial[0]", file="train.py", line=9))
+    assert said(leak("tensor-growth", "state.adversarial", file="train.py", line=9)) == ""
+    assert "has stopped growing" in said(leak("overlap", "state.adversarial", file="train.py", line=9))
+
+
+def test_names_keep_their_letters(said: Said) -> None:
+    cached = leak(
+        "tensor-growth", "mask in _lru_cache_wrapper", advice="mask is cached, and asked for something new each step"
+    )
+    assert ". mask is cached" in said(cached)

@@ -70,7 +70,7 @@ def _plain(group: Group) -> str:
 def _of_functions(holder: Holder) -> str:
     """What to do where more and more of a cached function's results are kept, or of hooks with what they hold; "" elsewhere."""
     name, _, kind = holder.name.partition(" in ")
-    if kind == "_lru_cache_wrapper":
+    if kind.startswith("_lru_cache_wrapper"):
         return (
             f"{name} is cached, and asked for something new each step: bound it (lru_cache(maxsize=...)), call "
             f"{name}.cache_clear() at the end of each epoch, or do not cache what depends on the step"

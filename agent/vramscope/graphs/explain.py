@@ -22,9 +22,9 @@ from vramscope.collector import collector_paused
 from vramscope.graphs import referrers, roots, storages
 from vramscope.graphs.allowance import Allowance, Costs
 from vramscope.graphs.children import MOST_OF_A_CONTAINER
-from vramscope.graphs.group import Group, group_of
+from vramscope.graphs.group import Group, group_of, joined
 from vramscope.graphs.holders import Codes, Family, Holder, family_of, group_key, held_links, holder_of
-from vramscope.graphs.paths import Path, find
+from vramscope.graphs.paths import Path, find, leads_through_us
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.sweep import held_by_python, in_use, parameters_of, sweep, with_gradients
 from vramscope.graphs.walk import Budget, Chains
@@ -102,15 +102,19 @@ def explain(
             left_out.append("some of what your variables hold: too many objects")
         if seen.retired:
             alive = [one for one in seen.retired if not complete or id(one) in found or id(one) in between]
-            seen = in_use(seen, alive)
+            if len(alive) < MANY_MODELS:  # more are of trainings that are over: folds, or one for each learning rate
+                seen = in_use(seen, alive)
             alive.clear()
             models = {id(tensor): models[id(tensor)] for tensor, _ in seen.models if id(tensor) in models}
             optimizers = {id(optimizer) for optimizer in seen.retired}
             found = {key: path for key, path in found.items() if key not in optimizers}
         codes, family = Codes(), family_of(found.values())
         named: dict[tuple[str, ...], tuple[list[Any], list[Path]]] = {}
+        ours: dict[int, bool] = {}
         for tensor in seen.kept:
             path = found.get(id(tensor))
+            if path is not None and leads_through_us(path, ours):
+                continue  # the agent's own, by its hooks on a module that a variable leads to
             if path is not None:
                 tensors, paths = named.setdefault(group_key(path, family), ([], []))
                 tensors.append(tensor)
@@ -156,10 +160,13 @@ def explain(
             for modules, paths in models_of.values()
             if len(modules) >= MANY_MODELS
         ]
+        groups = joined(groups)
         if budget.left <= 0:
             left_out.append("parts of long graphs: their bytes are estimated from the rest")
         if budget.chained_left <= 0:
-            left_out.append("the older parts of graphs that go through many steps: what they hold is more than is told")
+            left_out.append(
+                "the older parts of graphs of many steps: what they hold is estimated from the newer ones, or more"
+            )
     orphans = [parameter for parameter in seen.orphans if not held_by_python(parameter, 2)]
     if orphans and differentiable is not None:
         groups.append(_of_orphans(orphans, seen.known, differentiable, chains))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Iterable
 from typing import Any, Final
 
 from vramscope import wire
@@ -43,6 +44,8 @@ class Group:
     """(file, line, ``Function.attribute``, bytes) of tensors that a custom Function keeps beside save_for_backward"""
     examples: list[str]
     on_cpu: bool
+    cut_short: bool
+    """a graph was not walked to its end: its older part is too long"""
     references: list[weakref.ref[Any]]
     """to the tensors (those with a graph, where there are some), at most MOST_GRAPHS_WALKED: to see when they die"""
     cyclic: bool = False
@@ -56,6 +59,30 @@ class Group:
         self.tensors, self.graphs, self.nodes = (
             round(count * factor) for count in (self.tensors, self.graphs, self.nodes)
         )
+
+    def join(self, other: Group) -> None:
+        """What the same holder keeps in another way: tensors in its containers, and whole models."""
+        held = self.held_bytes + other.held_bytes
+        self.tensors += other.tensors
+        self.graphs += other.graphs
+        self.nodes += other.nodes
+        self.scalars &= other.scalars
+        self.on_cpu &= other.on_cpu
+        self.cut_short |= other.cut_short
+        self.own |= other.own
+        self.saved |= other.saved
+        self.births = sorted(self.births + other.births)
+        self.oldest = min(self.oldest, other.oldest)
+        self.attributes += other.attributes
+        self.examples += other.examples
+        self.references += other.references
+        self.factor = 1.0
+        self.factor = held / (self.held_bytes or 1)
+
+    def lengthen(self, factor: float) -> None:
+        """Its graphs go ``factor`` times as far as they were walked."""
+        self.saved_factor *= factor
+        self.nodes = round(self.nodes * factor)
 
     @property
     def own_bytes(self) -> int:
@@ -93,6 +120,16 @@ class Group:
         )
 
 
+def joined(groups: Iterable[Group]) -> list[Group]:
+    """One group a holder."""
+    found: dict[tuple[str, ...], Group] = {}
+    for group in groups:
+        first = found.setdefault(group.holder.key, group)
+        if first is not group:
+            first.join(group)
+    return list(found.values())
+
+
 def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget) -> Group:
     """Count what ``tensors`` keep alive. How old their graphs are is read of each, the bytes as far as the budget reaches."""
     own: Storages = {}
@@ -105,7 +142,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
     nodes = [node for tensor in chosen if (node := tensor.grad_fn) is not None]
     births = sorted(node._sequence_nr() for node in nodes)
     saved: Storages = {}
-    oldest, visited, walked = min(births, default=2**64), 0, 0
+    oldest, visited, walked, cut_short = min(births, default=2**64), 0, 0, False
     attributes: dict[tuple[type, str], int] = {}
     for node in nodes:
         if budget.left <= 0:
@@ -113,6 +150,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
         graph: Graph = walk(node, budget)
         oldest = min(oldest, graph.oldest)
         visited += graph.nodes
+        cut_short |= not graph.complete
         walked += 1
         saved.update(graph.saved)
         saved.update(graph.parameters)
@@ -137,6 +175,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
             for (function, name), size in attributes.items()
         ],
         examples=storages.describe(tensors),
+        cut_short=cut_short,
         references=[weakref.ref(tensor) for tensor in chosen or _spread(tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
     )

@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from vramscope.graphs import classes
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.children import MOST_OF_A_CONTAINER, Shapes, bound_of, children, is_array, length
 from vramscope.graphs.roots import ATOMS, Root
@@ -48,6 +49,20 @@ class Path(NamedTuple):
             links.append(link)
             link = link.parent  # type: ignore[assignment]
         return links[::-1]
+
+
+def leads_through_us(path: Path, known: dict[int, bool]) -> bool:
+    """Whether a path goes through an object of the agent's. ``known``: by the id of a link, for the time of one search."""
+    links: list[Path] = []
+    link: Path | None = path
+    while link is not None and id(link) not in known:
+        links.append(link)
+        if classes.module_of(link.kind).partition(".")[0] == "vramscope":
+            break
+        link = link.parent
+    ours = link is not None and known.get(id(link), True)
+    known |= dict.fromkeys(map(id, links), ours)
+    return ours
 
 
 class Found(NamedTuple):

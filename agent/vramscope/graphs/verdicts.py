@@ -147,6 +147,13 @@ class Judge:
         holder = group.holder
         before = self._seen.setdefault(holder.key, [])
         reach = _rounds_since(group.oldest, moment.boundaries) if group.graphs else 0
+        if group.cut_short and before and 0 < reach < (further := before[-1].reach + rounds - before[-1].round):
+            ages = {_rounds_since(birth, moment.boundaries) for birth in group.births}
+            if (
+                len(ages) == 1
+            ):  # one value, of which each step's is computed from the one before: it goes on behind what was walked
+                group.lengthen(further / reach)
+                reach = further
         newest = _rounds_since(group.births[-1], moment.boundaries) if group.births else len(moment.boundaries)
         is_new = newest <= 1 or (not moment.ages_are_sure and was_renewed(before))
         overlaps = moment.fresh and group.graphs > 0 and is_new and group.bytes_beside(self._plain) >= material
