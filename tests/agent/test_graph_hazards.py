@@ -491,6 +491,26 @@ def test_of_a_sum_over_many_steps_all_is_told_and_not_the_part_that_was_walked()
     assert 0.8 * a_step * found[0].count <= found[0].held_bytes <= 1.2 * a_step * found[0].count
 
 
+def test_what_two_losses_of_a_step_share_counts_once():
+    """Both keep the trunk's activations; of the many graphs some are walked, and what they share is shared by the others too."""
+    trunk, heads = nn.Sequential(nn.Linear(32, 256), nn.ReLU()), nn.ModuleList(nn.Linear(256, 8) for _ in range(2))
+    optimizer = torch.optim.SGD([*trunk.parameters(), *heads.parameters()], lr=0.01)
+    kept = {"left": [], "right": []}
+    with watched() as looks:
+        for _ in range(110):
+            hidden = trunk(torch.randn(64, 32))
+            losses = [head(hidden).sigmoid().mean() for head in heads]
+            optimizer.zero_grad()
+            for loss, name in zip(losses, kept, strict=True):
+                loss.backward(retain_graph=True)
+                kept[name].append(loss)
+            optimizer.step()
+    (found,) = (leak for leak in looks[-1].leaks if leak.kind == "growing")
+    steps = found.count // 2
+    assert found.name == "kept" and steps >= 90
+    assert found.held_bytes == pytest.approx(steps * 4 * 64 * (32 + 256 + 2 * 8), rel=0.1)
+
+
 def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them():
     """Beside hooks of the agent on each of them, through which its own tensors hang on the user's variable."""
     kept = {}

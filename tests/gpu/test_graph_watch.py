@@ -219,4 +219,4 @@ def test_what_is_kept_on_the_host_lowers_no_peak_of_the_gpu_and_is_not_advised_t
     )
     assert leak[:3] == ["tensor-growth", "kept", 0]
     assert leak[3] == "it lies in the host's memory, which grows; no peak of the GPU falls without it"
-    assert "keep a number (.item()), bound it" in leak[4] and ".cpu()" not in leak[4]
+    assert "keep less of it (a sum, a mean, the last one), bound it" in leak[4] and ".cpu()" not in leak[4]

@@ -13,6 +13,8 @@ LARGE_SCALAR_BYTES = 4096
 """mse_loss, say, leaves its scalar in a storage as large as the prediction"""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """attributes in which PyTorch keeps them, of modules and tensors"""
+LARGE_VIEW = 4
+"""times its own size: what a part of a tensor keeps"""
 NO_GRAD = "nothing is walked backward here: put the evaluation under torch.no_grad() or torch.inference_mode()"
 
 
@@ -59,6 +61,11 @@ def _plain(group: Group) -> str:
         return (
             f"{name} is made longer again and again, and each time the old one stays until the longer one is there: keep the "
             f"pieces in a list{where} and join them once, or begin anew each epoch"
+        )
+    if not group.scalars and group.own_bytes > LARGE_VIEW * max(1, group.seen_bytes):
+        return (
+            f".clone() each before it goes into {name}: it is a part of a larger tensor, which stays whole for it "
+            f"({_bytes(group.own_bytes)} for {_bytes(group.seen_bytes)})"
         )
     less = "keep the number (.item())" if group.scalars else "keep less of it (a sum, a mean, the last one)"
     off = "" if group.on_cpu else "move it off the device (.cpu()), "

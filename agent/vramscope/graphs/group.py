@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Iterable
+from statistics import fmean
 from typing import Any, Final
 
 from vramscope import wire
@@ -16,6 +17,8 @@ from vramscope.graphs.walk import NODE_BYTES, Budget, Graph, walk
 
 MOST_GRAPHS_WALKED: Final = 24
 """of one holder; the bytes of the others follow from these"""
+RUN: Final = 8
+"""of these, neighbours in age: what they share shows how much one more adds"""
 MOST_WORDS: Final = 4096
 """characters of a text, as the wire has it"""
 
@@ -34,7 +37,7 @@ class Group:
     saved: Storages
     """what their graphs keep beside: saved tensors, attributes of custom Functions, parameters of models that are gone"""
     saved_factor: float
-    """graphs there are for each that was walked"""
+    """bytes there are for each that was counted, where not all graphs were walked"""
     nodes: int
     births: list[int]
     """sequence numbers at which the graphs' newest operations were made, rising"""
@@ -43,6 +46,8 @@ class Group:
     attributes: list[tuple[str, int | None, str, int]]
     """(file, line, ``Function.attribute``, bytes) of tensors that a custom Function keeps beside save_for_backward"""
     examples: list[str]
+    seen_bytes: int
+    """of the tensors' elements, which may be views of larger storages"""
     on_cpu: bool
     cut_short: bool
     """a graph was not walked to its end: its older part is too long"""
@@ -70,6 +75,7 @@ class Group:
         self.on_cpu &= other.on_cpu
         self.cut_short |= other.cut_short
         self.own |= other.own
+        self.seen_bytes += other.seen_bytes
         self.saved |= other.saved
         self.births = sorted(self.births + other.births)
         self.oldest = min(self.oldest, other.oldest)
@@ -138,27 +144,36 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
         add_with_gradient(own, tensor)
         if not tensor.is_leaf and tensor.requires_grad:
             with_graph.append(tensor)
-    chosen = _spread(with_graph, MOST_GRAPHS_WALKED)
-    nodes = [node for tensor in chosen if (node := tensor.grad_fn) is not None]
-    births = sorted(node._sequence_nr() for node in nodes)
+    chosen = _runs(with_graph, MOST_GRAPHS_WALKED)
+    nodes = [[node for tensor in run if (node := tensor.grad_fn) is not None] for run in chosen]
+    births = sorted(node._sequence_nr() for run in nodes for node in run)
     saved: Storages = {}
-    oldest, visited, walked, cut_short = min(births, default=2**64), 0, 0, False
+    oldest, visited, cut_short = min(births, default=2**64), 0, False
     attributes: dict[tuple[type, str], int] = {}
-    for node in nodes:
-        if budget.left <= 0:
-            break
-        graph: Graph = walk(node, budget)
-        oldest = min(oldest, graph.oldest)
-        visited += graph.nodes
-        cut_short |= not graph.complete
-        walked += 1
-        saved.update(graph.saved)
-        saved.update(graph.parameters)
-        for function, name, size in graph.attributes:
-            attributes[function, name] = max(size, attributes.get((function, name), 0))
-    for storage in known:
-        saved.pop(storage, None)
+    firsts: list[int] = []
+    others: list[int] = []
+    """bytes of a run's first graph, and what each of the others has beside those before it"""
+    for run in nodes:
+        of_run: Storages = {}
+        for node in run:
+            if budget.left <= 0:
+                break
+            graph: Graph = walk(node, budget)
+            oldest = min(oldest, graph.oldest)
+            visited += graph.nodes
+            cut_short |= not graph.complete
+            its = {key: size for key, size in {**graph.saved, **graph.parameters}.items() if key not in known}
+            (others if of_run else firsts).append(sum(size for key, size in its.items() if key not in of_run))
+            of_run |= its
+            for function, name, size in graph.attributes:
+                attributes[function, name] = max(size, attributes.get((function, name), 0))
+        saved |= of_run
+    walked = len(firsts) + len(others)
     factor = len(with_graph) / walked if walked else 1.0
+    saved_factor = factor
+    if factor > 1 and others and (counted := sum(saved.values())):
+        # Losses of one step share its activations: what one more graph adds is less than what a graph has.
+        saved_factor = (fmean(firsts) + fmean(others) * (len(with_graph) - 1)) / counted
     return Group(
         holder=holder,
         tensors=len(tensors),
@@ -166,7 +181,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
         scalars=all(tensor.numel() == 1 for tensor in tensors),
         own={key: size for key, size in own.items() if key not in known},
         saved=saved,
-        saved_factor=factor,
+        saved_factor=saved_factor,
         nodes=int(visited * factor),
         births=births,
         oldest=oldest,
@@ -175,8 +190,9 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
             for (function, name), size in attributes.items()
         ],
         examples=storages.describe(tensors),
+        seen_bytes=sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors),
         cut_short=cut_short,
-        references=[weakref.ref(tensor) for tensor in chosen or _spread(tensors, MOST_GRAPHS_WALKED)],
+        references=[weakref.ref(tensor) for tensor in _spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
     )
 
@@ -185,6 +201,14 @@ def _where(function: type, name: str) -> tuple[str, int | None]:
     """File and line in a custom Function's forward that set ``ctx.name``."""
     at = lines.context_kept_at(function, name)
     return ("", None) if at is None else (at[0].co_filename, at[1])
+
+
+def _runs(things: list[Any], most: int) -> list[list[Any]]:
+    """At most so many, neighbours together, evenly spread, the first and the last among them."""
+    if len(things) <= most:
+        return [things]
+    step = (len(things) - RUN) / (most // RUN - 1)
+    return [things[at : at + RUN] for at in (round(position * step) for position in range(most // RUN))]
 
 
 def _spread(things: list[Any], most: int) -> list[Any]:
