@@ -96,14 +96,17 @@ class Delivery:
     def _post_once(self, body: bytes, timeout: httpx.Timeout) -> Answer:
         if self._client is None:
             self._client = self._connect()
-        give_up_at = time.monotonic() + 2 * (timeout.read or 0)
+        whole_s = 2 * (timeout.read or 0)
+        give_up_at = time.monotonic() + whole_s
         with self._client.stream("POST", self.server + PATH, content=body, timeout=timeout) as response:
             answer = bytearray()
             for piece in response.iter_raw():
                 answer += piece
-                # A server that answers a byte now and then would keep us here for ever.
-                if len(answer) > MAX_ANSWER_BYTES or time.monotonic() > give_up_at:
+                if len(answer) > MAX_ANSWER_BYTES:
                     return Answer("refused", f"what answers at {self.server} is not a vramscope server")
+                # A server that answers a byte now and then would keep us here for ever.
+                if time.monotonic() > give_up_at:
+                    return Answer("away", f"the server at {self.server} did not end its answer within {whole_s:.3g} s")
             return self._judge(response.status_code, response.headers, bytes(answer))
 
     def _connect(self) -> httpx.Client:

@@ -24,6 +24,7 @@ class Collector:
     hang              takes the request and never answers
     drop              closes the connection without a word
     slow              answers after half a second
+    trickle           answers a byte now and then
     small             413 over ``limit_bytes``
     picky             422 for batches that hold an event named ``poison``
     forgetful         409 unknown session, until a batch begins with Attached
@@ -114,6 +115,10 @@ class Collector:
             request.close_connection = True
         elif mode == "drop":
             request.close_connection = True
+        elif mode == "trickle":
+            reply(request, 200, b"", wire.CONTENT_TYPE, {"Content-Length": "1000"})
+            while not self._let_go.wait(0.1):  # until the client has gone
+                request.wfile.write(b"0")
         elif mode == "refuse":
             problem(request, 401, "token", "the token is not known", "Make one with `vramscope server`.")
         elif mode == "wrong_version":

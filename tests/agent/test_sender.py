@@ -283,6 +283,7 @@ def test_pauses_between_tries_grow_and_differ(monkeypatch):
         ("wrong_version", "the agent speaks wire 1, this server speaks wire 9: Update the agent."),
         ("not_ours", "is not a vramscope server"),
         ("hang", "did not answer within 0.5 s"),
+        ("trickle", "did not end its answer within 1 s"),
         ("drop", "broke"),
     ],
 )

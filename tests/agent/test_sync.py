@@ -28,7 +28,6 @@ from vramscope.sync import main as sync_main
 @pytest.fixture
 def spool_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VRAMSCOPE_SPOOL_DIR", str(tmp_path / "spool"))
-    monkeypatch.setenv("VRAMSCOPE_READ_TIMEOUT_S", "0.5")
     return tmp_path / "spool"
 
 
@@ -121,11 +120,15 @@ def test_wrong_words_are_told(spool_dir, words, capsys):
     assert "vramscope sync" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("mode", "code"), [("refuse", 1), ("wrong_version", 1), ("hang", 4), ("drop", 4)])
-def test_a_server_that_does_not_take_it_leaves_everything_on_disk(spool_dir, collector, mode, code):
+@pytest.mark.parametrize(
+    ("mode", "code"), [("refuse", 1), ("wrong_version", 1), ("hang", 4), ("trickle", 4), ("drop", 4)]
+)
+def test_a_server_that_does_not_take_it_leaves_everything_on_disk(spool_dir, collector, monkeypatch, mode, code):
     leave(spool_dir, collector.url)
     collector.mode = mode
-    assert sync_main([]) == code
+    with monkeypatch.context() as impatient:
+        impatient.setenv("VRAMSCOPE_READ_TIMEOUT_S", "0.5")
+        assert sync_main([]) == code
     [folder] = session_folders(spool_dir)
     assert len(folder.batches()) == 5
     collector.mode = "ok"
