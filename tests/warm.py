@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import select
@@ -215,6 +216,9 @@ if __name__ == "__main__":
     import pynvml  # noqa: F401
     import torch._dynamo  # noqa: F401 - the first step of an optimizer loads it
 
+    # Else each child's first collection would walk over them all, and copy every page that they lie in.
+    gc.collect()
+    gc.freeze()
     _asked = serve(socket.socket(fileno=int(sys.argv[1])))
     if _asked is not None:
         exec(compile(_asked["code"], "<string>", "exec"), become(_asked))
