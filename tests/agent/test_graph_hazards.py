@@ -509,6 +509,36 @@ def test_what_two_losses_of_a_step_share_counts_once():
     assert found.held_bytes == pytest.approx(steps * 4 * 64 * (32 + 256 + 2 * 8), rel=0.1)
 
 
+class Swish(torch.autograd.Function):
+    """Keeps two results of its own; the one that it returns gets the graph that keeps both."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.gate = torch.sigmoid(x)
+        ctx.result = x * ctx.gate
+        return ctx.result
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * (ctx.gate + ctx.result * (1 - ctx.gate))
+
+
+def test_of_a_contexts_attributes_the_one_that_leads_back_is_named():
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with watched() as looks:
+        for _ in range(40):
+            loss = Swish.apply(net(torch.randn(256, 32))).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (cycle,) = looks[-1].leaks
+    assert (cycle.kind, cycle.name) == ("cycle", "Swish.result")
+    assert cycle.line == Swish.forward.__code__.co_firstlineno + 3
+    assert cycle.held_bytes == pytest.approx(cycle.count * 256 * 10 * 4, rel=0.1)
+    assert "save_for_backward" in cycle.advice
+
+
 def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them():
     """Beside hooks of the agent on each of them, through which its own tensors hang on the user's variable."""
     kept = {}

@@ -156,9 +156,11 @@ def _unfreed(group: Group, retained: tuple[str, int, str] | None) -> tuple[str, 
     if group.attributes:
         file, line, attribute, size = max(group.attributes, key=lambda entry: entry[3])
         where = f" ({_short(file)}:{line})" if line else ""
+        names = sorted({entry[2] for entry in group.attributes}, key=lambda name: name != attribute)
+        others = f" and {names[1] if len(names) == 2 else f'{len(names) - 1} more'}" if names[1:] else ""
         return (
-            f"backward does not free attributes of ctx: use ctx.save_for_backward in place of {attribute}{where}, "
-            f"{_bytes(size)} each; or `del {name}` at the end of the step",
+            f"backward does not free attributes of ctx: use ctx.save_for_backward in place of {attribute}{where}{others}, "
+            f"{'up to ' if others else ''}{_bytes(size)} each; or `del {name}` at the end of the step",
             group.held_bytes,
         )
     if retained is not None:
@@ -186,6 +188,8 @@ def _cycle(group: Group) -> str:
             f"an exception and the frame that keeps it refer to each other: `del {holder.name}` when it is dealt with, "
             "or keep its text only"
         )
+    if holder.key[0] == "ctx":
+        return f"ctx keeps {holder.name}, whose graph keeps ctx: use ctx.save_for_backward, which keeps an output without its graph"
     if holder.key[0] == "function":
         return f"{holder.name}() refers to itself through its closure: make it a plain function, or pass the tensor as an argument"
     return f"{holder.name} leads back to its own object: use weakref.ref for one of the two directions, or cut it when done"

@@ -13,7 +13,7 @@ import sys
 import types
 from typing import Any, Final
 
-from vramscope.graphs import allowance, classes, lines, roots
+from vramscope.graphs import allowance, classes, lines, roots, walk
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.children import children
 from vramscope.graphs.holders import Codes, Holder
@@ -259,7 +259,7 @@ def _holder(
                         continue
                     seen.add(parent)
                     above.append(parent)
-                    holder = _telling(closure[parent], closure[key], chain, codes, closure, cyclic=on_cycle)
+                    holder = _telling(closure[parent], closure[key], tensor, chain, codes, closure, cyclic=on_cycle)
                     if holder is not None:
                         return holder
             if not above:
@@ -270,7 +270,7 @@ def _holder(
 
 
 def _telling(
-    thing: Any, child: Any, chain: list[str], codes: Codes, closure: dict[int, Any], *, cyclic: bool
+    thing: Any, child: Any, tensor: Any, chain: list[str], codes: Codes, closure: dict[int, Any], *, cyclic: bool
 ) -> Holder | None:
     import torch
 
@@ -304,7 +304,7 @@ def _telling(
             code.co_name,
         )
     if issubclass(kind, torch.autograd.function.BackwardCFunction):
-        return _of_function(thing, child, chain)
+        return _of_function(thing, tensor, chain, cyclic=cyclic)
     if (
         classes.module_of(kind) in ("builtins", "types", "collections", "_thread")
         or classes.module_of(kind).partition(".")[0] == "torch"
@@ -342,11 +342,14 @@ def _ways_back(thing: Any, closure: dict[int, Any]) -> list[tuple[str, bool]]:
     return ways
 
 
-def _of_function(node: Any, child: Any, chain: list[str]) -> Holder:
-    """A custom autograd Function that keeps its own output, say: graph and attribute refer to each other."""
+def _of_function(node: Any, tensor: Any, chain: list[str], *, cyclic: bool) -> Holder:
+    """A custom autograd Function that keeps a tensor as an attribute; of a cycle it is the Function's own result: the graph keeps
+    the attribute, and the attribute the graph."""
     source = lines.forward_class(type(node))
-    values = child if type(child) is dict else node.__dict__
-    attribute = next((name for name, value in list(values.items()) if value is child or type(child) is dict), "")
+    kept = [(name, walk.tensors_in(value)) for name, value in list(node.__dict__.items())]
+    holds = next((name for name, values in kept if any(value is tensor for value in values)), "")
+    leads_back = next((name for name, values in kept if any(value.grad_fn is node for value in values)), "")
+    attribute = (leads_back or holds) if cyclic else holds
     at = lines.context_kept_at(type(node), attribute)
     words = f"ctx.{attribute} of the autograd function {classes.qualified_name(source)}"
     return made_of(

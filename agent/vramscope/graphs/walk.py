@@ -123,7 +123,7 @@ def walk(root: Any, budget: Budget) -> Graph:
             storages.add(saved, tensor)
         if isinstance(node, function):
             for name, value in list(node.__dict__.items()):
-                for tensor in _tensors_in(value):
+                for tensor in tensors_in(value):
                     found = storages.storage_of(tensor)
                     if found is not None:
                         saved[found[0]] = found[1]
@@ -146,7 +146,7 @@ def _saved_by(node: Any) -> list[Any]:
         except RuntimeError:
             continue  # freed by a backward
         for packed in value if isinstance(value, (list, tuple)) else (value,):
-            found.extend(_tensors_in(_as_it_lies(packed)))
+            found.extend(tensors_in(_as_it_lies(packed)))
     return found
 
 
@@ -158,7 +158,8 @@ def _as_it_lies(packed: Any) -> Any:
         return None
 
 
-def _tensors_in(value: Any, depth: int = 2) -> list[Any]:
+def tensors_in(value: Any, depth: int = 2) -> list[Any]:
+    """A tensor, or those in a container of two levels, 64 entries each at most."""
     import torch
 
     kind = type(value)
@@ -166,5 +167,5 @@ def _tensors_in(value: Any, depth: int = 2) -> list[Any]:
         return [value]
     if depth and kind in (tuple, list, dict):
         parts = list(value.values() if kind is dict else value)[:64]
-        return [tensor for part in parts for tensor in _tensors_in(part, depth - 1)]
+        return [tensor for part in parts for tensor in tensors_in(part, depth - 1)]
     return []
