@@ -516,6 +516,7 @@ class Swish(torch.autograd.Function):
     def forward(ctx, x):
         ctx.gate = torch.sigmoid(x)
         ctx.result = x * ctx.gate
+        ctx.nested = [[[torch.ones(256, 10)]]]
         return ctx.result
 
     @staticmethod
@@ -526,7 +527,9 @@ class Swish(torch.autograd.Function):
 def test_of_a_contexts_attributes_the_one_that_leads_back_is_named():
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    with watched() as looks:
+    gc.disable()  # how many are there at a look is no matter of chance
+    with watched() as looks, contextlib.ExitStack() as after:
+        after.callback(gc.enable)
         for _ in range(40):
             loss = Swish.apply(net(torch.randn(256, 32))).mean()
             optimizer.zero_grad()

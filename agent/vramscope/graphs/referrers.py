@@ -304,7 +304,7 @@ def _telling(
             code.co_name,
         )
     if issubclass(kind, torch.autograd.function.BackwardCFunction):
-        return _of_function(thing, tensor, chain, cyclic=cyclic)
+        return _of_function(thing, tensor, chain, closure, cyclic=cyclic)
     if (
         classes.module_of(kind) in ("builtins", "types", "collections", "_thread")
         or classes.module_of(kind).partition(".")[0] == "torch"
@@ -342,13 +342,14 @@ def _ways_back(thing: Any, closure: dict[int, Any]) -> list[tuple[str, bool]]:
     return ways
 
 
-def _of_function(node: Any, tensor: Any, chain: list[str], *, cyclic: bool) -> Holder:
+def _of_function(node: Any, tensor: Any, chain: list[str], closure: dict[int, Any], *, cyclic: bool) -> Holder:
     """A custom autograd Function that keeps a tensor as an attribute; of a cycle it is the Function's own result: the graph keeps
     the attribute, and the attribute the graph."""
     source = lines.forward_class(type(node))
-    kept = [(name, walk.tensors_in(value)) for name, value in list(node.__dict__.items())]
-    holds = next((name for name, values in kept if any(value is tensor for value in values)), "")
-    leads_back = next((name for name, values in kept if any(value.grad_fn is node for value in values)), "")
+    kept = [(name, value, walk.tensors_in(value)) for name, value in list(node.__dict__.items())]
+    holds = next((name for name, _, tensors in kept if any(one is tensor for one in tensors)), "")
+    holds = holds or next((name for name, value, _ in kept if id(value) in closure), "")  # it lies deeper in there
+    leads_back = next((name for name, _, tensors in kept if any(one.grad_fn is node for one in tensors)), "")
     attribute = (leads_back or holds) if cyclic else holds
     at = lines.context_kept_at(type(node), attribute)
     words = f"ctx.{attribute} of the autograd function {classes.qualified_name(source)}"

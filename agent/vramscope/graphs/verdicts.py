@@ -149,9 +149,8 @@ class Judge:
         reach = _rounds_since(group.oldest, moment.boundaries) if group.graphs else 0
         if group.cut_short and before and 0 < reach < (further := before[-1].reach + rounds - before[-1].round):
             ages = {_rounds_since(birth, moment.boundaries) for birth in group.births}
-            if (
-                len(ages) == 1
-            ):  # one value, of which each step's is computed from the one before: it goes on behind what was walked
+            # One value, of which each step's is computed from the one before: it goes on behind what was walked.
+            if len(ages) == 1:
                 group.lengthen(further / reach)
                 reach = further
         newest = _rounds_since(group.births[-1], moment.boundaries) if group.births else len(moment.boundaries)
