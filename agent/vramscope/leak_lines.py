@@ -8,7 +8,7 @@ from typing import Final
 
 from vramscope import console, wire
 from vramscope.graphs.findings import TO_COME
-from vramscope.graphs.referrers import NAMELESS
+from vramscope.graphs.wording import NAMELESS
 
 SAID_OF: Final = {
     "growing": "keeps the autograd graphs of earlier steps alive, more from step to step",

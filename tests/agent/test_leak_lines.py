@@ -15,7 +15,7 @@ from wire_maker import leak
 
 from vramscope import wire
 from vramscope.graphs.findings import TO_COME
-from vramscope.graphs.referrers import NAMELESS
+from vramscope.graphs.wording import NAMELESS
 from vramscope.leak_lines import LeakLines
 
 URL = "http://localhost:8000/runs/r"

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from vramscope.collector import collector_paused
-from vramscope.graphs import referrers, roots, storages
+from vramscope.graphs import referrers, roots, storages, wording
 from vramscope.graphs.allowance import Allowance, Costs
 from vramscope.graphs.children import MOST_OF_A_CONTAINER
 from vramscope.graphs.group import Group, group_of, joined
@@ -200,7 +200,7 @@ def _of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str]
     """No collector sees this cycle: it goes through autograd's nodes, in C++."""
     file, line, function = place
     words = "param.grad -> its graph -> param, in C++: of backward(create_graph=True)"
-    holder = referrers.made_of(("create_graph", file, function), "param.grad", words, [words], file, line, function)
+    holder = wording.made_of(("create_graph", file, function), "param.grad", words, [words], file, line, function)
     group = group_of(holder, with_gradients(orphans), known, Budget(chains))
     group.cyclic = True
     return group

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 from vramscope.graphs.allowance import Costs
 from vramscope.graphs.explain import HolderKey, Traced, explain, trace, undisturbed
 from vramscope.graphs.group import Group
-from vramscope.graphs.referrers import NAMELESS
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.walk import Chains
+from vramscope.graphs.wording import NAMELESS
 
 LOOK_SECONDS: Final = 0.25
 LEAST_TRACE_SECONDS: Final = 0.05

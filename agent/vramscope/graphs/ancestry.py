@@ -1,0 +1,49 @@
+"""Objects of which each leads to some tensors, and who refers to whom among them.
+
+Two questions are answered by counting, as Python's own collector does: whether anything beyond these objects holds one of
+them (its references are more than theirs explain), and what such an object keeps alive. What neither holds nor is reached
+from there is a reference cycle.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+
+def parents(closure: dict[int, Any]) -> dict[int, list[int]]:
+    parents: dict[int, list[int]] = {key: [] for key in closure}
+    for key, thing in closure.items():
+        for child in gc.get_referents(thing):
+            if id(child) in parents:
+                parents[id(child)].append(key)
+    return parents
+
+
+def held_from_outside(
+    closure: dict[int, Any], parents: dict[int, list[int]], tensors: set[int], lists: int
+) -> set[int]:
+    """Objects with more references than the closure explains."""
+    import torch
+
+    outside = set()
+    for key in closure:
+        thing = closure[key]
+        # ours: the variable and the call; the closure, and for the tensors the lists that they are in
+        references = sys.getrefcount(thing) - 2 - (lists if key in tensors else 1) - len(parents[key])
+        if issubclass(type(thing), torch.Tensor) and thing._use_count() > 1:
+            references -= 1  # the C++ side has one while it is shared
+        if references > 0:
+            outside.add(key)
+    return outside
+
+
+def reached(start: set[int], closure: dict[int, Any]) -> set[int]:
+    reached, stack = set(start), list(start)
+    while stack:
+        for child in gc.get_referents(closure[stack.pop()]):
+            if id(child) in closure and id(child) not in reached:
+                reached.add(id(child))
+                stack.append(id(child))
+    return reached
