@@ -164,6 +164,32 @@ def test_a_new_optimizer_leads_when_the_old_one_is_gone(clock, hooks) -> None:
     assert clock.step == 12
 
 
+def test_of_models_that_are_trained_one_after_the_other_and_kept_each_steps(clock, hooks) -> None:
+    """k-fold with short folds: the old optimizer is alive, and steps no more. One step a fold is not told apart."""
+    hooks.install()
+    kept = []
+    for _ in range(4):
+        model = torch.nn.Linear(2, 1)
+        kept.append(torch.optim.SGD(model.parameters()))
+        for _ in range(12):
+            model(torch.ones(4, 2)).sum().backward()
+            kept[-1].step()
+    assert clock.step == 12 + 3 * 11
+
+
+def test_a_critic_that_was_trained_alone_at_first_leads_its_gan(clock, hooks) -> None:
+    critic, generator = torch.nn.Linear(2, 1), torch.nn.Linear(2, 2)
+    hooks.install([generator, critic])
+    optimizers = torch.optim.SGD(critic.parameters()), torch.optim.SGD(generator.parameters())
+    for iteration in range(30):
+        critic(generator(torch.ones(4, 2)).detach()).sum().backward()
+        optimizers[0].step()
+        if iteration >= 20:
+            critic(generator(torch.ones(4, 2))).sum().backward()
+            optimizers[1].step()
+    assert clock.step == 30
+
+
 def test_a_step_that_calls_its_parents_step_is_one_step(clock, hooks) -> None:
     """PyTorch's hooks stand around the step of each class of which there was an optimizer, and so around one step twice."""
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 LEADER_SILENT_STEPS = 8
 """backward passes that only others' steps followed, after which the leader is taken to be gone"""
+SUCCESSORS_STEPS = 2
+"""the same, of a leader that had stepped alone for ``LEADER_SILENT_STEPS``: folds, and models trained one after the other"""
 
 
 class LoopHooks:
@@ -72,6 +74,8 @@ class LoopHooks:
         """the level of torch.func's transformations, within one"""
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
         self._others_steps = 0
+        self._alone = 0
+        """steps of the leader since another optimizer's"""
         self._in_step: set[int] = set()
         """optimizers whose step has begun, and not ended that we know of"""
         self._nests = False
@@ -248,9 +252,13 @@ class LoopHooks:
                 self._others_steps += 1
             if self.loss is not None and self.clock.is_training_thread():
                 self.loss.other_stepped()
-            if leader is not None and self._others_steps < LEADER_SILENT_STEPS:
+            needed = SUCCESSORS_STEPS if self._alone >= LEADER_SILENT_STEPS else LEADER_SILENT_STEPS
+            if leader is not None and self._others_steps < needed:
                 return
             self._leader = weakref.ref(optimizer)
+            self._alone = self._others_steps
+        else:
+            self._alone = 0 if self._others_steps else self._alone + 1
         self._end_step()
 
     @guarded("the end of a backward")
