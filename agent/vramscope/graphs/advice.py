@@ -54,7 +54,7 @@ def _plain(group: Group) -> str:
             f"{metric} keeps every batch until it is reset: {variable}.reset() at the end of each epoch, or "
             f"{metric}(..., compute_on_cpu=True), which keeps them on the host"
         )
-    if machinery := _of_functions(holder):
+    if machinery := _of_machinery(holder):
         return machinery
     if group.tensors == 1 and not holder.container:
         where = "" if group.on_cpu else " on the host (.cpu())"
@@ -74,9 +74,17 @@ def _plain(group: Group) -> str:
     )
 
 
-def _of_functions(holder: Holder) -> str:
-    """What to do where more and more of a cached function's results are kept, or of hooks with what they hold; "" elsewhere."""
+def _of_machinery(holder: Holder) -> str:
+    """What to do where what keeps is Python's or PyTorch's: a cached function, itertools.cycle, a dictionary of weak keys, hooks;
+    "" elsewhere."""
     name, _, kind = holder.name.partition(" in ")
+    if any(link.startswith("cycle in cycle") for link in holder.chain):
+        return (
+            "in place of itertools.cycle, which keeps whatever it has given to give it again after the last, go through its source "
+            "anew each time (`while True: yield from ...`)"
+        )
+    if any("WeakKeyDictionary" in link for link in holder.chain):
+        return f"an entry of {name} goes when its key goes, and the keys are kept elsewhere: keep less there (a number, an index)"
     if kind.startswith("_lru_cache_wrapper"):
         return (
             f"{name} is cached, and asked for something new each step: bound it (lru_cache(maxsize=...)), call "
@@ -103,7 +111,7 @@ def _metric(holder: Holder) -> str:
 
 def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
     name = group.holder.name
-    if machinery := _of_functions(group.holder):
+    if machinery := _of_machinery(group.holder):
         return machinery, group.held_bytes
     under = "compute it under torch.no_grad() and " if kind == "growing-eval" else ""
     if any("__traceback__" in link for link in group.holder.chain):

@@ -13,6 +13,7 @@ import itertools
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -93,6 +94,11 @@ def children(value: Any, shapes: Shapes | None = None) -> Iterator[tuple[str, An
     elif is_array(kind):
         if value.dtype.hasobject:
             yield from (("[*]", child) for child in _ends(value.flat, None, value.size))
+        return
+    elif kind is weakref.WeakKeyDictionary:
+        kept = (_attributes(value, _dict_of(kind)) or {}).get("data")
+        if type(kept) is dict:
+            yield from (("[*]", child) for child in _ends(kept.values(), lambda: reversed(kept.values()), len(kept)))
         return
     elif kind is types.FunctionType:
         yield from _of_function(value)

@@ -7,6 +7,7 @@ import functools
 import itertools
 import re
 import types
+import weakref
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -17,7 +18,7 @@ from vramscope.graphs.paths import Path
 
 MANY_NUMBERED: Final = 4
 _NUMBER: Final = re.compile(r"\d+")
-_GROWS = (list, dict, set, collections.deque)
+_GROWS = (list, dict, set, collections.deque, weakref.WeakKeyDictionary)
 _CONTAINERS = (*_GROWS, tuple, frozenset)
 
 
@@ -246,6 +247,8 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
             found = lines.call_at(codes.all, "register_", "hook")
             if found is not None:
                 return found
+        if link.parent is not None and classes.module_of(link.parent.kind) == "itertools":
+            container = False  # not the lines that ask it for the next one: the one that makes it
         if label.startswith("."):
             name, owner, of = label[1:], (link.parent.kind if link.parent else None), name
         elif "'" in label and not label.startswith("["):  # a closure's or a generator's variable

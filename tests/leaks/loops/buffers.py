@@ -6,6 +6,7 @@ import collections
 import contextlib
 import copy
 import heapq
+import itertools
 import queue
 import random
 from collections.abc import Callable
@@ -52,6 +53,15 @@ def window_that_is_a_slice(device: str) -> None:
     for x, y in loader(device, steps=36):
         step_on(model, optimizer, x, y)
         recent = [*recent, x.clone()][-18:]
+
+
+@innocent("an epoch of batches, which are given again", settles_bytes=16 * (BATCH + 32 * 8))
+def cycle_of_an_epoch(device: str) -> None:
+    model, optimizer = training(device)
+    batches = itertools.cycle(loader(device, steps=16))
+    for _ in range(40):
+        x, y = next(batches)
+        step_on(model, optimizer, x, y)
 
 
 @innocent("the oldest are overwritten from the twenty-fourth on", settles_bytes=24 * BATCH)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import queue
+import weakref
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
@@ -41,6 +43,45 @@ def detached_features(device: str) -> list[torch.Tensor]:
         optimizer.step()
         features.append(feature.detach())  # <- leak; fix: features.append(feature.detach().mean(0))
     return features
+
+
+@leaks(
+    "tensor-growth", holder="forever", bytes_each=(32 * 128 * FLOAT_BYTES, 32 * INDEX_BYTES), advice="itertools.cycle"
+)
+def batches_of_a_cycle(device: str) -> None:
+    """Each batch is drawn anew, and itertools.cycle keeps it to give it once more after the last, which never comes."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def batches() -> Generator[tuple[torch.Tensor, torch.Tensor], None, None]:
+        while True:
+            yield torch.randn(32, 128, device=device), torch.randint(0, 10, (32,), device=device)
+
+    forever = itertools.cycle(batches())  # <- leak; fix: forever = batches()
+    for _ in range(24):
+        x, y = next(forever)
+        train_on(model, optimizer, x, y)
+
+
+class Sample:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@leaks("tensor-growth", holder="features_of", bytes_each=32 * 256 * FLOAT_BYTES, advice="keys")
+def features_by_weak_keys(device: str) -> int:
+    """Features are to go with their sample; the samples are all kept for a report."""
+    backbone = mlp(device, outputs=256).requires_grad_(False)
+    head = nn.Linear(256, 10).to(device)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.01)
+    features_of: weakref.WeakKeyDictionary[Sample, torch.Tensor] = weakref.WeakKeyDictionary()
+    seen = []
+    for number, (x, y) in enumerate(loader(device)):
+        sample = Sample(number)
+        seen.append(sample)  # fix here: seen.append(number)
+        features_of[sample] = backbone(x)  # <- leak
+        train_on(head, optimizer, features_of[sample], y)
+    return len(seen)
 
 
 CACHE: dict[int, torch.Tensor] = {}
