@@ -23,7 +23,8 @@ _NICE: Final = 19
 
 def start() -> subprocess.Popen[bytes] | None:
     """The process, where there is something to compile and a place to keep it; else None. Kill it whenever you like."""
-    if compiled.kept_in() is None or _done().exists():
+    done = _done()
+    if done is None or done.exists():
         return None
     words = [sys.executable, "-m", "vramscope_server.warming"]
     try:
@@ -58,14 +59,26 @@ def compile_all() -> None:
 
 def main() -> None:
     os.nice(_NICE)
+    if not compiled.can_be_kept():
+        return  # each process compiles for itself
     compile_all()
-    _done().touch()
+    done = _done()
+    if done is not None:
+        done.touch()
 
 
-def _done() -> Path:
-    folder = compiled.kept_in()
-    assert folder is not None
-    return folder / f"warmed-{compiled.version()}"
+def _done() -> Path | None:
+    """The file that says so: beside the machine code, or in the user's cache folder; None where neither can be written to."""
+    beside = Path(compiled.__file__).parent / "__pycache__"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramscope"
+    for folder in (beside, cache):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder / f"warmed-{compiled.version()}"
+    return None
 
 
 def _history() -> dict[str, Any]:

@@ -5,27 +5,28 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import numba
 import pytest
 
 from vramscope_server.analysis import compiled
 
 
 def test_without_a_folder_to_keep_it_the_code_is_compiled_in_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = compiled.njit
+    real = numba.njit
 
     def no_place(*arguments: object, cache: bool = False, **options: object) -> object:
         if cache:
             raise RuntimeError("cannot cache function 'f': no locator available for file 'f.py'")
         return real(*arguments, **options)
 
-    monkeypatch.setattr(compiled, "njit", no_place)
+    monkeypatch.setattr(numba, "njit", no_place)
 
     @compiled.entry
     def twice(number: int) -> int:
         return 2 * number
 
     assert twice(21) == 42
-    assert twice.signatures, "it was compiled"
+    assert twice.dispatcher.signatures, "it was compiled"
 
 
 def test_code_that_is_kept_is_compiled_anew_when_what_it_calls_has_changed(
@@ -42,7 +43,7 @@ def test_code_that_is_kept_is_compiled_anew_when_what_it_calls_has_changed(
         spec.loader.exec_module(module)
         twice = compiled.entry(module.twice)
         assert twice(21) == 42
-        return bool(twice.stats.cache_hits)
+        return bool(twice.dispatcher.stats.cache_hits)
 
     monkeypatch.setattr(compiled, "_sources", lambda: "as it was")
     assert [loaded(), loaded()] == [False, True]
