@@ -53,7 +53,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests for a GPU run on the emulated one and on a real card; ``realgpu`` on a real card alone."""
     if hasattr(config, "workerinput"):
-        # The browser's all run in one worker, a quarter of the whole: begun first, they keep no other worker waiting at the end.
+        # The browsers' are the two longest groups: begun first, they keep no other worker waiting at the end.
         items.sort(key=lambda item: "browser" not in item.keywords)
     needs_gpu = [item for item in items if item.get_closest_marker("gpu") or item.get_closest_marker("realgpu")]
     if not needs_gpu:
