@@ -47,15 +47,20 @@ class LeakLines:
 
     def _say(self, leaks: Sequence[wire.Leak]) -> None:
         """Held is not saved: of what lowers no peak nothing is said. What grows is told whatever was told before."""
-        costly = [leak for leak in leaks if leak.peak_effect_bytes != 0]
+        growing = any(leak.kind in GROWS for leak in leaks)
+        costly = [
+            leak
+            for leak in leaks
+            if leak.peak_effect_bytes != 0 and (leak.exclusive_bytes or leak.kind in GROWS or not growing)
+        ]
         if costly and self._first is None:
             self._first = costly[0]
             _say(self._first, self._url)
-        growing = next((leak for leak in costly if leak.kind in GROWS), None)
-        if growing is not None and self._growing is None:
-            self._growing = growing
-            if growing is not self._first:
-                _say(growing, self._url)
+        grows = next((leak for leak in costly if leak.kind in GROWS), None)
+        if grows is not None and self._growing is None:
+            self._growing = grows
+            if grows is not self._first:
+                _say(grows, self._url)
 
     def _take_back(self, leaks: Sequence[wire.Leak]) -> None:
         """What was told to grow and is no finding any more was filling up. (Of one that nobody could name, the name may have been
@@ -92,6 +97,11 @@ def _line(text: str) -> None:
 
 
 def _may_be_filling(leak: wire.Leak) -> bool:
-    """A container with the last step's result, which may turn out to take each step's: ``del`` would be the wrong advice."""
+    """A container with the last step's result, which may turn out to take each step's: ``del`` would be the wrong advice. Or a
+    variable whose result somebody else has too: to let go of it alone frees nothing."""
     container = " -> " in leak.holder and leak.holder.endswith("]")
-    return container and leak.kind.startswith("overlap") and leak.last_step - leak.first_step < STEPS_TO_GROW
+    return (
+        (container or not leak.exclusive_bytes)
+        and leak.kind.startswith("overlap")
+        and leak.last_step - leak.first_step < STEPS_TO_GROW
+    )

@@ -73,6 +73,19 @@ def test_what_grows_is_told_whatever_was_told_before_and_taken_back_where_it_sto
     assert said(over) == ""
 
 
+def test_a_result_that_somebody_else_has_too_is_waited_for(said: Said) -> None:
+    """To let go of it alone frees nothing; who has it may turn out to take each step's."""
+    beside = leak("overlap", "feats", holder="global 'feats'", first_step=2, last_step=9, exclusive_bytes=0)
+    assert said(beside) == ""
+    beside = leak("overlap", "feats", holder="global 'feats'", first_step=2, last_step=20, exclusive_bytes=0)
+    told = said(beside, leak("tensor-growth", "store", file="train.py", line=9))
+    assert "'store'" in told and "feats" not in told
+
+
+def test_a_result_that_somebody_else_has_too_is_told_where_nothing_grows(said: Said) -> None:
+    assert "'out'" in said(leak("overlap", "out", holder="global 'out'", first_step=2, last_step=20, exclusive_bytes=0))
+
+
 def test_what_nobody_could_name_is_not_taken_back_when_it_has_a_name(said: Said) -> None:
     assert "more from step to step" in said(leak("growing", NAMELESS, file="", line=0))
     assert said(leak("growing", "rows", file="train.py", line=9)) == ""
