@@ -245,6 +245,13 @@ def test_a_formula_stays_text_in_csv_and_all_fields_are_there() -> None:
     assert read[0]["peak_allocated_bytes"] == str(1000 * MIB) and read[1]["techniques"] == ""
 
 
+@pytest.mark.parametrize("form", ["markdown", "latex"])
+def test_of_an_emulated_gpu_it_is_said_that_times_mean_nothing(form: str) -> None:
+    emulated = a_run("emulated", rank={"devices": [{"index": 0, "emulated": True}]})
+    assert "times mean nothing" in as_text(compared([a_run(), emulated]), form)
+    assert "times mean nothing" not in as_text(compared([a_run(), a_run("other")]), form)
+
+
 def test_only_columns_that_tell_something_are_shown() -> None:
     full = as_text(compared([a_run(techniques=told(**PLAIN))]), "markdown").splitlines()[0]
     assert "device MiB" in full and "effective batch" in full

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
+from vramscope_server.analysis.comparison.formats import EMULATED
 from vramscope_server.cli.screen import Column, console, print_table
 from vramscope_server.cli.talk import ask, fetch, id_of, print_json
 from vramscope_server.cli.words import ABSENT, amount, count, duration, graphs, percent, plain
@@ -45,6 +46,8 @@ def show(server: str, form: str | None, baseline: str, runs: list[str]) -> None:
     out = console()
     print_table(out, _COLUMNS, [_cells(row, is_baseline=not at) for at, row in enumerate(told["rows"])])
     out.print(Text("saved: of the peak allocated, reserved and on the device; less is better.", style="dim"))
+    if any(row["emulated"] for row in told["rows"]):
+        out.print(Text(EMULATED, style="dim"))
     for row in told["rows"]:
         left = row["leave_one_out"]
         if left is not None and left["allocated_bytes"] is not None:

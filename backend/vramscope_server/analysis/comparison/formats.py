@@ -140,6 +140,13 @@ LEGEND: Final = (
     "PyTorch took from the card; device: what the driver tells, with context and libraries."
 )
 
+EMULATED: Final = "times: of a GPU that is emulated and computes nothing; its memory is right, its times mean nothing."
+
+
+def legend(rows: Sequence[Row]) -> list[str]:
+    """What the columns mean, and what no reader should take from them."""
+    return [LEGEND, *([EMULATED] if any(row["emulated"] for row in rows) else [])]
+
 
 def as_text(rows: Sequence[Row], form: str) -> str:
     """The table in one of FORMATS."""
@@ -169,7 +176,7 @@ def markdown(rows: Sequence[Row]) -> str:
         f"|{'|'.join(' ---: ' if column.number else ' --- ' for column in columns)}|",
         *(f"| {' | '.join(map(_markdown_cell, line))} |" for line in cells),
     ]
-    below = [LEGEND, *(_markdown_cell(note) for note in notes)]
+    below = [*legend(rows), *(_markdown_cell(note) for note in notes)]
     return "\n".join(lines) + "\n\n" + "  \n".join(below) + "\n"
 
 
@@ -200,7 +207,7 @@ def latex(rows: Sequence[Row]) -> str:
         *(" & ".join(map(_latex_cell, line)) + r" \\" for line in cells),
         r"\bottomrule",
         r"\end{tabular}",
-        *(rf"\par\footnotesize {_latex_cell(note)}" for note in [LEGEND, *notes]),
+        *(rf"\par\footnotesize {_latex_cell(note)}" for note in [*legend(rows), *notes]),
     ]
     return "\n".join(lines) + "\n"
 
