@@ -11,6 +11,7 @@ software. The samples are made by tests/pages/sender.py, which sends every 200 m
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -152,7 +153,8 @@ class Unwatched:
         self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         listening = next(line for line in self.process.stderr if "DevTools listening on" in line)
-        self.socket: ClientConnection = connect(listening.split()[-1], max_size=None)
+        self.opened = contextlib.ExitStack()
+        self.socket: ClientConnection = self.opened.enter_context(connect(listening.split()[-1], max_size=None))
         self.calls = 0
         self.session: str | None = None
         [page] = [one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page"]
@@ -173,6 +175,7 @@ class Unwatched:
 
     def close(self) -> None:
         self.call("Browser.close")
+        self.opened.close()
         self.process.wait(20)
 
 
