@@ -69,7 +69,8 @@ function themedAxis(chart, key, source, kind, from, to, colors) {
     return axis;
   }
   const capacity = key === "yaxis" ? chart.figure.layout.meta?.capacity : null;
-  let ceiling = (top || 1) * 1.07;
+  const least = source.autorangeoptions?.include?.at(-1) ?? 0; // what is counted keeps whole ticks
+  let ceiling = Math.max(top || 1, least) * 1.07;
   // The capacity belongs in the picture once half of it is in use; before, it would press the data to the floor.
   if (capacity && top > capacity * 0.5) ceiling = Math.max(ceiling, capacity * 1.12);
   axis.range = [0, ceiling];

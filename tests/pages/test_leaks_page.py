@@ -61,6 +61,14 @@ def test_the_floor_is_drawn_with_its_fit_and_zooming_judges_the_window(page: Any
     eventually(lambda: "over 900 steps" in figure(page, "slope"))
 
 
+def test_few_graphs_are_counted_in_whole_numbers(page: Any, server: Any) -> None:
+    run = Sender(server.url, "one graph alive")
+    run.send(run.agent.samples(20), run.agent.steps(30, graphs_alive=1, floor_bytes=1 << 30))
+    page.goto(f"{server.url}/runs/{run.agent.run}/leaks")
+    floor = drawn(page, "floor")
+    assert floor.locator(".y2tick text").all_text_contents() == ["0", "1", "2", "3", "4"]
+
+
 def test_the_table_leads_to_the_detail_and_the_url_keeps_the_choice(page: Any, server: Any) -> None:
     page.goto(server.url + LEAKY)
     rows = page.locator(".leaks tbody tr")

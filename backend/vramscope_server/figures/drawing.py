@@ -128,6 +128,12 @@ class Drawing:
             {key: {"title": {"text": unit.name, "standoff": 6}, "rangemode": "tozero", **options}}
         )
 
+    def count_axis(self, title: str) -> None:
+        """A second axis, to the right, for a few things that are counted: it reaches to four at least, so that its ticks are whole."""
+        whole = {"nticks": 5, "tickformat": "d", "tickmode": "auto", "autorangeoptions": {"include": [0, 4]}}
+        self.y_axis(COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, **whole)
+        self.figure.update_layout(yaxis2_title={"text": title}, margin_r=56)
+
     def trace(
         self,
         x: FloatArray,

@@ -94,7 +94,4 @@ def _graphs(drawing: Drawing, window: RunWindow) -> None:
         meaning=STEPS["graphs_alive"].meaning,
         feed={"stream": "steps", "field": "graphs_alive"},
     )
-    drawing.y_axis(
-        COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, nticks=5, tickformat="d", tickmode="auto"
-    )
-    drawing.figure.update_layout(yaxis2_title={"text": "graphs alive"}, margin_r=56)
+    drawing.count_axis("graphs alive")

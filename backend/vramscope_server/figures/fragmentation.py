@@ -87,10 +87,7 @@ def draw(window: RunWindow) -> go.Figure:
                 meaning=SAMPLES["alloc_retries"].meaning,
                 feed={"stream": "samples", "field": "alloc_retries"},
             )
-            drawing.y_axis(
-                COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, nticks=4, tickformat="d", tickmode="auto"
-            )
-            drawing.figure.update_layout(yaxis2_title={"text": "retries"}, margin_r=52)
+            drawing.count_axis("retries")
         else:
             drawing.say("no allocation retries")
     return drawing.done()
