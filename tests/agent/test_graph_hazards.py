@@ -562,6 +562,7 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
             training(number * 1e-4)
     (found,) = (leak for leak in looks[-1].leaks if leak.kind == "tensor-growth")
     assert found.name == "kept" and "vramscope" not in " ".join(found.chain)
+    assert "whole models" in found.advice and "state_dict()" in found.advice
     held = 4 * sum(
         weight.nbytes for weight in next(iter(kept.values()))[0].parameters()
     )  # weights, gradients, two moments

@@ -56,6 +56,12 @@ def _plain(group: Group) -> str:
         )
     if machinery := _of_machinery(holder):
         return machinery
+    if group.models:
+        where = "" if group.on_cpu else " on the host"
+        return (
+            f"{name} keeps {group.models} whole models: keep what is needed of each (a number, or a copy of its state_dict(){where}), "
+            "and let the model, its gradients and its optimizer go"
+        )
     if group.tensors == 1 and not holder.container:
         where = "" if group.on_cpu else " on the host (.cpu())"
         return (

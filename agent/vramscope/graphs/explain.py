@@ -209,7 +209,9 @@ def _of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str]
 def _of_models(holder: Holder, modules: list[Any], known: Storages, budget: Budget) -> Group:
     """Whole models as tensors that are kept: their parameters and gradients count as any other tensor does."""
     held = [one for module in modules for one in with_gradients(parameters_of(module))]
-    return group_of(holder, held, _without(known, held), budget)
+    group = group_of(holder, held, _without(known, held), budget)
+    group.models = len(modules)
+    return group
 
 
 def _without(known: Storages, tensors: list[Any]) -> Storages:

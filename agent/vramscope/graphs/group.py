@@ -57,6 +57,8 @@ class Group:
     """nothing but a reference cycle holds it"""
     factor: float = 1.0
     """tensors there are for each that was looked at"""
+    models: int = 0
+    """whole ones, of which nothing trains any more, with what their optimizers keep"""
 
     def scale(self, factor: float, of_bytes: float | None = None) -> None:
         """There are ``factor`` times as many as were looked at, and as many times their bytes, or ``of_bytes`` times."""
@@ -82,6 +84,7 @@ class Group:
         self.attributes += other.attributes
         self.examples += other.examples
         self.references += other.references
+        self.models += other.models
         self.factor = 1.0
         self.factor = held / (self.held_bytes or 1)
 
