@@ -59,8 +59,8 @@ def _plain(group: Group) -> str:
     if group.models:
         where = "" if group.on_cpu else " on the host"
         return (
-            f"{name} keeps {group.models} whole models: keep what is needed of each (a number, or a copy of its state_dict(){where}), "
-            "and let the model, its gradients and its optimizer go"
+            f"{name} keeps {group.models} whole models: keep what is needed of each (a number, a copy of its "
+            f"state_dict(){where}), and let the model, its gradients and its optimizer go"
         )
     if group.tensors == 1 and not holder.container:
         where = "" if group.on_cpu else " on the host (.cpu())"

@@ -129,7 +129,7 @@ class Drawing:
         )
 
     def count_axis(self, title: str) -> None:
-        """A second axis, to the right, for a few things that are counted: it reaches to four at least, so that its ticks are whole."""
+        """A second axis, to the right, for few things that are counted: it reaches to four at least, so that ticks are whole."""
         whole = {"nticks": 5, "tickformat": "d", "tickmode": "auto", "autorangeoptions": {"include": [0, 4]}}
         self.y_axis(COUNT, "yaxis2", overlaying="y", side="right", showgrid=False, **whole)
         self.figure.update_layout(yaxis2_title={"text": title}, margin_r=56)
