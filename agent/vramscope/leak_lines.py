@@ -68,16 +68,18 @@ class LeakLines:
         told = self._growing
         if told is None or self._taken_back or told.name == NAMELESS:
             return
-        if not any(
-            leak.kind in GROWS and (_variable(leak), leak.file) == (_variable(told), told.file) for leak in leaks
-        ):
+        if not any(leak.kind in GROWS and _is_of(told, leak) for leak in leaks):
             self._taken_back = True
             _line(f"{told.name} has stopped growing: what was said of it is taken back. {self._url}/leaks")
 
 
-def _variable(leak: wire.Leak) -> str:
-    """The name that a holder's begins with: `state.adversarial[0]` may turn out to be one of what `state.adversarial` takes."""
-    return leak.name.partition("[")[0]
+def _is_of(told: wire.Leak, leak: wire.Leak) -> bool:
+    """Whether one may be what the other has turned out to be: `state.adversarial[0]` one of what `state.adversarial` takes, or
+    `log.epochs[*].losses` the only one so far in `log.epochs`."""
+    variable = leak.name.partition("[")[0]
+    return leak.file == told.file and (
+        variable == told.name.partition("[")[0] or told.name.startswith((f"{variable}.", f"{variable}["))
+    )
 
 
 def _say(leak: wire.Leak, url: str) -> None:

@@ -102,6 +102,12 @@ def test_one_of_what_its_holder_takes_is_not_taken_back_when_the_holder_is_named
     assert "has stopped growing" in said(leak("overlap", "state.adversarial", file="train.py", line=9))
 
 
+def test_what_a_wider_holder_takes_in_is_not_taken_back(said: Said) -> None:
+    assert "keeps the autograd" in said(leak("growing", "log.current.losses", file="train.py", line=9))
+    assert said(leak("growing", "log", file="train.py", line=12)) == ""
+    assert "has stopped growing" in said(leak("growing", "logits", file="train.py", line=14))
+
+
 def test_names_keep_their_letters(said: Said) -> None:
     cached = leak(
         "tensor-growth", "mask in _lru_cache_wrapper", advice="mask is cached, and asked for something new each step"

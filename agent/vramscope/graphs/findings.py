@@ -12,6 +12,7 @@ from vramscope import wire
 from vramscope.graphs import advice, roots
 from vramscope.graphs.effect import NOT_ON_CPU, Effect, Follower
 from vramscope.graphs.group import MOST_WORDS, Group
+from vramscope.graphs.holders import Holder
 from vramscope.graphs.storages import Storages
 from vramscope.graphs.verdicts import Verdict
 from vramscope.graphs.walk import NODE_BYTES
@@ -199,7 +200,16 @@ class Findings:
         if kind in ("growing", "growing-eval"):
             for lesser in ("overlap", "overlap-unfreed", "no_grad-missing"):
                 self._leaks.pop((lesser, *holder.key), None)
+        if kind in ("growing", "growing-eval", "tensor-growth"):
+            self._forget_part_of(kind, holder)
         return True
+
+    def _forget_part_of(self, kind: str, holder: Holder) -> None:
+        """While there was one epoch, `log.epochs[*].losses` took more and more; since there are more of them, `log.epochs` does."""
+        within, step = (f"{holder.name}.", f"{holder.name}["), self._clock.step
+        for key, leak in list(self._leaks.items()):
+            if leak.kind == kind and leak.name.startswith(within) and leak.last_step < step:
+                del self._leaks[key]
 
     def _put(self, key: Key, leak: wire.Leak) -> None:
         self._leaks[key] = leak

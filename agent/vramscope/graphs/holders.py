@@ -139,7 +139,8 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
         words += " -> " + "".join(deeper)
     if last.size is not None:
         words += f" -> {classes.name_of(last.kind)}[{last.size}]"
-    place, line = (_numbered_place(links, codes) if numbered else None) or _place(links, codes, container=is_container)
+    within = _numbered_place(links, codes) if numbered else _inner_place(paths, len(links), codes)
+    place, line = within or _place(links, codes, container=is_container)
     return Holder(
         key=group_key(paths[0], family),
         name=name.strip()[:200],
@@ -275,6 +276,22 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
             return root.code, line
     found = _variable(name, codes, container=container, file=root.file)
     return found if found is not None else (root.code, None)
+
+
+def _inner_place(paths: Sequence[Path], skip: int, codes: Codes) -> tuple[types.CodeType, int] | None:
+    """The line that fills lists within the holder's, each of which has several of what is held: where a log has an object for each
+    epoch, and that one a list, the epoch's own takes more with each step."""
+    lists, names = set(), set()
+    for path in paths:
+        links = path.links()
+        last = next((at for at in range(len(links) - 1, skip, -1) if links[at].label.startswith(("[*", "{*"))), skip)
+        name = next((link.label for link in reversed(links[skip:last]) if link.label.startswith(".")), None)
+        lists.add(id(links[last - 1]))
+        names.add(name)
+    name = names.pop()
+    if names or name is None or 2 * len(lists) > len(paths):
+        return None
+    return lines.attribute_kept_at(codes.all, name[1:], container=True)
 
 
 def _fed_at(links: list[Path], attribute: str, codes: Codes) -> tuple[types.CodeType, int] | None:

@@ -60,6 +60,35 @@ def defaultdict_of_lists(device: str) -> Any:
     return history
 
 
+@dataclasses.dataclass
+class Epoch:
+    number: int
+    losses: dict[str, list[Any]] = dataclasses.field(default_factory=lambda: {"train": [], "val": []})
+
+
+@dataclasses.dataclass
+class History:
+    epochs: list[Epoch] = dataclasses.field(default_factory=list)
+
+
+@leaks("growing", holder="log.epochs", bytes_each=SCALAR, nodes=True)
+def losses_by_epoch(device: str) -> Any:
+    """In the first epoch one list takes them all; then there is a list of such."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    log = History()
+    for number in range(3):
+        log.epochs.append(Epoch(number))
+        for x, y in loader(device, steps=20):
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            value = loss  # fix here: value = loss.item()
+            log.epochs[-1].losses["train"].append(value)  # <- leak
+    return log
+
+
 @leaks("growing", holder="by_step", bytes_each=SCALAR, nodes=True)
 def dict_by_step(device: str) -> Any:
     model = mlp(device)
