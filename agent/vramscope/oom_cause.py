@@ -90,8 +90,11 @@ def _aid(cause: str, facts: Facts) -> str:
         return READING_AID
     if cause == "activations" and facts.phase == "eval":
         return NO_TRAINING
-    if cause == "leak" and facts.lengthened:
-        return f"{facts.lengthened[0].upper()}{facts.lengthened[1:]}."
+    if cause == "leak" and (own := facts.lengthened or facts.leak_advice):
+        named = bool(facts.leak_name) and own.startswith(
+            facts.leak_name.partition(" ")[0]
+        )  # a name stays as it is written
+        return f"{own if named else own[0].upper() + own[1:]}."
     return FIRST_AID[cause]
 
 

@@ -62,6 +62,7 @@ class Facts:
     leaked_bytes: int = 0
     leak_name: str = ""
     leak_place: str = ""
+    leak_advice: str = ""
     growth_bytes: int | None = None
     """by how much what outlives a step has risen, where that is known to rise"""
     growth_is_young: bool = False
@@ -237,6 +238,7 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         leaked_bytes=sum(held_by(leak, box.step) for leak in leaks),
         leak_name="" if worst is None else worst.name,
         leak_place="" if worst is None or worst.file is None else place(worst.file, worst.line),
+        leak_advice="" if worst is None else worst.advice,
         growth_bytes=gathered if gathered else growth_bytes if growth is None else growth.bytes,
         growth_is_young=bool(gathered) or (growth is not None and growth.steps < YOUNG_STEPS),
         lengthened=_lengthened(box) if gathered else "",

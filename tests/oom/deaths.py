@@ -475,6 +475,32 @@ DEATHS = [
         survived=True,
     ),
     Death(
+        "caught, and tried again in its except block",
+        "leak",
+        """
+        model = stack(6, 1024)
+        optimizer = optimizer_of(model)
+        def less():
+            optimizer.zero_grad()
+            torch.cuda.empty_cache()
+            for _ in range(8):
+                model(torch.empty(8000, 1024, device="cuda")).square().mean().backward()
+            optimizer.step()
+        for rows in (8000, 64000, 8000):
+            failed = False
+            try:
+                step(model, optimizer, rows, 1024)
+            except torch.OutOfMemoryError:
+                failed = True
+                if R.get("leak", True):
+                    less()  # asks
+            if failed:
+                less()
+        """,
+        line="less()  # asks",
+        in_suite=True,
+    ),
+    Death(
         "told as another error",
         "activations",
         """

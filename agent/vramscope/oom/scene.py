@@ -6,6 +6,7 @@ Some 2 ms, and 0.3 s of processor time where there are 100,000 blocks; the run i
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,7 +19,7 @@ from vramscope.guard import guarded
 from vramscope.memory.allocator import limit_bytes, share_peak_counters
 from vramscope.memory.categories import allocated_before_forward
 from vramscope.memory.host import Host
-from vramscope.oom import beside, holdings, last_look, stack
+from vramscope.oom import beside, handled, holdings, last_look, stack
 from vramscope.oom.lengthened import as_leak, lengthened
 from vramscope.oom_facts import LEAKS_THAT_GROW, held_by
 from vramscope.oom_growth import growth_of
@@ -144,7 +145,8 @@ class Scene:
         made, pools = self._layout(device, counters, notes) if is_cuda else (None, Pools())
         before = recent.newest(device if device is not None else wire.CPU)
         steps = {} if device is None else recent.course.columns(device, clock.untaken())
-        leaks = list(self._leaks())[:64] or self._held_over(error)
+        kept = self._kept_by_handled(error)
+        leaks = [*kept, *(list(self._leaks())[:63] or self._held_over(error))]
         host = self._host.read()
         neighbours, own_bytes = self._on_card(device if is_cuda else None)
         reserved = counters.get("reserved_bytes.all.current")
@@ -182,7 +184,7 @@ class Scene:
             largest_parameter_bytes=None if held is None else held.largest_parameter_bytes,
             optimizer_kind=None if held is None else held.optimizer_kind,
             state_bytes_per_parameter_byte=None if held is None else held.state_per_byte,
-            allocated_before_forward_bytes=self._before_forward(position),
+            allocated_before_forward_bytes=self._before_forward(position, kept),
             holders=[] if held is None else held.holders,
             layout=made,
             pools=pools.ids,
@@ -268,12 +270,13 @@ class Scene:
         newest = self._clock.newest
         return {} if newest is None or device is None else step_row(newest, wire.UNKNOWN, device)
 
-    def _before_forward(self, position: int | None) -> int | None:
+    def _before_forward(self, position: int | None, kept: Sequence[wire.Leak]) -> int | None:
         stretches = [s for s in self._clock.cuts() if position is not None and position < len(s.cuts)]
         if position is None or not stretches:
             return None
         if self._clock.phase == FORWARD:
-            return stretches[-1].cuts[position].allocated_bytes
+            # (A failed attempt was of the same phase: what is kept of it was there before the one that runs.)
+            return stretches[-1].cuts[position].allocated_bytes + sum(leak.held_bytes for leak in kept)
         return allocated_before_forward(stretches, position)
 
     def _on_card(self, device: int | None) -> tuple[list[Neighbour] | None, int | None]:
@@ -301,6 +304,18 @@ class Scene:
             return []
         with guarded("the look at what is held over"):
             return last_look.held_over(graphs.boundary, graphs.retained, self._clock.step)
+        return []
+
+    def _kept_by_handled(self, error: Error) -> list[wire.Leak]:
+        """Of an error whose ``except`` block tries again."""
+        if error.seen_by != "observer" or error.thread is not None:
+            return []
+        with guarded("the look at the exception that is being handled"):
+            weights = [one for root in error.roots or () for one in (*root.parameters(), *root.buffers())]
+            owned = (*weights, *(one.grad for one in weights if one.is_leaf))
+            thread = self._clock.thread or threading.get_ident()
+            found = handled.kept_by_handled(thread, owned, self._clock.step)
+            return [] if found is None else [found]
         return []
 
     def _last_look(
