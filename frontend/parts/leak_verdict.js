@@ -32,7 +32,7 @@ export function figures({ leaks, looks, leaked_bytes: held, graphs_alive: alive,
     cell("saved", "The peak would fall by", worst ? bytes(worst.peak_effect_bytes) : looked ? "nothing" : UNKNOWN, worst ? `by fixing ${worst.name}: held is not saved` : "", worst?.peak_effect),
     cell("graphs", "Graphs alive", graphs(alive), isKnown(alive) ? "of earlier steps, at the newest step" : "not told by this agent"),
     cell("slope", "The floor's slope", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),
-    cell("end", "Out of memory in", endOf(floor), endNote(floor, state)),
+    cell("end", isKnown(floor.ran_out_step) ? "Out of memory" : "Out of memory in", endOf(floor), endNote(floor, state)),
     cell("look", "Last look", looked ? `step ${count(Math.max(...looks.map((look) => look.step)))}` : "none yet", looked ? lookNote(looks) : ""),
   );
 }
@@ -56,12 +56,14 @@ function slopeNote(floor) {
 }
 
 function endOf(floor) {
+  if (isKnown(floor.ran_out_step)) return `in step ${count(floor.ran_out_step)}`;
   if (floor.steps_to_out_of_memory > FAR_STEPS) return `over ${count(FAR_STEPS)} steps`;
   if (isKnown(floor.steps_to_out_of_memory)) return `${count(floor.steps_to_out_of_memory)} steps`;
   return floor.growing === false ? "no end seen" : UNKNOWN;
 }
 
 function endNote(floor, state) {
+  if (isKnown(floor.ran_out_step)) return "memory ran out, and the run ended";
   if (isKnown(floor.steps_to_out_of_memory)) {
     const time = isKnown(floor.seconds_to_out_of_memory) && floor.steps_to_out_of_memory <= FAR_STEPS ? `${duration(floor.seconds_to_out_of_memory)}, ` : "";
     return `${time}${bytes(floor.room_bytes)} of room${state === "running" ? "" : ", had it gone on"}`;

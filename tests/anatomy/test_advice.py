@@ -140,6 +140,11 @@ def test_autocasts_copies_are_those_that_modules_made_of_their_own_weights(obser
     assert 0.6 * measured < advice.saves_bytes <= measured, "it is a least: the loss gets smaller, too"
     for name in ("gpt2", "gan", "reentrant", "evaluation_no_grad"):
         assert "weight_copies" not in said(observed[name])
+    for seen, told in (("optimizer", False), ("mixed_precision", True)):
+        known = Facts(before.trace, techniques=[{"kind": seen}])
+        assert ("weight_copies" in {one.rule for one in advise(known)}) is told, (
+            "of another precision it is something else"
+        )
 
 
 def test_copies_of_the_weights_are_told_and_what_they_are_in(observed) -> None:

@@ -118,3 +118,12 @@ def test_no_line_is_wider_than_the_terminal(width, names):
         console.render_str(line, markup=False, emoji=False).cell_len <= width
         for line in drawn(width, rows).splitlines()
     )
+
+
+def test_in_a_pipe_no_line_is_filled_up_to_the_longest() -> None:
+    out = io.StringIO()
+    rows = [["a", "short"], ["b", "a much longer sentence that goes into the last column"]]
+    print_table(Console(file=out, width=10_000), [Column("NAME"), Column("WORDS")], rows)
+    lines = out.getvalue().splitlines()
+    assert [line.split() for line in lines[:2]] == [["NAME", "WORDS"], ["a", "short"]]
+    assert len(lines) == 3 and all(line == line.rstrip() for line in lines)

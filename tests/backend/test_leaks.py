@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -214,6 +215,17 @@ def test_the_floors_slope_and_the_steps_until_memory_ends(server: RunningServer)
     assert (told["graphs_alive"], told["verdict"]["level"]) == (199, "growth")
     assert "64.0 MiB a step" in told["verdict"]["sentence"]
     assert "out of memory after about 761 more steps (76 s)" in told["verdict"]["sentence"]
+
+
+def test_of_a_run_that_ran_out_of_memory_no_end_is_forecast(server: RunningServer) -> None:
+    agent = growing_run(server, 64 * MIB)
+    server.send(
+        agent, agent.ended("failed", at=21.0, error_type="torch.OutOfMemoryError", error_line="CUDA out of memory.")
+    )
+    told = leaks_of(server, agent)
+    assert told["floor"]["ran_out_step"] == 201
+    assert re.search(r"64\.0 MiB a step \(.*\): memory ran out in step 201\.", told["verdict"]["sentence"])
+    assert "more steps" not in told["verdict"]["sentence"]
 
 
 def test_what_others_have_of_the_card_is_no_room(server: RunningServer) -> None:

@@ -51,6 +51,7 @@ def leak_verdict(
     floor: Trend | None,
     steps_left: float | None,
     seconds_left: float | None,
+    ran_out_step: int | None = None,
 ) -> Verdict:
     """What a run's leaks come to.
 
@@ -58,8 +59,9 @@ def leak_verdict(
     looked        whether the agent has looked at all
     floor         the fit of the floor; None: too few steps, or not known
     steps_left    until out of memory at this slope; None where not known, or where nothing grows
+    ran_out_step  in which it came to that; None: it did not
     """
-    end = _end(steps_left, seconds_left)
+    end = _end(steps_left, seconds_left) if ran_out_step is None else f": memory ran out in step {count(ran_out_step)}"
     if leaks:
         said = [_who(leaks[0]), _how_much(leaks[0])]
         said.append(_growth(leaks, floor, end))

@@ -52,12 +52,15 @@ def get_leaks(
         leak | {"kind_words": KIND_WORDS[leak["kind"]]} for leak in merge_leaks({r: x.look for r, x in looked.items()})
     ]
     floor = _floor(record, place, fit, used_bytes, outside_bytes) | {"damaged": told_damage(damaged, place)}
+    died = record["state"] == "failed" and "OutOfMemory" in (record["error_type"] or "")
+    floor["ran_out_step"] = (record["last_step"] or 0) + 1 if died else None
     verdict = leak_verdict(
         leaks,
         looked=bool(looked),
         floor=fit,
         steps_left=floor["steps_to_out_of_memory"],
         seconds_left=floor["seconds_to_out_of_memory"],
+        ran_out_step=floor["ran_out_step"],
     )
     return answer(
         {

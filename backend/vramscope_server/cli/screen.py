@@ -54,7 +54,17 @@ def print_table(to: Console, columns: Sequence[Column], rows: Sequence[Sequence[
             table.add_column(columns[at].title, overflow="fold")
     for row in cells:
         table.add_row(*(row[at] for at in shown))
-    to.print(table)
+    put(to, table)
+
+
+def put(to: Console, table: Table) -> None:
+    """Print it; in a pipe without the blanks that make each line as long as the longest."""
+    if to.is_terminal:
+        to.print(table)
+        return
+    with to.capture() as captured:
+        to.print(table)
+    to.file.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
 
 
 def _width(column: Column, cells: Sequence[Text]) -> int:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vramscope_server.cli.screen import console
+from vramscope_server.cli.screen import console, put
 from vramscope_server.cli.talk import Failure, address, ask, path_of, print_json
 from vramscope_server.cli.words import STATE_STYLE, UNKNOWN, ago, amount, cost, count, duration, percent, plain
 
@@ -62,7 +62,7 @@ def print_summary(
             table.add_row("", _composition(split["peak_categories"], split["peak_allocated_bytes"], out.width))
     for number, sentence in enumerate(advice):
         table.add_row("" if number else "advice", Text(plain(sentence)))
-    out.print(table)
+    put(out, table)
     out.print(Text(f"{server}/runs/{told['run_id']}", style="cyan"))
 
 
@@ -119,7 +119,8 @@ def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "loss", _loss(told.get("loss"))
     yield "leaks", _leaks(told)
     if told.get("out_of_memory_count"):
-        yield "out of memory", f"{told['out_of_memory_count']} times"
+        times = told["out_of_memory_count"]
+        yield "out of memory", "once" if times == 1 else f"{count(times)} times"
     yield "watching costs", cost(told["agent_overhead"])
     if told["dropped_samples"]:
         yield "lost samples", count(told["dropped_samples"])

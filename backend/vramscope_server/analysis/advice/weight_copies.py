@@ -1,7 +1,7 @@
 """Autocast keeps a second copy of the weights, of half the size, from the forward to the backward.
 
 Condition: the forwards of modules made activations of exactly half the bytes of their own weights (so modules must have been
-recorded), for nine of ten matrices or more.
+recorded), for nine of ten matrices or more; and the run was seen to be of mixed precision, where its techniques are known.
 Arithmetic: weights that are of 16 bits themselves do without these copies, and they and their gradients take half. What autocast
 computes in 32 bits all the same (a loss, a norm) gets smaller, too, and is not reckoned: the promise is a least.
 """
@@ -26,6 +26,8 @@ LEAST_BYTES: Final = 64 << 10
 
 def advise(facts: Facts) -> Advice | None:
     """Advice, or None where the weights have no copies, or it is not known whose forward made what."""
+    if facts.techniques and all(one["kind"] != "mixed_precision" for one in facts.techniques):
+        return None  # what is half as large as a weight is something else
     lives = facts.trace.lives
     parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
     large = parameters[lives.requested_bytes[parameters] >= 2 * LEAST_BYTES]
