@@ -139,6 +139,10 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     """of the steps so far, thinned: ``step``, ``end_allocated_bytes``, ``peak_allocated_bytes``, names as wire.STEPS"""
     batch_size: Whole | None = None
     """rows of the batch that ran; None: no forward was running, or it was given no tensor"""
+    input_shape: list[Whole] = []
+    """of the first argument of the root module that trains; empty: not known"""
+    input_shape_before: list[Whole] = []
+    """the largest that it was given in the last good step"""
     outside_before_bytes: Whole | None
     """least that this process has had on the device besides what PyTorch reserved, ever since it was first read"""
     outside_bytes: Whole | None

@@ -16,7 +16,7 @@ from typing import Final
 
 from vramscope.oom_facts import Facts
 from vramscope.oom_message import ON_HOST, OUTSIDE_PYTORCH
-from vramscope.oom_need import PIECES, need_of, waits_for_backward
+from vramscope.oom_need import PIECES, input_words, need_of, waits_for_backward
 
 CAUSES: Final = (
     "weights",
@@ -44,6 +44,10 @@ FIRST_AID: Final = {
     "outside_pytorch": "Leave room for the library that asked: set_per_process_memory_fraction(0.9), say.",
     "": "",
 }
+SHORTER_AID: Final = (
+    "Shorter inputs (cut the long ones, or group them by length), a smaller batch with gradient accumulation, or gradient "
+    "checkpointing."
+)
 NO_TRAINING: Final = "A smaller batch, or a shorter sequence."
 OTHERS_AID: Final = "Models that do not train on the host or in 16 bits, and no second copy of weights on the card."
 READING_AID: Final = 'torch.load(..., map_location="cpu"): the card holds the weights once, not twice.'
@@ -90,6 +94,8 @@ def _aid(cause: str, facts: Facts) -> str:
         return READING_AID
     if cause == "activations" and facts.phase == "eval":
         return NO_TRAINING
+    if cause == "activations" and input_words(facts) and facts.input_shape[:1] == facts.input_shape_before[:1]:
+        return SHORTER_AID
     if cause == "leak" and (own := facts.lengthened or facts.leak_advice):
         named = bool(facts.leak_name) and own.startswith(
             facts.leak_name.partition(" ")[0]
@@ -194,6 +200,8 @@ def _capacity(facts: Facts, asked: int, room: int) -> tuple[str, str]:
     many = ""
     if waits_for_backward(facts):
         many = f" {facts.forwards} forwards of this step have had no backward: what of their graphs is kept is alive together."
+    if grown := input_words(facts):
+        many += f" {grown[0].upper()}{grown[1:]}."
     return largest, (
         f"{parts}; activations, batch and temporaries {amount(working)} and what was asked: more than the {amount(room)} that "
         f"PyTorch can have.{many}"

@@ -6,6 +6,7 @@ Agent (on the console), server (on the page) and command line (of a pasted messa
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Final
 
 from vramscope.black_box import OTHER_MODELS, BlackBox
@@ -16,6 +17,8 @@ FILLS_UP: Final = ("LBFGS",)
 """optimizers whose state grows over many steps"""
 READERS: Final = ("torch/serialization.py", "safetensors/torch.py")
 """files whose functions read weights"""
+FUSED: Final = ("flash", "efficient", "cuDNN")
+"""kernels of attention that keep no scores for the backward"""
 LEAKS_THAT_GROW: Final = ("growing", "growing-eval", "tensor-growth", "cycle", "overlap", "overlap-unfreed")
 
 
@@ -53,6 +56,11 @@ class Facts:
     """how far the forward was, 0 to 1"""
     batch_size: int | None = None
     """rows of the batch that ran; None: not known"""
+    input_shape: tuple[int, ...] = ()
+    input_shape_before: tuple[int, ...] = ()
+    """of the last good step; both are empty where one is not known"""
+    goes_with_length: bool = False
+    """activations go with the length of what each row is: nothing has one value for each pair of tokens"""
     peak_now_bytes: int | None = None
     """highest allocated so far in the step that ran"""
     peak_before_bytes: int | None = None
@@ -160,6 +168,12 @@ class Facts:
         return min(self.working_bytes, max(0, before, self.leaked_bytes, self.growth_bytes or 0))
 
     @property
+    def input_times(self) -> float | None:
+        """How many times as large the input is as the last good step's; None where one of them is not known."""
+        before = prod(self.input_shape_before)
+        return prod(self.input_shape) / before if self.input_shape and before else None
+
+    @property
     def least_bytes(self) -> int | None:
         """The least that would have been needed: for this request, for the last good step, for weights and their state."""
         if self.used_bytes is None or self.asked_bytes is None:
@@ -232,6 +246,9 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         before_forward_bytes=box.allocated_before_forward_bytes,
         progress=box.progress,
         batch_size=_batch_size(box),
+        input_shape=tuple(box.input_shape),
+        input_shape_before=tuple(box.input_shape_before),
+        goes_with_length=_goes_with_length(box),
         peak_now_bytes=box.peak_allocated_bytes,
         peak_before_bytes=box.last_step.get("peak_allocated_bytes"),
         peak_at_first_bytes=None if growth is None else growth.first_peak_bytes,
@@ -289,6 +306,12 @@ def _batch_size(box: BlackBox) -> int | None:
     told = (one for one in box.techniques if one.kind == "batch" and one.observed)
     seen = next((one.detail.get("batch_size") for one in told), None)
     return box.batch_size or (seen if isinstance(seen, int) and seen > 0 else None)
+
+
+def _goes_with_length(box: BlackBox) -> bool:
+    """Where attention was seen, it must be of a kernel that keeps no scores. False where nothing is known of the training."""
+    attention = [one.chip for one in box.techniques if one.kind == "attention"]
+    return bool(box.techniques) and all(any(kernel in chip for kernel in FUSED) for chip in attention)
 
 
 def _lengthened(box: BlackBox) -> str:

@@ -25,6 +25,10 @@ PIECES: Final = 0.05
 """of what is needed, what must be reserved beyond it, as pieces never fit quite"""
 MANY_FORWARDS: Final = 4
 """before one backward: two or three are two views, or a critic's two batches, of one loss"""
+LONGER: Final = 0.25
+"""where it follows from a step with a shorter input: what goes with rows alone, or with neither, is a part of it"""
+GREW: Final = 1.1
+"""times as large: what is called larger"""
 SAME_ORDER: Final = 2.0
 """what is drawn out from a part of the forward says no more than that"""
 
@@ -77,6 +81,23 @@ def waits_for_backward(facts: Facts) -> bool:
     return facts.phase == "forward" and facts.forwards >= MANY_FORWARDS
 
 
+def input_words(facts: Facts) -> str:
+    """That the input is larger than the last step's, with both shapes; "" where it is not, or that is not known."""
+    times = facts.input_times
+    if times is None or times < GREW or facts.phase not in ("forward", "backward"):
+        return ""
+    now, before = (" x ".join(f"{size:,}" for size in shape) for shape in (facts.input_shape, facts.input_shape_before))
+    return f"this step's input is {now}, the last one's was at most {before}: {times:.3g} times as much"
+
+
+def _of_longer(facts: Facts, before_bytes: int) -> float | None:
+    """What the step before took, for as many rows of a greater length; None elsewhere. Rows are drawn out of the forward."""
+    same_rows = facts.input_shape[:1] == facts.input_shape_before[:1]
+    if not input_words(facts) or not same_rows or not facts.goes_with_length or not before_bytes:
+        return None
+    return before_bytes * (facts.input_times or 0.0)
+
+
 def need_of(facts: Facts) -> Need | None:
     """None where the record tells too little."""
     fixed, working, asked = facts.fixed_bytes, facts.working_bytes, facts.asked_bytes
@@ -96,6 +117,10 @@ def need_of(facts: Facts) -> Need | None:
     if waits_for_backward(facts):
         words = f"{facts.forwards} forwards and no backward: how much is the last one's, and how many were to come, is not known"
         return Need(fixed, beside, None, 0, least, least, words)
+    longer = _of_longer(facts, before)
+    if longer is not None and longer >= scaling:
+        words = f"an earlier step had reached its end, and {input_words(facts)}"
+        return Need(fixed, beside, int(longer), int(longer * LONGER), least, max(least, resting + int(longer)), words)
     if facts.phase == "forward" and facts.progress:
         full, error = scaling / facts.progress, DIED_IN_FORWARD * (1 - facts.progress) + DIED_LATER
         likely = before if before >= full / SAME_ORDER else full

@@ -351,6 +351,21 @@ def test_the_rows_of_the_newest_batch_are_known_in_its_backward(clock, hooks) ->
     assert seen == [5, 7, None, 3]
 
 
+def test_the_largest_input_of_a_step_and_of_the_one_before_is_known(clock, hooks) -> None:
+    """Of forwards with gradients: an evaluation's batch says nothing of the training's."""
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    for rows in (4, 6, 2):
+        model(torch.zeros(rows, 8)).sum().backward()
+    optimizer.step()
+    with torch.no_grad():
+        model(torch.zeros(64, 8))
+    model(torch.zeros(3, 8))
+    assert (clock.given, clock.largest) == ((id(model), (3, 8)), {id(model): (3, 8)})
+    assert clock.largest_before == {id(model): (6, 8)}
+
+
 def test_marks_from_another_thread_are_not_heard(clock, hooks) -> None:
     model = nn.Linear(8, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -137,6 +137,22 @@ DEATHS = [
         phase="forward",
     ),
     Death(
+        "an input longer than the ones before",
+        "activations",
+        """
+        with torch.device("cuda"):
+            model = nn.Sequential(nn.Embedding(1000, 512), *[nn.Sequential(nn.Linear(512, 512), nn.GELU()) for _ in range(6)])
+        optimizer = optimizer_of(model)
+        for n in range(34):
+            length = min(200_000 if n == 31 else 10_000, R.get("length", 200_000))
+            model(torch.zeros(1, length, dtype=torch.long, device="cuda")).square().mean().backward()  # asks
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+        phase="forward",
+        in_suite=True,
+    ),
+    Death(
         "inside backward",
         "activations",
         """

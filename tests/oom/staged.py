@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -58,6 +59,8 @@ def applied(remedy: dict[str, Any], death: Death) -> dict[str, str]:
         env["PYTORCH_CUDA_ALLOC_CONF"] = remedy["conf"]
     elif remedy["micro_batches"]:
         wishes["micro_batches"] = remedy["micro_batches"]
+    elif length := re.match(r"inputs of a length of ([\d,]+)", remedy["what"]):
+        wishes["length"] = int(length[1].replace(",", ""))
     elif remedy["card_bytes"]:
         env["EMULATED_GPU_TOTAL_MEM"] = str(remedy["card_bytes"])
     elif "foreach=False" in remedy["what"]:

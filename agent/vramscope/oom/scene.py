@@ -146,6 +146,7 @@ class Scene:
         before = recent.newest(device if device is not None else wire.CPU)
         steps = {} if device is None else recent.course.columns(device, clock.untaken())
         kept = self._kept_by_handled(error)
+        shape, shape_before = self._shapes()
         leaks = [*kept, *(list(self._leaks())[:63] or self._held_over(error))]
         host = self._host.read()
         neighbours, own_bytes = self._on_card(device if is_cuda else None)
@@ -192,6 +193,8 @@ class Scene:
             last_step=self._last_step(device),
             steps=steps,
             batch_size=error.batch_size or (clock.rows if clock.phase in (BACKWARD, OPTIMIZER) else None),
+            input_shape=shape,
+            input_shape_before=shape_before,
             outside_before_bytes=None if device is None else recent.least_outside_bytes(device),
             outside_bytes=None if own_bytes is None or reserved is None else max(0, own_bytes - reserved),
             neighbours=neighbours,
@@ -278,6 +281,15 @@ class Scene:
             # (A failed attempt was of the same phase: what is kept of it was there before the one that runs.)
             return stretches[-1].cuts[position].allocated_bytes + sum(leak.held_bytes for leak in kept)
         return allocated_before_forward(stretches, position)
+
+    def _shapes(self) -> tuple[list[int], list[int]]:
+        """What the model that trains was given now, and at most in the last step; empty where that is not known of both."""
+        clock = self._clock
+        if clock.given is None or clock.phase not in (FORWARD, BACKWARD):
+            return [], []
+        root, shape = clock.given
+        before = clock.largest_before.get(root, ())
+        return (list(shape), list(before)) if len(shape) == len(before) else ([], [])
 
     def _on_card(self, device: int | None) -> tuple[list[Neighbour] | None, int | None]:
         """Other processes, and what this one has."""

@@ -186,6 +186,12 @@ class StepClock:
         self._micro_steps = 0
         self.rows: int | None = None
         """of the batch whose forward began last"""
+        self.given: tuple[int, tuple[int, ...]] | None = None
+        """root whose forward with gradients began last (its id, compared and never used), and the shape of its first argument"""
+        self.largest: dict[int, tuple[int, ...]] = {}
+        """by root, the largest such shape of this step"""
+        self.largest_before: dict[int, tuple[int, ...]] = {}
+        """and of the step before"""
         self.forwards = 0
         """of one model, that began one behind the other with no backward between"""
         self._agent_ns = self._agent_before_ns = 0
@@ -257,6 +263,7 @@ class StepClock:
         )
         self._finished.append(self.newest)
         backwards, self._micro_steps = self._micro_steps, 0
+        self.largest, self.largest_before = {}, self.largest
         self.phase = DATA
         self._choose_watched(began - self._end_ns)
         self._end_ns = began

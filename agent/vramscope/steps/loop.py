@@ -189,12 +189,18 @@ class LoopHooks:
             clock.recorder.inputs(args, kwargs)
 
     def _rows_of(self, module: torch.nn.Module, args: Any, kwargs: Any) -> int | None:
-        """Of the batch, as far as the first argument tells. 0.7 µs; a class of the user's is not asked, nor a mode of theirs."""
+        """Of the batch, as far as the first argument tells. 0.9 µs; a class of the user's is not asked, nor a mode of theirs."""
         given: Any = args[0] if args else next(iter(kwargs.values()), None)
         if not self._is_plain(given):
             return None
         with self._plainly():
             shape = given.shape
+        if self._grad_enabled():
+            clock, root = self.clock, id(module)
+            clock.given = root, shape
+            known = clock.largest.get(root)
+            if known is None or shape.numel() > known.numel():  # type: ignore[attr-defined]  # torch.Size
+                clock.largest[root] = shape
         return int(shape[len(shape) == 3 and getattr(module, "batch_first", True) is False]) if shape else None
 
     def before_training_step(self, module: torch.nn.Module) -> None:

@@ -32,7 +32,9 @@ def of(case: Case) -> Iterator[Remedy]:
             rank=4,
             technique="gradient_accumulation",
         )
-    if rows == 1:
+    if rows == 1 and (shorter := list(_shorter(case))):
+        yield from shorter
+    elif rows == 1:
         yield Remedy(
             what="a shorter sequence, or a smaller input: the batch is 1 already",
             saves_bytes=None,
@@ -50,6 +52,7 @@ def of(case: Case) -> Iterator[Remedy]:
         if facts.phase in ("forward", None) and facts.parameters_bytes:
             yield _parted(case, 2, rows)
     else:
+        yield from _shorter(case)
         for parts in PARTS:
             if rows is not None and parts > rows:
                 break
@@ -57,6 +60,30 @@ def of(case: Case) -> Iterator[Remedy]:
             if need.fits(case.room_bytes, share):
                 yield _parted(case, parts, rows, saves=int(need.working_bytes * (1 - share)), enough=True)
                 break
+
+
+def _shorter(case: Case) -> Iterator[Remedy]:
+    """Of as many rows of a greater length than before: so many tokens fit."""
+    facts, need = case.facts, case.need
+    now, before = facts.input_shape, facts.input_shape_before
+    share = need.largest_share(case.room_bytes)
+    if len(now) < 2 or now[0] != before[0] or now[2:] != before[2:] or now[1] <= before[1]:
+        return
+    fits = int((share or 0.0) * now[1])
+    known = facts.goes_with_length and before[1] <= fits < now[1]
+    length = fits if known else before[1]
+    yield Remedy(
+        what=f"inputs of a length of {length:,} instead of {now[1]:,} at most: cut the long ones, or group them by length",
+        saves_bytes=int((need.working_bytes or 0) * (1 - fits / now[1])) if known else None,
+        enough=True if known else None,
+        source="formula" if known else "advice",
+        source_words=f"{need.words} (± {amount(need.error_bytes)})"
+        if known
+        else "the last step had no longer ones, and fitted",
+        cost="what is cut off is not learned from",
+        rank=4,
+        technique="batch",
+    )
 
 
 def _gathered_by_trainer(case: Case) -> Iterator[Remedy]:
