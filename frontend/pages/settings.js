@@ -73,7 +73,7 @@ class SettingsPage {
         h("dt", {}, "wire"), h("dd", {}, known(String(server.wire ?? "unknown"))),
         h("dt", {}, "plotly.py"), h("dd", {}, known(server.plotly_py ?? "unknown")),
         h("dt", {}, "Plotly.js"), h("dd", {}, known(server.plotly_js ?? "unknown")),
-        h("dt", {}, "address"), h("dd", {}, server.address ?? serverAddress()),
+        h("dt", {}, "address"), h("dd", {}, serverAddress()),
         h("dt", {}, "HTTP API"), h("dd", {}, h("a", { href: "/api/v1/docs", target: "_blank", rel: "noopener" }, "/api/v1/docs"), " · ", h("a", { href: "/metrics", target: "_blank", rel: "noopener" }, "/metrics")))),
     );
   }

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from vramscope_server.__main__ import main
+from vramscope_server.cli.server import to_open
 
 VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -116,6 +117,13 @@ def test_a_token_is_told_once_at_the_first_start(start):
         assert ("vrs_" in out) == first
         assert "VRAMSCOPE_TOKEN" in out if first else "tokens are demanded" in out
         assert url not in out
+
+
+@pytest.mark.parametrize(("bound", "opened"), [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")])
+def test_the_address_of_every_address_is_one_that_a_browser_opens(bound, opened):
+    every = f"http://{opened}:8265, and at every other address of this machine"
+    assert to_open(f"http://{bound}:8265") == every
+    assert to_open("http://10.0.0.2:8265") == "http://10.0.0.2:8265"
 
 
 def test_a_taken_port_is_told_by_whom(server, refused):

@@ -92,6 +92,18 @@ def test_a_url_that_leads_nowhere_is_explained(url: str, words: str) -> None:
     assert "secret" not in sentence
 
 
+@pytest.mark.postgres
+@pytest.mark.xdist_group("postgres")
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_postgresql_that_cannot_hold_every_name_is_refused(postgres: str, encoding: str) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres.replace("+psycopg", "") + "/postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE narrow_{encoding} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    sentence = refused(f"{postgres}/narrow_{encoding.lower()}")
+    assert f"keeps text as {encoding}" in sentence and "ENCODING 'UTF8'" in sentence
+
+
 def test_the_command_says_it_on_the_console_and_exits_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

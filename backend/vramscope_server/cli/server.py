@@ -140,7 +140,7 @@ def _allow_connections() -> None:
 
 
 def _welcome(house: House) -> None:
-    lines = [f"vramscope is at {house.address}", f"  runs are kept in {house.database.shown}"]
+    lines = [f"vramscope is at {to_open(house.address or '?')}", f"  runs are kept in {house.database.shown}"]
     if house.first_token is not None:
         lines += [
             f"  token, shown only this once: {house.first_token}",
@@ -150,6 +150,14 @@ def _welcome(house: House) -> None:
         lines.append("  tokens are demanded")
     lines += [f"  {problem}" for problem in house.problems()]
     print("\n".join(lines), flush=True)
+
+
+def to_open(address: str) -> str:
+    """What a browser takes: where every address is listened to, one of them."""
+    for every, one in (("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:")):
+        if every in address:
+            return f"{address.replace(every, one)}, and at every other address of this machine"
+    return address
 
 
 def _as_url(database: str) -> str:

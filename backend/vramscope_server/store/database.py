@@ -174,13 +174,18 @@ class Database:
         url = self.url
         if url.get_driver_name() == "psycopg2" and self.kind == "postgresql":
             url = url.set(drivername="postgresql+psycopg")  # what the extra `postgres` brings
+        # Of a database with no encoding this driver would give bytes for words, to SQLAlchemy's own first question too.
+        options: dict[str, Any] = {"client_encoding": "utf8"} if url.get_driver_name() == "psycopg" else {}
         try:
             self._readers = sa.create_engine(
-                url, pool_size=6, max_overflow=10, pool_pre_ping=True, json_serializer=_json
+                url, pool_size=6, max_overflow=10, pool_pre_ping=True, json_serializer=_json, connect_args=options
             )
-            self._writer = sa.create_engine(url, poolclass=NullPool, json_serializer=_json)
-            with self._writer.connect():
-                pass
+            self._writer = sa.create_engine(url, poolclass=NullPool, json_serializer=_json, connect_args=options)
+            with self._writer.connect() as connection:
+                if self.kind == "postgresql":
+                    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+                    if encoding != "UTF8":
+                        raise DatabaseRefused(_encoded(url, str(encoding)))
         except ModuleNotFoundError as error:
             raise DatabaseRefused(
                 f"the driver {error.name!r} is missing; for PostgreSQL: pip install 'vramscope[server,postgres]'."
@@ -333,3 +338,10 @@ def _corrupt(path: Path, verdict: str) -> str:
 
 def _revisions() -> set[str]:
     return {file.name.split("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*.py")}
+
+
+def _encoded(url: URL, encoding: str) -> str:
+    return (
+        f"{url.render_as_string(hide_password=True)} keeps text as {encoding}, which does not hold every name; "
+        f"CREATE DATABASE \"{url.database}\" ENCODING 'UTF8' TEMPLATE template0 makes one that does."
+    )
