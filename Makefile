@@ -22,7 +22,8 @@ setup: ## make .venv with everything that the tests need
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	@if $(BIN)/python -c "import sys; sys.exit(sys.version_info < (3, 11))"; then $(BIN)/mypy; \
+		else echo "mypy: not on Python 3.10, whose newest numpy has other types"; fi
 
 test: setup ## everything, browser and emulated GPU included; ARGS goes to pytest
 	@$(BIN)/python -m vramscope_server.warming & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted

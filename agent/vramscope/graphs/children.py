@@ -10,6 +10,7 @@ import contextlib
 import functools
 import gc
 import itertools
+import queue
 import sys
 import threading
 import types
@@ -91,6 +92,8 @@ def children(value: Any, shapes: Shapes | None = None) -> Iterator[tuple[str, An
     elif issubclass(kind, (set, frozenset)):
         base_set = set if issubclass(kind, set) else frozenset
         yield from (("{*}", child) for child in _ends(base_set.__iter__(value), None, base_set.__len__(value)))
+    elif issubclass(kind, queue.SimpleQueue):
+        yield from (("[*]", child) for child in _ends(_of_queue(value), None, length(value) or 0))
     elif is_array(kind):
         if value.dtype.hasobject:
             yield from (("[*]", child) for child in _ends(value.flat, None, value.size))
@@ -227,12 +230,23 @@ def _ends(elements: Iterable[Any], last: Callable[[], Iterable[Any]] | None, cou
         return []
 
 
+def _of_queue(value: Any) -> Iterator[Any]:
+    """Only C knows what is in it: up to Python 3.12 a list of the elements, and later the elements themselves."""
+    attributes = _attributes(value, _dict_of(type(value)))
+    inside = [one for one in gc.get_referents(value) if one is not attributes and not issubclass(type(one), type)]
+    if sys.version_info < (3, 13):
+        inside = [element for one in inside if type(one) is list for element in one]
+    yield from inside
+
+
 def length(value: Any) -> int | None:
     """Elements of a built-in container (or of a class made from one); None for anything else."""
     kind = type(value)
     for base in (dict, list, tuple, set, frozenset, collections.deque):
         if issubclass(kind, base):
             return base.__len__(value)
+    if issubclass(kind, queue.SimpleQueue):
+        return queue.SimpleQueue.qsize(value)
     return value.size if is_array(kind) else None
 
 
@@ -246,8 +260,8 @@ def bound_of(value: Any, parent: Any = None) -> int | None:
     """Elements beyond which a container cannot grow; of one that is a queue's own, as the queue, its ``parent``, says."""
     kind = type(value)
     for name, attribute in _QUEUES:
-        queue = getattr(sys.modules.get(name), "Queue", None)
-        if queue is not None and issubclass(type(parent), queue):
+        bounded = getattr(sys.modules.get(name), "Queue", None)
+        if bounded is not None and issubclass(type(parent), bounded):
             most = parent.__dict__.get(attribute)
             return most if type(most) is int and most > 0 else None
     if issubclass(kind, collections.deque):

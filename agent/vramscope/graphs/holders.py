@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import queue
 import re
 import types
 import weakref
@@ -18,7 +19,7 @@ from vramscope.graphs.paths import Path
 
 MANY_NUMBERED: Final = 4
 _NUMBER: Final = re.compile(r"\d+")
-_GROWS = (list, dict, set, collections.deque, weakref.WeakKeyDictionary)
+_GROWS = (list, dict, set, collections.deque, weakref.WeakKeyDictionary, queue.SimpleQueue)
 _CONTAINERS = (*_GROWS, tuple, frozenset)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import sys
 import types
 from typing import Any, Final
 
@@ -23,6 +24,9 @@ MOST_TARGETS: Final = 12
 """of these, through all objects of the process: each makes the pass longer"""
 MOST_OBJECTS: Final = 4_000
 MOST_YOUNG: Final = 100_000
+OF_CALL: Final = 3
+"""references to a tuple that only our list, our variable and the question have: from Python 3.13 on ``get_referrers`` finds
+its own arguments, which would lead from one such call to the next"""
 DEEPEST: Final = 8
 DEEPEST_OF_CYCLE: Final = 16
 """a parameter lies nine references below the model's class: each module has two dicts"""
@@ -151,6 +155,8 @@ def _old_ancestors(
         ours.add(id(fresh))
         for thing in above:
             if id(thing) in ours or id(thing) in closure or _is_ours(thing):
+                continue
+            if type(thing) is tuple and sys.getrefcount(thing) <= OF_CALL:
                 continue
             name = wording.end_of_search(thing)
             if name is not None:

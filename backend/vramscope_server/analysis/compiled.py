@@ -15,9 +15,18 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import numpy as np
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+if TYPE_CHECKING:
+
+    def int64(value: Any) -> int:
+        """As ``np.int64``, for what a compiled function is given: that one is compiled anew for each type of integer."""
+else:
+    int64 = np.int64
 
 
 class Compiled:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from vramscope.window import ACTIONS
-from vramscope_server.analysis.compiled import fused, lean
+from vramscope_server.analysis.compiled import fused, int64, lean
 from vramscope_server.analysis.history.pickle_rows import pool_of, stack_of
 from vramscope_server.analysis.history.pickle_tables import (
     ANNOTATION,
@@ -85,7 +85,7 @@ def _as_pool(t: Any, item: int) -> Any:
     if item & _TAG_MASK == LIST:  # [a, b], as JSON would have it
         row = item >> TAG_BITS
         if t.lists[row, 0] == (2 << 2) | ROWS_LIST:
-            run, first, found = t.lists[row, 1], np.int64(0), 0
+            run, first, found = t.lists[row, 1], int64(0), 0
             while run >= 0:
                 if t.runs[run, 0] & _KIND_MASK != INTEGER:
                     return np.int64(-2)

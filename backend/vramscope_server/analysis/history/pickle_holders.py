@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramscope_server.analysis.compiled import fused, lean
+from vramscope_server.analysis.compiled import fused, int64, lean
 from vramscope_server.analysis.history.pickle_fields import new_row, set_field
 from vramscope_server.analysis.history.pickle_opcodes import CHANGED, DONE, FIELD
 from vramscope_server.analysis.history.pickle_rows import frame_of
@@ -75,13 +75,13 @@ def filled(t: Any, stack: Any, low: int, height: int, holder: int, told: int) ->
             t.dicts[holder] = (earlier << KIND_BITS) | OTHER
             return DONE
         if told == FRAME or kind == FRAME:
-            file = function = np.int64(_W_NOTHING)
-            line = np.int64(0)
+            file = function = int64(_W_NOTHING)
+            line = int64(0)
             if kind == FRAME:
                 file, line, function = (
-                    np.int64(t.frames[row, 0]),
-                    np.int64(t.frames[row, 1]),
-                    np.int64(t.frames[row, 2]),
+                    int64(t.frames[row, 0]),
+                    int64(t.frames[row, 1]),
+                    int64(t.frames[row, 2]),
                 )
             at = low
             while at < height or earlier >= 0:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from vramscope_server.analysis.compiled import int64
 from vramscope_server.analysis.simulator.blocks import is_large, take, unlist_free
 from vramscope_server.analysis.simulator.expandable import new_expandable
 from vramscope_server.analysis.simulator.free_lists import first_of_size, following
@@ -188,7 +187,7 @@ def request_free(heap: Heap, block: int) -> None:
 
 @compiled
 def free_at_once(heap: Heap, item: int) -> None:
-    block = np.int64(heap.block_of[item])
+    block = int64(heap.block_of[item])
     if block:
         request_free(heap, block)
         complete(heap, block)
@@ -197,7 +196,7 @@ def free_at_once(heap: Heap, item: int) -> None:
 @compiled
 def free_later(heap: Heap, item: int) -> None:
     """The client lets go; other streams still use the block."""
-    block = np.int64(heap.block_of[item])
+    block = int64(heap.block_of[item])
     if block:
         request_free(heap, block)
         join_pending(heap, block)
@@ -218,6 +217,6 @@ def join_pending(heap: Heap, block: int) -> None:
 @compiled
 def free_now(heap: Heap, item: int) -> None:
     """The other streams are done; nothing to do where a release has waited for them already."""
-    block = np.int64(heap.block_of[item])
+    block = int64(heap.block_of[item])
     if block and heap.blocks[block, STATE] == PENDING:
         complete_pending(heap, block)

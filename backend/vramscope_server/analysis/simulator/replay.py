@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.compiled import entry
+from vramscope_server.analysis.compiled import entry, int64
 from vramscope_server.analysis.simulator import heap as h
 from vramscope_server.analysis.simulator.heap import (
     FREEABLE,
@@ -275,11 +275,11 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         while progress[0] < op.shape[0] and counts[STOPPED] == 0 and has_room(heap):
             i = progress[0]
             what, address = op[i], -1
-            own, of_pool = np.int64(item[i]), np.int64(pool[i])  # one type: each further one is compiled for anew
+            own, of_pool = int64(item[i]), int64(pool[i])  # one type: each further one is compiled for anew
             if leave_out_prologue and event[i] < 0:
                 pass
             elif what == ALLOC:
-                if allocate(heap, own, size_bytes[i], np.int64(stream[i]), of_pool):
+                if allocate(heap, own, int64(size_bytes[i]), int64(stream[i]), of_pool):
                     address = heap.blocks[heap.block_of[own], 0]
                 elif progress[1] < 0 and counts[STOPPED] == 0:
                     progress[1] = i
