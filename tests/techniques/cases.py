@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from names import CHECKPOINTING
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
@@ -1122,19 +1123,17 @@ def hf_with_an_adapter() -> Any:
 @case
 def hf_all() -> Any:
     return hugging_face(
-        activation_checkpointing=True,
         gradient_accumulation_steps=4,
         bf16=True,
         optim="adamw_torch_fused",
         torch_empty_cache_steps=1,
+        **{CHECKPOINTING: True},
     )
 
 
 @case
 def hf_reentrant() -> Any:
-    return hugging_face(
-        activation_checkpointing=True, activation_checkpointing_kwargs={"use_reentrant": True}, fp16=True
-    )
+    return hugging_face(fp16=True, **{CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"use_reentrant": True}})
 
 
 @case
@@ -1147,7 +1146,7 @@ def hf_in_eval_mode() -> Any:
             model.eval()
             model.train = lambda mode=True: model
 
-    trainer, train = hugging_face(activation_checkpointing=True)
+    trainer, train = hugging_face(**{CHECKPOINTING: True})
     trainer.add_callback(Evaluating())
     return trainer, train
 
@@ -1166,8 +1165,8 @@ def hf_optimizer_of_ones_own() -> Any:
         model,
         optimizers=(own, None),
         optim="adamw_bnb_8bit",
-        activation_checkpointing_kwargs={"offload": True},
         torch_compile=True,
+        **{f"{CHECKPOINTING}_kwargs": {"offload": True}},
     )
 
     def disabled() -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import warm
+from names import CHECKPOINTING
 
 pytestmark = [pytest.mark.gpu, pytest.mark.frameworks, pytest.mark.timeout(900), pytest.mark.xdist_group("techniques")]
 
@@ -372,7 +374,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         {
             "gradient_checkpointing": (
                 "checkpointing",
-                "activation_checkpointing=True",
+                f"{CHECKPOINTING}=True",
                 "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
             ),
             "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps in a step"),
@@ -389,7 +391,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         {
             "gradient_checkpointing": (
                 "checkpointing",
-                "activation_checkpointing=True",
+                f"{CHECKPOINTING}=True",
                 "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: reentrant",
             ),
             "mixed_precision": (
@@ -403,7 +405,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     ),
     "hf_in_eval_mode": (
         {
-            "gradient_checkpointing": ("checkpointing", "activation_checkpointing=True", ""),
+            "gradient_checkpointing": ("checkpointing", f"{CHECKPOINTING}=True", ""),
             "attention": (
                 "attention memory-efficient",
                 "attn_implementation='sdpa'",
@@ -420,7 +422,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
                 "2 calls of memory-efficient attention",
             ),
             "optimizer_8bit": ("8-bit optimizer", "optim='adamw_bnb_8bit'", ""),
-            "offload": ("CPU offload", "activation_checkpointing_kwargs={'offload': True}", ""),
+            "offload": ("CPU offload", f"{CHECKPOINTING}_kwargs={{'offload': True}}", ""),
             "compile": ("compiled", "torch_compile=True", ""),
         },
         {"8bit-not-seen", "offload-not-seen", "compile-not-seen"},

@@ -263,4 +263,12 @@ def held_by_python(tensor: Any, extra: int) -> bool:
 
     extra   references that the caller makes beside its argument
     """
-    return sys.getrefcount(tensor) - 2 - extra - (1 if tensor._use_count() > 1 else 0) > 0
+    return sys.getrefcount(tensor) - _OF_CALL - extra - (1 if tensor._use_count() > 1 else 0) > 0
+
+
+def _references(thing: Any) -> int:
+    return sys.getrefcount(thing)
+
+
+_OF_CALL: Final = _references(object())
+"""references to its argument that a call has: its own, the question's, and up to Python 3.10 its caller's"""
