@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -18,6 +20,7 @@ from wire_maker import GIB, Agent, leak, look
 
 from vramscope import __version__, wire
 from vramscope_server.__main__ import main
+from vramscope_server.cli import talk
 from vramscope_server.cli.words import ABSENT
 
 MIB = GIB // 1024
@@ -265,6 +268,39 @@ def test_another_server_is_4_and_told_as_such(cli):
         assert code == 4 and "is not a vramscope server" in err
     other.shutdown()
     other.server_close()
+
+
+def test_a_server_that_takes_its_time_is_waited_for_in_sight(monkeypatch, cli):
+    """After two seconds a person is told what for; a pipe is told nothing; and not for ever."""
+
+    class Slow(BaseHTTPRequestHandler):
+        seconds = talk.ANSWER_SECONDS / 60
+
+        def do_GET(self) -> None:
+            time.sleep(self.seconds)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"runs": [], "total": 0, "next_cursor": null}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    slow = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+    Thread(target=slow.serve_forever, args=(0.02,), daemon=True).start()
+    at = f"http://127.0.0.1:{slow.server_port}"
+    ours, theirs = os.openpty()
+    command = [*VRAMSCOPE, "ls", "--json", "--server", at]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=False)
+    os.close(theirs)
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
+    assert b"waiting for the server " in os.read(ours, 65_536)
+    os.close(ours)
+    assert cli("ls", "--json", "--server", at)[::2] == (0, "")
+    monkeypatch.setattr(talk, "ANSWER_SECONDS", 0.5)
+    code, _, err = cli("ls", "--server", at)
+    assert code == 4 and f"the server at {at} did not answer within 0.5 s" in err
+    slow.shutdown()
+    slow.server_close()
 
 
 def test_without_its_token_a_server_is_2_and_with_it_0(start_server, cli, monkeypatch):

@@ -16,7 +16,12 @@ COMPILING: Final = "compiling, once after an installation"
 
 
 class Bar:
-    """``with Bar("reading") as tell``: then ``tell(done, total)``, where that is known; else it says what is being done."""
+    """``with Bar("reading") as tell``: then ``tell(done, total)``, where that is known; else it says what is being done.
+
+    Within another one it shows nothing.
+    """
+
+    _outermost: Bar | None = None
 
     def __init__(self, words: str, *, of_bytes: bool = True) -> None:
         self._words = words
@@ -28,8 +33,10 @@ class Bar:
 
     def __enter__(self) -> Callable[[int, int], None]:
         self._waiting.daemon = True
-        if sys.stderr.isatty():
-            self._waiting.start()
+        if Bar._outermost is None:
+            Bar._outermost = self
+            if sys.stderr.isatty():
+                self._waiting.start()
         return self._tell
 
     def _show(self) -> None:
@@ -50,6 +57,8 @@ class Bar:
 
     def __exit__(self, *_: object) -> None:
         self._waiting.cancel()
+        if Bar._outermost is self:
+            Bar._outermost = None
         with self._lock:
             if self._progress is not None:
                 self._progress.stop()

@@ -11,13 +11,16 @@ from typing import Any, Final
 
 import httpx
 
+from vramscope_server.cli.bar import Bar
 from vramscope_server.cli.words import plain
 
 CHECK_FAILED: Final = 1
 BAD_WORDS: Final = 2
 NOT_FOUND: Final = 3
 NO_SERVER: Final = 4
-TIMEOUT_SECONDS: Final = 30
+CONNECT_SECONDS: Final = 10
+ANSWER_SECONDS: Final = 180
+"""a server that is new here compiles before it replays for the first time: a minute and more on a busy machine"""
 
 
 class Failure(Exception):
@@ -58,7 +61,8 @@ def send_file(server: str, path: str, pieces: Iterable[bytes], size_bytes: int, 
 
 
 def _get(server: str, path: str, parameters: dict[str, Any]) -> httpx.Response:
-    return _request("GET", server, path, parameters)
+    with Bar("waiting for the server"):
+        return _request("GET", server, path, parameters)
 
 
 def _request(method: str, server: str, path: str, parameters: dict[str, Any], **body: Any) -> httpx.Response:
@@ -68,10 +72,12 @@ def _request(method: str, server: str, path: str, parameters: dict[str, Any], **
     given = {name: value for name, value in parameters.items() if value not in (None, "")}
     try:
         # A proxy of the environment cannot reach this machine's own loopback.
-        with httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=not is_local(base), headers=headers) as client:
+        patience = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
+        with httpx.Client(timeout=patience, trust_env=not is_local(base), headers=headers) as client:
             response = client.request(method, f"{base}/api/v1{path}", params=given, **body)
-    except httpx.TimeoutException:
-        raise Failure(f"the server at {base} did not answer within {TIMEOUT_SECONDS} s.", NO_SERVER) from None
+    except httpx.TimeoutException as fault:
+        seconds = CONNECT_SECONDS if isinstance(fault, httpx.ConnectTimeout) else ANSWER_SECONDS
+        raise Failure(f"the server at {base} did not answer within {seconds} s.", NO_SERVER) from None
     except httpx.HTTPError as fault:
         raise Failure(
             f"no server answers at {base} ({_why(fault)}). Start one with: {how_to_start(base)}", NO_SERVER
