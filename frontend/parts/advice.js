@@ -44,7 +44,7 @@ export class AdviceCard {
 }
 
 function piece({ rule, sentence, saves_bytes: saves, evidence, source, file, line }) {
-  const of = evidence.of === "reserved" ? "reserved" : "peak";
+  const of = { reserved: "reserved", run: "peak of the run" }[evidence.of] ?? "peak";
   const most = evidence.at_most ? "up to " : "";
   return h("li", { "data-rule": rule }, h("span", { class: "saves" }, saves ? `${most}−${bytes(saves)} ${of}` : "no number"), h("span", { class: "said" }, sentence, file ? [" ", h("code", { title: file }, `${short(file)}${line ? `:${line}` : ""}`)] : null, " ", sourceLink(source)));
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -63,6 +64,19 @@ def test_a_summary_survives_being_stored() -> None:
     summary.add("samples", rows)
     summary.add("steps", {**rows, "duration_ns": np.full(5, SECOND), "peak_allocated_bytes": np.arange(5)})
     assert decode_summary(encode_summary(summary)) == summary
+
+
+def test_each_phase_has_the_highest_of_the_steps_in_which_it_was_read() -> None:
+    """Block by block; a phase that no step tells is not known, and neither are those of a summary that is older."""
+    summary = RankSummary()
+    for evaluation in ([-1, 70, -1], [90, -1, -1]):
+        rows = {"time_ns": np.arange(3), "step": np.arange(3), "backward_peak_allocated_bytes": np.array([50, 60, 55])}
+        summary.add(
+            "steps",
+            {**rows, "eval_peak_allocated_bytes": np.array(evaluation), "data_peak_allocated_bytes": np.full(3, -1)},
+        )
+    assert summary.phase_peaks_bytes == {"backward": 60, "eval": 90}
+    assert decode_summary(msgspec.msgpack.encode({"steps": 3})).phase_peaks_bytes == {}
 
 
 @given(st.permutations(range(1, 30)))

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -57,11 +57,28 @@ def main():
 main()
 """
 
+EVALUATED = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 256)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(60):
+    model(torch.randn(2000, 256, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if step % 10 == 9:
+        model.eval()
+        with torch.no_grad():
+            for _ in range(3):
+                model(torch.randn({rows}, 256, device="cuda"))
+        model.train()
+"""
+
 VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
 
 
 def vramscope(*words: str) -> str:
-    done = subprocess.run([*VRAMSCOPE, *words], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*VRAMSCOPE, *words], capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -158,3 +175,32 @@ def test_a_run_that_dies_says_so_in_the_list_and_at_the_terminal(server: str, tm
     assert [(row["name"], row["error_type"], row["error_line"]) for row in rows] == [
         ("journey two", "RuntimeError", "the data ran out")
     ]
+
+
+def test_a_peak_in_an_evaluation_is_told_with_the_batch_that_would_be_as_high_as_the_training(
+    server: str, tmp_path: Path
+) -> None:
+    """And with that batch it is; then nothing is said of it."""
+
+    def advice_on(rows: int) -> tuple[int, dict[str, Any]]:
+        done = run(server, tmp_path, f"{rows} rows", EVALUATED.replace("{rows}", str(rows)))
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(vramscope("show", f"{rows} rows", "--json", "--server", server))
+        path = f"{server}/api/v1/runs/{shown['run_id']}/recordings"
+        listed = httpx.get(path, timeout=60, trust_env=False).json()["recordings"]
+        newest = next(one["recording"] for one in listed if one["whole"])
+        told = httpx.get(f"{server}/api/v1/recordings/{newest}/anatomy", timeout=170, trust_env=False).json()
+        return shown["peak_allocated_bytes"], {one["rule"]: one for one in told["advice"]}
+
+    high, told = advice_on(20_000)
+    advice = told["evaluation_batch"]
+    assert advice["evidence"]["evaluation_peak_bytes"] == high
+    assert advice["saves_bytes"] == high - advice["evidence"]["training_peak_bytes"]
+    words = vramscope("show", "20000 rows", "--server", server)
+    assert words.index("is in an evaluation") < words.index("of the recorded moment with most"), (
+        "first what is of the run"
+    )
+    fewer = int(20_000 * advice["evidence"]["times_the_rows"])
+    lower, told = advice_on(fewer)
+    assert lower == pytest.approx(advice["evidence"]["training_peak_bytes"], rel=0.01)
+    assert "evaluation_batch" not in told

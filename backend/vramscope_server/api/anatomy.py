@@ -16,7 +16,8 @@ from vramscope_server.analysis.advice.rules import advise
 from vramscope_server.analysis.anatomy.summary import summary
 from vramscope_server.house import House
 from vramscope_server.recordings import Opened
-from vramscope_server.store.queries import UnknownRun, find_run, step_peak_of_rank
+from vramscope_server.store.queries import UnknownRun, find_run, summary_of_rank
+from vramscope_server.store.summary import RankSummary
 
 from .answers import answer
 from .fragmentation import Event
@@ -39,7 +40,13 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
         moment = None if event is None else the_event(opened, event)
         told = opened.once(("anatomy", moment), lambda: summary(opened.trace, moment))
         about_bytes = (run.peak_allocated_bytes or 0) // COARSE_BYTES  # while it trains it rises a little now and then
-        key = ("advice", str(run.techniques), about_bytes, profile and (profile.first_step, profile.reason))
+        key = (
+            "advice",
+            str(run.techniques),
+            about_bytes,
+            (run.phase_peaks_bytes.get("eval") or 0) // COARSE_BYTES,
+            profile and (profile.first_step, profile.reason),
+        )
         advice = opened.once(key, Waited).get(lambda: advice_of(opened, run, profile))
     return answer({"recording": stored.id, **told, "advice": advice})
 
@@ -61,7 +68,13 @@ class Waited:
 
 def advice_of(opened: Opened, run: KnownRun, profile: Profile | None) -> list[dict[str, Any]]:
     """Each piece of advice as the API shows it."""
-    facts = Facts(opened.trace, profile=profile, techniques=run.techniques, run_peak_bytes=run.peak_allocated_bytes)
+    facts = Facts(
+        opened.trace,
+        profile=profile,
+        techniques=run.techniques,
+        run_peak_bytes=run.peak_allocated_bytes,
+        phase_peaks_bytes=run.phase_peaks_bytes,
+    )
     return [dataclasses.asdict(advice) for advice in advise(facts)]
 
 
@@ -71,6 +84,8 @@ class KnownRun(NamedTuple):
     techniques: list[dict[str, Any]]
     peak_allocated_bytes: int | None
     """of the steps of the rank that recorded"""
+    phase_peaks_bytes: dict[str, int]
+    """highest allocated in each phase of these steps"""
 
 
 def known_run(house: House, run_id: str | None, rank: int) -> KnownRun:
@@ -78,5 +93,6 @@ def known_run(house: House, run_id: str | None, rank: int) -> KnownRun:
     if run_id:
         with reader(house) as connection, contextlib.suppress(UnknownRun):
             run = find_run(connection, run_id)
-            return KnownRun(run["techniques"] or [], step_peak_of_rank(connection, run, rank))
-    return KnownRun([], None)
+            known = summary_of_rank(connection, run, rank) or RankSummary()
+            return KnownRun(run["techniques"] or [], known.step_peak_bytes, known.phase_peaks_bytes)
+    return KnownRun([], None, {})

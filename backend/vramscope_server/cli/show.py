@@ -90,14 +90,15 @@ def _advice(server: str, told: dict[str, Any]) -> list[str]:
         anatomy = ask(server, f"/recordings/{newest}/anatomy") if newest else {"advice": []}
     except Failure:
         return []
-    found = [str(one["sentence"]) for one in anatomy["advice"]]
+    of_run = [str(one["sentence"]) for one in anatomy["advice"] if one["evidence"].get("of") == "run"]
+    found = [str(one["sentence"]) for one in anatomy["advice"] if one["evidence"].get("of") != "run"]
     highest = told["peak_allocated_bytes"]
     if found and highest is not None and anatomy["allocated_bytes"] < _AS_HIGH * highest:
         found.insert(
             0,
             f"of the recorded moment with most, {anatomy['moment']}; the run's peak of {amount(highest)} was not recorded:",
         )
-    return found
+    return of_run + found
 
 
 def _instead(told: dict[str, Any], split: dict[str, Any]) -> str:

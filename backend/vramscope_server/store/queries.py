@@ -16,7 +16,7 @@ from .places import Run
 from .rows import is_emulated, run_row, seconds
 from .scalars import told_loss
 from .states import display_skew_ns
-from .summary import decode_summary
+from .summary import RankSummary, decode_summary
 from .tables import events, looks, ranks, runs, sessions
 
 MAX_EVENTS: Final = 1000
@@ -238,11 +238,11 @@ class Looked:
     skew_ns: int | None
 
 
-def step_peak_of_rank(connection: Connection, run: Run, rank: int) -> int | None:
-    """The highest allocated bytes of all steps of a rank; None: none is known."""
+def summary_of_rank(connection: Connection, run: Run, rank: int) -> RankSummary | None:
+    """What is known of a rank's numbers; None: there is no such rank."""
     query = sa.select(ranks.c.summary).where(ranks.c.run_key == run["key"], ranks.c.rank == rank)
     summary = connection.execute(query).scalar_one_or_none()
-    return None if summary is None else decode_summary(summary).step_peak_bytes
+    return None if summary is None else decode_summary(summary)
 
 
 def load_looks(connection: Connection, run: Run) -> dict[int, Looked]:

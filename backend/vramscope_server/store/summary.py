@@ -88,6 +88,8 @@ class RankSummary(msgspec.Struct):
     peak_step: int | None = None
     peak_phase: str | None = None
     peak_categories: dict[str, int | None] | None = None
+    phase_peaks_bytes: dict[str, int] = {}
+    """highest allocated in each phase, of the steps in which phases were read; none of a summary that is older than this field"""
     sample_peak_bytes: int | None = None
     """highest allocated of a sample, and the phase that it was read in: an evaluation between two steps may be higher than both"""
     sample_peak_phase: str | None = None
@@ -160,6 +162,10 @@ class RankSummary(msgspec.Struct):
             self.durations.add(columns["duration_ns"])
         self.peak_reserved_bytes = _highest(self.peak_reserved_bytes, columns.get("peak_reserved_bytes"))
         self._count_graphs(columns["time_ns"], columns.get("graphs_alive"))
+        for phase in wire.PHASES:
+            highest_of_phase = _highest(self.phase_peaks_bytes.get(phase), columns.get(f"{phase}_peak_allocated_bytes"))
+            if highest_of_phase is not None:
+                self.phase_peaks_bytes[phase] = highest_of_phase
         peaks = columns.get("peak_allocated_bytes")
         if peaks is None:
             return

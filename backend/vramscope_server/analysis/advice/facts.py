@@ -6,7 +6,7 @@ of the trace as its remedy would, and takes the highest allocated bytes of the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -38,7 +38,8 @@ class Advice:
     rule: str
     sentence: str
     saves_bytes: int | None
-    """by which the step's peak of allocated bytes falls (of reserved, where ``evidence["of"]`` says so); None: not known"""
+    """by which the step's peak of allocated bytes falls (of reserved, or the run's peak, where ``evidence["of"]`` says so); None:
+    not known"""
     seconds: float | None = None
     """that a step gets shorter; below 0: longer; None: not known"""
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -61,6 +62,8 @@ class Facts:
     """as ``runs.techniques`` tells them"""
     run_peak_bytes: int | None = None
     """the highest allocated of all its steps, recorded or not; None: not known"""
+    phase_peaks_bytes: Mapping[str, int] = field(default_factory=dict)
+    """and in each phase, as far as phases were read"""
 
     @cached_property
     def trace(self) -> Trace:

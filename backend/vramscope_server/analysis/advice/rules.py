@@ -9,6 +9,7 @@ from vramscope_server.analysis.advice import (
     batch,
     checkpointing,
     evaluation,
+    evaluation_batch,
     foreach,
     fragmentation,
     kept_copies,
@@ -30,6 +31,7 @@ RULES: Final[tuple[Rule, ...]] = (
     foreach.advise,
     late_clear.advise,
     evaluation.advise,
+    evaluation_batch.advise,
     optimizer_state.advise,
     weight_copies.advise,
     kept_copies.advise,
@@ -42,8 +44,16 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def advise(facts: Facts) -> list[Advice]:
-    """What each rule has to say, most bytes first, then most time; nothing of a trace without events."""
+    """What each rule has to say: of the run's peak, then most bytes first, then most time; nothing of a trace without events."""
     if not len(facts.recorded.events):
         return []
     said = [advice for rule in RULES if (advice := rule(facts)) is not None]
-    return sorted(said, key=lambda advice: (-(advice.saves_bytes or 0), -(advice.seconds or 0.0), advice.rule))
+    return sorted(
+        said,
+        key=lambda advice: (
+            advice.evidence.get("of") != "run",
+            -(advice.saves_bytes or 0),
+            -(advice.seconds or 0.0),
+            advice.rule,
+        ),
+    )
