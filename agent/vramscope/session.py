@@ -246,6 +246,9 @@ class Session:
         self.live = False
         if error_type in (None, "SystemExit") and self._failed is not None:  # a framework may say why it left
             error_type, error_line = self._failed
+        tails: list[wire.Tail] = []
+        with guarded("the peak behind the last step"):
+            tails = self._clock.tails()
         self._hooks.remove()
         self._leak_lines.ended(self._leaks)
         if self._recorder is not None:
@@ -266,6 +269,7 @@ class Session:
                 error_type=error_type,
                 error_line=None if error_line is None else redaction.without_secrets(error_line),
                 dropped_samples=self._sender.dropped_rows + self._clock.lost_steps,
+                tails=tails,
             )
         )
         self._sender.close(self._settings.close_timeout_s)

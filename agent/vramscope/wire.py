@@ -293,6 +293,19 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True, tag="overhead"):
     """in all, of the sampler's and the sender's threads"""
 
 
+class Tail(msgspec.Struct, frozen=True, kw_only=True):
+    """What came after the last step on one device: an evaluation, or a step that did not end; of a session without steps all of it.
+    By the allocator's own peak counters."""
+
+    device: Annotated[int, msgspec.Meta(ge=CPU, le=1024)]
+    peak_allocated_bytes: Whole
+    peak_reserved_bytes: Whole
+    phase: Literal[PHASES] | None = None  # type: ignore[valid-type]
+    """in which allocated was highest; None: not known"""
+    step: Whole | None = None
+    """the step that did not end, where allocated was highest in it; None: in none"""
+
+
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     """Last message of a session. A session that goes silent without it is lost."""
 
@@ -302,6 +315,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     error_line: Text | None = None
     """first line of the exception's message"""
     dropped_samples: Whole = 0
+    tails: Annotated[list[Tail], msgspec.Meta(max_length=64)] = []
 
 
 class Technique(msgspec.Struct, frozen=True, kw_only=True):

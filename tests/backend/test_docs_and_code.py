@@ -76,6 +76,7 @@ def test_every_field_of_every_message_stands_in_the_wire_document() -> None:
         wire.Piece,
         wire.Overhead,
         wire.Ended,
+        wire.Tail,
         wire.Ack,
         wire.Scalars,
     ):

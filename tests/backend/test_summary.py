@@ -79,6 +79,21 @@ def test_each_phase_has_the_highest_of_the_steps_in_which_it_was_read() -> None:
     assert decode_summary(msgspec.msgpack.encode({"steps": 3})).phase_peaks_bytes == {}
 
 
+def test_what_came_after_the_last_step_is_part_of_the_peaks() -> None:
+    """In its phase; of a step that did not end with that step's number. Lower than a step's it changes nothing."""
+    summary = RankSummary()
+    rows = {"time_ns": np.arange(1, 3), "step": np.arange(1, 3), "peak_allocated_bytes": np.array([50, 60])}
+    summary.add("steps", {**rows, "peak_reserved_bytes": np.array([70, 70])})
+    summary.end(wire.Tail(device=0, peak_allocated_bytes=55, peak_reserved_bytes=70, phase="eval"))
+    assert (summary.peak_allocated_bytes, summary.peak_place["peak_step"]) == (60, 2)
+    summary.end(wire.Tail(device=0, peak_allocated_bytes=90, peak_reserved_bytes=100, phase="eval"))
+    assert (summary.peak_allocated_bytes, summary.peak_reserved_bytes) == (90, 100)
+    assert summary.peak_place == {"peak_step": None, "peak_phase": "eval", "peak_categories": None}
+    summary.end(wire.Tail(device=0, peak_allocated_bytes=95, peak_reserved_bytes=100, phase="backward", step=3))
+    assert summary.peak_place == {"peak_step": 3, "peak_phase": "backward", "peak_categories": None}
+    assert (summary.step_peak_bytes, summary.phase_peaks_bytes) == (60, {"eval": 90, "backward": 95})
+
+
 @given(st.permutations(range(1, 30)))
 @settings(deadline=None)
 def test_every_order_of_batches_ends_without_a_gap(order: list[int]) -> None:

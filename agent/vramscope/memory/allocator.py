@@ -127,20 +127,30 @@ class PeakCounter:
             peaks = peaks_of(stats)
             if peaks not in self._known or stats.get(_PRIVATE):
                 self._carry(peaks, stats.get(_PRIVATE) or {})
-            allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
-            current: int = allocated["current"]
-            peak: int = allocated["peak"]
-            peak_reserved: int = reserved["peak"]
-            seen = self._reset_seen
-            if seen:
-                peak, peak_reserved = max(peak, self._lost[0]), max(peak_reserved, self._lost[1])
+            interval = self._interval(stats)
+            if interval.reset_seen:
                 self._lost, self._reset_seen = (0, 0), 0
-            # A peak below what is known to have been allocated was reset by somebody whom we cannot intercept.
-            floor = self._sampled_bytes if self._sampled_bytes > self._start_bytes else self._start_bytes
-            if peak < floor:
-                peak, seen = floor, 2
-            self._start_bytes = current
+            self._start_bytes = interval.allocated_bytes
             self._sampled_bytes = 0
+        return interval
+
+    def so_far(self) -> Interval:
+        """The interval that runs, which goes on."""
+        with self._lock:
+            return self._interval(self._read(self.device))
+
+    def _interval(self, stats: Stats) -> Interval:
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        current: int = allocated["current"]
+        peak: int = allocated["peak"]
+        peak_reserved: int = reserved["peak"]
+        seen = self._reset_seen
+        if seen:
+            peak, peak_reserved = max(peak, self._lost[0]), max(peak_reserved, self._lost[1])
+        # A peak below what is known to have been allocated was reset by somebody whom we cannot intercept.
+        floor = self._sampled_bytes if self._sampled_bytes > self._start_bytes else self._start_bytes
+        if peak < floor:
+            peak, seen = floor, 2
         return Interval(peak, peak_reserved, current, reserved["current"], seen)
 
     def peak_now(self) -> int:

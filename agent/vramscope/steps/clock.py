@@ -286,6 +286,28 @@ class StepClock:
         self._agent_ns += self._now() - began
         return len(self._stretches) - 1
 
+    def tails(self) -> list[wire.Tail]:
+        """The peaks of what came after the last step, by device. From any thread, at the end."""
+        if not self.counters and self.look_for_devices is not None:
+            self.look_for_devices()
+        stretches = list(self._stretches)
+        found = []
+        for position, counter in enumerate(self.counters):
+            cuts = [(one.phase, one.cuts[position]) for one in stretches if position < len(one.cuts)]
+            cuts.append((self.phase, counter.so_far()))
+            phase, _ = max(cuts, key=lambda one: one[1].peak_allocated_bytes)
+            in_step = phase in (FORWARD, BACKWARD, OPTIMIZER) if self.watched else self._micro_steps > 0
+            found.append(
+                wire.Tail(
+                    device=counter.device,
+                    peak_allocated_bytes=max(cut.peak_allocated_bytes for _, cut in cuts),
+                    peak_reserved_bytes=max(cut.peak_reserved_bytes for _, cut in cuts),
+                    phase=wire.PHASES[phase] if self.watched else None,
+                    step=self.step + 1 if in_step else None,
+                )
+            )
+        return found
+
     def cuts(self) -> list[Stretch]:
         """The stretches of the step that runs, as far as they are over. On the training thread."""
         return self._stretches

@@ -69,7 +69,7 @@ def print_summary(
 def _split_step(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
     """The highest of the newest steps that were taken apart: the agent does that only now and then, as it costs time."""
     known = [rank for rank in told["ranks"] if rank["peak_allocated_bytes"] is not None]
-    if told["peak_categories"] or told["peak_step"] is None or not known:
+    if told["peak_categories"] or not known:
         return None
     rank = max(known, key=lambda rank: int(rank["peak_allocated_bytes"]))["rank"]
     steps = ask(server, f"/runs/{told['run_id']}/steps", rank=rank, limit=_SEARCHED_STEPS)
@@ -104,14 +104,16 @@ def _advice(server: str, told: dict[str, Any]) -> list[str]:
 def _instead(told: dict[str, Any], split: dict[str, Any]) -> str:
     same = split["peak_allocated_bytes"] == told["peak_allocated_bytes"]
     height = "just as high" if same else f"with {amount(split['peak_allocated_bytes'])}"
-    return f"not taken apart in step {told['peak_step']}; in step {split['step']}, {height}:"
+    there = "" if told["peak_step"] is None else f" in step {told['peak_step']}"
+    return f"not taken apart{there}; in step {split['step']}, {height}:"
 
 
 def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "device", _device(told)
     if (told["world_size"] or 1) > 1:
         yield "ranks", f"{told['ranks_reporting']} of {told['world_size']} reporting{_highest_rank(told)}"
-    yield "steps", f"{count(told['steps'])}, {duration(told['step_seconds_median'])} each (median)"
+    each = f", {duration(told['step_seconds_median'])} each (median)" if told["steps"] else ""
+    yield "steps", f"{count(told['steps'])}{each}"
     yield "peak allocated", amount(told["peak_allocated_bytes"]) + _moment(told) + _share(told, "peak_allocated_bytes")
     yield "peak reserved", amount(told["peak_reserved_bytes"]) + _share(told, "peak_reserved_bytes")
     yield "fragmentation", _fragmentation(told)

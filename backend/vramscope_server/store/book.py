@@ -146,6 +146,9 @@ class Book:
                 session.values["overhead"] = msgspec.to_builtins(message)
             elif isinstance(message, wire.Ended):
                 session.end(message)
+                for tail in message.tails:
+                    rank.summary.end(tail)
+                    rank.dirty = True
         if look is not None:
             run.looks_changed = run.announce = True
         for block in ready.blocks:

@@ -91,8 +91,10 @@ class RankSummary(msgspec.Struct):
     phase_peaks_bytes: dict[str, int] = {}
     """highest allocated in each phase, of the steps in which phases were read; none of a summary that is older than this field"""
     sample_peak_bytes: int | None = None
-    """highest allocated of a sample, and the phase that it was read in: an evaluation between two steps may be higher than both"""
+    """highest allocated of a sample, or after the last step, and in which phase: what no step had may be higher than all of them"""
     sample_peak_phase: str | None = None
+    sample_peak_step: int | None = None
+    """the step that did not end, where it was in that"""
     reserved_bytes: int | None = None
     """highest reserved of a sample; of the samples with so much the two below are of the one with most allocated"""
     inactive_split_bytes: int | None = None
@@ -132,7 +134,11 @@ class RankSummary(msgspec.Struct):
     def peak_place(self) -> dict[str, Any]:
         """Step, phase and composition of the peak. Of one that no step had, its phase alone."""
         if (self.sample_peak_bytes or 0) > (self.step_peak_bytes or 0):
-            return {"peak_step": None, "peak_phase": self.sample_peak_phase, "peak_categories": None}
+            return {
+                "peak_step": self.sample_peak_step,
+                "peak_phase": self.sample_peak_phase,
+                "peak_categories": None,
+            }
         return {
             "peak_step": self.peak_step,
             "peak_phase": self.peak_phase,
@@ -183,6 +189,17 @@ class RankSummary(msgspec.Struct):
         if highest == self.step_peak_bytes:
             self._describe_peak(columns, (peaks == highest).nonzero()[0])
 
+    def end(self, tail: wire.Tail) -> None:
+        """What came after the last step, which no row tells."""
+        self.peak_allocated_bytes = _most(self.peak_allocated_bytes, tail.peak_allocated_bytes)
+        self.peak_reserved_bytes = _most(self.peak_reserved_bytes, tail.peak_reserved_bytes)
+        if tail.peak_allocated_bytes >= (self.sample_peak_bytes or 0):
+            self.sample_peak_bytes = tail.peak_allocated_bytes
+            self.sample_peak_phase, self.sample_peak_step = tail.phase, tail.step
+        if tail.phase is not None:
+            before = self.phase_peaks_bytes.get(tail.phase, 0)
+            self.phase_peaks_bytes[tail.phase] = max(before, tail.peak_allocated_bytes)
+
     def _add_scalars(self, columns: Mapping[str, IntArray]) -> None:
         for name, bits in columns.items():
             if name not in ("time_ns", "step") and (name in self.scalars or len(self.scalars) < MOST_SCALARS):
@@ -218,7 +235,7 @@ class RankSummary(msgspec.Struct):
             at = int(allocated.argmax())
             if self.sample_peak_bytes is None or int(allocated[at]) > self.sample_peak_bytes:
                 self.sample_peak_bytes = int(allocated[at])
-                self.sample_peak_phase = _phase(columns.get("phase"), at)
+                self.sample_peak_phase, self.sample_peak_step = _phase(columns.get("phase"), at), None
         if reserved is None:
             return
         if allocated is None:
