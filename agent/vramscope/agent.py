@@ -74,6 +74,7 @@ def attach(
             session.adopt(target, config)
             return session
         detach()
+        return _start(target, given, config, session)
     return _start(target, given, config)
 
 
@@ -90,7 +91,10 @@ def detach() -> None:
 _live: Session | None = None
 
 
-def _start(target: object, given: dict[str, Any], config: Mapping[str, Any] | None) -> Session:
+def _start(
+    target: object, given: dict[str, Any], config: Mapping[str, Any] | None, before: Session | None = None
+) -> Session:
+    """A session of its own; ``before``: the one that ended for it."""
     global _live
     session = Session()
     with guarded("attach"):
@@ -103,6 +107,6 @@ def _start(target: object, given: dict[str, Any], config: Mapping[str, Any] | No
             return session
         if "torch" not in sys.modules:
             import torch  # noqa: F401 - whoever attaches is about to use it; a missing torch is told by the guard
-        session.open(target, settings, config)
+        session.open(target, settings, config, before)
         _live = session
     return session

@@ -65,13 +65,20 @@ class Session:
         self._oom: OomRecorder | None = None
         self._leaks: list[wire.Leak] = []
 
-    def open(self, target: object, settings: Settings, config: Mapping[str, Any] | None) -> None:
+    def open(
+        self,
+        target: object,
+        settings: Settings,
+        config: Mapping[str, Any] | None,
+        before: Session | None = None,
+    ) -> None:
+        """Begin to watch; ``before``: the session that has ended for this one."""
         self._settings = settings
         self._where = identity.place()
         self.run_id = identity.run_id(settings.run_id, self._where)
         self.url = f"{settings.server}/runs/{self.run_id}"
         self._leak_lines = LeakLines(self.url)
-        self._name = identity.run_name(settings.run_name)
+        self.name = identity.run_name(settings.run_name)
         self._start_ns = time.time_ns()
 
         self._clock = StepClock(phases=settings.phases)
@@ -154,7 +161,8 @@ class Session:
         self._oom.begin()
         self._lifecycle.begin()
         self.live = True
-        console.say_once(f"attached {self.run_id}", f"watching run '{self._name}': {self.url}")
+        ended = "" if before is None else f" (run '{before.name}' has ended)"
+        console.say_once(f"attached {self.run_id}", f"watching run '{self.name}'{ended}: {self.url}")
 
     @guarded("attach")
     def adopt(self, target: object, config: Mapping[str, Any] | None) -> None:
@@ -353,7 +361,7 @@ class Session:
         nvml = self._sampler.nvml
         return identity.attached(
             project=self._settings.project,
-            name=self._name,
+            name=self.name,
             tags=self._settings.tags,
             config=self._config,
             resumes=self._settings.resume,

@@ -247,9 +247,9 @@ def test_a_wrong_setting_is_one_clear_line_and_the_training_goes_on(collector, s
 
 
 def test_attached_twice_it_is_one_session_and_a_new_name_is_a_new_run(collector, spool) -> None:
-    run(
+    said = run(
         """
-        first = agent.attach(model)
+        first = agent.attach(model, name="one")
         assert agent.attach() is first
         train(3)
         second = agent.attach(model, name="other")
@@ -263,6 +263,7 @@ def test_attached_twice_it_is_one_session_and_a_new_name_is_a_new_run(collector,
     assert len(arrived.runs) == 2
     assert len(arrived.rows("steps")) == 5
     assert [ended.state for ended in arrived.of(wire.Ended)] == ["finished", "finished"]
+    assert "watching run 'one': " in said and "watching run 'other' (run 'one' has ended): " in said
 
 
 def test_a_session_begun_without_a_target_takes_over_the_first_that_comes(collector, spool) -> None:
