@@ -27,8 +27,8 @@ export function bytes(value) {
 }
 
 /** A slope: 2.41 MiB/step. */
-export function perStep(value) {
-  return isKnown(value) ? `${bytes(value)}/step` : UNKNOWN;
+export function perStep(value, per = "step") {
+  return isKnown(value) ? `${bytes(value)}/${per}` : UNKNOWN;
 }
 
 /** A fraction as a percentage: 0.0123 -> "1.2 %". */

@@ -17,7 +17,7 @@ SAID_OF: Final = {
     "overlap-unfreed": "still holds activations of the last step while the next graph is built",
     "no_grad-missing": "holds a graph that no backward will ever walk",
     "cycle": "holds tensors in a reference cycle until the garbage collector comes by",
-    "tensor-growth": "keeps more tensors from step to step",
+    "tensor-growth": "keeps more tensors from {per} to {per}",
 }
 """how the console words each of wire.LEAK_KINDS"""
 GROWS: Final = ("growing", "growing-eval", "tensor-growth", "cycle")
@@ -84,7 +84,7 @@ def _is_of(told: wire.Leak, leak: wire.Leak) -> bool:
 
 def _say(leak: wire.Leak, url: str) -> None:
     where = f" ({Path(leak.file).name}:{leak.line})" if leak.file and leak.line else ""
-    said = SAID_OF[leak.kind]
+    said = SAID_OF[leak.kind].format(per=leak.per)
     if leak.kind == "cycle" and "in C++" in leak.holder:
         said = "holds tensors in a reference cycle that no collector sees"
     # A name stays as it is written: `replay` is no Replay.

@@ -47,6 +47,8 @@ LEAK_KINDS: Final = (
     "tensor-growth",  # plain tensors, more from step to step
 )
 
+ROUNDS: Final = ("step", "batch", "call")
+"""what a leak's age and growth are counted in: where nothing trains, batches of a loader, or calls of the model"""
 
 ARTIFACT_KINDS: Final = (
     "window",  # of allocator history: window.py
@@ -250,6 +252,8 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     node_bytes: Whole = 0
     """host memory of the autograd nodes, estimated at 480 bytes each"""
     growth_bytes_per_step: float | None = None
+    per: Literal[ROUNDS] = "step"  # type: ignore[valid-type]
+    """what ``age_steps`` and growth are counted in"""
     peak_effect_bytes: Whole | None = None
     """by how much the step's peak would be lower after the advice; None where that is not known"""
     peak_effect: Text = ""

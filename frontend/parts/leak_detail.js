@@ -2,7 +2,7 @@
 
 import { copyButton, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, perStep } from "vramscope/format.js";
-import { placeOf, rankWords } from "vramscope/parts/leaks_table.js";
+import { ageOf, placeOf, rankWords } from "vramscope/parts/leaks_table.js";
 import { known, snippet } from "vramscope/parts/pieces.js";
 
 /** `replay`: what `/leaks/LEAK/replay` told; null while it is on its way, `{problem}` where it was refused. */
@@ -26,9 +26,9 @@ export function leakDetail(leak, { several, replay, run }) {
         h("dl", { class: "facts" },
           fact("held", [bytes(leak.held_bytes), h("span", { class: "muted" }, ` · ${bytes(leak.exclusive_bytes)} by this holder alone`)]),
           leak.node_bytes > 0 && fact("autograd nodes", [bytes(leak.node_bytes), h("span", { class: "muted" }, " of host memory, estimated")]),
-          fact("grows by", known(perStep(leak.growth_bytes_per_step))),
-          fact("how many", [count(leak.count), isKnown(leak.age_steps) && h("span", { class: "muted" }, ` · the oldest made ${leak.age_steps === 1 ? "1 step" : `${count(leak.age_steps)} steps`} ago`)]),
-          fact("seen", `first at step ${count(leak.first_step)}, last at step ${count(leak.last_step)}`),
+          fact("grows by", known(perStep(leak.growth_bytes_per_step, leak.per))),
+          fact("how many", [count(leak.count), isKnown(leak.age_steps) && h("span", { class: "muted" }, ` · the oldest made ${ageOf(leak)} ago`)]),
+          fact("seen", leak.last_step > 0 ? `first at step ${count(leak.first_step)}, last at step ${count(leak.last_step)}` : "before the first step"),
           several && fact("ranks", rankWords(leak.ranks)),
           fact("where", where(leak))),
         leak.examples.length > 0 && [h("h3", {}, "Such as"), h("ul", { class: "examples" }, leak.examples.map((example) => h("li", {}, h("code", {}, example))))])),

@@ -33,7 +33,7 @@ export function figures({ leaks, looks, leaked_bytes: held, graphs_alive: alive,
     cell("graphs", "Graphs alive", graphs(alive), isKnown(alive) ? "of earlier steps, at the newest step" : "not told by this agent"),
     cell("slope", "The floor's slope", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),
     cell("end", isKnown(floor.ran_out_step) ? "Out of memory" : "Out of memory in", endOf(floor), endNote(floor, state)),
-    cell("look", "Last look", looked ? `step ${count(Math.max(...looks.map((look) => look.step)))}` : "none yet", looked ? lookNote(looks) : ""),
+    cell("look", "Last look", looked ? lastLook(looks) : "none yet", looked ? lookNote(looks) : ""),
   );
 }
 
@@ -70,6 +70,11 @@ function endNote(floor, state) {
   }
   if (floor.growing === false) return "the floor does not rise";
   return isKnown(floor.capacity_bytes) ? "" : "the capacity is unknown";
+}
+
+function lastLook(looks) {
+  const step = Math.max(...looks.map((look) => look.step));
+  return step > 0 ? `step ${count(step)}` : "before step 1";
 }
 
 function lookNote(looks) {

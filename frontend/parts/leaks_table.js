@@ -11,16 +11,21 @@ export function placeOf(leak) {
   return leak.line ? `${name}:${leak.line}` : name;
 }
 
+const MANY = { step: "steps", batch: "batches", call: "calls" };
+
+/** `12 steps`; where nothing trains, batches of a loader or calls of the model. */
+export const ageOf = (leak) => (leak.age_steps === 1 ? `1 ${leak.per}` : `${count(leak.age_steps)} ${MANY[leak.per]}`);
+
 /** Class, head, what a cell holds, and whether it is only for runs of several ranks. */
 const COLUMNS = [
   ["holder", "Holder", (leak) => leak.name],
   ["kind", "What", (leak) => [h("span", { class: "kind-words" }, leak.kind_words), h("span", { class: "below" }, leak.kind)]],
   ["where", "Where", (leak) => h("code", { title: leak.file }, placeOf(leak) ?? known("unknown", { short: true }))],
   ["number many", "Count", (leak) => count(leak.count)],
-  ["number age", "Age", (leak) => known(leak.age_steps === null ? "unknown" : leak.age_steps === 1 ? "1 step" : `${count(leak.age_steps)} steps`, { short: true })],
+  ["number age", "Age", (leak) => known(leak.age_steps === null ? "unknown" : ageOf(leak), { short: true })],
   ["number held", "Held", (leak) => bytes(leak.held_bytes)],
   ["number exclusive", "Exclusive", (leak) => bytes(leak.exclusive_bytes)],
-  ["number growth", "Growth", (leak) => known(perStep(leak.growth_bytes_per_step), { short: true })],
+  ["number growth", "Growth", (leak) => known(perStep(leak.growth_bytes_per_step, leak.per), { short: true })],
   ["number saved", "Peak falls by", (leak) => known(bytes(leak.peak_effect_bytes), { short: true })],
   ["number ranks", "Ranks", (leak) => rankWords(leak.ranks), true],
 ];

@@ -377,7 +377,7 @@ def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
         "history (train.py:87) keeps the graphs of 412 earlier steps. It holds 1.0 GiB; after the fix"
     )
     assert "not looked at: 12 of 40 holders" in out
-    assert re.search(r"history +growing +train.py:87 +412 +411 steps +1.0 GiB +1.0 GiB +2.5 MiB +512.0 MiB", out)
+    assert re.search(r"history +growing +train.py:87 +412 +411 steps +1.0 GiB +1.0 GiB +2.5 MiB/step +512.0 MiB", out)
     assert "└ list[412]" in out and "412 x float32[] on cuda:0" in out
     assert "fix: history.append(loss.item())" in out
     assert "a\\x1b[2Jb" in out and "\x1b[2J" not in out

@@ -190,6 +190,21 @@ def test_without_a_look_nothing_is_claimed(server: RunningServer) -> None:
     assert "has not looked yet" in told["verdict"]["sentence"]
     assert told["floor"]["slope_bytes_per_step"] is None and told["floor"]["growing"] is None
     assert server.get(f"/runs/{agent.run}")["leaks"] is None
+    server.send(agent, agent.ended())
+    assert "has not looked." in leaks_of(server, agent)["verdict"]["sentence"], "none is to come"
+
+
+def test_where_nothing_trains_rounds_are_called_what_they_are(server: RunningServer) -> None:
+    agent = Agent()
+    kept = leak("tensor-growth", "predictions", age_steps=None, per="call", first_step=0, last_step=0)
+    server.send(agent, look(step=0, reason="the look after call 60"))
+    told = leaks_of(server, agent)["verdict"]
+    assert told["level"] == "none" and "No optimizer step has ended" in told["sentence"]
+    server.send(agent, look(kept, step=0, reason="the look after call 100"))
+    told = leaks_of(server, agent)
+    assert "keeps 412 tensors, more each call." in told["verdict"]["sentence"]
+    assert re.search(r"It grows by .* a call\.", told["verdict"]["sentence"])
+    assert told["leaks"][0]["per"] == "call"
 
 
 def growing_run(server: RunningServer, growth: int, steps: int = 200, **attached: Any) -> Agent:

@@ -18,11 +18,19 @@ LARGE_VIEW = 4
 NO_GRAD = "nothing is walked backward here: put the evaluation under torch.no_grad() or torch.inference_mode()"
 
 
-def of(kind: str, group: Group, retained: tuple[str, int, str] | None, *, chain: bool = False) -> tuple[str, int]:
+def of(
+    kind: str,
+    group: Group,
+    retained: tuple[str, int, str] | None,
+    *,
+    chain: bool = False,
+    per: str = "step",
+) -> tuple[str, int]:
     """(advice, bytes that are let go when it is followed)
 
     retained   file, line and function of a backward(retain_graph=True), where one was seen
     chain      each step's value is computed from the one before: as many tensors, a longer graph
+    per        what ends a round, of wire.ROUNDS
     """
     holder = group.holder
     name = holder.name
@@ -41,12 +49,12 @@ def of(kind: str, group: Group, retained: tuple[str, int, str] | None, *, chain:
     elif kind == "cycle":
         text, freed = _cycle(group), group.held_bytes
     else:
-        text, freed = _plain(group), group.held_bytes
+        text, freed = _plain(group, per), group.held_bytes
     return text, freed
 
 
-def _plain(group: Group) -> str:
-    """Of tensors without graphs, more from step to step."""
+def _plain(group: Group, per: str) -> str:
+    """Of tensors without graphs, more from round to round."""
     holder, name = group.holder, group.holder.name
     if metric := _metric(holder):
         variable = name.rpartition(".")[0] or name
@@ -75,6 +83,9 @@ def _plain(group: Group) -> str:
         )
     less = "keep the number (.item())" if group.scalars else "keep less of it (a sum, a mean, the last one)"
     off = "" if group.on_cpu else "move it off the device (.cpu()), "
+    if per != "step":
+        each = "each batch" if per == "batch" else "each call of the model"
+        return f"{name} takes more with {each}: {off}{less}, or write it out and let it go"
     return (
         f"{name} takes more each step: {less}, {off}bound it (deque(maxlen=...)), or clear it at the end of each epoch"
     )

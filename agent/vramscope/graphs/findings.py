@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_LEAKS: Final = 64
 NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
-OUTLIVES: Final = "it outlives its step, so it is alive at every later peak"
+OUTLIVES: Final = "it outlives its {per}, so it is alive at every later peak"
 TO_COME: Final = "measured in the next step"
 IN_HOST_MEMORY: Final = "it lies in the host's memory, which grows; no peak of the GPU falls without it"
 ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU; what it holds would be free in every later step"
@@ -103,6 +103,7 @@ class Findings:
             age_steps=verdict.age,
             exclusive_bytes=min(verdict.exclusive_bytes, group.held_bytes),
             growth_bytes_per_step=growth,
+            per=verdict.per,
             peak_effect_bytes=effect.peak_bytes,
             peak_effect=effect.words,
             advice=verdict.advice[:MOST_WORDS],
@@ -223,9 +224,10 @@ class Findings:
         if verdict.kind in ("tensor-growth", "cycle") and verdict.group.on_cpu and not verdict.group.graphs:
             return Effect(0, IN_HOST_MEMORY)
         if verdict.kind == "cycle":
-            return Effect(verdict.freed_bytes, OUTLIVES if verdict.group.holder.key[0] == "create_graph" else AT_MOST)
+            outlives = verdict.group.holder.key[0] == "create_graph"
+            return Effect(verdict.freed_bytes, OUTLIVES.format(per=verdict.per) if outlives else AT_MOST)
         if verdict.kind in ("growing", "growing-eval", "tensor-growth"):
-            return Effect(verdict.freed_bytes, OUTLIVES)
+            return Effect(verdict.freed_bytes, OUTLIVES.format(per=verdict.per))
         if verdict.kind == "no_grad-missing":
             return Effect(None, NO_STEPS)
         if not self._clock.counters:

@@ -45,6 +45,8 @@ class Holder(NamedTuple):
     attribute itself refers back, not a list in it"""
     variable: bool
     """a plain local or global variable"""
+    in_model: bool = False
+    """it is reached through a module"""
     emptied: bool = False
     """a container that the code takes out of too, or overwrites: it may have a bound that is not reached yet"""
 
@@ -155,7 +157,15 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
         size=last.size,
         carried=len(links) > 1 or is_container or root.code is None or lines.carried_by_loop(root.code, root.name),
         variable=len(links) == 1,
+        in_model=any(_is_module(link.kind) for link in links),
         emptied=is_container and _is_emptied(links, codes),
+    )
+
+
+def _is_module(kind: type) -> bool:
+    return any(
+        classes.qualified_name(base) == "Module" and classes.module_of(base).startswith("torch.nn.")
+        for base in classes.bases(kind)
     )
 
 

@@ -27,6 +27,7 @@ from vramscope.graphs.growth import (
     was_plain_and_is_dead,
     was_renewed,
 )
+from vramscope.graphs.holders import Holder
 
 MATERIAL_BYTES = 64 * 1024
 MATERIAL_FRACTION = 0.01
@@ -43,6 +44,10 @@ MOST_REMEMBERED: Final = 24
 """looks: where optimizers take turns there is one at each of them, and growth must be seen over many rounds all the same"""
 PATIENCE: Final = 2
 """times as many rounds, where the code takes out of the container too"""
+PATIENCE_WITH_CALLS: Final = 4
+"""and where each call of a model is a round: a text is written, or an image made, in many of them"""
+ROUNDS_OF_A_MODEL: Final = 800
+"""in which a model itself may take more with each call: its cache of keys and values"""
 
 
 @dataclasses.dataclass
@@ -70,6 +75,8 @@ class Moment:
     something is new from what was there before it"""
     retained: tuple[str, int, str] | None
     """file, line and function of the last backward(retain_graph=True)"""
+    per: str = "step"
+    """what ends a round, of wire.ROUNDS"""
     whole: bool = False
     """the look left nothing out: what it has not seen is not there"""
 
@@ -89,6 +96,8 @@ class Verdict:
     """that the advice lets go"""
     exclusive_bytes: int = 0
     """that no other holder seen keeps alive"""
+    per: str = "step"
+    """what ``age`` and ``growth`` are counted in"""
 
 
 class Judge:
@@ -174,11 +183,11 @@ class Judge:
         if group.cyclic:
             # Where no collector comes by, what is there once may be in use: it counts when it becomes more and more.
             stays = group.holder.key[0] == "create_graph"
-            if group.held_bytes >= material and (not stays or self._takes_more(group, before, now)):
+            if group.held_bytes >= material and (not stays or self._takes_more(group, before, now, moment.per)):
                 verdict = "cycle", group.tensors, False
         elif group.graphs:
             verdict = self._of_graphs(group, moment, before, now, material)
-        elif self._grows_plainly(group, before, now, material):
+        elif self._grows_plainly(group, before, now, material, moment.per):
             verdict = "tensor-growth", group.tensors, False
         more = bool(before) and now.held_bytes > before[-1].held_bytes
         before.append(now)
@@ -196,8 +205,9 @@ class Judge:
         kind, count, chain = verdict
         if kind in ("growing", "growing-eval", "tensor-growth"):
             self._accused[holder.key] = kind, chain
-        words, freed = advice.of(kind, group, moment.retained, chain=chain)
-        return Verdict(kind, group, count, max(reach, 1) if group.graphs else None, growth, words, freed)
+        words, freed = advice.of(kind, group, moment.retained, chain=chain, per=moment.per)
+        age = max(reach, 1) if group.graphs else None
+        return Verdict(kind, group, count, age, growth, words, freed, per=moment.per)
 
     def _of_graphs(
         self, group: Group, moment: Moment, before: list[Remembered], now: Remembered, material: int
@@ -214,7 +224,7 @@ class Judge:
             if group.saved_bytes >= material:
                 return "no_grad-missing", group.graphs, False
             return None
-        if group.graphs >= 3 and len(set(ages)) < 3 and self._takes_more(group, before, now):
+        if group.graphs >= 3 and len(set(ages)) < 3 and self._takes_more(group, before, now, moment.per):
             # Made on another thread, whose sequence numbers are its own: the number of graphs tells.
             return "growing", group.graphs, False
         # Seen at each boundary of the cycle of optimizers: what one of them still needs is no overlap.
@@ -255,22 +265,29 @@ class Judge:
             for seen in before
         )
 
-    def _grows_plainly(self, group: Group, before: list[Remembered], now: Remembered, material: int) -> bool:
+    def _grows_plainly(self, group: Group, before: list[Remembered], now: Remembered, material: int, per: str) -> bool:
         """A container that takes more and more, or one tensor that a loop makes longer and longer."""
         holder = group.holder
         if holder.bound is not None or now.held_bytes < material:
             return False
         looks = [*before, now]
         if holder.container and now.tensors >= 3:
-            return self._takes_more(group, before, now)
-        return holder.carried and lengthens(looks, LEAST_TENSOR_GROWTH_ROUNDS, 4)
+            return self._takes_more(group, before, now, per)
+        return holder.carried and lengthens(looks, _patience(holder, per), 4)
 
-    def _takes_more(self, group: Group, before: list[Remembered], now: Remembered) -> bool:
+    def _takes_more(self, group: Group, before: list[Remembered], now: Remembered, per: str) -> bool:
         holder = group.holder
-        rounds = LEAST_TENSOR_GROWTH_ROUNDS * (PATIENCE if holder.emptied else 1)
+        rounds = _patience(holder, per) * (PATIENCE if holder.emptied else 1)
         steady = rises([*before, now], lambda seen: seen.tensors, rounds, 4)
         is_higher = now.tensors > self._heights.get(holder.key, 0)
         return steady and is_higher and holder.container and holder.bound is None
+
+
+def _patience(holder: Holder, per: str) -> int:
+    """Rounds in which plain tensors must have become more and more."""
+    if per != "call":
+        return LEAST_TENSOR_GROWTH_ROUNDS
+    return ROUNDS_OF_A_MODEL if holder.in_model else PATIENCE_WITH_CALLS * LEAST_TENSOR_GROWTH_ROUNDS
 
 
 def _keeps_few(group: Group) -> bool:

@@ -17,6 +17,7 @@ from vramscope import wire
 from vramscope.graphs import classes, floor, roots
 from vramscope.graphs.findings import Findings
 from vramscope.graphs.first_call import FirstCall
+from vramscope.graphs.given import given_storages, is_given
 from vramscope.graphs.group import Group
 from vramscope.graphs.looker import LOOK_SECONDS, Looker
 from vramscope.graphs.sentinel import Outputs, Sentinels, newest_node
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 LOOKS_AT: Final = frozenset((4, 8, 12, 16, 22, 30, 42, 60, 100, 200, 400, 1_000, 10_000, 100_000))
 """steps after which there is a look whatever happens, also where looks are slow: without these a short run is not judged"""
+CALLS_LOOKED_AT: Final = frozenset((8, 22, 42, 60, 100, 200, 400, 1_000, 10_000, 100_000))
+"""the same, where each call of a model is a round: as many as show growth within PATIENCE_WITH_CALLS"""
 LEAST_ROUNDS_AGAIN: Final = 8
 """after a look in which growth stands, and a quarter of all rounds: what fills up to a bound is withdrawn soon after"""
 LAST_EARLY_LOOK: Final = 16
@@ -80,7 +83,12 @@ class GraphWatch:
         self._forwards: deque[int] = deque(maxlen=512)
         self._batch_sequence = 0
         self._look_when_built = UNWALKED
-        self._rounds_are_batches = False
+        self._per = "step"
+        """what ends a round, of wire.ROUNDS"""
+        self._first_round = 0
+        """of those that are counted so"""
+        self._will_train = False
+        """nothing trains yet, and an optimizer waits"""
         self._last_walk = -1
         self._stepped = False
         self._after = 0
@@ -100,6 +108,8 @@ class GraphWatch:
         """0: no growth stands that could have stopped"""
         self._began = time.monotonic()
         self._measured: Storages | None = None
+        self._given: Storages = {}
+        """what the call is given before which a look is made"""
         self._ages_are_sure = True
         self._differentiable: tuple[str, int, str] | None = None
         """file, line and function of the last backward(create_graph=True)"""
@@ -140,6 +150,8 @@ class GraphWatch:
         """An optimizer has stepped; of several, each in turn."""
         key = id(optimizer)
         self._stepping += 1
+        if self._per != "step":  # an evaluation before the training
+            self._per, self._first_round = "step", self._rounds
         known = self._stepped_once.get(key)
         if known is None or known() is not optimizer:
             self._stepped_once = {one: ref for one, ref in self._stepped_once.items() if ref() is not None}
@@ -170,7 +182,7 @@ class GraphWatch:
         self._kept_rounds = self._kept_rounds + 1 if old > self._old or self._sentinels.reach_steps > 1 else 0
         self._old = old
         self._stepped = stepped
-        if self._rounds in LOOKS_AT:
+        if self._rounds - self._first_round in (CALLS_LOOKED_AT if self._per == "call" else LOOKS_AT):
             self._due = set(self._optimizers) or {self._after}
         if 0 < self._look_again_round <= self._rounds:
             self._suspicion = "whether it still grows"
@@ -187,6 +199,21 @@ class GraphWatch:
         if self._outputs.dropped or self._outputs.pending:
             self._forwards.append(self._sequence())
             self._judge_evaluation()
+
+    def before_inference(self, args: Any, kwargs: Any) -> None:
+        """A root module is about to be called with gradients off. Where nothing trains each call is a round, as far as is known.
+
+        What a call is given for the next one, a cache of keys and values say, grows by design: it is no finding.
+        """
+        if self._optimizers or self._outputs.walks or self._per == "batch" or self._will_train:
+            return
+        self._per = "call"
+        self._end_round(stepped=False)
+        if self.is_due:
+            with self._plainly():
+                self._given = given_storages(args, kwargs, self._kinds)
+            self._look_if_due(fresh=False)
+            self._given = {}
 
     def _part_called(self, module: Any) -> None:
         """A part of a model whose own forward is never called."""
@@ -217,8 +244,8 @@ class GraphWatch:
         """The loader is asked for a batch."""
         if not self._optimizers and not self._outputs.walks:
             # Nothing trains here: each batch is a round, as far as can be known.
+            self._per = "batch"
             self._end_round(stepped=False)
-            self._rounds_are_batches = True
             if not self._outputs.alive:
                 self._look_if_due(fresh=False)
         now = self._sequence()
@@ -288,7 +315,8 @@ class GraphWatch:
             self._look_again()
         elif self._after in self._due:
             self._due.discard(self._after)
-            self._look(f"the look after step {self._clock.step}", fresh=fresh, evaluating=False)
+            after = self._clock.step if self._per == "step" else self._rounds
+            self._look(f"the look after {self._per} {after}", fresh=fresh, evaluating=False)
         elif fresh and self._window_asks and self._may_spend():
             self._look("a window is recorded", fresh=True, evaluating=False, judging=False)
 
@@ -312,6 +340,9 @@ class GraphWatch:
         step_numbers = max((after - before for before, after in pairwise(newest)), default=0)
         looked = self._looker.look(step_numbers, self._steps_no_more, self._differentiable)
         if evaluating and self._may_be_summed_up(looked.optimizers):
+            return
+        if self._per == "call" and looked.optimizers:
+            self._will_train = True  # what fills now may be a replay buffer
             return
         whole = not looked.left_out
         if judging:
@@ -360,8 +391,11 @@ class GraphWatch:
             ages_are_sure=self._ages_are_sure,
             retained=self._findings.retained,
             whole=whole,
+            per="batch" if evaluating else self._per,
         )
-        rounds = self._rounds + (len(self._forwards) if evaluating and not self._rounds_are_batches else 0)
+        rounds = self._rounds + (len(self._forwards) if evaluating and self._per == "step" else 0)
+        if self._given:
+            groups = [group for group in groups if not is_given(group, self._given)]
         for verdict in self._judge.judge(groups, self._looker.live_bytes, moment, rounds):
             self._findings.add(verdict)
         self._findings.withdraw(self._judge.settled)

@@ -184,6 +184,8 @@ class LoopHooks:
                 self.timed(graphs.before_forward, module.training)
             clock.enter(FORWARD)
         elif clock.phase in (DATA, EVAL) or (clock.phase == OTHER and not clock.micro_steps):
+            if graphs is not None:
+                self.timed(graphs.before_inference, args, kwargs)
             clock.enter(EVAL)  # but a teacher or critic without gradients in the midst of a step is part of the step
         if clock.recorder is not None and clock.phase != before:
             clock.recorder.inputs(args, kwargs)

@@ -18,6 +18,8 @@ FAR_STEPS: Final = 1_000_000
 SEVERAL_A_STEP: Final = 1.5
 """times as many graphs as steps: a loss and the logits of each, say"""
 
+_NO_STEPS: Final = "No optimizer step has ended, so there is no floor whose growth could be told."
+
 KIND_WORDS: Final = {
     "growing": "graphs of earlier steps are kept",
     "growing-eval": "an evaluation keeps its graphs",
@@ -25,7 +27,7 @@ KIND_WORDS: Final = {
     "overlap-unfreed": "the last step's graph lives into the next",
     "no_grad-missing": "graphs are built without need",
     "cycle": "a reference cycle holds tensors",
-    "tensor-growth": "tensors are kept, more each step",
+    "tensor-growth": "tensors are kept, more and more",
 }
 """Each of ``wire.LEAK_KINDS`` in a few words."""
 
@@ -48,6 +50,8 @@ def leak_verdict(
     leaks: Sequence[Mapping[str, Any]],
     *,
     looked: bool,
+    steps: int,
+    ended: bool,
     floor: Trend | None,
     steps_left: float | None,
     seconds_left: float | None,
@@ -57,6 +61,8 @@ def leak_verdict(
 
     leaks         as ``store.leaks.merge_leaks`` gives them, worst first
     looked        whether the agent has looked at all
+    steps         that have ended
+    ended         the run has
     floor         the fit of the floor; None: too few steps, or not known
     steps_left    until out of memory at this slope; None where not known, or where nothing grows
     ran_out_step  in which it came to that; None: it did not
@@ -68,9 +74,11 @@ def leak_verdict(
         if len(leaks) > 1:
             said.append(f"{count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} listed.")
         return Verdict("leak", " ".join(filter(None, said)))
-    looks = "The agent looked and found no holder." if looked else "The agent has not looked yet."
+    looks = "The agent looked and found no holder." if looked else f"The agent has not looked{'' if ended else ' yet'}."
     if floor is not None and floor.growing:
         return Verdict("growth", f"The floor rises by {_slope(floor)}{end}. {looks}")
+    if steps == 0:
+        return Verdict("none" if looked else "unknown", f"{looks} {_NO_STEPS}")
     still = _still(floor)
     return Verdict("none", still) if looked else Verdict("unknown", f"{looks} {still}")
 
@@ -89,7 +97,7 @@ def _who(leak: Mapping[str, Any]) -> str:
         "no_grad-missing": "builds graphs that nobody walks backward: no_grad is missing",
         "cycle": f"holds {held} tensors in a reference cycle "
         + ("that no collector sees" if "in C++" in leak["holder"] else "until the garbage collector comes by"),
-        "tensor-growth": f"keeps {held} tensors, more each step",
+        "tensor-growth": f"keeps {held} tensors, more each {leak['per']}",
     }[leak["kind"]]
     return f"{leak['name']}{where} {what}."
 
@@ -99,7 +107,7 @@ def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -
     rates = [leak["growth_bytes_per_step"] for leak in leaks if (leak["growth_bytes_per_step"] or 0) > 0]
     own = leaks[0]["growth_bytes_per_step"] or 0
     rises = floor is not None and floor.growing and floor.slope > 2 * sum(rates)
-    said = f"It grows by {amount(own)} a step" if own > 0 else ""
+    said = f"It grows by {amount(own)} a {leaks[0]['per']}" if own > 0 else ""
     nodes, held = leaks[0]["node_bytes"], leaks[0]["held_bytes"]
     if said and nodes > held > 0:  # (each graph has as many)
         said += f" and about {amount(nodes * own / held)} of nodes"

@@ -57,6 +57,8 @@ def get_leaks(
     verdict = leak_verdict(
         leaks,
         looked=bool(looked),
+        steps=record["last_step"] or 0,
+        ended=record["state"] != "running",
         floor=fit,
         steps_left=floor["steps_to_out_of_memory"],
         seconds_left=floor["seconds_to_out_of_memory"],

@@ -14,6 +14,7 @@ from vramscope_server.cli.talk import address, ask, path_of, print_json
 from vramscope_server.cli.words import ABSENT, amount, count, duration, plain
 
 _VERDICT_STYLE: Final = {"leak": "bold red", "growth": "bold yellow", "none": "green", "unknown": "default"}
+_MANY: Final = {"step": "steps", "batch": "batches", "call": "calls"}
 _COLUMNS = (
     Column("HOLDER"),
     Column("KIND"),
@@ -22,7 +23,7 @@ _COLUMNS = (
     Column("AGE", needed=5, number=True),
     Column("HELD", number=True),
     Column("EXCLUSIVE", needed=4, number=True),
-    Column("GROWTH/STEP", needed=1, number=True),
+    Column("GROWTH", needed=1, number=True),
     Column("PEAK FALLS BY", needed=2, number=True),
     Column("RANKS", needed=6, number=True),
 )
@@ -64,16 +65,16 @@ def _of_rank(look: dict[str, Any], told: dict[str, Any]) -> str:
 
 
 def _cells(leak: dict[str, Any], *, several: bool) -> list[str | Text]:
-    age = leak["age_steps"]
+    age, growth = leak["age_steps"], leak["growth_bytes_per_step"]
     return [
         Text(plain(leak["name"]), style="bold"),
         leak["kind"],
         ABSENT if leak["file"] is None else plain(place(leak)),
         count(leak["count"]),
-        ABSENT if age is None else "1 step" if age == 1 else f"{count(age)} steps",
+        ABSENT if age is None else f"1 {leak['per']}" if age == 1 else f"{count(age)} {_MANY[leak['per']]}",
         amount(leak["held_bytes"]),
         amount(leak["exclusive_bytes"]),
-        amount(leak["growth_bytes_per_step"], ABSENT),
+        ABSENT if growth is None else f"{amount(growth)}/{leak['per']}",
         amount(leak["peak_effect_bytes"], ABSENT),
         ", ".join(map(str, leak["ranks"])) if several else "",
     ]
