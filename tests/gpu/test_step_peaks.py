@@ -218,8 +218,8 @@ def test_gradients_that_stay_over_micro_steps_are_gradients_at_the_peak(training
         assert at_peak.gradients > 0
 
 
-def test_behind_a_backward_what_is_made_is_other_and_gradients_in_one_bucket_count_once(training) -> None:
-    """Clipping by hand, say: the copies are no activations, which are gone by then."""
+def test_behind_a_backward_what_is_made_are_temporaries_and_gradients_in_one_bucket_count_once(training) -> None:
+    """Clipping by hand, say: what stood there before the copies is none."""
     import torch
 
     model, optimizer, clock = training
@@ -233,7 +233,8 @@ def test_behind_a_backward_what_is_made_is_other_and_gradients_in_one_bucket_cou
             parameter.register_post_accumulate_grad_hook(lambda one, view=view: setattr(one, "grad", view))
             for parameter, view in zip(model.parameters(), views, strict=True)
         ]
-        model(torch.empty(64, 512, device="cuda")).sum().backward()
+        loss = model(torch.empty(64, 512, device="cuda")).sum()
+        loss.backward()
         before_copies = torch.cuda.memory_allocated()
         copies = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
         del copies
@@ -242,8 +243,48 @@ def test_behind_a_backward_what_is_made_is_other_and_gradients_in_one_bucket_cou
         optimizer.step()
         optimizer.zero_grad()
     _, at_peak = clock.take()[-1].splits[0]
-    assert at_peak.activations == 0
+    assert at_peak.activations == 64 << 20
     assert at_peak.gradients == rounded([bucket])
     # What cuBLAS works in, and what tests before this one left: all that stands beside the copies and is none of the model's.
     known = at_peak.parameters + at_peak.gradients + at_peak.optimizer + at_peak.buffers
-    assert at_peak.other == (64 << 20) + before_copies - known
+    assert at_peak.other == before_copies - known
+
+
+def test_what_foreach_makes_in_the_optimizer_are_temporaries(training) -> None:
+    """AdamW over all weights at once needs their square roots beside them; its state is none, in its first step neither."""
+    import torch
+
+    model, optimizer, clock = training
+    rest = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.empty(4, 512, device="cuda")).sum().backward()
+        rest.append(torch.cuda.memory_allocated())
+        optimizer.step()
+    first, *_, last = (step.splits[0][1] for step in clock.take())
+    state = rounded(v for s in optimizer.state.values() for v in s.values())
+    weights = rounded(model.parameters())
+    for at_peak, begin, new in ((first, rest[0], state), (last, rest[-1], 0)):
+        assert 0 < at_peak.activations <= 2 * weights, "one or two of each weight, and not the state"
+        assert sum(at_peak) == begin + new + at_peak.activations
+        assert at_peak.optimizer == state
+
+
+def test_the_state_of_an_optimizer_from_before_attach_is_no_temporary(training) -> None:
+    import torch
+
+    model, _, clock = training
+    stranger = torch.optim.AdamW(model.parameters())  # it steps before a hook has heard of it
+    step = type(stranger).step
+    plainly = getattr(step, "__wrapped__", step)
+    model(torch.empty(4, 512, device="cuda")).sum().backward()
+    plainly(stranger)
+    clock.end_step()
+    assert stranger not in clock.anatomy._optimizers
+    stranger.zero_grad()
+    model(torch.empty(4, 512, device="cuda")).sum().backward()
+    stranger.step()
+    _, at_peak = clock.take()[-1].splits[0]
+    weights = rounded(model.parameters())
+    assert at_peak.optimizer == rounded(v for s in stranger.state.values() for v in s.values())
+    assert 0 < at_peak.activations <= 2 * weights

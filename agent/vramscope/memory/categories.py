@@ -6,8 +6,10 @@ steps (:class:`Budget`); between two counts a step that ends at the same number 
 
 At the peak the gradients are in between: a counted step notes, parameter by parameter as backward finishes them, when
 the allocator's peak last rose. Activations are then what was allocated since the forward began and is not a gradient
-(temporaries of the running operation included); *other* is what was there before and none of the above (the batch,
-cuBLAS workspaces, outputs still held). The six always add up to the allocated bytes they split.
+(temporaries of the running operation included). In the optimizer's step, and between backward and it, activations are
+gone: what was allocated since that phase began and is no state are temporaries, of ``foreach`` or of clipping. *Other* is what
+was there before and none of the above (the batch, cuBLAS workspaces, outputs still held). The six always add up to the
+allocated bytes they split.
 """
 
 from __future__ import annotations
@@ -110,6 +112,10 @@ class Categories:
                 self._gradients_before_forward[device] = held.gradients
         elif phase == BACKWARD:
             self._follow_gradients(devices)
+        elif phase == OPTIMIZER:
+            # One that was made before attach is known since its step began, and its state is not new.
+            for device, before in self._before_forward.items():
+                self._before_forward[device] = before._replace(optimizer=self.count(device).optimizer)
         self._spent_ns += self._now() - start
 
     def end_step(self, stretches: list[Stretch], devices: tuple[int, ...]) -> list[tuple[Split, Split]] | None:
@@ -157,39 +163,47 @@ class Categories:
         ]  # watched from within the step on
         stretch = max(stretches, key=lambda s: s.cuts[position].peak_allocated_bytes)
         peak = stretch.cuts[position].peak_allocated_bytes
-        behind = any(earlier.phase == BACKWARD for earlier in stretches[: stretches.index(stretch)])
-        split = self._split_of(device, position, stretch.phase, stretches, held, peak, behind=behind)
+        earlier = stretches[: stretches.index(stretch)]
+        if stretch.phase == OPTIMIZER or (stretch.phase == OTHER and any(one.phase == BACKWARD for one in earlier)):
+            begin = earlier[-1].cuts[position].allocated_bytes if earlier else UNKNOWN
+            split = self._split_behind(device, stretch.phase, held, peak, begin)
+        else:
+            split = self._split_of(device, position, stretch.phase, stretches, held, peak)
         if UNKNOWN not in split:
             self._last_peak[device] = (peak, split)
         elif self._last_peak.get(device, (UNKNOWN,))[0] == peak:
             split = self._last_peak[device][1]
         return split
 
+    def _split_behind(self, device: int, phase: int, held: Held, peak: int, begin: int) -> Split:
+        """Of a peak behind the backward, when activations are gone; ``begin``: allocated bytes when its phase began."""
+        before = self._before_forward.get(device)
+        gradients, state = held.gradients, 0
+        if phase == OPTIMIZER:
+            state = 0 if before is None else max(0, held.optimizer - before.optimizer)
+        else:
+            held = held if before is None else held._replace(optimizer=before.optimizer)
+            gradients = self._grown.get(device, UNKNOWN)
+        if gradients == UNKNOWN:
+            return closed(held, UNKNOWN, UNKNOWN, peak)
+        split = closed(held, gradients, 0, peak)
+        # (Where more was counted than is allocated, the rest is UNKNOWN, which is below zero.)
+        temporaries = min(peak - begin - state, split.other) if begin != UNKNOWN else 0
+        return closed(held, gradients, temporaries, peak) if temporaries > 0 else split
+
     def _split_of(
-        self,
-        device: int,
-        position: int,
-        phase: int,
-        stretches: list[Stretch],
-        held: Held,
-        peak: int,
-        *,
-        behind: bool,
+        self, device: int, position: int, phase: int, stretches: list[Stretch], held: Held, peak: int
     ) -> Split:
-        """From how many gradients there were at the peak of this phase in the last sampled step. ``behind``: a backward."""
+        """From how many gradients there were at the peak of this phase in the last sampled step."""
         before = self._before_forward.get(device)
         # The optimizer makes its state at its first step: until then the peak is without it.
-        held = held if before is None or phase == OPTIMIZER else held._replace(optimizer=before.optimizer)
+        held = held if before is None else held._replace(optimizer=before.optimizer)
         at_forward = self._gradients_before_forward.get(device)
-        if phase == OPTIMIZER:
-            return closed(held, held.gradients, 0, peak)
         gradients = {
             FORWARD: at_forward,
             BACKWARD: self._gradients_at_peak.get(device),
-            OTHER: self._grown.get(device) if behind else at_forward,
+            OTHER: at_forward,
         }.get(phase)
-        if phase == OTHER and behind and gradients is not None:
-            return closed(held, gradients, 0, peak)  # activations are gone; clipping and unscaling make copies
         allocated = allocated_before_forward(stretches, position)
         if gradients is None or at_forward is None or allocated is None:
             return closed(held, UNKNOWN, UNKNOWN, peak)
