@@ -557,6 +557,9 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
         kept[rate] = net, optimizer
 
     monkeypatch.setattr(watch, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
+    monkeypatch.setattr(
+        watch.floor, "HEAP_SHARE", 1.0
+    )  # and a floor of each step, however long the tests before made the heap
     with watched() as looks:
         for number in range(14):
             training(number * 1e-4)
