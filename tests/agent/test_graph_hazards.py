@@ -557,9 +557,8 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
         kept[rate] = net, optimizer
 
     monkeypatch.setattr(watch, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
-    monkeypatch.setattr(
-        watch.floor, "HEAP_SHARE", 1.0
-    )  # and a floor of each step, however long the tests before made the heap
+    # And a floor of each step, however long the tests before made the heap.
+    monkeypatch.setattr(watch.floor, "HEAP_SHARE", 1.0)
     with watched() as looks:
         for number in range(14):
             training(number * 1e-4)
@@ -570,6 +569,42 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
         weight.nbytes for weight in next(iter(kept.values()))[0].parameters()
     )  # weights, gradients, two moments
     assert 0.9 * held * 11 <= found.held_bytes <= held * 14
+
+
+def test_calls_without_gradients_come_first_and_what_comes_then_is_found_all_the_same():
+    """An evaluation that keeps its graphs, with an optimizer that waits."""
+    net = model().eval()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with watched() as looks:
+        net.eval()  # shows it, where it was made before attach
+        with torch.no_grad():
+            for _ in range(10):
+                net(torch.randn(64, 32))
+        scores = [net(torch.randn(64, 32)) for _ in range(30)]
+    (found,) = looks[-1].leaks
+    assert (found.kind, found.per) == ("growing-eval", "batch")
+    assert scores and optimizer, "both live until here"
+    graph = 64 * (64 + 64 + 10) * 4  # of the ReLU, the Linear behind it and what is given
+    assert 0.5 * graph <= found.growth_bytes_per_step <= 2 * graph, "a call, not one of the calls before too"
+
+
+def test_weights_that_are_changed_by_hand_behind_an_evaluation_train_in_steps():
+    net, losses = model().eval(), []
+    with watched() as looks:
+        net.eval()
+        with torch.no_grad():
+            for _ in range(10):
+                net(torch.randn(64, 32))
+        for _ in range(40):
+            loss = net(torch.randn(64, 32)).square().mean()
+            loss.backward(retain_graph=True)
+            with torch.no_grad():
+                for weight in net.parameters():
+                    weight -= 0.1 * weight.grad
+                    weight.grad = None
+            losses.append(loss)
+    (found,) = looks[-1].leaks
+    assert (found.kind, found.name, found.per) == ("growing", "losses", "step")
 
 
 def test_graphs_of_one_step_are_walked_whatever_chains_there_are():

@@ -20,6 +20,7 @@ from vramscope.graphs.first_call import FirstCall
 from vramscope.graphs.given import given_storages, is_given
 from vramscope.graphs.group import Group
 from vramscope.graphs.looker import LOOK_SECONDS, Looker
+from vramscope.graphs.rounds import Rounds
 from vramscope.graphs.sentinel import Outputs, Sentinels, newest_node
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.verdicts import Judge, Moment, material_bytes
@@ -29,10 +30,6 @@ from vramscope.steps.clock import FORWARD, Held
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
 
-LOOKS_AT: Final = frozenset((4, 8, 12, 16, 22, 30, 42, 60, 100, 200, 400, 1_000, 10_000, 100_000))
-"""steps after which there is a look whatever happens, also where looks are slow: without these a short run is not judged"""
-CALLS_LOOKED_AT: Final = frozenset((8, 22, 42, 60, 100, 200, 400, 1_000, 10_000, 100_000))
-"""the same, where each call of a model is a round: as many as show growth within PATIENCE_WITH_CALLS"""
 LEAST_ROUNDS_AGAIN: Final = 8
 """after a look in which growth stands, and a quarter of all rounds: what fills up to a bound is withdrawn soon after"""
 LAST_EARLY_LOOK: Final = 16
@@ -83,10 +80,6 @@ class GraphWatch:
         self._forwards: deque[int] = deque(maxlen=512)
         self._batch_sequence = 0
         self._look_when_built = UNWALKED
-        self._per = "step"
-        """what ends a round, of wire.ROUNDS"""
-        self._first_round = 0
-        """of those that are counted so"""
         self._will_train = False
         """nothing trains yet, and an optimizer waits"""
         self._last_walk = -1
@@ -100,7 +93,7 @@ class GraphWatch:
         self._pass_ended = False
         self._kept_rounds = 0
         self._old = 0
-        self._rounds = 0
+        self._rounds = Rounds()
         self._due: set[int] = set()
         self._suspicion = ""
         self._next_look_round = LAST_EARLY_LOOK + 1
@@ -120,6 +113,7 @@ class GraphWatch:
     def before_walk(self, roots_: Any, retain_graph: bool = False, create_graph: bool = False) -> None:
         """A backward (or ``torch.autograd.grad``) begins from these tensors. Some 10 µs: the descent to the oldest node."""
         self._outputs.walked()
+        self._rounds.count("step")
         self._forwards.clear()
         self._look_when_built = UNWALKED
         if self._stepped:
@@ -142,7 +136,7 @@ class GraphWatch:
             with self._plainly():
                 if create_graph and root.device.type != "cpu":
                     self._ages_are_sure = False
-                self._sentinels.place(root, self._rounds)
+                self._sentinels.place(root, self._rounds.number)
                 if self._window_asks and root.grad_fn is not None:
                     self._clock.recorder.needed(walk(root.grad_fn, Budget(self._looker.chains)).saved)  # type: ignore[union-attr]
 
@@ -150,8 +144,7 @@ class GraphWatch:
         """An optimizer has stepped; of several, each in turn."""
         key = id(optimizer)
         self._stepping += 1
-        if self._per != "step":  # an evaluation before the training
-            self._per, self._first_round = "step", self._rounds
+        self._rounds.count("step")
         known = self._stepped_once.get(key)
         if known is None or known() is not optimizer:
             self._stepped_once = {one: ref for one, ref in self._stepped_once.items() if ref() is not None}
@@ -173,18 +166,18 @@ class GraphWatch:
             self._suspect("what is in use at the end of a step rises")
         if self._unheard and self.is_due:
             self._first_call.listen()
-        return Held(self._sentinels.older_than(self._rounds), floor_bytes)
+        return Held(self._sentinels.older_than(self._rounds.number), floor_bytes)
 
     def _end_round(self, *, stepped: bool = True) -> None:
-        self._rounds += 1
+        is_looked_at = self._rounds.end()
         self._boundaries.append(self._sequence())
-        old = self._sentinels.older_than(self._rounds - 1)
+        old = self._sentinels.older_than(self._rounds.number - 1)
         self._kept_rounds = self._kept_rounds + 1 if old > self._old or self._sentinels.reach_steps > 1 else 0
         self._old = old
         self._stepped = stepped
-        if self._rounds - self._first_round in (CALLS_LOOKED_AT if self._per == "call" else LOOKS_AT):
+        if is_looked_at:
             self._due = set(self._optimizers) or {self._after}
-        if 0 < self._look_again_round <= self._rounds:
+        if 0 < self._look_again_round <= self._rounds.number:
             self._suspicion = "whether it still grows"
         if self._kept_rounds >= OLD_GRAPHS:
             self._suspect("graphs of earlier steps are alive, more from step to step")
@@ -205,11 +198,11 @@ class GraphWatch:
 
         What a call is given for the next one, a cache of keys and values say, grows by design: it is no finding.
         """
-        if self._optimizers or self._outputs.walks or self._per == "batch" or self._will_train:
+        if self._optimizers or self._outputs.walks or self._rounds.per == "batch" or self._will_train:
             return
-        self._per = "call"
+        self._rounds.count("call")
         self._end_round(stepped=False)
-        if self.is_due:
+        if self._suspicion or self._due:
             with self._plainly():
                 self._given = given_storages(args, kwargs, self._kinds)
             self._look_if_due(fresh=False)
@@ -235,7 +228,7 @@ class GraphWatch:
     def after_forward(self, module: Any, output: Any) -> None:
         """A root module has answered. Some 2 µs."""
         with self._plainly():
-            self._outputs.add(output, self._rounds)
+            self._outputs.add(output, self._rounds.number)
             if self._measured is not None:
                 known, self._measured = self._measured, None
                 self._measure(module, output, known)
@@ -244,7 +237,7 @@ class GraphWatch:
         """The loader is asked for a batch."""
         if not self._optimizers and not self._outputs.walks:
             # Nothing trains here: each batch is a round, as far as can be known.
-            self._per = "batch"
+            self._rounds.count("batch")
             self._end_round(stepped=False)
             if not self._outputs.alive:
                 self._look_if_due(fresh=False)
@@ -291,7 +284,7 @@ class GraphWatch:
     # -- when to look ----------------------------------------------------------------------------------------------------
 
     def _suspect(self, why: str) -> None:
-        if self._rounds >= self._next_look_round:
+        if self._rounds.number >= self._next_look_round:
             self._suspicion = why
 
     def _judge_evaluation(self) -> None:
@@ -311,18 +304,19 @@ class GraphWatch:
             if self._may_spend(AGAIN_SECONDS if self._look_again_round else 0.0):
                 self._due.discard(self._after)
                 self._look(why, fresh=fresh, evaluating=False)
-            self._next_look_round = self._rounds + max(4, self._rounds // 4)
+            self._next_look_round = self._rounds.number + max(4, self._rounds.number // 4)
             self._look_again()
         elif self._after in self._due:
             self._due.discard(self._after)
-            after = self._clock.step if self._per == "step" else self._rounds
-            self._look(f"the look after {self._per} {after}", fresh=fresh, evaluating=False)
+            number = self._clock.step or self._rounds.number
+            self._look(f"the look after {self._rounds.per} {number}", fresh=fresh, evaluating=False)
         elif fresh and self._window_asks and self._may_spend():
             self._look("a window is recorded", fresh=True, evaluating=False, judging=False)
 
     def _look_again(self) -> None:
         grows = self._findings.growth_stands
-        self._look_again_round = self._rounds + max(LEAST_ROUNDS_AGAIN, self._rounds // 4) if grows else 0
+        number = self._rounds.number
+        self._look_again_round = number + max(LEAST_ROUNDS_AGAIN, number // 4) if grows else 0
 
     def _may_look(self) -> bool:
         return not (self._cuda.is_initialized() and self._cuda.is_current_stream_capturing())
@@ -341,7 +335,7 @@ class GraphWatch:
         looked = self._looker.look(step_numbers, self._steps_no_more, self._differentiable)
         if evaluating and self._may_be_summed_up(looked.optimizers):
             return
-        if self._per == "call" and looked.optimizers:
+        if self._rounds.per == "call" and not evaluating and looked.optimizers:
             self._will_train = True  # what fills now may be a replay buffer
             return
         whole = not looked.left_out
@@ -391,9 +385,9 @@ class GraphWatch:
             ages_are_sure=self._ages_are_sure,
             retained=self._findings.retained,
             whole=whole,
-            per="batch" if evaluating else self._per,
+            per="batch" if evaluating else self._rounds.per,
         )
-        rounds = self._rounds + (len(self._forwards) if evaluating and self._per == "step" else 0)
+        rounds = self._rounds.number + (len(self._forwards) if evaluating and self._rounds.per != "batch" else 0)
         if self._given:
             groups = [group for group in groups if not is_given(group, self._given)]
         for verdict in self._judge.judge(groups, self._looker.live_bytes, moment, rounds):

@@ -104,7 +104,8 @@ def _who(leak: Mapping[str, Any]) -> str:
 
 def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -> str:
     """The worst leak's growth; the floor's too, where it rises more than twice as fast as all that was found."""
-    rates = [leak["growth_bytes_per_step"] for leak in leaks if (leak["growth_bytes_per_step"] or 0) > 0]
+    of_steps = [leak["growth_bytes_per_step"] or 0 for leak in leaks if leak["per"] == "step"]
+    rates = [rate for rate in of_steps if rate > 0]
     own = leaks[0]["growth_bytes_per_step"] or 0
     rises = floor is not None and floor.growing and floor.slope > 2 * sum(rates)
     said = f"It grows by {amount(own)} a {leaks[0]['per']}" if own > 0 else ""
