@@ -6,7 +6,7 @@ import { ago, bytes, count, duration, graphs, isKnown, perStep, UNKNOWN } from "
 /** An end further off than this is not told to the step: no training is so long. */
 const FAR_STEPS = 1_000_000;
 const BANNERS = { leak: "bad", growth: "warn", none: "good", unknown: "quiet" };
-const HEADS = { leak: "Leaking.", growth: "Growing.", none: "No leak found.", unknown: "Not known yet." };
+const HEADS = { leak: "Leaking.", growth: "Growing.", none: "No leak found.", unknown: "Not known." };
 
 /** The sentence, said to screen readers when it changes. */
 export function verdictBanner({ level, sentence }) {
@@ -28,17 +28,17 @@ export function figures({ leaks, looks, leaked_bytes: held, graphs_alive: alive,
   return h(
     "section",
     { class: "card kpis", "aria-label": "Key figures of the leaks" },
-    cell("held", "Held", looked ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : looked ? "that should be gone" : "nobody has looked yet"),
+    cell("held", "Held", looked ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : looked ? "that should be gone" : "nobody has looked"),
     cell("saved", "The peak would fall by", worst ? bytes(worst.peak_effect_bytes) : looked ? "nothing" : UNKNOWN, worst ? `by fixing ${worst.name}: held is not saved` : "", worst?.peak_effect),
     cell("graphs", "Graphs alive", graphs(alive), isKnown(alive) ? "of earlier steps, at the newest step" : "not told by this agent"),
     cell("slope", "The floor's slope", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),
     cell("end", isKnown(floor.ran_out_step) ? "Out of memory" : "Out of memory in", endOf(floor), endNote(floor, state)),
-    cell("look", "Last look", looked ? lastLook(looks) : "none yet", looked ? lookNote(looks) : ""),
+    cell("look", "Last look", looked ? lastLook(looks) : "none", looked ? lookNote(looks) : ""),
   );
 }
 
 function cell(key, label, value, note, title = null) {
-  const unknown = value === UNKNOWN || value === "none yet";
+  const unknown = value === UNKNOWN || value === "none";
   return h("div", { class: "kpi", "data-kpi": key, title: title || null }, h("div", { class: "label" }, label), h("div", { class: `value${unknown ? " unknown" : ""}` }, value), h("div", { class: "note", title: note }, note));
 }
 

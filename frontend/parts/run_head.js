@@ -25,7 +25,7 @@ export function headline(run, { base, onBaseline, share, tab, deletion }) {
         h("span", {}, h("a", { href: `/runs?project=${encodeURIComponent(run.project)}` }, run.project)),
         device && h("span", { title: emulated(run) ? "it computes nothing: memory is the allocator's own and right, times and losses mean nothing" : null }, device),
         run.framework && h("span", {}, { loop: "plain loop", huggingface: "Hugging Face Trainer", lightning: "Lightning", accelerate: "Accelerate" }[run.framework] ?? run.framework),
-        h("span", { class: "tabular" }, run.steps > 0 ? `step ${count(run.steps)}` : "no step yet"),
+        h("span", { class: "tabular" }, run.steps > 0 ? `step ${count(run.steps)}` : run.state === "running" ? "no step yet" : "no step"),
         h("span", { class: "tabular", "data-age": true }),
         of && h("span", {}, of),
         h("span", { class: "tabular" }, `started ${moment(run.started_seconds)}`)),

@@ -140,6 +140,7 @@ def test_where_nobody_has_looked_the_page_says_so(page: Any, server: Any) -> Non
     verdict.wait_for()
     assert verdict.get_attribute("data-level") == "unknown"
     assert "The agent has not looked." in verdict.inner_text(), "this run has ended: no look is to come"
+    assert " yet" not in page.locator("main").inner_text(), "neither of the look nor of anything else"
     for key in ("held", "saved", "graphs", "slope", "end"):
         assert "unknown" in figure(page, key), "never 0 for unknown"
     page.locator("vs-chart[data-figure=floor]").get_by_text("unknown on the CPU").wait_for()
