@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
+import sys
 from pathlib import Path
 
 import numba
@@ -40,6 +42,8 @@ def test_code_that_is_kept_is_compiled_anew_when_what_it_calls_has_changed(
         spec = importlib.util.spec_from_file_location("kept", source)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
+        gc.collect()  # numba looks for what it kept of a function by its module's name, unless an earlier one lives still
+        monkeypatch.setitem(sys.modules, "kept", module)
         spec.loader.exec_module(module)
         twice = compiled.entry(module.twice)
         assert twice(21) == 42
