@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from vramscope import heap
 from vramscope.graphs import allowance, children, explain, paths, referrers, roots, sweep
 from vramscope.graphs.allowance import Allowance, Costs
 from vramscope.graphs.storages import TensorKinds
@@ -47,7 +48,7 @@ def passes(monkeypatch):
     made = Passes()
     counted = SimpleNamespace(**{name: getattr(gc, name) for name in ("get_referents", "get_count", "is_tracked")})
     counted.get_objects, counted.get_referrers = made.get_objects, made.get_referrers
-    monkeypatch.setattr(sweep, "gc", counted)
+    monkeypatch.setattr(heap, "gc", counted)
     monkeypatch.setattr(referrers, "gc", counted)
     monkeypatch.setattr(sweep, "ORDINARY", 0)
     gc.collect()
@@ -61,7 +62,7 @@ def names(sight: explain.Sight) -> set[str]:
 def test_a_pass_that_would_not_end_in_time_is_not_begun_and_variables_are_looked_at_all_the_same(passes):
     kept = [torch.zeros(64, 64) for _ in range(5)]
     model = torch.nn.BatchNorm1d(4096)
-    passes.costs.measured(allowance.LIST, 1, 1.0)
+    passes.costs.measured(allowance.PASS, 1, 1.0)
     sight = passes.look()
     assert passes.made == []
     assert "kept" in names(sight)
@@ -103,7 +104,7 @@ def test_who_refers_is_asked_level_by_level_as_long_as_one_more_ends_in_time(pas
 
 
 def test_young_objects_are_not_listed_where_a_user_has_switched_the_collector_off_for_long(passes):
-    passes.costs.measured(allowance.LIST, 1, 1.0)
+    passes.costs.measured(allowance.YOUNG, 1, 1.0)
     closure, whole = referrers._young_ancestors([torch.zeros(1)], set(), Allowance(SECONDS, passes.costs))
     assert (passes.made, len(closure), whole) == ([], 1, False)
 
@@ -114,8 +115,7 @@ def test_tensors_beyond_the_first_few_thousand_are_looked_at_while_there_is_time
     assert passes.look().left_out == []
     passes.costs = Costs(lambda: next(ticks))
     ticks = iter(range(1_000_000))
-    passes.costs.measured(allowance.LIST, 10**12, 1e-9)
-    passes.costs.measured(allowance.SORT, 10**12, 1e-9)
+    passes.costs.measured(allowance.PASS, 10**12, 1e-9)
     assert "the older ones" in " ".join(passes.look().left_out)
     assert len(many) == 2_000
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -168,6 +169,8 @@ def observe(name: str, scale: int) -> dict[str, Any]:
     session = agent.attach(training.trainer)
     packing = session._recorder._packing  # type: ignore[union-attr]
     packing._on_window = lambda window: windows.append(pack(window))
+    faults: list[str] = []
+    threading.excepthook = lambda told: faults.append(f"{told.thread}: {told.exc_value!r}")
     with truth.saved:
         if training.trainer is not None:
             training.step()
@@ -176,9 +179,12 @@ def observe(name: str, scale: int) -> dict[str, Any]:
                 truth.objects(training.models, training.optimizers)
                 training.step()
     deadline = time.monotonic() + 60
-    while not windows and time.monotonic() < deadline:  # it is packed on a thread of its own, and closing waits for 2 s
+    while (
+        not windows and not faults and time.monotonic() < deadline
+    ):  # it is packed on a thread of its own, and closing waits for 2 s
         time.sleep(0.01)
     session.close()
+    assert windows, f"no window was packed; {faults}"
     truth.workspaces()
     return {"windows": windows, "notes": truth.notes, **peaks()}
 

@@ -6,8 +6,8 @@ import sys
 
 from vramscope.graphs.group import Group
 from vramscope.graphs.holders import Holder
-from vramscope.graphs.sweep import with_subclasses
 from vramscope.graphs.walk import NODE_BYTES
+from vramscope.heap import with_subclasses
 
 LARGE_SCALAR_BYTES = 4096
 """mse_loss, say, leaves its scalar in a storage as large as the prediction"""

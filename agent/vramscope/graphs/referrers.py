@@ -13,6 +13,7 @@ import sys
 import types
 from typing import Any, Final
 
+from vramscope import heap
 from vramscope.graphs import allowance, ancestry, classes, roots, wording
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.holders import Codes, Holder
@@ -105,31 +106,35 @@ def _young_ancestors(tensors: list[Any], ours: set[int], time: Allowance) -> tup
 
     And whether all of these were looked at: of a great many the newest, as far as the time goes.
     """
-    costs = time.costs
-    if not time.allows(costs.of(allowance.LIST, gc.get_count()[0])):
+    if not time.allows(time.costs.of(allowance.YOUNG, gc.get_count()[0])):
         return {id(tensor): tensor for tensor in tensors}, False  # of a user who has switched the collector off
-    # The youngest first: a list that was made before would be one of them, hold itself, and with it everything.
-    newest, young = gc.get_objects(generation=0), gc.get_objects(generation=1)
-    young += newest
-    del newest
-    complete = len(young) <= MOST_YOUNG
-    del young[: max(0, len(young) - MOST_YOUNG)]
+    young, tuples, complete = heap.young(MOST_YOUNG)
+    things: list[Any] = []
     above: dict[int, list[int]] = {}
-    for position in range(len(young) - 1, -1, -1):
-        if not position % 1024 and time.over():
-            complete = complete and not position
-            break
-        for child in gc.get_referents(young[position]):
-            above.setdefault(id(child), []).append(position)
     closure = {id(tensor): tensor for tensor in tensors}
-    ours |= {id(young), id(above), id(closure)}
-    stack = list(closure)
-    while stack and len(closure) < MOST_OBJECTS:
-        for position in above.get(stack.pop(), ()):
-            thing = young[position]
-            if id(thing) not in closure and id(thing) not in ours and not _is_ours(thing):
-                closure[id(thing)] = thing
-                stack.append(id(thing))
+    ours |= {id(young), id(things), id(above), id(closure)}
+    try:
+        for place, thing in enumerate(reversed(young), 1):
+            if not place % 512 and time.over():
+                complete = False
+                break
+            at_hand = [thing]
+            while at_hand:
+                for child in gc.get_referents(at_hand[-1]):
+                    above.setdefault(id(child), []).append(len(things))
+                    if type(child) is tuple and id(child) in tuples:
+                        tuples.discard(id(child))
+                        at_hand.insert(0, child)
+                things.append(at_hand.pop())
+        stack = list(closure)
+        while stack and len(closure) < MOST_OBJECTS:
+            for position in above.get(stack.pop(), ()):
+                thing = things[position]
+                if id(thing) not in closure and id(thing) not in ours and not _is_ours(thing):
+                    closure[id(thing)] = thing
+                    stack.append(id(thing))
+    finally:
+        young.clear()
     return closure, complete
 
 
@@ -148,6 +153,7 @@ def _old_ancestors(
             return closure, named, False
         ours.add(id(frontier))
         began = time.taken
+        # (A tuple that another thread is making is among these only if one of the frontier is in it already; see heap.py.)
         above = gc.get_referrers(*frontier)
         costs.measured(allowance.REFERRERS, objects, time.taken - began, len(frontier))
         ours.add(id(above))

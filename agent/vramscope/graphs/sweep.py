@@ -5,15 +5,15 @@ Where the process has so many objects that a pass over them all takes too long, 
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
-from itertools import compress
 from typing import Any, Final, NamedTuple
 
+from vramscope import heap
 from vramscope.graphs import allowance, classes, paths, roots, storages
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.storages import Storages, TensorKinds
+from vramscope.heap import with_subclasses
 
 MOST_TENSORS: Final = 20_000
 """looked at one by one, newest first; some 3 µs each"""
@@ -30,8 +30,6 @@ LEAST_TENSORS: Final = 4_096
 TOO_MANY: Final = "of more objects than can be passed over in time all but those that your variables lead to"
 
 LARGE_BUFFER_BYTES: Final = 64 * 1024
-SLICE: Final = 250_000
-"""objects that are passed over between two looks at the clock, some 25 ms"""
 
 
 class Seen(NamedTuple):
@@ -128,45 +126,13 @@ def in_use(seen: Seen, alive: list[Any]) -> Seen:
 def _of_all_objects(of_interest: set[type], time: Allowance) -> list[Any]:
     """Those of these types, the oldest first. Raises _TooMany where the pass would not end in time."""
     costs = time.costs
-    count = costs.objects
-    seconds = costs.of(allowance.LIST, count) + costs.of(allowance.SORT, count)
-    if count > ORDINARY and not time.allows(seconds, PART_FOR_OBJECTS):
-        costs.left_out(allowance.LIST, allowance.SORT)
+    if costs.objects > ORDINARY and not time.allows(costs.of(allowance.PASS, costs.objects), PART_FOR_OBJECTS):
+        costs.left_out(allowance.PASS)
         raise _TooMany(TOO_MANY)
     began = time.taken
-    # By generation, as without one the youngest would come first; and the newest tensors are looked at first. The youngest
-    # are listed first: a list that was made before would be one of them, and hold itself, and all objects, for ever.
-    young, middle, objects = (gc.get_objects(generation=generation) for generation in (0, 1, 2))
-    objects += middle
-    objects += young
-    del middle, young
-    count, listed = len(objects), time.taken
+    found, count = heap.of_types(of_interest)
     costs.counted(count)
-    costs.measured(allowance.LIST, count, listed - began)
-    found: list[Any] = []
-    for start in range(0, count, SLICE):
-        if count > ORDINARY and not time.allows(costs.of(allowance.SORT, count - start), PART_FOR_OBJECTS):
-            raise _TooMany(TOO_MANY)
-        part = objects[start : start + SLICE]
-        # All in C: a loop over the objects takes ten times that.
-        found.extend(compress(part, map(of_interest.__contains__, map(type, part))))
-        costs.measured(allowance.SORT, start + len(part), time.taken - listed)
-        del part
-    del objects
-    costs.measured(allowance.SORT, count, time.taken - listed)
-    return found
-
-
-def with_subclasses(kind: type) -> set[type]:
-    """A class and all that are made from it. Some ms for the thousands of modules that a library brings."""
-    found = {kind}
-    stack = [kind]
-    while stack:
-        children: list[type] = type.__subclasses__(stack.pop())
-        for child in children:
-            if child not in found:
-                found.add(child)
-                stack.append(child)
+    costs.measured(allowance.PASS, count, time.taken - began)
     return found
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.graphs.roots import locals_of
-from vramscope.steps.roots import living, outermost_modules
+from vramscope.heap import living
+from vramscope.steps.roots import outermost_modules
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from vramscope.collector import collector_paused
-from vramscope.steps.roots import living, outermost_modules
+from vramscope.heap import living
+from vramscope.steps.roots import outermost_modules
 
 if TYPE_CHECKING:
     import torch

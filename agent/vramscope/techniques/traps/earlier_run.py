@@ -7,12 +7,12 @@ runs now uses too is not counted.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope import wire
 from vramscope.graphs.verdicts import material_bytes
+from vramscope.heap import living
 from vramscope.memory.categories import storages
 from vramscope.steps.roots import outermost_modules
 from vramscope.techniques.facts import Facts
@@ -97,16 +97,11 @@ def optimizers_on_devices() -> list[torch.optim.Optimizer]:
     """Every optimizer of the process that has state on a device, or gradients: one that has trained."""
     import torch
 
-    kinds: dict[type, bool] = {}
-    found = []
-    for thing in gc.get_objects():
-        kind = type(thing)  # not isinstance: lazy proxies run code when they are asked for their class
-        known = kinds.get(kind)
-        if known is None:
-            known = kinds[kind] = issubclass(kind, torch.optim.Optimizer)
-        if known and any(map(_on_device, (*_state_of(thing), *(p.grad for p in _parameters([thing]))))):
-            found.append(thing)
-    return found
+    return [
+        optimizer
+        for optimizer in living(torch.optim.Optimizer)
+        if any(map(_on_device, (*_state_of(optimizer), *(p.grad for p in _parameters([optimizer])))))
+    ]
 
 
 def _bytes_of(optimizers: Sequence[Any], roots: Iterable[torch.nn.Module]) -> dict[int, int]:
