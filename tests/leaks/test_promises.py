@@ -40,6 +40,7 @@ MEASURED = (
     "evaluation.total_of_an_evaluation",
     "tensors.detached_features",
     "overlap.logits_of_a_language_model",
+    "overlap.logits_of_each_micro_step",
     "overlap.output_as_an_attribute",
 )
 REPLAYED = (
@@ -47,6 +48,7 @@ REPLAYED = (
     "growing_odd.forward_hook",
     "tensors.detached_features",
     "overlap.logits_of_a_language_model",
+    "overlap.logits_of_each_micro_step",
     "overlap.output_as_an_attribute",
     "overlap.attention_weights",
     "overlap.entropy_for_the_log",

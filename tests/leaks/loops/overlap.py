@@ -40,6 +40,21 @@ def logits_of_a_language_model(device: str) -> None:
         optimizer.step()
 
 
+@leaks("overlap", holder="logits", held_bytes=LOGITS)
+def logits_of_each_micro_step(device: str) -> None:
+    model = LanguageModel().to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(20):
+        for _ in range(4):
+            ids = torch.randint(0, 2048, (8, 32), device=device)
+            logits = model(ids)  # <- leak
+            loss = language_loss(logits, ids) / 4
+            # fix here: del logits
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 class Codec(nn.Module):
     """Has no forward: a loop calls its parts."""
 

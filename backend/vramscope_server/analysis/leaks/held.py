@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from vramscope.wire import PHASES
 from vramscope_server.analysis.history.seen import seen_at
 from vramscope_server.analysis.history.trace import Trace
 
@@ -15,6 +16,9 @@ Whole = npt.NDArray[np.int64]
 
 
 OF_EVALUATIONS: Final = frozenset({"growing-eval", "no_grad-missing"})
+OF_ONE_RESULT: Final = frozenset({"overlap", "overlap-unfreed"})
+"""a variable holds one result at a time, and each micro-step makes another"""
+_BACKWARD: Final = PHASES.index("backward")
 
 
 class CannotTell(Exception):
@@ -33,7 +37,7 @@ class Held:
     before: Whole
     """lives that were held at the first look"""
     after: Whole
-    """lives that were held at the second, and not at the first"""
+    """lives that were held at the second, and not at the first; and what micro-steps between them left alike"""
     counted_bytes: int
     """held at the first look beside ``before``, counted from its like: where they lie is not known"""
     needed_until: dict[int, int]
@@ -71,8 +75,25 @@ def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | No
     after = np.setdiff1d(life[mine & (held["event"] == end)], before)
     if not len(before) and not len(after):
         raise CannotTell("what it held lies in no block of this device's allocator")
+    if kind in OF_ONE_RESULT:
+        after = np.union1d(after, _of_earlier_micro_steps(trace, after, begin, end))
     needed = (held["holding"] < 0) & (life >= 0) & (held["event"] >= begin) & (held["event"] < end)
     return Held(kind, begin, end, before, after, known, _needed_until(trace, held["event"][needed], life[needed]))
+
+
+def _of_earlier_micro_steps(trace: Trace, after: Whole, begin: int, end: int) -> Whole:
+    """A look comes when the step is over, and sees what its last micro-step left. What the earlier ones made on the same line, as
+    large, and kept beyond the beginning of their backward, is of the same variable."""
+    lives, phase = trace.lives, trace.events.phase
+    begins = 1 + np.flatnonzero((phase[1:] == _BACKWARD) & (phase[:-1] != _BACKWARD))
+    micro_step = np.searchsorted(begins, lives.alloc_event)
+    until = np.append(begins, len(phase))[micro_step]
+    made = np.flatnonzero((lives.alloc_event >= begin) & (lives.alloc_event < end) & (lives.requested_event > until))
+    found: list[int] = []
+    for life in after[lives.stack[after] >= 0]:
+        alike = (lives.stack[made] == lives.stack[life]) & (lives.requested_bytes[made] == lives.requested_bytes[life])
+        found += made[alike & (micro_step[made] < micro_step[life])].tolist()
+    return np.array(found, np.int64)
 
 
 def _step(trace: Trace, event: int) -> int:
