@@ -1113,10 +1113,11 @@ def hf_plain() -> Any:
 
 @case
 def hf_with_an_adapter() -> Any:
-    from peft import LoraConfig
+    """In place, as the model's own ``add_adapter`` does it, which some releases of transformers refuse to with every released peft."""
+    from peft import LoraConfig, inject_adapter_in_model
 
     model = gpt2()
-    model.add_adapter(LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True))
+    inject_adapter_in_model(LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True), model)
     return hugging_face(model, optim="adamw_torch")
 
 

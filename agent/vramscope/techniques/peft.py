@@ -55,9 +55,12 @@ def _onlookers(facts: Facts) -> set[int]:
 
 
 def _config(module: Any) -> Any:
-    """The active adapter's configuration of a model that peft made, or transformers gave an adapter; else None."""
-    by_peft = any(kind.__name__ in ("PeftModel", "PeftMixedModel") for kind in type(module).__mro__)
-    if not by_peft and not vars(module).get("_hf_peft_config_loaded"):
-        return None
-    configs = vars(module).get("peft_config") or getattr(module, "peft_config", None)
-    return next(iter(configs.values()), None) if isinstance(configs, dict) else None
+    """The first adapter's configuration of a model that peft has put adapters into; else None.
+
+    By peft's own class, or in place: by transformers, diffusers, or whoever calls ``peft.inject_adapter_in_model`` by hand.
+    """
+    configs = vars(module).get("peft_config")
+    if configs is None and any(kind.__name__ in ("PeftModel", "PeftMixedModel") for kind in type(module).__mro__):
+        configs = getattr(module, "peft_config", None)
+    first = next(iter(configs.values()), None) if isinstance(configs, dict) else None
+    return first if hasattr(first, "peft_type") else None
