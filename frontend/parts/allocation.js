@@ -8,7 +8,7 @@ import { momentWords } from "vramscope/parts/timeline.js";
 /** A stack, innermost first; frames of libraries are quiet, and shown when asked for. */
 export function stackList(stack) {
   const own = stack.filter((frame) => !frame.library);
-  const place = (frame) => `${frame.file.replaceAll("\\", "/").split("/").slice(-2).join("/")}:${frame.line}`;
+  const place = (frame) => frame.line === 0 ? "C++" : `${frame.file.replaceAll("\\", "/").split("/").slice(-2).join("/")}:${frame.line}`;
   const item = (frame) => h("li", { class: frame.library ? "muted" : null }, h("code", {}, frame.function), " ", h("span", { class: "muted", title: frame.file }, place(frame)));
   const list = (frames) => h("ol", { class: "stack" }, frames.map(item));
   if (own.length === 0 || own.length === stack.length) return list(stack);

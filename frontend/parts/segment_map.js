@@ -3,6 +3,7 @@
 import { chart } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count } from "vramscope/format.js";
+import { stackList } from "vramscope/parts/allocation.js";
 
 const CLOSER = 8; // a click shows so much less of the memory around it
 const HOVER_MS = 70;
@@ -96,7 +97,7 @@ export class SegmentMap {
     return [
       h("p", {}, h("strong", {}, bytes(block.size_bytes)), ` ${STATES[block.state]}`, block.requested_bytes !== null && block.requested_bytes !== block.size_bytes && h("span", { class: "muted" }, ` · ${bytes(block.requested_bytes)} asked for`), h("span", { class: "muted" }, ` · in a segment of ${bytes(segment.size_bytes)} (${home})`)),
       block.stack.length > 0
-        ? h("ol", { class: "stack" }, block.stack.slice(0, 6).map((frame) => h("li", {}, h("code", {}, frame.function), " ", h("span", { class: "muted", title: frame.file }, `${frame.file.replaceAll("\\", "/").split("/").slice(-2).join("/")}:${frame.line}`))), block.stack.length > 6 && h("li", { class: "muted" }, `… ${block.stack.length - 6} more`))
+        ? stackList(block.stack)
         : block.state !== "inactive" && h("p", { class: "muted" }, "who asked for it was not recorded"),
     ];
   }

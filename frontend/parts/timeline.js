@@ -231,11 +231,10 @@ export class Timeline {
   }
 
   drawPlace({ moment, allocated_bytes: allocated, series, allocation, in_band: inBand, band }) {
-    const site = allocation?.stack.find((frame) => !frame.library) ?? allocation?.stack[0];
     fill(this.place,
       h("span", { class: "tabular" }, momentWords(moment), " · ", h("strong", {}, bytes(allocated)), " allocated"),
       allocation
-        ? h("span", {}, h("strong", {}, bytes(allocation.size_bytes)), ` ${series.name}`, site && [" · ", h("code", {}, `${site.file.replaceAll("\\", "/").split("/").slice(-2).join("/")}:${site.line}`), ` ${site.function}`])
+        ? h("span", {}, h("strong", {}, bytes(allocation.size_bytes)), ` ${series.name}`, allocation.site && [" · ", h("code", {}, allocation.site)])
         : inBand && h("span", {}, `one of ${count(band.allocations)} smaller ones, ${bytes(band.bytes)} together`));
   }
 

@@ -21,6 +21,7 @@ from window_maker import MIB, Allocator, packed, recorded, training
 
 from vramscope.window import ACTIONS, FRAMES, Window
 from vramscope.wire import PHASES
+from vramscope_server.analysis.history.frames import is_library
 from vramscope_server.analysis.history.trace import Events, Trace, from_window, layout_at
 from vramscope_server.analysis.timeline import flame as flames
 from vramscope_server.analysis.timeline import grouping as groupings
@@ -31,7 +32,7 @@ from vramscope_server.analysis.timeline.life import hit, life
 from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.analysis.timeline.polygons import Drawn, drawn_of, outlines, picture_of
 from vramscope_server.analysis.timeline.ruler import MOST_SPANS, ruler
-from vramscope_server.analysis.timeline.sites import Frame, is_library, sites_of
+from vramscope_server.analysis.timeline.sites import Frame, sites_of
 
 
 def random_window(seed: int, operations: int = 120, modules: int = 0) -> Window:

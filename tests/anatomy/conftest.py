@@ -36,8 +36,10 @@ REMEDIES = (
     "best_state_on_the_host",
 )
 
+SNAPSHOTS = ("gpt2.snapshot", "gpt2.snapshot_with_cpp")
+
 
 @pytest.fixture(scope="session")
 def observed(emulated_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Observed]:
     """All of them, a third as deep as in docs/anatomy.md."""
-    return run(tmp_path_factory.mktemp("anatomy"), [*JUDGED, *REMEDIES, "gpt2.snapshot"], scale=3)
+    return run(tmp_path_factory.mktemp("anatomy"), [*JUDGED, *REMEDIES, *SNAPSHOTS], scale=3)

@@ -155,11 +155,12 @@ def observe(name: str, scale: int) -> dict[str, Any]:
     windows: list[bytes] = []
     known_trainings.SCALE = scale
     name, _, how = name.partition(".")
-    is_snapshot = how == "snapshot"
+    is_snapshot = how.startswith("snapshot")
     if how == "expandable":
         torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
     if is_snapshot:
-        torch.cuda.memory._record_memory_history(stacks="python")
+        # "all" is PyTorch's own default: C++ frames too, where symbols are looked up.
+        torch.cuda.memory._record_memory_history(stacks="all" if how == "snapshot_with_cpp" else "python")
     training = known_trainings.TRAININGS[name]()
     truth.listen(training.models, training.optimizers)
     if training.listen is not None:

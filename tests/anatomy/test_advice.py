@@ -60,9 +60,10 @@ def test_a_chunked_loss_saves_most_of_what_the_head_holds_and_not_more(
     assert "loss_head" not in said(observed["wide_autocast"]), "blocks of one size, but no log-softmax"
 
 
-def test_a_snapshot_of_pytorchs_own_gets_the_advice_that_needs_no_modules(observed) -> None:
+@pytest.mark.parametrize("name", ["gpt2.snapshot", "gpt2.snapshot_with_cpp"])
+def test_a_snapshot_of_pytorchs_own_gets_the_advice_that_needs_no_modules(observed, name: str) -> None:
     """And the same numbers as the agent's recording of the same training."""
-    told, known = said(observed["gpt2.snapshot"]), said(observed["gpt2"])
+    told, known = said(observed[name]), said(observed["gpt2"])
     assert told["loss_head"].saves_bytes == known["loss_head"].saves_bytes
     assert told["loss_head"].module is None and known["loss_head"].module == "lm_head"
     assert "checkpointing" in known and "checkpointing" not in told

@@ -94,9 +94,10 @@ def test_without_owners_the_phases_alone_still_tell_what_a_step_makes(observed) 
     assert summary(blind.trace)["coverage"]["basis"] == "phases"
 
 
-def test_a_snapshot_of_pytorchs_own_is_read_by_its_stacks(observed) -> None:
-    """No phases, no owners: functions tell the forward and the optimizer, no Python tells the backward."""
-    one = observed["gpt2.snapshot"]
+@pytest.mark.parametrize("name", ["gpt2.snapshot", "gpt2.snapshot_with_cpp"])
+def test_a_snapshot_of_pytorchs_own_is_read_by_its_stacks(observed, name: str) -> None:
+    """No phases, no owners: functions tell the forward and the optimizer; no Python, or C++ of the engine, the backward."""
+    one = observed[name]
     assert not (one.trace.events.phase >= 0).any() and not one.trace.owners
     assert right(one)[0] > RIGHT - 0.01
     told = summary(one.trace)

@@ -81,7 +81,7 @@ def test_moments_that_are_not_there_and_recordings_that_are_empty(server: Runnin
 
 
 def test_show_names_all_advice_and_the_moment_that_it_is_of(server: RunningServer, small: str) -> None:
-    from vramscope_server.cli.show import _advice
+    from vramscope_server.cli.show import _advice, _recorded
 
     anatomy = server.get(f"/recordings/{small}/anatomy")
     sentences = [one["sentence"] for one in anatomy["advice"]]
@@ -91,11 +91,12 @@ def test_show_names_all_advice_and_the_moment_that_it_is_of(server: RunningServe
         "recordings": 1,
         "peak_allocated_bytes": anatomy["allocated_bytes"],
     }
-    assert _advice(server.url, told) == sentences
-    higher = _advice(server.url, told | {"peak_allocated_bytes": 2 * anatomy["allocated_bytes"]})
+    recorded = _recorded(server.url, told)
+    assert _advice(told, recorded) == sentences
+    higher = _advice(told | {"peak_allocated_bytes": 2 * anatomy["allocated_bytes"]}, recorded)
     assert higher[1:] == sentences
     assert anatomy["moment"] in higher[0] and "was not recorded" in higher[0]
-    assert _advice(server.url, told | {"recordings": 0}) == []
+    assert _recorded(server.url, told | {"recordings": 0}) is None and _advice(told, None) == []
 
 
 def test_shares_of_a_peak_that_is_known_in_part_are_shares_of_the_whole() -> None:
@@ -104,10 +105,26 @@ def test_shares_of_a_peak_that_is_known_in_part_are_shares_of_the_whole() -> Non
     from vramscope_server.cli.show import _composition
 
     out = Console(width=120, record=True)
-    out.print(
-        _composition({"parameters": 64 << 20, "optimizer": 192 << 20, "gradients": None, "other": None}, 1 << 30, 120)
-    )
+    parts = {"parameters": 64 << 20, "optimizer": 192 << 20, "gradients": None, "other": None}
+    out.print(_composition(parts, 1 << 30, 120, 0))
     lines = [line.split() for line in out.export_text().splitlines()]
     assert lines[0][:5] == ["optimizer", "state", "192.0", "MiB", "18.8"]
     assert lines[1][:4] == ["parameters", "64.0", "MiB", "6.2"]
     assert lines[2][:6] == ["gradients,", "other", "768.0", "MiB", "75.0", "%"]
+
+
+def test_what_of_other_is_cublas_is_named_under_it_and_nowhere_else() -> None:
+    from rich.console import Console
+
+    from vramscope_server.cli.show import _composition, _workspaces
+
+    def told(other: int | None, workspaces: int) -> list[str]:
+        out = Console(width=120, record=True)
+        out.print(_composition({"parameters": 64 << 20, "other": other}, 1 << 30, 120, workspaces))
+        return out.export_text().splitlines()
+
+    assert told(96 << 20, 64 << 20)[1].split()[:8] == ["of", "it", "cuBLAS", "workspaces", "64.0", "MiB", "6.2", "%"]
+    for other, workspaces in ((32 << 20, 64 << 20), (None, 64 << 20), (96 << 20, 0)):
+        assert not any("cuBLAS" in line for line in told(other, workspaces)), "not known, or of another moment"
+    rows = [{"category": "workspaces", "bytes": 7}, {"category": "input", "bytes": 5}]
+    assert (_workspaces({"categories": rows}), _workspaces(None)) == (7, 0)

@@ -100,7 +100,7 @@ def test_the_map_draws_cells_and_from_near_each_block(server: RunningServer) -> 
 def test_the_place_under_the_pointer_names_who_asked(server: RunningServer, small: str) -> None:
     block = server.get(f"/recordings/{small}/block", offset=0, event=-1)
     assert (block["state"], block["segment"]["pool"], block["size_bytes"] % 512) == ("active_allocated", "large", 0)
-    assert block["stack"] == [{"file": "/home/me/train.py", "line": 87, "function": "train"}]
+    assert block["stack"] == [{"file": "/home/me/train.py", "line": 87, "function": "train", "library": False}]
     assert server.get(f"/recordings/{small}/block", offset=1 << 50) is None
 
 

@@ -16,10 +16,12 @@ import pytest
 
 from vramscope.window import ACTIONS, BadWindow
 from vramscope_server.analysis.history import snapshot_stream
+from vramscope_server.analysis.history.frames import brief
 from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
 from vramscope_server.analysis.history.trace import layout_at
+from vramscope_server.analysis.timeline.flame import flame
 from vramscope_server.analysis.timeline.ruler import ruler
-from vramscope_server.analysis.timeline.sites import sites_of
+from vramscope_server.analysis.timeline.sites import frame_of, sites_of
 
 MIB = 1 << 20
 FRAMES = [{"name": "forward", "filename": "model.py", "line": 7}, {"name": "main", "filename": "train.py", "line": 3}]
@@ -134,6 +136,68 @@ def test_where_the_user_wrote_nothing_the_frame_that_tells_most_stands_for_the_s
     sites = sites_of(trace)
     stack = int(sites.stack[-1])
     assert trace.words[trace.frames["function"][sites.frame[stack]]] == functions[told]
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor, A<at::Tensor> >&&)", "AddmmBackward0"),
+        ("void at::native::reduce<float, at::sum<float (float)> >(at::Iterator&, long) [clone .isra.0]", "at::native::reduce"),
+        ("at::(anonymous namespace)::mm_out_functional::set_output(long)", "at::mm_out_functional::set_output"),
+        ("torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)", "AccumulateGrad"),
+        ("torch::autograd::InputMetadata::reduce_grad(at::Tensor&) const", "InputMetadata::reduce_grad"),
+        ("cudaMalloc", "cudaMalloc"),
+        ("mine::apply(int)", "mine::apply"),
+    ],
+)  # fmt: skip
+def test_a_function_of_cpp_is_called_by_its_name_alone(function: str, said: str) -> None:
+    assert brief(function) == said
+
+
+def test_a_frame_of_cpp_is_told_without_a_file_that_nobody_has() -> None:
+    snapshot = plain()
+    frames = [
+        {"filename": "??", "line": 0, "name": "torch::autograd::generated::MulBackward0::apply(std::vector<int>&&)"}
+    ]
+    snapshot["device_traces"] = [
+        [event("segment_alloc", size=2 * MIB, frames=frames), event("alloc", size=1000, frames=frames)]
+    ]
+    trace = read_object(snapshot).devices[0]
+    frame = frame_of(trace, int(sites_of(trace).frame[int(sites_of(trace).stack[-1])]))
+    assert (frame.file, str(frame)) == ("", "C++ MulBackward0")
+
+
+def test_a_flamegraph_of_stacks_with_cpp_ends_in_what_was_called() -> None:
+    """As it does without C++; where no Python ran, in the node."""
+    recording = [("??", 0, "torch::unwind::unwind()"), ("memory_snapshot.cpp", 0, "gather_with_cpp()")]
+    python = [
+        ("linear.cpp", 0, "at::linear(at::Tensor)"),
+        ("/usr/lib/python3/site-packages/torch/nn/modules/linear.py", 125, "forward"),
+        ("ceval.c", 0, "_PyEval_EvalFrame"),
+        ("/home/me/train.py", 87, "main"),
+        ("main.c", 0, "pymain_main"),
+    ]
+    backward = [("??", 0, "at::mm(at::Tensor)"), ("??", 0, "torch::autograd::generated::MmBackward0::apply(int)")]
+    snapshot = plain()
+    stacks = [
+        [{"filename": file, "line": line, "name": name} for file, line, name in (*recording, *calls)]
+        for calls in (python, backward)
+    ]
+    snapshot["device_traces"] = [
+        [
+            event("segment_alloc", size=2 * MIB, frames=stacks[0]),
+            event("alloc", size=1024, frames=stacks[0]),
+            event("alloc", addr=0x7F0000000000 + MIB, size=1024, frames=stacks[1]),
+        ]
+    ]
+    trace = read_object(snapshot).devices[0]
+    made = flame(trace, sites_of(trace), 2)
+    assert {(box.level, box.name, box.kind) for box in made.boxes if not box.name.startswith("no stack")} >= {
+        (0, "main train.py:87", "own"),
+        (1, "forward linear.py:125", "library"),
+        (0, "C++ MmBackward0", "library"),
+    }
+    assert not any("unwind" in box.name or "PyEval" in box.name for box in made.boxes)
 
 
 def test_each_device_has_a_trace_of_its_own() -> None:

@@ -16,10 +16,10 @@ from vramscope.window import ACTIONS
 from vramscope.wire import PHASES
 from vramscope_server.analysis.history.event_search import Wanted, found
 from vramscope_server.analysis.history.exports import as_csv, as_perfetto, write_parquet
+from vramscope_server.analysis.history.segment_map import stack_lines
 from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.timeline import flame as flames
-from vramscope_server.analysis.timeline.life import told_stack
 from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.analysis.timeline.ruler import ruler
 from vramscope_server.recordings import Opened
@@ -137,7 +137,7 @@ def _row(trace: Trace, at: int, zero: int) -> dict[str, Any]:
         "step": step if step >= 0 else None,
         "phase": PHASES[phase] if phase >= 0 else None,
         "module": trace.modules[events.module[at]] if events.module[at] >= 0 else None,
-        "stack": told_stack(trace, int(events.stack[at])),
+        "stack": stack_lines(trace, int(events.stack[at])),
         "user_metadata": trace.label("user_metadata", at),
         "compile_context": trace.label("compile_context", at),
         "allocation": None,

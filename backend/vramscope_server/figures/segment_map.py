@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.window import STATES
+from vramscope_server.analysis.history.frames import is_native
 from vramscope_server.analysis.history.segment_map import Row, blocks_between, cells, stack_lines
 from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.quantities import amount
@@ -154,11 +155,16 @@ def folded(start: int, end: int, low: int, line_bytes: float) -> list[tuple[int,
     ]
 
 
+def _place(frame: dict[str, Any]) -> str:
+    return f"{frame['file'].rpartition('/')[2]}:{frame['line']}" if frame["line"] else "C++"
+
+
 def _words(trace: Trace, row: Row, block: int, label: str) -> str:
     blocks = row.layout.blocks
     said = [f"{amount(int(blocks.size_bytes[block]))}, {label}"]
-    stack = stack_lines(trace, int(blocks.stack[block]))
-    said += [f"{frame['function']}  {frame['file'].rpartition('/')[2]}:{frame['line']}" for frame in stack[:4]]
+    whole = stack_lines(trace, int(blocks.stack[block]))
+    stack = [frame for frame in whole if not is_native(frame["file"])] or whole  # (of C++ only where nothing else ran)
+    said += [f"{frame['function']}  {_place(frame)}" for frame in stack[:4]]
     if len(stack) > 4:
         said.append(f"… {len(stack) - 4} more")
     return "<br>".join(escaped(line) for line in said)

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from vramscope.wire import PHASES
 from vramscope_server.analysis.anatomy.amounts import allocated_after, allocated_at, peak_event
 from vramscope_server.analysis.anatomy.categories import CATEGORIES, categories_of
+from vramscope_server.analysis.anatomy.frames import lives_with, stacks_through
 from vramscope_server.analysis.anatomy.from_stacks import with_phases
 from vramscope_server.analysis.anatomy.owned import Owned, name_of, owned
-from vramscope_server.analysis.anatomy.recomputed import stacks_through
 from vramscope_server.analysis.anatomy.spells import Spells, spells_of
 from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.timeline.sites import Sites, frame_of, sites_of
@@ -151,10 +151,7 @@ class Facts:
 
     def goes_through(self, functions: frozenset[str]) -> Flags:
         """The lives that were asked for within a function of one of these names, where stacks were recorded."""
-        stack = self.trace.lives.stack
-        through = np.append(stacks_through(self.trace, functions=functions), False)
-        chosen: Flags = through[np.where((stack >= 0) & (stack < len(through)), stack, len(through) - 1)]
-        return chosen
+        return lives_with(self.trace, stacks_through(self.trace, functions=functions))
 
     def line_of(self, life: int) -> tuple[str | None, int | None]:
         """(file, line) of the innermost frame that the user wrote; None where no stack tells it."""

@@ -31,9 +31,10 @@ import numpy.typing as npt
 
 from vramscope.window import OWNER_CATEGORIES
 from vramscope.wire import PHASES
+from vramscope_server.analysis.anatomy.frames import lives_with, stacks_in_python, stacks_through
 from vramscope_server.analysis.anatomy.from_stacks import moved_or_made, with_phases
 from vramscope_server.analysis.anatomy.owned import NOBODY, owned
-from vramscope_server.analysis.anatomy.recomputed import OPTIMIZER_FILES, alike, recomputed, stacks_through
+from vramscope_server.analysis.anatomy.recomputed import OPTIMIZER_FILES, alike, recomputed
 from vramscope_server.analysis.anatomy.spells import Spells, spells_of
 from vramscope_server.analysis.history.trace import Trace
 
@@ -85,14 +86,13 @@ def by_phase(trace: Trace) -> Codes:
     phase = np.where(known, spells.phase[born], -1)
     outlives = spells.outlives
     codes[known & (phase >= 0) & ~outlives] = TEMPORARIES
-    python = lives.stack >= 0
+    python = lives_with(trace, stacks_in_python(trace))
     again = recomputed(trace, spells, phase == BACKWARD)
     passing = _passing(trace, spells)
     codes[outlives & passing & np.isin(phase, (FORWARD, EVAL))] = ACTIVATIONS
     of_states = owners_tell_states(trace)
-    stepping = _by_optimizers(trace) & (
-        phase == BACKWARD
-    )  # LBFGS, which calls a closure, works behind its backward passes
+    # LBFGS, which calls a closure, works behind its backward passes.
+    stepping = lives_with(trace, stacks_through(trace, file=OPTIMIZER_FILES)) & (phase == BACKWARD)
     as_data = np.isin(phase, (DATA, OTHER)) | ((phase == BACKWARD) & python & ~again)
     as_data |= (phase == STEPPING) & of_states
     codes[outlives & (phase == BACKWARD)] = GRADIENTS
@@ -118,14 +118,6 @@ def _passing(trace: Trace, spells: Spells) -> Flags:
     born = events.step[np.maximum(lives.alloc_event, 0)]
     passing: Flags = (spells.age <= 1) & (~stays | (born >= last))
     return passing
-
-
-def _by_optimizers(trace: Trace) -> Flags:
-    """Lives that were asked for in PyTorch's optimizers, where stacks were recorded."""
-    through = np.append(stacks_through(trace, file=OPTIMIZER_FILES), False)
-    stack = trace.lives.stack
-    chosen: Flags = through[np.where((stack >= 0) & (stack < len(through) - 1), stack, len(through) - 1)]
-    return chosen
 
 
 def owners_tell_states(trace: Trace) -> bool:

@@ -1,7 +1,7 @@
 """Steps and phases of a history that does not tell them: a snapshot that PyTorch wrote, read by the functions in its stacks.
 
     through torch/optim                       the optimizer runs
-    through autograd's engine, or no stack    backward: autograd's threads run no Python
+    through autograd's engine, or none        backward: autograd's threads run no Python
     through a module's call, or functional    forward
     anything else                             goes with what ran before it; after an optimizer's step it is data
 
@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.wire import PHASES
-from vramscope_server.analysis.anatomy.recomputed import CHECKPOINT_FILE, MODULE_CALLS, OPTIMIZER_FILES, stacks_through
+from vramscope_server.analysis.anatomy.frames import lives_with, stacks_through
+from vramscope_server.analysis.anatomy.recomputed import CHECKPOINT_FILE, MODULE_CALLS, OPTIMIZER_FILES
 from vramscope_server.analysis.history.trace import Trace
 
 Codes = npt.NDArray[np.int8]
@@ -29,6 +30,7 @@ _SAME: Final = -1
 LEAST_STACKS: Final = 0.2
 """of the allocations, that must have one"""
 _ENGINE: Final = frozenset(("_engine_run_backward",))
+_NATIVE_ENGINE: Final = "autograd::Engine::"
 _AGAIN: Final = frozenset(("unpack_hook", "backward"))
 _MOVES: Final = frozenset(("_apply",))
 _MAKES: Final = frozenset(("__init__",))
@@ -65,12 +67,11 @@ def with_phases(trace: Trace) -> Trace:
 def moved_or_made(trace: Trace) -> Flags:
     """Lives that a module's ``.to()`` or ``.cuda()`` made, or an ``__init__`` outside of any forward: parameters and buffers."""
     lives = trace.lives
-    moves = np.append(stacks_through(trace, functions=_MOVES), False)
-    calls = np.append(stacks_through(trace, functions=MODULE_CALLS), False)
-    made = np.append(stacks_through(trace, functions=_MAKES), False)
-    at = np.where((lives.stack >= 0) & (lives.stack < len(moves) - 1), lives.stack, len(moves) - 1)
+    moves = lives_with(trace, stacks_through(trace, functions=_MOVES))
+    calls = lives_with(trace, stacks_through(trace, functions=MODULE_CALLS))
+    made = lives_with(trace, stacks_through(trace, functions=_MAKES))
     stays = lives.requested_event >= len(trace.events)
-    chosen: Flags = (moves[at] | made[at]) & ~calls[at] & stays
+    chosen: Flags = (moves | made) & ~calls & stays
     return chosen
 
 
@@ -79,6 +80,7 @@ def _phases_of_stacks(trace: Trace) -> Codes:
     phase[stacks_through(trace, functions=MODULE_CALLS)] = _FORWARD
     phase[stacks_through(trace, file="torch/nn/functional.py")] = _FORWARD
     phase[stacks_through(trace, functions=_ENGINE)] = _BACKWARD
+    phase[stacks_through(trace, part=_NATIVE_ENGINE)] = _BACKWARD
     phase[stacks_through(trace, file=CHECKPOINT_FILE, functions=_AGAIN)] = _BACKWARD
     phase[stacks_through(trace, file=OPTIMIZER_FILES)] = _STEPPING
     return phase

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from vramscope_server.analysis.anatomy.frames import lives_with, stacks_through
 from vramscope_server.analysis.anatomy.spells import Spells
 from vramscope_server.analysis.history.trace import Trace
 
@@ -35,30 +36,13 @@ def recomputed(trace: Trace, spells: Spells, in_backward: Flags) -> Flags:
     if not len(made) or not len(trace.stacks):
         return again
     goes_through = stacks_through(trace, CHECKPOINT_FILE) | stacks_through(trace, functions=MODULE_CALLS | FROM_HOST)
-    inside = goes_through[np.maximum(lives.stack[made], 0)] & (lives.stack[made] >= 0)
+    inside = lives_with(trace, goes_through)[made]
     # A run ends at the next allocation that is not of it, or with its spell.
     run = np.cumsum(np.diff(inside, prepend=False) | (np.diff(spells.born[made], prepend=-1) != 0))
     last_of_run = np.zeros(int(run[-1]) + 1, np.int64)
     last_of_run[run] = lives.alloc_event[made]  # (of several the last is written)
     again[made] = inside & (lives.requested_event[made] > last_of_run[run])
     return again
-
-
-def stacks_through(trace: Trace, file: str = "", functions: frozenset[str] = frozenset()) -> Flags:
-    """For each stack, whether one of its frames is in such a file (a part of its path) and in a function of one of these names
-    (none given: in any)."""
-    words = [word.replace("\\", "/") for word in trace.words] or [""]
-    if trace.frames:
-        of_frame = np.array([file in word for word in words])[trace.frames["file"]]
-        if functions:
-            of_frame &= np.array([word in functions for word in words])[trace.frames["function"]]
-    else:
-        of_frame = np.zeros(0, np.bool_)
-    stacks = trace.stacks
-    through = np.zeros(len(stacks), np.bool_)
-    of = np.repeat(np.arange(len(stacks)), np.diff(stacks.offsets))
-    through[of[of_frame[stacks.flat]]] = True
-    return through
 
 
 def alike(trace: Trace, spells: Spells, codes: Codes, python: Flags) -> Codes:

@@ -105,11 +105,11 @@ def _frames(trace: Trace, sites: Sites, rows: Whole) -> Whole:
 
 
 def _inner_functions(trace: Trace, sites: Sites, rows: Whole) -> Whole:
-    """Position among the words of the function that ran innermost; -1: no stack tells."""
+    """Position among the words of the function that ran innermost, of Python where there is any; -1: no stack tells."""
     stack = sites.stack[rows]
     function = np.full(len(rows), -1, np.int64)
     known = stack >= 0
-    innermost = np.asarray(trace.stacks.flat)[np.asarray(trace.stacks.offsets)[stack[known]]]
+    innermost = np.asarray(trace.stacks.flat)[sites.inner[stack[known]]]
     function[known] = trace.frames["function"][innermost] if known.any() else -1
     return function
 

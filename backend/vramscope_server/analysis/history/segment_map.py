@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.window import STATES
+from vramscope_server.analysis.history.frames import brief, is_library, is_native, is_recording
 from vramscope_server.analysis.history.trace import Layout, Trace
 
 Whole = npt.NDArray[np.int64]
@@ -147,18 +148,21 @@ def describe(trace: Trace, row: Row, block: int) -> dict[str, Any]:
 
 
 def stack_lines(trace: Trace, stack: int) -> list[dict[str, Any]]:
-    """Where a block was allocated, innermost first; empty where that was not recorded."""
+    """A stack, innermost first, and which frames are libraries'; empty where none was recorded."""
     if not 0 <= stack < len(trace.stacks):
         return []
-    frames = trace.frames
-    return [
-        {
-            "file": _word(trace, int(frames["file"][at])),
-            "line": int(frames["line"][at]),
-            "function": _word(trace, int(frames["function"][at])),
-        }
-        for at in trace.stacks[stack]
-    ]
+    told = [_told(trace, at) for at in trace.stacks[stack]]
+    return [one for one in told if not is_recording(one["function"])]
+
+
+def _told(trace: Trace, at: int) -> dict[str, Any]:
+    file, function = (_word(trace, int(trace.frames[what][at])) for what in ("file", "function"))
+    return {
+        "file": file,
+        "line": int(trace.frames["line"][at]),
+        "function": brief(function) if is_native(file) else function,
+        "library": is_library(file),
+    }
 
 
 def _word(trace: Trace, at: int) -> str:

@@ -72,8 +72,8 @@ def by_site(trace: Trace) -> list[dict[str, Any]]:
         told = None if position < 0 else frame_of(trace, position)
         rows.append(
             {
-                "file": None if told is None else told.file,
-                "line": None if told is None else told.line,
+                "file": (told.file or None) if told is not None else None,
+                "line": told.line if told is not None and told.file else None,
                 "function": None if told is None else told.function,
                 "category": CATEGORIES[int(kinds[at]) % len(CATEGORIES)],
                 "bytes": int(total[at]),

@@ -134,7 +134,7 @@ def _by_stack(trace: Trace, sites: Sites, rows: Whole, libraries: bool) -> _Path
     known = told[path]
     label = np.where(known, flat[np.where(known, place, 0)] if len(flat) else 0, frames - 1 - sources[path])
     if not libraries:
-        innermost = place == starts[path]
+        innermost = known & (place == np.append(sites.inner, -1)[np.where(told, sources, -1)][path])
         kept = ~known | innermost | np.append(sites.own, False)[np.minimum(label, frames)]
         path, label = path[kept], label[kept]
     out = np.concatenate([[0], np.cumsum(np.bincount(path, minlength=len(sources)))])
@@ -231,8 +231,9 @@ def _box(
         return Box(short, name, "module" if is_module else "none", level, first, held, allocations, focus)
     frame = frame_of(trace, label)
     kind: Literal["own", "library"] = "own" if paths.own[label] else "library"
+    place = (f" {frame.short.rpartition('/')[2]}", f"  {frame.file}:{frame.line}") if frame.file else ("", "")
     return Box(
-        f"{frame.function} {frame.short.rpartition('/')[2]}", f"{frame.function}  {frame.file}:{frame.line}",
+        f"{frame.function}{place[0]}", f"{frame.function}{place[1]}",
         kind, level, first, held, allocations, focus,
     )  # fmt: skip
 

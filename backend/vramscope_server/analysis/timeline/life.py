@@ -11,7 +11,7 @@ from vramscope_server.analysis.history.segment_map import stack_lines
 from vramscope_server.analysis.timeline.course import alive, when
 from vramscope_server.analysis.timeline.grouping import Grouping, Series
 from vramscope_server.analysis.timeline.polygons import Drawn
-from vramscope_server.analysis.timeline.sites import Sites, is_library
+from vramscope_server.analysis.timeline.sites import Sites, frame_of
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.history.trace import Trace
@@ -70,8 +70,8 @@ def life(trace: Trace, sites: Sites, row: int, category: str) -> dict[str, Any]:
         lasted = freed["seconds"] - born["seconds"]
     freed_by = []
     if freed is not None and sites.frees_told:
-        freed_by = told_stack(trace, int(trace.events.stack[let_go]))
-    pool = int(lives.pool[row])
+        freed_by = stack_lines(trace, int(trace.events.stack[let_go]))
+    pool, stack = int(lives.pool[row]), int(sites.stack[row])
     requested = int(lives.requested_bytes[row])
     forward = trace.labels.get("forward_stack")
     return {
@@ -84,9 +84,10 @@ def life(trace: Trace, sites: Sites, row: int, category: str) -> dict[str, Any]:
         "usable_event": usable if usable < count else None,
         "events": (min(let_go, count) - made) if made >= 0 else None,
         "seconds": lasted,
-        "stack": told_stack(trace, int(sites.stack[row])),
+        "site": str(frame_of(trace, int(sites.frame[stack]))) if stack >= 0 else None,
+        "stack": stack_lines(trace, stack),
         "freed_by": freed_by,
-        "forward_stack": told_stack(trace, int(forward[made])) if forward is not None and made >= 0 else [],
+        "forward_stack": stack_lines(trace, int(forward[made])) if forward is not None and made >= 0 else [],
         "ranges": [trace.words[trace.annotations.name[at]] for at in trace.annotations.around(made)]
         if made >= 0
         else [],
@@ -96,8 +97,3 @@ def life(trace: Trace, sites: Sites, row: int, category: str) -> dict[str, Any]:
         "private_pool": list(trace.pools[pool]) if 0 < pool < len(trace.pools) else None,
         "stream": int(lives.stream[row]),
     }
-
-
-def told_stack(trace: Trace, stack: int) -> list[dict[str, Any]]:
-    """A stack, innermost first, with what is a library's; empty where none was recorded."""
-    return [line | {"library": is_library(line["file"])} for line in stack_lines(trace, stack)]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.compiled import entry
+from vramscope_server.analysis.history.frames import brief, is_library, is_native, is_recording
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.history.trace import Trace
@@ -22,21 +23,10 @@ Ids = npt.NDArray[np.int32]
 Whole = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-_LIBRARY: Final = re.compile(
-    r"^(<|\?\?|unknown$|$)|(^|/)(site|dist)-packages/|(^|/)lib(64)?/python\d|(^|/)agent/vramscope/"
-    r"|(^|/)torch/(_\w+|nn|optim|autograd|utils|cuda|amp|distributed|functional|random|fx|jit|csrc)\b"
-    r"|(^|/)(c10|aten)/|\.(so|[csS]|cpp|cc|cu|h|hpp|cuh)(\.\d+)*$"
+_NODE: Final = re.compile(
+    r"autograd::(.*Backward\w*|AccumulateGrad|CopySlices)::apply|autograd::InputMetadata::reduce_grad"
 )
-
-
-_NODE: Final = re.compile(r"autograd::.*Backward\w*::apply")
-_RECORDING: Final = re.compile(r"torch::unwind::|CapturedTraceback|gather_with_cpp|CUDACachingAllocator|CUDAAllocator")
 _OF_RECORDING, _OF_LIBRARY, _OF_NODE, _OWN = range(4)
-
-
-def is_library(file: str) -> bool:
-    """Did somebody else write it?"""
-    return _LIBRARY.search(file.replace("\\", "/")) is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +39,9 @@ class Sites:
     """of each stack: its innermost frame of the user's, else of a graph's node, else its innermost that tells anything"""
     stack: Whole
     """of each row of trace.lives: the stack that asked for it; -1: unknown, or empty"""
+    inner: Whole
+    """of each stack: where among ``stacks.flat`` its innermost frame of Python or of a graph's node lies, else the innermost that
+    tells anything; -1 for an empty one"""
     frees_told: bool
     """stacks were recorded where memory was let go, too"""
 
@@ -58,9 +51,14 @@ def sites_of(trace: Trace) -> Sites:
     library = np.array([is_library(word) for word in trace.words] or [True])
     files = trace.frames["file"] if trace.frames else np.empty(0, np.int32)
     own = np.where(files >= 0, ~library[np.maximum(files, 0)], False)
-    frame = np.full(len(trace.stacks), -1, np.int32)
-    telling = np.where(own, _OWN, _telling(trace)).astype(np.int8)
-    _innermost(np.asarray(trace.stacks.flat), np.asarray(trace.stacks.offsets), telling, frame)
+    telling = _telling(trace)
+    flat = np.asarray(trace.stacks.flat)
+    chosen = _innermost_of(trace, np.where(own, _OWN, telling))
+    frame = np.full(len(chosen), -1, np.int32)
+    frame[chosen >= 0] = flat[chosen[chosen >= 0]]
+    native = np.array([is_native(word) for word in trace.words] or [True])
+    python = np.where(files >= 0, ~native[np.maximum(files, 0)], False)
+    inner = _innermost_of(trace, np.where(python | (telling == _OF_NODE), _OWN, telling))
     frees_told = _frees_are_told(trace)
     stack = trace.lives.stack.astype(np.int64)
     stack[stack >= len(frame)] = -1
@@ -68,14 +66,13 @@ def sites_of(trace: Trace) -> Sites:
     if frees_told and trace.start is None:  # of what was there before, the only event is its end, and it tells of that
         lives = trace.lives
         stack[(lives.alloc_event < 0) & (lives.completed_event < len(trace.events))] = -1
-    return Sites(own, frame, stack, frees_told)
+    return Sites(own, frame, stack, inner, frees_told)
 
 
 def _telling(trace: Trace) -> npt.NDArray[np.int8]:
     """Of each frame, by its function, how much it tells where the user wrote none."""
     of_word = [
-        _OF_NODE if _NODE.search(word) else _OF_RECORDING if _RECORDING.search(word) else _OF_LIBRARY
-        for word in trace.words
+        _OF_NODE if _NODE.search(word) else _OF_RECORDING if is_recording(word) else _OF_LIBRARY for word in trace.words
     ]
     of = np.array(of_word or [_OF_LIBRARY], np.int8)
     functions = trace.frames["function"] if trace.frames else np.empty(0, np.int32)
@@ -100,6 +97,7 @@ class Frame:
     """One frame in words."""
 
     file: str
+    """"" of compiled code, whose function alone tells anything"""
     line: int
     function: str
 
@@ -109,26 +107,35 @@ class Frame:
         return f"{'/'.join(self.file.replace(chr(92), '/').split('/')[-2:])}:{self.line}"
 
     def __str__(self) -> str:
-        return f"{self.short} {self.function}"
+        return f"{self.short} {self.function}" if self.file else self.function
 
 
 def frame_of(trace: Trace, at: int) -> Frame:
     """A frame of the trace, by its position."""
-    file, function = int(trace.frames["file"][at]), int(trace.frames["function"][at])
-    return Frame(
-        trace.words[file] if file >= 0 else "unknown",
-        int(trace.frames["line"][at]),
-        trace.words[function] if function >= 0 else "unknown",
-    )
+    file, function = (_word(trace, int(trace.frames[what][at])) for what in ("file", "function"))
+    if is_native(file) and file != "unknown":
+        return Frame("", 0, f"C++ {brief(function)}")
+    return Frame(file, int(trace.frames["line"][at]), function)
+
+
+def _word(trace: Trace, at: int) -> str:
+    return trace.words[at] if at >= 0 else "unknown"
+
+
+def _innermost_of(trace: Trace, telling: npt.NDArray[Any]) -> Whole:
+    """Of each stack, where among ``stacks.flat`` its innermost frame of those that tell most lies."""
+    place = np.full(len(trace.stacks), -1, np.int64)
+    _innermost(np.asarray(trace.stacks.flat), np.asarray(trace.stacks.offsets), telling.astype(np.int8), place)
+    return place
 
 
 @entry
-def _innermost(flat: Any, offsets: Any, telling: Any, frame: Any) -> None:
+def _innermost(flat: Any, offsets: Any, telling: Any, place: Any) -> None:
     for stack in range(len(offsets) - 1):
         best = -1
         for at in range(offsets[stack], offsets[stack + 1]):
             if telling[flat[at]] > best:
                 best = telling[flat[at]]
-                frame[stack] = flat[at]
+                place[stack] = at
                 if best == _OWN:
                     break
