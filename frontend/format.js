@@ -158,11 +158,13 @@ export function quantity(value, unit) {
   }
 }
 
+const WIDEST_BOUND = 0.25; // a run so short or uneven that its cost is only known to lie below more has told nothing of it
+
 /** One's own cost in words: measured, or below what could be resolved. */
 export function overhead(cost) {
   if (!cost) return "cost of watching: not measured yet";
   if (cost.resolvable && isKnown(cost.fraction)) return `watching costs ${percent(Math.max(0, cost.fraction))} (measured)`;
-  if (isKnown(cost.noise_fraction)) return `watching costs below ${percent(Math.max(0.005, cost.noise_fraction))}`;
+  if (isKnown(cost.noise_fraction) && cost.noise_fraction < WIDEST_BOUND) return `watching costs below ${percent(Math.max(0.005, cost.noise_fraction))}`;
   return "cost of watching: not measured yet";
 }
 

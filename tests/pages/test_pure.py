@@ -93,6 +93,11 @@ def test_bytes_in_words(call: Any, value: Any, words: str) -> None:
         ),
         ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.002}], "watching costs below 0.5 %"),
         ("overhead", [{"resolvable": False, "fraction": None, "noise_fraction": 0.013}], "watching costs below 1.3 %"),
+        (
+            "overhead",
+            [{"resolvable": False, "fraction": 0.2, "noise_fraction": 3.2}],
+            "cost of watching: not measured yet",
+        ),
     ],
 )
 def test_numbers_in_words(call: Any, function: str, arguments: list[Any], words: str) -> None:

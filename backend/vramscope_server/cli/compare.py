@@ -46,6 +46,10 @@ def show(server: str, form: str | None, baseline: str, runs: list[str]) -> None:
     out = console()
     print_table(out, _COLUMNS, [_cells(row, is_baseline=not at) for at, row in enumerate(told["rows"])])
     out.print(Text("saved: of the peak allocated, reserved and on the device; less is better.", style="dim"))
+    if any(row["graphs_alive"] for row in told["rows"]):
+        out.print(
+            Text("graphs: autograd graphs of earlier steps that were still alive at the newest one.", style="dim")
+        )
     if any(row["emulated"] for row in told["rows"]):
         out.print(Text(EMULATED, style="dim"))
     for row in told["rows"]:

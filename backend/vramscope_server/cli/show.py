@@ -29,16 +29,25 @@ def show(server: str, as_json: bool, run: str) -> None:
     if as_json:
         print_json(told)
     else:
-        print_summary(console(), told, _split_step(server, told), address(server), _advice(server, told))
+        recorded = _recorded(server, told)
+        print_summary(
+            console(), told, _split_step(server, told), address(server), _advice(told, recorded), _workspaces(recorded)
+        )
 
 
 def print_summary(
-    out: Console, told: dict[str, Any], split: dict[str, Any] | None, server: str, advice: Sequence[str] = ()
+    out: Console,
+    told: dict[str, Any],
+    split: dict[str, Any] | None,
+    server: str,
+    advice: Sequence[str] = (),
+    workspaces_bytes: int = 0,
 ) -> None:
     """A run in full, as ``GET /runs/RUN`` tells it, for a person.
 
     split    the highest step whose composition is known, where that of the peak itself is not
     advice   what would make the peak lower, in sentences
+    workspaces_bytes   what cuBLAS holds for its work, as a recording tells: counters see it as "other"
     """
     out.print(
         Text.assemble(
@@ -56,10 +65,14 @@ def print_summary(
     for name, value in _facts(told):
         table.add_row(name, Text(value))
         if name == "peak allocated" and told["peak_categories"]:
-            table.add_row("", _composition(told["peak_categories"], told["peak_allocated_bytes"], out.width))
+            table.add_row(
+                "", _composition(told["peak_categories"], told["peak_allocated_bytes"], out.width, workspaces_bytes)
+            )
         elif name == "peak allocated" and split is not None:
             table.add_row("", Text(_instead(told, split), style="dim"))
-            table.add_row("", _composition(split["peak_categories"], split["peak_allocated_bytes"], out.width))
+            table.add_row(
+                "", _composition(split["peak_categories"], split["peak_allocated_bytes"], out.width, workspaces_bytes)
+            )
     for number, sentence in enumerate(advice):
         table.add_row("" if number else "advice", Text(plain(sentence)))
     put(out, table)
@@ -77,26 +90,38 @@ def _split_step(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
     return max(taken_apart, key=lambda step: int(step["peak_allocated_bytes"]), default=None)
 
 
-def _advice(server: str, told: dict[str, Any]) -> list[str]:
-    """What the newest recording advises, most bytes first; nothing where there is none, or it cannot be read.
-
-    Its bytes are of the step with its own peak: where the run was higher at another time, that is said first.
-    """
+def _recorded(server: str, told: dict[str, Any]) -> dict[str, Any] | None:
+    """The anatomy of the newest whole recording; None where there is none, or it cannot be read."""
     if not told.get("recordings"):
-        return []
+        return None
     try:
         listed = ask(server, f"/runs/{told['run_id']}/recordings")["recordings"]
         newest = next((one["recording"] for one in listed if one["whole"]), None)
-        anatomy = ask(server, f"/recordings/{newest}/anatomy") if newest else {"advice": []}
+        anatomy: dict[str, Any] | None = ask(server, f"/recordings/{newest}/anatomy") if newest else None
     except Failure:
+        return None
+    return anatomy
+
+
+def _workspaces(recorded: dict[str, Any] | None) -> int:
+    rows = recorded["categories"] if recorded else ()
+    return sum(int(row["bytes"]) for row in rows if row["category"] == "workspaces")
+
+
+def _advice(told: dict[str, Any], recorded: dict[str, Any] | None) -> list[str]:
+    """What the newest recording advises, most bytes first.
+
+    Its bytes are of the step with its own peak: where the run was higher at another time, that is said first.
+    """
+    if recorded is None:
         return []
-    of_run = [str(one["sentence"]) for one in anatomy["advice"] if one["evidence"].get("of") == "run"]
-    found = [str(one["sentence"]) for one in anatomy["advice"] if one["evidence"].get("of") != "run"]
+    of_run = [str(one["sentence"]) for one in recorded["advice"] if one["evidence"].get("of") == "run"]
+    found = [str(one["sentence"]) for one in recorded["advice"] if one["evidence"].get("of") != "run"]
     highest = told["peak_allocated_bytes"]
-    if found and highest is not None and anatomy["allocated_bytes"] < _AS_HIGH * highest:
+    if found and highest is not None and recorded["allocated_bytes"] < _AS_HIGH * highest:
         found.insert(
             0,
-            f"of the recorded moment with most, {anatomy['moment']}; the run's peak of {amount(highest)} was not recorded:",
+            f"of the recorded moment with most, {recorded['moment']}; the run's peak of {amount(highest)} was not recorded:",
         )
     return of_run + found
 
@@ -170,7 +195,11 @@ def _loss(loss: dict[str, Any] | None) -> str:
         return UNKNOWN
     odd, words = loss["not_finite"], []
     if loss["final"] is not None:
-        mean = f", mean of the last {count(loss['final_of'])} of {count(loss['count'])}" if loss["final_of"] > 1 else ""
+        mean = (
+            f", mean of the last {count(loss['final_of'])} of {count(loss['count'])} that were read"
+            if loss["final_of"] > 1
+            else ""
+        )
         words.append(f"{loss['final']:.4g}{mean}")
     if loss["first"] is not None and loss["count"] > 1:
         words.append(f"{loss['first']:.4g} at first")
@@ -207,7 +236,7 @@ def _allocator(settings: str | None) -> str:
     return UNKNOWN if settings is None else plain(settings) or "default settings"
 
 
-def _composition(parts: dict[str, int | None], peak_bytes: int | None, width: int) -> Table:
+def _composition(parts: dict[str, int | None], peak_bytes: int | None, width: int, workspaces_bytes: int) -> Table:
     """What was allocated at the peak, largest first, as shares of all of it; what is not known stands last and has no bar."""
     longest = max(0, min(_BAR, width - _BESIDE_BAR))
     known = sum(value for value in parts.values() if value is not None)
@@ -221,6 +250,9 @@ def _composition(parts: dict[str, int | None], peak_bytes: int | None, width: in
         if value is not None:
             bar = Text("█" * round(value / total * longest), style="cyan")
             table.add_row(_CALLED.get(name, name), amount(value), percent(value / total), bar)
+            if name == "other" and 0 < workspaces_bytes <= value:
+                share = percent(workspaces_bytes / total)
+                table.add_row("  of it cuBLAS workspaces", amount(workspaces_bytes), share, "", style="dim")
     unknown = [_CALLED.get(name, name) for name, value in parts.items() if value is None]
     if unknown:
         table.add_row(

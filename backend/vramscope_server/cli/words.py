@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from vramscope_server.analysis.quantities import GIB, KIB, MIB, UNKNOWN, amount, count, duration, graphs, percent
 
@@ -35,6 +35,10 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+WIDEST_BOUND: Final = 0.25
+"""of a step: a run so short or uneven that its cost is only known to lie below more has told nothing of it"""
+
+
 def cost(overhead: Mapping[str, Any] | None) -> str:
     """The agent's own cost, or that it lies below what this run can resolve."""
     if not overhead:
@@ -42,7 +46,7 @@ def cost(overhead: Mapping[str, Any] | None) -> str:
     fraction, noise = overhead.get("fraction"), overhead.get("noise_fraction")
     if overhead.get("resolvable") and fraction is not None:
         return f"{percent(max(0.0, fraction))} of a step ({duration(overhead.get('seconds_per_step'))}), measured"
-    if noise is not None:
+    if noise is not None and noise < WIDEST_BOUND:
         return f"below {percent(max(0.005, noise))} of a step"
     taken = overhead.get("hook_seconds")
     return (
