@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from vramscope.collector import collector_comes_by
 from vramscope.graphs.group import Group
 from vramscope.graphs.holders import Holder
 from vramscope.graphs.walk import NODE_BYTES
@@ -208,6 +209,17 @@ def _cycle(group: Group) -> str:
             "no garbage collector frees these: set .grad = None when the gradients are used, or take them by "
             "torch.autograd.grad(..., create_graph=True) in place of backward(create_graph=True)"
         )
+    # (As some do, who collect every so many steps.)
+    off = (
+        ""
+        if collector_comes_by()
+        else "; the garbage collector is switched off: nothing but gc.collect() frees it as it is"
+    )
+    return _cut(holder) + off
+
+
+def _cut(holder: Holder) -> str:
+    """What would end a cycle of Python's objects."""
     if holder.key[0] == "frame":
         return (
             f"an exception and the frame that keeps it refer to each other: `del {holder.name}` when it is dealt with, "

@@ -130,9 +130,9 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
     numbered = _is_numbered(links, family)
     root = links[0].root
     deeper = _shared_labels(paths, len(links))
-    name = root.name + "".join(_labels(links)) + "".join(deeper)
+    name = root.spoken + "".join(_labels(links)) + "".join(deeper)
     if numbered:
-        name = root.name + "".join(_labels(links[:-1])) + _NUMBER.sub("*", last.label)
+        name = root.spoken + "".join(_labels(links[:-1])) + _NUMBER.sub("*", last.label)
     is_container = numbered or issubclass(last.kind, _GROWS) or is_array(last.kind)
     owner = f" of {root.owner}()" if root.kind == "local" else ""
     words = f"{root.kind} '{root.name}'{owner}" if root.kind != "class" else f"class attribute {root.owner}.{root.name}"
@@ -269,8 +269,11 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
             found = _variable(name, codes, container=container, function=function)
             if found is not None:
                 return found
-    if owner is not None or root.kind == "class":
-        own = [] if owner is None else _own_codes(owner)
+    if owner is not None or root.of_class is not None:
+        kind = owner or root.of_class
+        own = [] if kind is None else _own_codes(kind)
+        if owner is None:
+            of = root.owner.rpartition(".")[2]
         at = lines.attribute_kept_at(own, name, container=container) or lines.attribute_kept_at(
             codes.all, name, container=container, of=of, strictly=owner is not None and not own
         )

@@ -54,6 +54,12 @@ class Root(NamedTuple):
     """where the frame is now"""
     owner: str
     """the function, module or class that has the name"""
+    of_class: type | None = None
+
+    @property
+    def spoken(self) -> str:
+        """The name as the program writes it: ``Stats.losses``, for many classes have an attribute of one name."""
+        return f"{self.owner.rpartition('.')[2]}.{self.name}" if self.kind == "class" else self.name
 
     def __str__(self) -> str:
         where = {"local": f"local '{self.name}' of {self.owner}()", "class": f"class {self.owner}.{self.name}"}
@@ -260,7 +266,7 @@ def _context() -> Iterator[Root]:
 def _class_attributes(kind: type, file: str | None) -> Iterator[Root]:
     for name, value in list(classes.namespace(kind).items()):
         if type(value) not in ATOMS and not name.startswith("__"):
-            yield Root("class", name, value, None, file, None, classes.qualified_name(kind))
+            yield Root("class", name, value, None, file, None, classes.qualified_name(kind), kind)
 
 
 def user_modules() -> list[types.ModuleType]:

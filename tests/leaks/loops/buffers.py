@@ -231,7 +231,38 @@ class Rounded(torch.autograd.Function):
         return gradient * ctx.saved_tensors[0]
 
 
-@leaks("tensor-growth", holder="passes", bytes_each=64 * 512)
+class Seen:
+    """Whatever is to be found again by a number. Another class has a line that reads ``.items``, of a dict, and adds."""
+
+    items: ClassVar[dict[int, torch.Tensor]] = {}
+
+    @classmethod
+    def add(cls, one: torch.Tensor) -> None:
+        cls.items[id(one)] = one  # <- leak of kept_by_a_class; fix: cls.items[0] = one
+
+
+class Tally:
+    """Sums by name; its line reads an attribute ``items``, too, and adds."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = {}
+
+    def update(self, **sums: float) -> None:
+        self.sums.update((name, one) for name, one in sums.items())
+
+
+@leaks("tensor-growth", holder="Seen.items", bytes_each=BATCH)
+def kept_by_a_class(device: str) -> None:
+    """A class of the user's own has the dict, and a method that fills it."""
+    Seen.items.clear()
+    (model, optimizer), tally = training(device), Tally()
+    for x, y in loader(device):
+        step_on(model, optimizer, x, y)
+        Seen.add(x.clone())
+        tally.update(steps=1.0)
+
+
+@leaks("tensor-growth", holder="Rounded.passes", bytes_each=64 * 512)
 def masks_of_a_function(device: str) -> None:
     """In an attribute of the class, which the loop has by a method of it alone."""
     first, second, rounded = nn.Linear(128, 512).to(device), nn.Linear(512, 10).to(device), Rounded.apply

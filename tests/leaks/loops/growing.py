@@ -164,7 +164,7 @@ class Stats:
     losses: list[Any] = []  # noqa: RUF012  (shared by all: that is the loop's fault)
 
 
-@leaks("growing", holder="losses", bytes_each=SCALAR, nodes=True)
+@leaks("growing", holder="Stats.losses", bytes_each=SCALAR, nodes=True)
 def class_attribute(device: str) -> None:
     Stats.losses.clear()
     model = mlp(device)
