@@ -302,10 +302,15 @@ def _state_is_unknown(box: BlackBox, to_come: int | None) -> bool:
 
 
 def _batch_size(box: BlackBox) -> int | None:
-    """Of the forward that ran; after it, as steps were seen to be (not as somebody declared them: it may be another by now)."""
+    """Of the forward that ran; behind it (in the loss), of this step's input where that is told as steps are; else as steps were
+    seen to be (not as somebody declared them: it may be another by now)."""
     told = (one for one in box.techniques if one.kind == "batch" and one.observed)
     seen = next((one.detail.get("batch_size") for one in told), None)
-    return box.batch_size or (seen if isinstance(seen, int) and seen > 0 else None)
+    if box.batch_size:
+        return box.batch_size
+    if box.input_shape and box.input_shape_before[:1] == [seen]:
+        return box.input_shape[0] or None
+    return seen if isinstance(seen, int) and seen > 0 else None
 
 
 def _goes_with_length(box: BlackBox) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from vramscope import wire
 from vramscope.black_box import COPIES, OTHER_MODELS, Frame, Holder
 from vramscope.oom import last_look, stack
 from vramscope.oom_cause import judge
-from vramscope.oom_facts import Facts
+from vramscope.oom_facts import Facts, _batch_size
 from vramscope.oom_growth import growth_of
 from vramscope.oom_need import need_of
 from vramscope_server.analysis.comparison.batch import Batch
@@ -382,3 +384,21 @@ def test_one_cache_of_keys_grows_by_design_and_a_container_of_many_does_not() ->
     )
     assert not last_look._is_cache(many)
     assert not last_look._is_cache(("local 'features' of main()", "list[60]", "Tensor"))
+
+
+@pytest.mark.parametrize(
+    ("running", "now", "before", "rows"),
+    [
+        (None, [8, 512], [1, 512], 8),  # the loss asked, no module ran: another batch than those before
+        (4, [8, 512], [1, 512], 4),  # a module ran, and was given these rows
+        (None, [512, 8], [512, 1], 1),  # what stands first is no batch
+        (None, [], [], 1),
+    ],
+)
+def test_the_rows_are_of_the_step_that_died_wherever_memory_ended(
+    running: int | None, now: list[int], before: list[int], rows: int
+) -> None:
+    """Else a batch of eight is told that it is one already, and cannot be parted."""
+    seen = wire.Technique(kind="batch", chip="batch 1", observed="rows of the input", detail={"batch_size": 1})
+    box: Any = SimpleNamespace(techniques=[seen], batch_size=running, input_shape=now, input_shape_before=before)
+    assert _batch_size(box) == rows
