@@ -1113,7 +1113,7 @@ def hf_plain() -> Any:
 
 @case
 def hf_with_an_adapter() -> Any:
-    """In place, as the model's own ``add_adapter`` does it, which some releases of transformers refuse to with every released peft."""
+    """In place, as the model's own ``add_adapter`` does; which some releases of transformers refuse, whatever peft is there."""
     from peft import LoraConfig, inject_adapter_in_model
 
     model = gpt2()
