@@ -554,8 +554,18 @@ BATCHES = {
 }
 
 
+class Answers(dict[str, Any]):
+    """What is told of each case. To ask for one that failed fails, with how."""
+
+    def __getitem__(self, case: str) -> Any:
+        answer = super().__getitem__(case)
+        if "failed" in answer:
+            pytest.fail(f"{case}: {answer['failed']}", pytrace=False)
+        return answer
+
+
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def told(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     """What is told of every case; they run in one process, one after the other, so that none may leave anything behind."""
     folder = tmp_path_factory.mktemp("techniques")
     code = (
@@ -564,7 +574,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     done = warm.run(code, env={**os.environ, "HF_HUB_OFFLINE": "1", "WANDB_DISABLED": "true"}, cwd=folder, timeout=840)
     assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads((folder / "answers.json").read_text())
+    return Answers(json.loads((folder / "answers.json").read_text()))
 
 
 def of_kind(message: dict[str, Any], kind: str) -> dict[str, Any] | None:
