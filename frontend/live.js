@@ -4,7 +4,8 @@
  * A browser keeps six connections to a host over HTTP/1.1; a seventh tab with its own stream would hang for good. So
  * the visible tabs elect a leader by a Web Lock; the leader holds the one stream and passes its events on over a
  * BroadcastChannel. A hidden tab lets go. Where Web Locks are withheld (plain HTTP from another machine) or a proxy
- * holds the stream back, each tab polls `/live/delta`, which carries the same events and keeps no connection open.
+ * holds the stream back, each tab polls `/live/delta`, which carries the same events and keeps no connection open; the
+ * stream is tried again now and then, for it may have been a server that was busy.
  *
  * What subscribers get: `{event: "rows" | "look" | "recording" | "run", data}`, and `{event: "resync"}` when something may have been missed
  * and the window must be fetched again.
@@ -20,6 +21,8 @@ const WANT_EXPIRES_MS = 20_000;
 const SILENCE_MS = 12_000; // the server says every 8 s that it is alive
 const OPEN_WITHIN_MS = 5_000;
 const POLL_MS = 700;
+const AGAIN_MS = 10_000; // after so long of polling the stream is tried again; doubled each time, up to
+const AGAIN_AT_MOST_MS = 300_000;
 const REPLAY_MS = 3_000;
 
 const tab = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
@@ -207,6 +210,7 @@ function stream() {
   let closed = false;
   let fallback = null;
   let retryIn = 500;
+  let againIn = AGAIN_MS;
   let retryTimer = null;
   let retuneTimer = null;
 
@@ -221,6 +225,7 @@ function stream() {
       if (mine !== source) return;
       opened = true;
       heard = Date.now();
+      if (fallback) return; // a proxy may let it open and hold back what comes: polling goes on until something has come
       retryIn = 500;
       const wasStale = store.get().live.state === "stale";
       setStatus({ state: "live", staleSince: null });
@@ -228,21 +233,46 @@ function stream() {
     };
     mine.onerror = () => {
       if (mine !== source || closed) return;
-      lost();
+      if (fallback) tryAgain();
+      else lost();
     };
     for (const name of ["rows", "run", "look", "recording", "gap"]) {
       mine.addEventListener(name, (event) => {
         if (mine !== source) return;
-        heard = Date.now();
+        came();
         if (name === "gap") pass({ event: "resync" });
         else pass({ event: name, data: JSON.parse(event.data) }, Number(event.lastEventId));
       });
     }
-    mine.addEventListener("alive", () => (heard = Date.now()));
+    mine.addEventListener("alive", () => mine === source && came());
     setTimeout(() => {
       // Never opened although the server answers by polling: something between holds the stream back.
-      if (mine === source && !opened && !closed && Date.now() - openedAt >= OPEN_WITHIN_MS - 50) probe();
+      if (mine !== source || opened || closed || Date.now() - openedAt < OPEN_WITHIN_MS - 50) return;
+      if (fallback) tryAgain();
+      else probe();
     }, OPEN_WITHIN_MS);
+  }
+
+  /** Something came by the stream: that it comes through is known now, and no tab needs to ask any more. */
+  function came() {
+    heard = Date.now();
+    if (!fallback) return;
+    fallback.close();
+    fallback = null;
+    againIn = AGAIN_MS;
+    const missed = store.get().live.state === "stale";
+    setStatus({ state: "live", staleSince: null });
+    if (missed) pass({ event: "resync" });
+    if (!sameSet(allWanted(), runs)) open();
+  }
+
+  /** Polling goes on meanwhile. */
+  function tryAgain() {
+    source?.close();
+    source = null;
+    clearTimeout(retryTimer);
+    retryTimer = setTimeout(() => !closed && open(), againIn);
+    againIn = Math.min(AGAIN_AT_MOST_MS, againIn * 2);
   }
 
   /**
@@ -267,9 +297,8 @@ function stream() {
     try {
       await api.delta({ after: 0 });
       if (closed || fallback || heard !== before) return;
-      source?.close();
-      source = null;
       fallback = poll(allWanted);
+      tryAgain();
       pass({ event: "resync" });
     } catch {
       if (!closed && source) {
@@ -280,8 +309,9 @@ function stream() {
   }
 
   const watch = setInterval(() => {
-    if (closed || fallback || !source) return;
-    if (opened && Date.now() - heard > SILENCE_MS) probe();
+    if (closed || !source || !opened || Date.now() - heard <= SILENCE_MS) return;
+    if (fallback) tryAgain();
+    else probe();
   }, 2_000);
 
   open();
@@ -323,6 +353,7 @@ function poll(wanted) {
         else if (!first) for (const { id, event, data } of answer.events) pass(event === "gap" ? { event: "resync" } : { event, data }, id);
         last = answer.last ?? last ?? 0;
       } catch {
+        if (closed) return;
         if (store.get().live.state !== "stale") setStatus({ state: "stale", staleSince: heard / 1000 });
         last = null;
       }
