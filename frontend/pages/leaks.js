@@ -18,7 +18,7 @@ class LeaksPage extends RunPage {
   tab = "leaks";
   askAfter = "look";
   askIfChanged = ["state", "recordings"];
-  replays = new Map(); // by leak, and how many recordings there are: what a replay told
+  replays = new Map(); // by leak: what the newest replay told, and how many recordings there were when it was asked for
 
   async fetch(name) {
     this.view = this.readView();
@@ -132,19 +132,23 @@ class LeaksPage extends RunPage {
     this.put("bar", [this.view, this.run.ranks.length, told.floor.rank, told.floor.device], () => this.bar());
   }
 
-  /** What the fix of a leak would bring, by replay; null until the answer is there, which then is drawn. */
+  /**
+   * What the fix of a leak would bring, by replay; null until the answer is there, which then is drawn. When recordings have
+   * come or gone it is asked anew, and a figure that was told stands until then.
+   */
   replayOf(leak) {
-    const key = `${leak.id} ${this.run.recordings}`;
-    if (!this.replays.has(key)) {
-      this.replays.set(key, null);
-      api.leakReplay(this.id, leak.id)
-        .catch((error) => ({ problem: error.message }))
-        .then((told) => {
-          this.replays.set(key, told);
-          if (!this.closed) this.draw();
-        });
-    }
-    return this.replays.get(key);
+    const { recordings } = this.run;
+    const before = this.replays.get(leak.id);
+    if (before?.recordings === recordings) return before.told;
+    const asked = { recordings, told: before?.told?.effect ? before.told : null };
+    this.replays.set(leak.id, asked);
+    api.leakReplay(this.id, leak.id)
+      .catch((error) => ({ problem: error.message }))
+      .then((told) => {
+        asked.told = told;
+        if (!this.closed && this.replays.get(leak.id) === asked) this.draw();
+      });
+    return asked.told;
   }
 
   bar() {
