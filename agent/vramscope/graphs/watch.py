@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope import wire
@@ -21,7 +22,7 @@ from vramscope.graphs.given import given_storages, is_given
 from vramscope.graphs.group import Group
 from vramscope.graphs.looker import LOOK_SECONDS, Looker
 from vramscope.graphs.rounds import Rounds
-from vramscope.graphs.sentinel import Outputs, Sentinels, newest_node
+from vramscope.graphs.sentinel import NewestNode, Outputs, Sentinels
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.verdicts import Judge, Moment, material_bytes
 from vramscope.graphs.walk import Budget, walk
@@ -44,6 +45,8 @@ RECENT_STEPS: Final = 16
 """steps of all optimizers, within which one that trains takes its turn"""
 UNWALKED: Final = 3
 """graphs built in a row with no backward: suspicious"""
+
+_allocated_bytes = attrgetter("allocated_bytes")
 
 
 class GraphWatch:
@@ -161,7 +164,7 @@ class GraphWatch:
         self._findings.settle(stretches)
         cuts = stretches[-1].cuts
         self._end_round()
-        floor_bytes = self._floor.add(sum(cut.allocated_bytes for cut in cuts) if cuts else None)
+        floor_bytes = self._floor.add(sum(map(_allocated_bytes, cuts)) if cuts else None)
         if self._floor.rises and not self._look_again_round:  # (else it is known why)
             self._suspect("what is in use at the end of a step rises")
         if self._unheard and self.is_due:
@@ -228,7 +231,7 @@ class GraphWatch:
     def after_forward(self, module: Any, output: Any) -> None:
         """A root module has answered. Some 2 µs."""
         with self._plainly():
-            self._outputs.add(output, self._rounds.number)
+            self._outputs.add(output)
             if self._measured is not None:
                 known, self._measured = self._measured, None
                 self._measure(module, output, known)
@@ -354,7 +357,7 @@ class GraphWatch:
 
     def _measure(self, module: Any, output: Any, known: Storages) -> None:
         """A graph that is dropped at once, again and again, and that no variable holds: what it saves for nobody."""
-        node = newest_node(output)
+        node = NewestNode().of(output)
         if node is None:
             return
         graph = walk(node, Budget(self._looker.chains))
