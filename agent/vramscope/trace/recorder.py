@@ -194,13 +194,13 @@ class Recorder:
 
     @guarded("recording windows")
     def _look_at(self, stretches: Sequence[Stretch]) -> None:
-        cuts = [cut for stretch in stretches for cut in stretch.cuts]
-        if cuts:
-            self._plan.step_ended(
-                self._clock.step,
-                max(cut.peak_allocated_bytes for cut in cuts),
-                max(cut.peak_reserved_bytes for cut in cuts),
-            )
+        allocated = reserved = -1
+        for stretch in stretches:
+            for cut in stretch.cuts:
+                allocated = max(allocated, cut.peak_allocated_bytes)
+                reserved = max(reserved, cut.peak_reserved_bytes)
+        if allocated >= 0:
+            self._plan.step_ended(self._clock.step, allocated, reserved)
 
     # -- a window ------------------------------------------------------------------------------------------------------
 
