@@ -3,9 +3,11 @@
     python benchmarks/training_cost.py [--rounds 8] [--without-traceml] [--json]
 
 Two trainings: a tiny MLP (about half a millisecond a step: it resolves microseconds) and GPT-2 small. Blocks of steps run
-off, with the floor (one raw reading and one reset of the peaks a step, and nothing else), with step peaks alone, with
-phases in every step, and as the agent is by default; the order is drawn anew in each round, and each figure is a
-difference to the blocks that ran off in the same rounds. A real server receives what is measured, in a process of its own.
+off, with the floor (one raw reading and one reset of the peaks a step, and nothing else), with the steps' exact peaks and
+nothing else of what the agent looks at, with the phases' peaks in every step beside them, with all but phases, with all and
+phases in every step, and as the agent is by default. The order is drawn anew in each round, and each figure is a difference
+to the blocks that ran off in the same rounds: ``added_us`` by the clock on the wall, ``added_cpu_us`` of the training
+thread's own processor time. A real server receives what is measured, in a process of its own.
 TraceML traces by itself and cannot be switched off again: it runs in processes of its own, in turn with bare ones.
 """
 
@@ -88,16 +90,21 @@ class Floor:
 
 
 class Attached:
-    """The agent, attached for one block of steps. ``always``: phases in every step, whatever they cost."""
+    """The agent, attached for one block of steps.
 
-    def __init__(self, server: str, *, phases: bool, always: bool = False) -> None:
+    always      phases in every step, whatever they cost
+    peaks_only  nothing is looked at but the allocator's peaks
+    """
+
+    def __init__(self, server: str, *, phases: bool, always: bool = False, peaks_only: bool = False) -> None:
         self._server, self._phases, self._always = server, phases, always
+        self._rest = dict.fromkeys(("leaks", "windows", "profile", "techniques", "loss"), False if peaks_only else None)
 
     def __enter__(self) -> None:
         choose = StepClock._choose_watched
         if self._always:
             StepClock._choose_watched = lambda self, duration_ns: None
-        session = agent.attach(None, server=self._server, name="benchmark", phases=self._phases)
+        session = agent.attach(None, server=self._server, name="benchmark", phases=self._phases, **self._rest)
         session._clock.begin_again(0)
         self._put_back = lambda: setattr(StepClock, "_choose_watched", choose)
 
@@ -112,35 +119,43 @@ class Off:
 
 
 def measure(step: Callable[[], None], variants: dict[str, Callable[[], object]], rounds: int, seconds: float) -> dict:
-    """Median step of each variant in µs, and the median over rounds of its difference to the off block of the round.
+    """Median step of each variant in µs, and medians over rounds of the differences to the off block of the round.
 
     Each block runs ``seconds``, of which the first 1.5 are not counted: an attach starts threads, asks git and NVML, opens
     a connection, once a training.
     """
     times: dict[str, list[float]] = {name: [] for name in variants}
+    cpu_times: dict[str, list[float]] = {name: [] for name in variants}
     order = list(variants)
     for _ in range(rounds):
         random.shuffle(order)
         for name in order:
             with variants[name]():
-                taken = []
-                counted = time.perf_counter() + 1.5
-                end = time.perf_counter() + seconds
-                while (now := time.perf_counter()) < end:
-                    start = time.perf_counter_ns()
-                    step()
-                    if now >= counted:
-                        taken.append(time.perf_counter_ns() - start)
+                run(step, 1.5)
+                taken, cpu = run(step, seconds - 1.5)
             times[name].append(statistics.median(taken) / 1000)
-    off = times["off"]
+            cpu_times[name].append(cpu)
+    off, cpu_off = times["off"], cpu_times["off"]
     return {
         name: {
             "step_us": round(statistics.median(values), 1),
             "added_us": round(statistics.median(a - b for a, b in zip(values, off, strict=True)), 1),
             "added_fraction": round(statistics.median(a / b - 1 for a, b in zip(values, off, strict=True)), 4),
+            "added_cpu_us": round(statistics.median(a - b for a, b in zip(cpu_times[name], cpu_off, strict=True)), 1),
         }
         for name, values in times.items()
     }
+
+
+def run(step: Callable[[], None], seconds: float) -> tuple[list[int], float]:
+    """Steps for so long: what each took in ns, and this thread's processor time a step in µs."""
+    taken: list[int] = []
+    cpu, end = time.thread_time(), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter_ns()
+        step()
+        taken.append(time.perf_counter_ns() - start)
+    return taken, (time.thread_time() - cpu) / len(taken) * 1e6
 
 
 def resident_mib() -> float:
@@ -244,8 +259,10 @@ def main() -> None:
         variants = {
             "off": Off,
             "floor": Floor,
-            "steps": lambda: Attached(serving.url, phases=False),
-            "phases": lambda: Attached(serving.url, phases=True, always=True),
+            "step_peaks": lambda: Attached(serving.url, phases=False, peaks_only=True),
+            "phase_peaks": lambda: Attached(serving.url, phases=True, always=True, peaks_only=True),
+            "all_but_phases": lambda: Attached(serving.url, phases=False),
+            "all_phases": lambda: Attached(serving.url, phases=True, always=True),
             "default": lambda: Attached(serving.url, phases=True),
         }
         step = mlp("cuda")
@@ -257,7 +274,7 @@ def main() -> None:
         large = gpt2("cuda")
         for _ in range(5):
             large()
-        result["gpt2"] = measure(large, {k: variants[k] for k in ("off", "steps", "default")}, chosen.rounds, 5.0)
+        result["gpt2"] = measure(large, {k: variants[k] for k in ("off", "step_peaks", "default")}, chosen.rounds, 5.0)
         if not chosen.without_traceml:
             with suppress(subprocess.TimeoutExpired):
                 result["processes"] = beside_traceml(serving.url, 3)
