@@ -141,7 +141,8 @@ class ProfileRecorder:
         took_s, self._step_ended_s = now_s - self._step_ended_s, now_s
         if self._window is None:
             self._steps_s.append(took_s)
-            self._begin_if_wished()
+            if self._plan.may_wish(self._clock.step):
+                self._begin_if_wished()
         else:
             self._window.steps_s.append(took_s)
             self._step_in()
@@ -151,8 +152,6 @@ class ProfileRecorder:
     @guarded("recording profiles")
     def _begin_if_wished(self) -> None:
         clock = self._clock
-        if not self._plan.may_wish(clock.step):
-            return
         # (the first step measured lasted from attach on)
         step_s = statistics.median(self._steps_s) if len(self._steps_s) > 1 else 0.0
         wish = self._plan.wish(clock.step, step_s)

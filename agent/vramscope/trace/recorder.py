@@ -179,8 +179,7 @@ class Recorder:
             return
         window = self._window
         if window is None:
-            self._look_at(stretches)
-            self._begin_if_wished()
+            self._begin_if_wished(stretches)
         else:
             self._step_in(window, stretches)
 
@@ -192,7 +191,6 @@ class Recorder:
             window.raw.first_step += by
             window.raw.marks[:] = [mark._replace(step=mark.step + by) for mark in window.raw.marks]
 
-    @guarded("recording windows")
     def _look_at(self, stretches: Sequence[Stretch]) -> None:
         allocated = reserved = -1
         for stretch in stretches:
@@ -205,7 +203,10 @@ class Recorder:
     # -- a window ------------------------------------------------------------------------------------------------------
 
     @guarded("recording windows")
-    def _begin_if_wished(self) -> None:
+    def _begin_if_wished(self, ended: Sequence[Stretch] = ()) -> None:
+        """``ended``: those of a step that is over, whose peaks the plan has not seen."""
+        if ended:
+            self._look_at(ended)
         wish = self._plan.wish()
         if wish is None or self._off or not self._clock.counters or self._clock.calm or self._uploads.is_full:
             return
