@@ -9,7 +9,7 @@ import pytest
 
 from vramscope.oom_cause import judge
 from vramscope.oom_facts import facts_of_message
-from vramscope.oom_message import MAX_CHARACTERS, parse
+from vramscope.oom_message import MAX_CHARACTERS, parse, parse_pieces
 
 MIB, GIB = 1 << 20, 1 << 30
 TORCH_1 = (
@@ -124,7 +124,7 @@ def test_a_megabyte_of_another_programs_text_is_quick_and_bounded() -> None:
         told = parse(text)
         assert time.process_time() - began < 1.0, unit
         assert len(told.text) <= 8192
-        assert told.shortened
+        assert told.shortened or text.rstrip().endswith(told.text), "it ends where the text does"
 
 
 def test_half_a_message_is_half_an_answer() -> None:
@@ -143,3 +143,45 @@ def test_a_message_alone_gives_a_cause_where_it_says_enough() -> None:
     alone = TORCH_2_4.replace("70.00 GiB allowed; ", "").replace("512 bytes", "8.00 GiB")
     assert judge(facts_of_message(parse(alone))).cause == "other_process"
     assert judge(facts_of_message(parse("CUDA out of memory. Tried to allocate 2.00 GiB."))).cause == ""
+
+
+LINE = "2026-07-01 12:00:00 INFO step 17 loss 0.25\n"
+"""of a log"""
+
+
+@pytest.mark.parametrize("behind", [0, 500_000])
+def test_of_a_log_of_three_megabytes_the_last_error_is_told(behind: int) -> None:
+    """Errors stand at the end of logs. Where the text is parted does not matter."""
+    before = f"RuntimeError: {TORCH_2_1}\n" + LINE * (((3 << 20) - behind) // len(LINE))
+    log = f"{before}Traceback (most recent call last):\ntorch.OutOfMemoryError: {TORCH_1}\n{'x' * behind}"
+    assert len(log) > 3 << 20
+    told = parse(log)
+    assert (told.kind, told.device, told.asked_bytes, told.errors) == ("pytorch", 1, 20 * MIB, 2)
+    for size in (200_001, 1 << 20):
+        assert parse_pieces(log[at : at + size] for at in range(0, len(log), size)) == told
+
+
+def test_wherever_a_piece_ends_the_error_is_whole() -> None:
+    """Pieces of one length, and the error at each place of them."""
+    whole = parse(f"{TORCH_2_4}\n{LINE}")
+    for shift in range(0, 2000, 97):
+        log = f"{'-' * ((1 << 18) - 1000 + shift)}{TORCH_2_4}\n{LINE}"
+        assert parse_pieces(log[at : at + (1 << 18)] for at in range(0, len(log), 1 << 18)) == whole
+
+
+def test_one_error_that_is_told_in_many_words_is_one() -> None:
+    """A chain of exceptions, and what goes down with the rank that died: the most telling words, and those alone."""
+    chain = (
+        f"torch.OutOfMemoryError: {TORCH_2_1}\n\nDuring handling of the above exception, another exception occurred:\n\n"
+        f"{'  File train.py, line 3' * 80}\nRuntimeError: CUDA error: out of memory\n"
+    )
+    assert (parse(chain).kind, parse(chain).errors) == ("pytorch", 1)
+    mapped = parse("RuntimeError: unable to mmap 1024 bytes from file </torch_1_2>: Cannot allocate memory (12)")
+    assert (mapped.kind, mapped.errors) == ("shared_memory", 1)
+    told = parse(f"{TORCH_1}\n{LINE * 100}[rank0]: NCCL error, unhandled cuda error: the peer is gone")
+    assert (told.kind, told.errors, told.certain) == ("pytorch", 2, True), "what may mean anything explains nothing"
+    told = parse(
+        f"{TORCH_1}, caught\n{LINE * 100}MemoryError: Unable to allocate 93.1 GiB for an array with shape (1,)"
+    )
+    assert (told.kind, told.errors) == ("host", 2), "the one that ended it"
+    assert parse("Segmentation fault").errors == 0

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from rich.text import Text
 
 from vramscope.oom_cause import CAUSES, judge
 from vramscope.oom_facts import facts_of_message
-from vramscope.oom_message import KINDS, MAX_CHARACTERS, parse
+from vramscope.oom_message import KINDS, MAX_CHARACTERS, Message, parse_pieces
 from vramscope_server.cli.screen import Column, console, print_table
 from vramscope_server.cli.talk import BAD_WORDS, CHECK_FAILED, Failure, address, ask, path_of, print_json
 from vramscope_server.cli.words import ABSENT, amount, count, plain
@@ -98,16 +99,16 @@ def _show_none(told: dict[str, Any], as_json: bool) -> None:
 
 
 def explain(place: str, as_json: bool) -> None:
-    """Explain a text: the error alone, or a log with it. Raises Failure: 1 where no such error is in it, 2 no such file."""
+    """Explain a text: the error alone, or a log of any length, of whose errors the last is told. Raises Failure: 1 where no such
+    error is in it, 2 no such file."""
     try:
         if place == "-":
-            text = sys.stdin.buffer.read(4 * MAX_CHARACTERS).decode(errors="replace")
+            told = _read(sys.stdin.buffer)
         else:
             with Path(place).open("rb") as file:
-                text = file.read(4 * MAX_CHARACTERS).decode(errors="replace")
+                told = _read(file)
     except OSError as fault:
         raise Failure(f"{plain(place)} cannot be read: {fault.strerror}.", BAD_WORDS) from None
-    told = parse(text)
     verdict = judge(facts_of_message(told)) if told.is_known else None
     cause = verdict.cause if verdict is not None and verdict.cause in CAUSES else None
     if as_json:
@@ -132,6 +133,8 @@ def explain(place: str, as_json: bool) -> None:
         return
     out = console()
     out.print(Text(verdict.sentence, style="bold"))
+    if told.errors > 1:
+        out.print(Text(f"The text tells of {count(told.errors)} errors; this is the last.", style="dim"))
     if not told.certain:
         out.print(Text("These words are used for other errors too: it may not be memory.", style="yellow"))
     if verdict.first_aid:
@@ -148,3 +151,11 @@ def explain(place: str, as_json: bool) -> None:
     out.print(
         Text(f"  {KINDS[told.kind]}{f'; as PyTorch {told.wording} says it' if told.wording else ''}", style="dim")
     )
+
+
+def _read(file: BinaryIO) -> Message:
+    text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="")
+    try:
+        return parse_pieces(iter(lambda: text.read(MAX_CHARACTERS), ""))
+    finally:
+        text.detach()  # (what is piped in is closed by whoever opened it)
