@@ -44,6 +44,29 @@ MANY = Death(
     """,
 )
 
+WORDS = "No room on the accelerator: <b>17 GB</b> were wanted (a wording of tomorrow)"
+REWORDED = Death(
+    "an error whose words nobody knows",
+    "activations",
+    f"""
+    model = stack(2, 256)
+    step(model, optimizer_of(model), 64, 256)
+    try:
+        megabytes(1 << 14)  # asks
+    except torch.OutOfMemoryError:
+        raise torch.OutOfMemoryError({WORDS!r}) from None
+    """,
+)
+UNTOLD = Death(
+    "an error of which the allocator tells nothing",
+    "",
+    f"""
+    model = stack(2, 256)
+    step(model, optimizer_of(model), 64, 256)
+    raise torch.OutOfMemoryError({WORDS!r})  # asks
+    """,
+)
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
@@ -70,6 +93,36 @@ def test_with_very_many_blocks_it_is_whole(server: RunningServer, tmp_path: Path
     page = server.http.get(f"/oom/{first['record']}/export")
     assert page.status_code == 200
     assert "a hundred thousand blocks" in page.text
+
+
+def test_words_that_nobody_knows_are_kept_as_they_are(
+    server: RunningServer, tmp_path: Path, emulated_gpu: None
+) -> None:
+    """The numbers are the allocator's, who told before; the words are the error's own, and nothing is read out of them."""
+    run_id, code, said = staged.run(REWORDED, server.url, tmp_path)
+    errors, told = staged.told(server.url, run_id)
+    assert code == 1
+    assert told is not None
+    assert [(one["error_type"], one["text"], one["survived"]) for one in errors["errors"]] == [
+        ("OutOfMemoryError", WORDS, False)
+    ]
+    assert (told["message"]["kind"], told["message"]["text"]) == ("unknown", WORDS)
+    assert (told["message"]["asked_bytes"], told["cause"]) == (1 << 34, REWORDED.cause)
+    assert told["sentence"] in said
+    assert f"/runs/{run_id}/oom" in said
+
+
+def test_an_error_of_pytorchs_of_which_nothing_is_known_is_recorded_all_the_same(
+    server: RunningServer, tmp_path: Path, emulated_gpu: None
+) -> None:
+    run_id, _, said = staged.run(UNTOLD, server.url, tmp_path)
+    errors, told = staged.told(server.url, run_id)
+    assert told is not None, "by its class it is one"
+    assert [one["survived"] for one in errors["errors"]] == [False]
+    assert (told["message"]["kind"], told["message"]["text"]) == ("unknown", WORDS)
+    assert (told["cause"], told["message"]["asked_bytes"], told["remedies"]) == (None, None, []), "nothing is guessed"
+    assert told["culprit"]["line"] == staged.asked_at(UNTOLD, str(tmp_path / f"{run_id}.py"))
+    assert told["sentence"] in said
 
 
 def test_bytes_that_are_no_record_are_refused_with_a_word() -> None:

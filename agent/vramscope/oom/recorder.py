@@ -103,43 +103,56 @@ class OomRecorder:
 
     def raised(self, error: BaseException) -> None:
         """An error ends the run: its words, and a record of its own where the allocator had not told of it."""
-        for known in fault.chain_of(error):
-            text = redaction.without_secrets(str(known)[: 1 << 20])
-            kind = type(known).__name__
-            told = parse(text, kind)
-            if not told.is_known or not (told.certain or kind in MEMORY_TYPES):
-                continue
-            box = self._open
-            if (
-                box is not None
-                and box.step == self._clock.step
-                and told.kind == "pytorch"
-                and box.seen_by == "observer"
-            ):
-                self._put_words(box, kind, told)
-            else:
-                device = told.device if told.device is not None else self._scene.device()
-                box = self._scene.box(
-                    Error(
-                        "exception",
-                        device,
-                        told.asked_bytes,
-                        limit_bytes=told.limit_bytes,
-                        stack=fault.frames_of(known),
-                        error_type=kind,
-                        error_text=told.text[:MOST_TEXT],
-                    )
-                )
-                self._bring(box)
-            self._say(box, told)
-            self._open = None
+        found = self._of_memory(error)
+        if found is None:
             return
+        known, told = found
+        kind = type(known).__name__
+        box = self._open
+        if box is not None and self._is_told_by(box, told):
+            self._put_words(box, kind, told)
+        else:
+            device = told.device if told.device is not None else self._scene.device()
+            box = self._scene.box(
+                Error(
+                    "exception",
+                    device,
+                    told.asked_bytes,
+                    limit_bytes=told.limit_bytes,
+                    stack=fault.frames_of(known),
+                    error_type=kind,
+                    error_text=told.text[:MOST_TEXT],
+                )
+            )
+            self._bring(box)
+        self._say(box, told)
+        self._open = None
+
+    def _of_memory(self, error: BaseException) -> tuple[BaseException, Message] | None:
+        """Of an error and those behind it the newest that is one of memory, with its words: of known wording where there is one,
+        else by its class, and then the words are kept as they are."""
+        unknown = None
+        for known in fault.chain_of(error):
+            kind = type(known).__name__
+            told = parse(redaction.without_secrets(str(known)[: 1 << 20]), kind)
+            if told.is_known and (told.certain or kind in MEMORY_TYPES):
+                return known, told
+            is_torchs = type(known).__module__.partition(".")[0] == "torch"
+            told_of = is_torchs or (self._open is not None and self._is_told_by(self._open, told))
+            if unknown is None and not told.is_known and kind in MEMORY_TYPES and told_of:
+                unknown = known, told
+        return unknown
+
+    def _is_told_by(self, box: BlackBox, told: Message) -> bool:
+        """Whether these are the words of an error of which the allocator had told."""
+        here = box.step == self._clock.step and box.seen_by == "observer"
+        return here and (told.kind == "pytorch" or not told.is_known)
 
     def ended_with(self, error_type: str, error_line: str) -> None:
         """The same where only the first line is known: a notebook's cell, a framework's report."""
         told = parse(error_line, error_type)
         box = self._open
-        if told.is_known and box is not None:
+        if box is not None and (told.is_known or error_type in MEMORY_TYPES):
             self._put_words(box, error_type, told)
 
     def _put_words(self, box: BlackBox, error_type: str, told: Message) -> None:
