@@ -75,7 +75,7 @@ class Verdict:
 def judge(facts: Facts) -> Verdict:
     """Why it ran out. Never raises: what is not known is left out of the sentence."""
     if facts.kind == "worker_killed" and facts.host_kills == 0:
-        return Verdict("", WORKER_ENDED, "")
+        return Verdict("", WORKER_ENDED + _met_by(facts), "")
     if facts.kind in ON_HOST:
         return Verdict("outside_pytorch", _host_sentence(facts), HOST_AID)
     if facts.kind in OUTSIDE_PYTORCH:
@@ -214,8 +214,17 @@ def _risen(facts: Facts) -> int:
     return max(0, facts.outside_bytes - facts.outside_before_bytes)
 
 
+def _rank(facts: Facts) -> str:
+    """Of one process alone nobody needs to be told which it was."""
+    return f" on rank {facts.rank} of {facts.world_size}" if facts.rank is not None and facts.world_size > 1 else ""
+
+
+def _met_by(facts: Facts) -> str:
+    return f" It happened{_rank(facts)}." if _rank(facts) else ""
+
+
 def _asked(facts: Facts) -> str:
-    where = f" at {facts.place}" if facts.place else ""
+    where = _rank(facts) + (f" at {facts.place}" if facts.place else "")
     if facts.module:
         where += f", in {facts.module}"
     if facts.thread is not None:
@@ -245,7 +254,7 @@ def _library_sentence(facts: Facts) -> str:
     if facts.reserved_bytes:
         held = f"; PyTorch had reserved {amount(facts.reserved_bytes)}"
         held += "" if idle is None else f", {amount(idle)} of it unused"
-    place = f" at {facts.place}" if facts.place else ""
+    place = _rank(facts) + (f" at {facts.place}" if facts.place else "")
     told = f"Memory ran out outside PyTorch's allocator: {who} asked{place}.{free}{held}{'.' if free or held else ''}"
     host = " With so much free it was most likely not the card's but the host's pinned memory."
     return told + host if _is_pinned(facts) else told
@@ -265,7 +274,7 @@ def _host_sentence(facts: Facts) -> str:
         size += f"; {amount(facts.host_used_bytes)} were in use in all." if facts.host_used_bytes is not None else "."
     if facts.host_kills:
         size += f" Linux has ended processes for want of memory since the run began: {facts.host_kills}."
-    return f"{what}{asked}{worker}{size}"
+    return f"{what}{asked}{worker}{_met_by(facts)}{size}"
 
 
 def amount(value: int | None) -> str:

@@ -77,6 +77,8 @@ class Facts:
     """it has risen over few steps: it may be something that fills up and is wanted"""
     lengthened: str = ""
     """what has grown is one tensor, which was just to be made longer (its shorter selves left the free pieces): what to do"""
+    rank: int | None = None
+    world_size: int = 1
     step: int | None = None
     phase: str | None = None
     is_reading: bool = False
@@ -259,6 +261,8 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         growth_bytes=gathered if gathered else growth_bytes if growth is None else growth.bytes,
         growth_is_young=bool(gathered) or (growth is not None and growth.steps < YOUNG_STEPS),
         lengthened=_lengthened(box) if gathered else "",
+        rank=box.rank,
+        world_size=box.world_size,
         step=box.step,
         phase=box.phase,
         update=box.update,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bac
 import staged  # noqa: E402
 from deaths import DEATHS, Death  # noqa: E402
 from running import RunningServer  # noqa: E402
+
+from vramscope_server.__main__ import main  # noqa: E402
 
 IN_SUITE = [death for death in DEATHS if death.in_suite]
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
@@ -47,24 +50,66 @@ TWO_RANKS = Death(
     model = nn.parallel.DistributedDataParallel(stack(6, 1024))
     optimizer = optimizer_of(model)
     for n in range(4):
-        step(model, optimizer, 40000 if (rank, n) == (1, 2) else 4000, 1024)  # asks
+        dies = n == 2 and (rank == 1 or "BOTH" in os.environ)
+        if dies and rank == 0:
+            time.sleep(1)
+        step(model, optimizer, 64000 if dies else 4000, 1024)  # asks
     """,
-    phase="backward",
 )
-"""The other one waits in an all-reduce, and fails when its peer is gone."""
+"""The other one waits in an all-reduce, and fails when its peer is gone; or runs out itself, a second later."""
 
 
-def test_of_two_ranks_the_one_that_died_first_is_named(server: str, tmp_path: Path, emulated_gpu: None) -> None:
+def let_two_ranks_die(
+    server: str, folder: Path, run_id: str, remedy: dict[str, Any] | None = None, **more: str
+) -> list[tuple[int, str]]:
+    """Of each rank its exit code and what it said."""
     from concurrent.futures import ThreadPoolExecutor
 
-    shared = {"RUN": "aaaabbbbccccdddd", "WORLD_SIZE": "2"}
+    folder.mkdir(exist_ok=True)
+    shared = {"RUN": run_id, "WORLD_SIZE": "2", **more}
     with ThreadPoolExecutor(2) as pool:
         asked = [
-            pool.submit(staged.run, TWO_RANKS, server, tmp_path, **shared, RANK=str(rank), LOCAL_RANK="0")
+            pool.submit(staged.run, TWO_RANKS, server, folder, remedy, **shared, RANK=str(rank), LOCAL_RANK="0")
             for rank in (0, 1)
         ]
-        assert [one.result()[1] for one in asked] == [1, 1]
-    errors, told = staged.told(server, shared["RUN"])
+        return [one.result()[1:] for one in asked]
+
+
+def test_of_two_ranks_the_one_that_died_is_named_and_its_remedy_is_enough(
+    server: str, tmp_path: Path, emulated_gpu: None
+) -> None:
+    ended = let_two_ranks_die(server, tmp_path / "died", "aaaabbbbccccdddd")
+    assert [code for code, _ in ended] == [1, 1]
+    errors, told = staged.told(server, "aaaabbbbccccdddd")
     assert told is not None
     assert (told["rank"], told["cause"], told["survived"]) == (1, "activations", False)
     assert [error["rank"] for error in errors["errors"]] == [1]
+    assert " on rank 1 of 2 at " in told["sentence"]
+    assert told["sentence"] in ended[1][1], "on the console of the rank that died"
+    sure = next(remedy for remedy in told["remedies"] if remedy["enough"])
+    assert sure["micro_batches"]
+    again = let_two_ranks_die(server, tmp_path / "again", "aaaabbbbccccdddf", sure)
+    assert [code for code, _ in again] == [0, 0], again
+    assert staged.told(server, "aaaabbbbccccdddf")[0]["errors"] == []
+
+
+def test_of_two_ranks_that_both_die_the_first_is_named(
+    server: str, tmp_path: Path, emulated_gpu: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = let_two_ranks_die(server, tmp_path / "both", "aaaabbbbccccddde", BOTH="1")
+    assert [code for code, _ in ended] == [1, 1]
+    errors, told = staged.told(server, "aaaabbbbccccddde")
+    assert told is not None
+    assert [(one["rank"], one["survived"], one["text"][:19]) for one in errors["errors"]] == [
+        (1, False, "CUDA out of memory."),
+        (0, False, "CUDA out of memory."),
+    ]
+    first, second = errors["errors"]
+    assert first["time_seconds"] + 0.5 < second["time_seconds"]
+    assert (told["record"], told["rank"], told["cause"]) == (first["record"], 1, "activations")
+    assert " on rank 1 of 2 at " in told["sentence"]
+    capsys.readouterr()
+    assert main(["oom", "aaaabbbbccccddde", "--server", server]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert " on rank 1 of 2 at " in said
+    assert "2 such errors in this run on ranks 0, 1, 0 of them survived" in said

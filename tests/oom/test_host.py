@@ -127,3 +127,11 @@ def test_a_worker_that_was_killed_is_no_lack_of_memory_where_linux_ended_nobody(
     assert sure.cause == "outside_pytorch"
     assert "Linux has ended processes for want of memory since the run began: 1." in sure.sentence
     assert judge(replace(killed, host_kills=0)).cause == ""
+
+
+def test_of_many_ranks_the_one_that_met_it_is_named() -> None:
+    """The host's memory, a library's, a worker's end; of one process alone nobody needs to be told which it was."""
+    for kind, kills in (("host", None), ("cublas", None), ("worker_killed", 0), ("pytorch", None)):
+        facts = Facts(kind=kind, rank=3, world_size=8, host_kills=kills)
+        assert " on rank 3 of 8" in judge(facts).sentence, kind
+        assert "rank" not in judge(replace(facts, world_size=1)).sentence

@@ -22,6 +22,7 @@ from vramscope_server.house import House
 from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
 from vramscope_server.store.places import Run, UnknownPlace, find_place, load_columns
 from vramscope_server.store.queries import list_runs, run_in_full
+from vramscope_server.store.states import display_skew_ns
 from vramscope_server.sweeps import Progress, TooMany, Work
 
 from .answers import answer
@@ -182,6 +183,8 @@ def the_error(connection: Connection, text: str) -> Stored:
 def _errors(connection: Connection, run: Run, full: Mapping[str, Any]) -> list[dict[str, Any]]:
     """By time. What is said of an error in the run's list."""
     later = {kind: {e["data"].get("record"): e for e in full["events"] if e["kind"] == kind} for kind in _LATER}
+    # (Of ranks on several hosts the clocks differ, and the first to die is the one that is asked for.)
+    skews = {one["rank"]: display_skew_ns(int((one["clock_skew_seconds"] or 0) * 1e9)) for one in full["ranks"]}
     rows = []
     for stored in list_artifacts(connection, run):
         if stored.kind != "oom":
@@ -201,7 +204,7 @@ def _errors(connection: Connection, run: Run, full: Mapping[str, Any]) -> list[d
                 "run_id": run["id"],
                 "rank": stored.rank,
                 "whole": stored.whole,
-                "time_seconds": time_ns / 1e9 if isinstance(time_ns, int) else None,
+                "time_seconds": (time_ns - skews.get(stored.rank, 0)) / 1e9 if isinstance(time_ns, int) else None,
                 **{name: about.get(name) for name in ("device", "step", "phase", "asked_bytes", "file", "line")},
                 "survived": survived,
                 "error_type": None if message is None else message["data"].get("error_type"),
@@ -295,7 +298,9 @@ def _vanished(connection: Connection, run: Run, full: Mapping[str, Any]) -> dict
     """A run that fell silent: was it the host's memory?"""
     if run["state"] != "lost":
         return None
+    many = len(full["ranks"])
     for rank in full["ranks"]:
+        who = "The process" if many == 1 else f"The process of rank {rank['rank']} of {many}"
         total = rank.get("host_total_bytes")
         for device in rank["devices"] or [{"index": wire.CPU}]:
             try:
@@ -305,7 +310,7 @@ def _vanished(connection: Connection, run: Run, full: Mapping[str, Any]) -> dict
             except UnknownPlace:
                 continue
             rss, used = (floats(told.columns[name]) for name in names)
-            verdict = vanished(told.columns["time_ns"] / 1e9, rss, used, total)
+            verdict = vanished(told.columns["time_ns"] / 1e9, rss, used, total, who)
             if verdict is not None:
                 return {
                     "rank": rank["rank"],

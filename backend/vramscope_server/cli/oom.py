@@ -66,11 +66,10 @@ def show(server: str, as_json: bool, run: str) -> None:
             out.print(Text(f"  {plain(frame['file'])}:{frame['line']} in {plain(frame['function'])}"), soft_wrap=True)
     if len(told["errors"]) > 1:
         survived = sum(1 for row in told["errors"] if row["survived"])
-        out.print(
-            Text(
-                f"{count(len(told['errors']))} such errors in this run, {count(survived)} of them survived", style="dim"
-            )
-        )
+        ranks = sorted({row["rank"] for row in told["errors"]})
+        where = f" on ranks {', '.join(map(str, ranks))}" if len(ranks) > 1 else ""
+        of_them = f"{count(len(told['errors']))} such errors in this run{where}, {count(survived)} of them survived"
+        out.print(Text(of_them, style="dim"))
     out.print(Text(f"{address(server)}/runs/{told['run_id']}/oom", style="cyan"))
 
 

@@ -19,10 +19,13 @@ UNTOLD_SECONDS: Final = 1.0
 """what a process saw last and could not tell: batches leave five times a second, later where memory is short"""
 
 
-def vanished(seconds: FloatArray, rss: FloatArray, used: FloatArray, host_total_bytes: int | None) -> Verdict | None:
+def vanished(
+    seconds: FloatArray, rss: FloatArray, used: FloatArray, host_total_bytes: int | None, who: str = "The process"
+) -> Verdict | None:
     """A run that fell silent without a word: was it the host's memory? None: nothing says so.
 
     seconds, rss, used   the samples' times, ``process_rss_bytes`` and ``host_used_bytes``, NaN where unknown
+    who                  as the sentence begins
     """
     if not host_total_bytes:
         return None
@@ -37,7 +40,7 @@ def vanished(seconds: FloatArray, rss: FloatArray, used: FloatArray, host_total_
         return None
     verdict = judge(Facts(kind="host", rss_bytes=_whole(own), host_total_bytes=host_total_bytes))
     sentence = (
-        f"The process fell silent without a word {was}: most likely Linux ended it (out-of-memory killer). "
+        f"{who} fell silent without a word {was}: most likely Linux ended it (out-of-memory killer). "
         f"It had {amount(_whole(own))} of {amount(host_total_bytes)}; {amount(_whole(in_use))} were in use in all."
     )
     return Verdict("outside_pytorch", sentence, verdict.first_aid)
