@@ -1,0 +1,155 @@
+"""``vramscope oom``: of a run on a real server, and of a pasted text; its words, its JSON, its exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "backend"), str(HERE.parent / "pages")]
+
+from running import RunningServer  # noqa: E402
+from test_message import LINE, TORCH_1, TORCH_2_4  # noqa: E402
+from test_oom_page import GIB, MARKUP, box, sent  # noqa: E402
+from wire_maker import Agent, new_id  # noqa: E402
+
+from vramscope_server.__main__ import main  # noqa: E402
+
+Cli = Callable[..., tuple[int, str, str]]
+STABLE = "cause culprit rank step phase message survived remedies"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    running = RunningServer(tmp_path_factory.mktemp("server"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Exit code, stdout and stderr, as a pipe would have them."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def a_run(server: RunningServer, *boxes: Any, **attached: Any) -> Agent:
+    agent = Agent(**attached)
+    server.send(agent, agent.samples())
+    if boxes:
+        sent(server, agent.run, *boxes)
+    return agent
+
+
+def test_a_run_is_explained_to_a_person(server: RunningServer, cli: Cli) -> None:
+    """The verdict first, then what would have been enough, then the user's own lines, and where more is to be read."""
+    agent = a_run(server, box(new_id("o")))
+    code, out, err = cli("oom", agent.run, "--server", server.url)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert "Asked for 4.0 GiB at " in lines[0]
+    assert out.index("micro-batches of 1/2") < out.index(".py:87 in train")
+    assert "yes" in next(line for line in lines if "micro-batches of 1/2" in line)
+    assert "/usr/lib/torch" not in out, "a library's frames are left out"
+    assert lines[-1] == f"{server.url}/runs/{agent.run}/oom"
+    assert "survived" not in out
+
+
+def test_its_json_has_the_keys_that_scripts_lean_on(server: RunningServer, cli: Cli) -> None:
+    """The contract of docs/architecture.md, and nothing but JSON on stdout. Of two that nobody survived it is the first."""
+    first, second = new_id("o"), new_id("o")
+    now = time.time_ns()
+    agent = a_run(server, box(first, time_ns=now - 10**9), box(second, time_ns=now))
+    code, out, err = cli("oom", agent.run, "--json", "--server", server.url)
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert list(told)[: len(STABLE.split())] == STABLE.split()
+    assert (told["record"], told["cause"], told["survived"]) == (first, "activations", False)
+    assert told["culprit"] == {"file": f"/home/ada/{MARKUP}.py", "line": 87, "module": MARKUP}
+    assert told["message"]["asked_bytes"] == 4 * GIB
+    assert {"what", "saves_bytes", "enough", "source"} <= told["remedies"][0].keys()
+    assert [one["record"] for one in told["errors"]] == [first, second]
+
+
+def test_a_run_that_never_ran_out_says_so(server: RunningServer, cli: Cli) -> None:
+    agent = a_run(server, name="calm")
+    assert cli("oom", agent.run, "--server", server.url) == (
+        0,
+        "calm had no out-of-memory error that is known here.\n",
+        "",
+    )
+    assert cli("oom", agent.run, "--json", "--server", server.url) == (0, "null\n", "")
+
+
+def test_what_is_not_there_has_its_exit_code(server: RunningServer, cli: Cli, tmp_path: Path) -> None:
+    code, out, err = cli("oom", "no-such-run", "--server", server.url)
+    assert (code, out) == (3, "")
+    assert "no-such-run" in err
+    code, out, err = cli("oom", "any", "--server", "http://127.0.0.1:9")
+    assert (code, out) == (4, "")
+    assert "http://127.0.0.1:9" in err
+    missing = tmp_path / "no.log"
+    code, out, err = cli("oom", "--message", missing)
+    assert (code, out) == (2, "")
+    assert "cannot be read: No such file or directory" in err
+    assert cli("oom", "--message", tmp_path)[0] == 2, "a folder is no text"
+    assert cli("oom")[0] == cli("oom", "any", "--message", missing)[0] == 2, "one of them, and not both"
+
+
+def test_a_pasted_error_is_explained_without_a_server(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "pasted"
+    file.write_text(f"torch.OutOfMemoryError: {TORCH_2_4}\n")
+    code, out, err = cli("oom", "--message", file)
+    assert (code, err) == (0, "")
+    assert out.startswith("Asked for 512 B; 2.8 MiB of 79.2 GiB were free.")
+    assert "2.2 to 2.8" in out
+    code, out, err = cli("oom", "--message", file, "--json")
+    told = json.loads(out)
+    assert (code, err) == (0, "")
+    assert list(told)[:1] == ["cause"]
+    assert set(STABLE.split()) <= told.keys()
+    assert (told["message"]["asked_bytes"], told["message"]["device"], told["message"]["errors"]) == (512, 3, 1)
+    assert (told["culprit"], told["rank"]) == ({"file": None, "line": None, "module": None}, None)
+
+
+@pytest.mark.parametrize("piped", [False, True], ids=["a file", "piped in"])
+def test_the_last_error_of_a_log_of_three_megabytes_is_found(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piped: bool
+) -> None:
+    """Also where bytes of it are no text."""
+    log = tmp_path / "train.log"
+    log.write_bytes(f"{TORCH_2_4}\r\n{LINE * ((3 << 20) // len(LINE))}".encode() + b"\xff\xfe\n" + TORCH_1.encode())
+    if piped:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(log.read_bytes())))
+    code, out, err = cli("oom", "--message", "-" if piped else log)
+    assert (code, err) == (0, "")
+    assert out.startswith("Asked for 20.0 MiB; 18.6 MiB of 7.8 GiB were free.")
+    assert "The text tells of 2 errors; this is the last." in out
+
+
+@pytest.mark.parametrize("size", [30, 1 << 20], ids=["a line", "a megabyte"])
+def test_a_text_of_another_program_is_told_to_hold_no_such_error(cli: Cli, tmp_path: Path, size: int) -> None:
+    file = tmp_path / "other.log"
+    file.write_text(("Segmentation fault (core dumped)\n" * (size // 30))[:size])
+    code, out, err = cli("oom", "--message", file)
+    assert (code, out) == (1, "")
+    assert "no out-of-memory error in this text that is known here" in err
+    code, out, err = cli("oom", "--message", file, "--json")
+    told = json.loads(out)
+    assert code == 1
+    assert (told["cause"], told["message"]["kind"], told["message"]["errors"]) == (None, "unknown", 0)
+    assert told["message"]["text"].startswith("Segmentation fault"), "kept as it is"
