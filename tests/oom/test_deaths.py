@@ -1,5 +1,5 @@
 """Why it died, and what would have been enough: the verdict is right in the staged deaths, and the first remedy that says
-"enough" is followed, and is. Some of them run here, all of them with ``python tests/oom/table.py``."""
+"enough" is followed, and is. ``python tests/oom/table.py`` runs them too, and makes the table of docs/out-of-memory.md."""
 
 from __future__ import annotations
 
