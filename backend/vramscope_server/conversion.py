@@ -7,6 +7,7 @@ Tells on its output, a line of JSON each: ``{"done", "total"}`` while it reads, 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -80,6 +81,12 @@ def _tell(told: dict[str, Any]) -> None:
     print(json.dumps(told), flush=True)
 
 
+def _said(fault: OSError) -> str:
+    if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the server's disk is full; nothing of it is kept. Make room there, and upload it again"
+    return fault.strerror or str(fault)
+
+
 def main() -> None:
     source, folder, memory_bytes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     os.nice(_NICE)
@@ -92,7 +99,7 @@ def main() -> None:
     except MemoryError:
         _tell({"problem": f"it takes more than the {memory_bytes:,} bytes of memory that a conversion may take"})
     except OSError as fault:
-        _tell({"problem": f"its columns could not be stored: {fault.strerror or fault}", "disk": True})
+        _tell({"problem": f"its columns could not be stored: {_said(fault)}"})
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import hashlib
 import io
 import json
+import os
 import pickle
 import shutil
 import socket
@@ -27,7 +29,7 @@ from vramscope_server import snapshots
 from vramscope_server.analysis.fragmentation.strip import parts_of
 from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.trace import layout_at
-from vramscope_server.analysis.history.trace_folder import load, save, save_stacks
+from vramscope_server.analysis.history.trace_folder import load, mapped, save, save_column, save_stacks
 from vramscope_server.analysis.timeline.course import course_of
 from vramscope_server.analysis.timeline.grouping import grouping_of
 from vramscope_server.analysis.timeline.pictures import KEPT, load_pictures, save_pictures
@@ -266,31 +268,45 @@ def test_a_full_disk_is_told_and_nothing_is_stored(server: RunningServer, monkey
     assert not files(server, "incoming")
 
 
+@pytest.mark.parametrize("kib", [100, 300, 700])
 def test_a_disk_that_fills_during_conversion_leaves_nothing(
-    server: RunningServer, small_disk: Callable[[int], SmallDisk]
+    server: RunningServer, small_disk: Callable[[int], SmallDisk], monkeypatch: pytest.MonkeyPatch, kib: int
 ) -> None:
-    """The real conversion on a folder that takes nothing, as a full disk does."""
-    folder, small = server.house.snapshots.folder, small_disk(100).path
-    try:
-        data = pickle.dumps(snapshot_of(400))
-        server.house.snapshots.folder = small
-        (small / "waiting").mkdir()
-        upload_path = small / "incoming"
-        upload_path.mkdir()
-        answer = server.http.post("/snapshots", content=data)
-        if answer.status_code == 202:
-            row = settled(server, answer.json()["snapshot"])
-            assert row["state"] == "failed"
-            assert "space" in row["problem"]
-        else:
-            assert (answer.status_code, "disk is full" in answer.json()["detail"]) == (503, True)
-        assert not files(server, "making")
-        assert not files(server, "incoming")
-    finally:
-        server.house.snapshots.folder = folder
-    for row in server.get("/snapshots")["snapshots"]:
-        if row["state"] == "failed":
-            server.http.delete(f"/snapshots/{row['snapshot']}")
+    """It holds the file and not its columns, whichever of them is the first that does not fit; with room the same file is taken."""
+    disk = small_disk(kib)
+    monkeypatch.setattr(snapshots, "_SPARE_BYTES", 0)
+    monkeypatch.setattr(server.house.snapshots, "folder", disk.path)
+    data = gzip.compress(pickle.dumps(snapshot_of(2500)))
+    row = settled(server, upload(server, data)["snapshot"])
+    assert (row["state"], row["problem"]) == (
+        "failed",
+        "its columns could not be stored: the server's disk is full; nothing of it is kept. "
+        "Make room there, and upload it again",
+    )
+    assert (row["devices"], row["stored_bytes"]) == ([], 0)
+    assert [path for path in disk.path.rglob("*") if path.is_file()] == []
+    assert row["snapshot"] not in files(server)
+    assert server.http.get(f"/recordings/{row['snapshot']}-0/moments").status_code == 409
+    disk.resize(16 << 10)
+    again = settled(server, upload(server, data)["snapshot"])
+    assert (again["state"], [one["events"] for one in again["devices"]]) == ("ready", [7500])
+    assert again["stored_bytes"] > kib << 10, "the small disk could not have held it"
+    assert server.get(f"/recordings/{again['snapshot']}-0/moments")["peak_reserved_bytes"] == 5000 * MIB
+    assert server.http.delete(f"/snapshots/{again['snapshot']}").status_code == 204
+
+
+def test_a_column_that_does_not_fit_is_never_short_in_silence(small_disk: Callable[[int], SmallDisk]) -> None:
+    """One page is free: numpy.save would leave a column of a page and some bytes without its end, and say nothing."""
+    disk = small_disk(100)
+    ballast = disk.fill()
+    os.truncate(ballast, ballast.stat().st_size - 4096)
+    for rows in (497, 511, 512, 100_000):
+        with pytest.raises(OSError) as full:
+            save_column(disk.path / "column.npy", np.arange(rows))
+        assert full.value.errno == errno.ENOSPC
+        (disk.path / "column.npy").unlink()
+    save_column(disk.path / "column.npy", np.arange(496))
+    assert mapped(disk.path / "column.npy").tolist() == list(range(496))
 
 
 def test_two_at_once_wait_for_each_other_and_others_are_answered(server: RunningServer) -> None:

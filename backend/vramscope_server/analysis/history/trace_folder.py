@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from vramscope_server.analysis.fragmentation.pieces import Parts
 from vramscope_server.analysis.fragmentation.strip import parts_of
@@ -42,10 +43,10 @@ _PLAIN: Final = (
 def save_stacks(trace: Trace, folder: Path) -> None:
     """What the devices of a snapshot share. Raises OSError where the disk does not take it."""
     folder.mkdir(parents=True)
-    np.save(folder / "flat.npy", trace.stacks.flat)
-    np.save(folder / "offsets.npy", trace.stacks.offsets)
+    save_column(folder / "flat.npy", trace.stacks.flat)
+    save_column(folder / "offsets.npy", trace.stacks.offsets)
     for name, column in trace.frames.items():
-        np.save(folder / f"frames.{name}.npy", column)
+        save_column(folder / f"frames.{name}.npy", column)
     (folder / "words.json").write_bytes(msgspec.json.encode(trace.words))
 
 
@@ -66,12 +67,12 @@ def save(trace: Trace, folder: Path) -> Moments:
     }
     for part, rows in tables.items():
         for name in _columns_of(_TABLES[part]):
-            np.save(folder / f"{part}.{name}.npy", getattr(rows, name))
+            save_column(folder / f"{part}.{name}.npy", getattr(rows, name))
     for name, column in trace.labels.items():
-        np.save(folder / f"labels.{name}.npy", column)
+        save_column(folder / f"labels.{name}.npy", column)
     parts = parts_of(trace)
     for name in PARTS:
-        np.save(folder / f"parts.{name}.npy", getattr(parts, name))
+        save_column(folder / f"parts.{name}.npy", getattr(parts, name))
     moments = moments_of(trace, parts)
     told = {name: getattr(trace, name) for name in _PLAIN} | {
         "format": FORMAT,
@@ -131,6 +132,14 @@ def _table(folder: Path, part: str, **more: Any) -> Any:
 
 def _columns_of(kind: Any) -> list[str]:
     return [one.name for one in fields(kind) if one.name != "unended"]
+
+
+def save_column(path: Path, column: npt.NDArray[Any]) -> None:
+    """One column as numpy's file. Raises OSError, with the system's own number, where the disk does not take all of it."""
+    # numpy.save writes by C's own stream: on a full disk it tells no number, or leaves the file short and says nothing.
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(column))
+        file.write(np.ascontiguousarray(column).data)
 
 
 def mapped(path: Path) -> Any:
