@@ -71,7 +71,7 @@ export class Allocation {
         told.ranges.length > 0 && fact("within", told.ranges.map((name, at) => [at > 0 && " › ", h("code", {}, name)])),
         told.compile_context && fact("compiled region", h("code", {}, told.compile_context)),
         told.user_metadata && fact("metadata", h("code", {}, told.user_metadata)),
-        fact("place", h("code", {}, `0x${told.address.toString(16)}`), h("span", { class: "muted" }, ` ${pool}`))),
+        fact("place", h("code", {}, `0x${BigInt(told.address).toString(16)}`), h("span", { class: "muted" }, ` ${pool}`))),
       h("h4", {}, "Asked for by"),
       told.stack.length > 0 ? stackList(told.stack) : h("p", { class: "muted" }, noStack(told)),
       told.forward_stack.length > 0 && [h("h4", {}, "Its forward ran in"), stackList(told.forward_stack)],

@@ -141,7 +141,7 @@ export class EventsTable {
       h("td", { class: "number tabular" }, isKnown(row.seconds) ? `${row.seconds.toFixed(6)} s` : "—"),
       h("td", {}, h("span", { class: `chip action-${row.action}` }, row.action)),
       h("td", { class: "number tabular", title: `${count(row.size_bytes)} B` }, bytes(row.size_bytes)),
-      h("td", { class: "tabular" }, row.action === "oom" ? `${bytes(row.address)} were free` : h("code", {}, `0x${BigInt(row.address).toString(16)}`)),
+      h("td", { class: "tabular" }, row.action === "oom" ? isKnown(row.address) ? `${bytes(row.address)} were free` : "free bytes unknown" : h("code", {}, `0x${BigInt(row.address).toString(16)}`)),
       h("td", { class: "tabular" }, row.stream === 0 ? "default" : h("code", {}, String(row.stream))),
       h("td", { class: "tabular" }, pool),
       h("td", { class: "from" }, [row.user_metadata, row.compile_context].map((words) => words && h("span", { class: "chip", title: words }, words)), stack(row.stack)));

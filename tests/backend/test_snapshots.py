@@ -166,6 +166,32 @@ def test_events_are_paged_and_searched(server: RunningServer, ready: dict[str, A
         assert events(**wanted)["matching"] == matching, wanted
 
 
+def test_addresses_that_browsers_would_round_are_told_and_found_as_text(server: RunningServer) -> None:
+    """From 2**63 on, and an out-of-memory error that does not know what was free."""
+    told, by = snapshot_of(4), (1 << 64) - (1 << 47)
+    told["device_traces"][0].append(
+        {**{key: value for key, value in told["device_traces"][0][0].items() if key != "addr"},
+         "action": "oom", "device_free": (1 << 64) - 1}
+    )  # fmt: skip
+    for part in told["segments"]:
+        part["address"] += by - BASE
+    for one in told["device_traces"][0][:-1]:
+        one["addr"] += by - BASE
+    row = settled(server, upload(server, pickle.dumps(told))["snapshot"])
+    path = f"/recordings/{row['snapshot']}-0"
+    rows = server.get(f"{path}/events")["rows"]
+    assert [one["address"] for one in rows[:2]] == ["0xffff800000000000"] * 2
+    assert (rows[-1]["action"], rows[-1]["address"]) == ("oom", None)
+    assert server.get(f"{path}/events", address=hex(by + 2 * MIB + 5))["matching"] == 2
+    assert server.get(f"{path}/life", allocation=0)["address"] == "0xffff800000000000"
+    assert server.get(f"{path}/block", offset=0)["segment"]["address"] == "0xffff800000000000"
+    text = server.http.get(f"{path}/export", params={"format": "csv"}).text
+    cells = [one["address"] for one in csv.DictReader(io.StringIO(text))]
+    assert (cells[0], cells[-1]) == (str(by), "")
+    assert any("device_free" in note for note in row["notes"])
+    assert server.http.delete(f"/snapshots/{row['snapshot']}").status_code == 204
+
+
 def test_what_cannot_be_searched_names_its_field(server: RunningServer, ready: dict[str, Any]) -> None:
     path = f"/recordings/{ready['devices'][0]['recording']}/events"
     for field, value in [("action", "teleport"), ("address", "nowhere"), ("limit", "500"), ("least_bytes", "-1")]:

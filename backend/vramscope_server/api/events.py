@@ -17,7 +17,7 @@ from vramscope.wire import PHASES
 from vramscope_server.analysis.history.event_search import Wanted, found
 from vramscope_server.analysis.history.exports import as_csv, as_perfetto, write_parquet
 from vramscope_server.analysis.history.segment_map import stack_lines
-from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.history.trace import Events, Trace, address_told
 from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.timeline import flame as flames
 from vramscope_server.analysis.timeline.overview import overview
@@ -130,7 +130,7 @@ def _row(trace: Trace, at: int, zero: int) -> dict[str, Any]:
         "event": at,
         "seconds": (time - zero) / 1e9 if time >= 0 and zero >= 0 else None,
         "action": ACTIONS[action],
-        "address": int(events.address[at]),
+        "address": _place(events, at),
         "size_bytes": int(events.size_bytes[at]),
         "stream": int(events.stream[at]),
         "pool": pool if pool >= 0 else None,
@@ -148,6 +148,13 @@ def _row(trace: Trace, at: int, zero: int) -> dict[str, Any]:
     return row
 
 
+def _place(events: Events, at: int) -> int | str | None:
+    """Where it was, as address_told; of an out-of-memory error the bytes that were free, None where they are unknown."""
+    if ACTIONS[events.action[at]] == "oom":
+        return int(events.address[at]) if events.address[at] >= 0 else None
+    return address_told(events.address[at])
+
+
 def _address(text: str | None) -> int | None:
     if text is None or not text.strip():
         return None
@@ -155,11 +162,11 @@ def _address(text: str | None) -> int | None:
         value = int(text.strip(), 0)
     except ValueError:
         value = -1
-    if not 0 <= value < 1 << 63:
+    if not 0 <= value < 1 << 64:
         raise InvalidParameter(
             f"{text!r} is no address.", field="address", seen=text, expected="a whole number, as 0x7f00 or 32512"
         )
-    return value
+    return value if value < 1 << 63 else value - (1 << 64)  # as in the columns
 
 
 def _moment(zero: int, seconds: float | None) -> int | None:

@@ -28,6 +28,7 @@ COLUMNS: Final = (
 MOST_SLICES: Final = 20_000
 """Allocations drawn one by one for Perfetto: the largest by bytes and events; counters tell all."""
 _ROWS: Final = 20_000
+_OOM: Final = ACTIONS.index("oom")
 _RISKY: Final = ("=", "+", "-", "@", "\t", "\r")
 """With which a spreadsheet takes a cell for a formula."""
 
@@ -49,7 +50,8 @@ def write_parquet(trace: Trace, first: int, end: int, file: Any) -> None:
     import pyarrow.parquet as pq
 
     words = pa.dictionary(pa.int32(), pa.string())
-    types = {name: pa.int64() for name in ("event", "time_ns", "address", "size_bytes", "stream", "step")}
+    types = {name: pa.int64() for name in ("event", "time_ns", "size_bytes", "stream", "step")}
+    types["address"] = pa.uint64()
     schema = pa.schema([(name, types.get(name, words)) for name in COLUMNS])
     with pq.ParquetWriter(file, schema) as writer:
         for low in range(first, max(end, first + 1), 10 * _ROWS):
@@ -90,7 +92,7 @@ def as_perfetto(trace: Trace, first: int, end: int) -> Iterator[bytes]:
         stack = _stack_text(trace, int(lives.stack[row_at]))
         about = {
             "bytes": int(lives.size_bytes[row_at]), "asked for": int(lives.requested_bytes[row_at]),
-            "address": hex(int(lives.address[row_at])), "stack": stack,
+            "address": hex(int(lives.address[row_at]) % (1 << 64)), "stack": stack,
         }  # fmt: skip
         label = stack.partition(";")[0] or "no stack"
         common = {"pid": 1, "cat": "allocation", "id": row_at, "name": label}
@@ -142,7 +144,7 @@ def _rows(trace: Trace, low: int, high: int) -> dict[str, list[Any]]:
         "event": list(range(low, high)),
         "time_ns": known(events.time_ns),
         "action": [ACTIONS[code] for code in events.action[low:high].tolist()],
-        "address": events.address[low:high].tolist(),
+        "address": _addresses(events.action[low:high], events.address[low:high]),
         "size_bytes": events.size_bytes[low:high].tolist(),
         "stream": events.stream[low:high].tolist(),
         "pool": [pools.get(code) for code in events.pool[low:high].tolist()],
@@ -152,6 +154,14 @@ def _rows(trace: Trace, low: int, high: int) -> dict[str, list[Any]]:
         "stack": [stacks[code] or None for code in events.stack[low:high].tolist()],
         **{name: _labels(trace, name, low, high) for name in ("user_metadata", "compile_context")},
     }
+
+
+def _addresses(action: Any, address: Any) -> list[int | None]:
+    """Without a sign; of an out-of-memory error the free bytes, as far as they are known."""
+    return [
+        None if code == _OOM and place < 0 else place % (1 << 64)
+        for code, place in zip(action.tolist(), address.tolist(), strict=True)
+    ]
 
 
 def _labels(trace: Trace, name: str, low: int, high: int) -> list[str | None]:

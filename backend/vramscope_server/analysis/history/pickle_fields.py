@@ -12,6 +12,8 @@ from vramscope_server.analysis.history.pickle_rows import pool_of, stack_of
 from vramscope_server.analysis.history.pickle_tables import (
     ANNOTATION,
     ANNOTATIONS,
+    BEYOND,
+    BEYOND_KIND,
     BLOCK,
     BLOCKS,
     CONSTANT,
@@ -32,12 +34,14 @@ from vramscope_server.analysis.history.pickle_tables import (
     NEW,
     NONE,
     OTHER,
+    OTHER_TUPLE,
     POOL,
     ROWS_LIST,
     SEGMENT,
     SEGMENTS,
     STACK_LIST,
     TAG_BITS,
+    TOO_LARGE,
     UNKNOWN,
     WHOLE,
     WIDE,
@@ -45,13 +49,15 @@ from vramscope_server.analysis.history.pickle_tables import (
     WORD_NUMBER,
     known_fields,
 )  # fmt: skip
+from vramscope_server.analysis.history.pickle_tables import UNSIGNED as UNSIGNED_WIDE
 
 _FOREIGN_ACTION: Final = 255
 _ACTIONS: Final = len(ACTIONS)
 _KNOWN: Final = len(KNOWN_WORDS)
 _KIND_MASK: Final = (1 << KIND_BITS) - 1
 _TAG_MASK: Final = (1 << TAG_BITS) - 1
-_LARGEST: Final = 1 << 60
+NO_NUMBER, SIGNED, UNSIGNED, OVER = range(4)
+"""Kinds of numbers: of 64 bits with a sign, from 2**63 up to 2**64, beyond both."""
 _LATEST: Final = (1 << 62) // 1000
 _MAX_UNKNOWN: Final = 64
 (
@@ -68,18 +74,49 @@ _MAX_UNKNOWN: Final = 64
 
 
 @fused
-def whole_of(t: Any, item: int) -> Any:
-    """(whether it is a whole number of 64 bits, the number)"""
+def number_of(t: Any, item: int) -> Any:
+    """(which kind of whole number it is, its lowest 64 bits)"""
     if item & _TAG_MASK == INTEGER:
-        return True, item >> TAG_BITS
-    if item & _TAG_MASK == WIDE and t.wide[item >> TAG_BITS, 0] == WHOLE:
-        return True, t.wide[item >> TAG_BITS, 1]
-    return False, np.int64(0)
+        return SIGNED, item >> TAG_BITS
+    if item & _TAG_MASK == WIDE:
+        kind, bits = t.wide[item >> TAG_BITS, 0], t.wide[item >> TAG_BITS, 1]
+        if kind == WHOLE:
+            return SIGNED, bits
+        if kind == UNSIGNED_WIDE:
+            return UNSIGNED, bits
+        if kind == TOO_LARGE:
+            return OVER, bits
+    return NO_NUMBER, np.int64(0)
+
+
+@fused
+def _as_address(t: Any, item: int) -> Any:
+    """(whether it is a number, its 64 bits): from 2**63 on as PyTorch's own C++ tells it, which knows no sign and writes one."""
+    kind, number = number_of(t, item)
+    return kind != NO_NUMBER, number if kind < OVER and number > BEYOND else np.int64(BEYOND)
+
+
+@fused
+def _as_size(t: Any, item: int) -> Any:
+    """(whether it is a number, the number or BEYOND)"""
+    kind, number = number_of(t, item)
+    return kind != NO_NUMBER, number if kind <= SIGNED else np.int64(BEYOND)
+
+
+@lean
+def _as_stream(t: Any, kind: int, word: int, item: int) -> Any:
+    """(whether it is a number, its lowest 64 bits: it only needs to be told from others)"""
+    is_number, number = number_of(t, item)
+    if is_number == OVER:
+        _count_unknown(t, BEYOND_KIND + kind, word)
+    return is_number != NO_NUMBER, number
 
 
 @lean
 def _as_pool(t: Any, item: int) -> Any:
-    """Position of a pool; -2 where it is none."""
+    """Position of a pool; -2 where it is none, -3 where its numbers are more than there can be."""
+    if item == (OTHER_TUPLE << TAG_BITS) | CONSTANT:
+        return np.int64(-3)
     if item & _TAG_MASK == POOL:
         return item >> TAG_BITS
     if item & _TAG_MASK == LIST:  # [a, b], as JSON would have it
@@ -139,24 +176,24 @@ def _event_field(t: Any, row: int, word: int, item: int) -> Any:
             return True
         pool = _as_pool(t, item)
         t.pool[row] = pool
-        return pool >= 0
+        return pool != -2
     if word in (_W_ADDR, _W_SIZE, _W_STREAM, _W_TIME, _W_DEVICE_FREE):
-        is_whole, number = whole_of(t, item)
         if word == _W_ADDR:
-            t.address[row] = number
-        elif word == _W_SIZE:
+            is_number, t.address[row] = _as_address(t, item)
+            return is_number
+        if word == _W_STREAM:
+            is_number, t.stream[row] = _as_stream(t, EVENT, word, item)
+            return is_number
+        is_number, number = _as_size(t, item)
+        if word == _W_TIME:
+            is_over = number == BEYOND or number > _LATEST
+            t.time_ns[row] = BEYOND if is_over else number * 1000 if number >= 0 else -1
+            return is_number
+        if word == _W_SIZE:
             t.size_bytes[row] = number
-        elif word == _W_STREAM:
-            t.stream[row] = number
-            return is_whole
-        elif word == _W_TIME:
-            if number > _LATEST:
-                return False
-            t.time_ns[row] = number * 1000 if number >= 0 else -1
-            return is_whole
         elif t.address[row] == MISSING:
             t.address[row] = number
-        return is_whole and number >= 0
+        return is_number and (number >= 0 or number == BEYOND)
     if word in (_W_METADATA, _W_COMPILE):
         said = item >> TAG_BITS
         if item & _TAG_MASK == WORD and said != _W_NOTHING and said != _W_NOT_COMPILED:
@@ -186,14 +223,12 @@ def _block_field(t: Any, row: int, word: int, item: int) -> Any:
         return stack >= -1
     if word == _W_STATE:
         said = (item >> TAG_BITS) - FIRST_STATE
-        if item & _TAG_MASK != WORD or not 0 <= said <= 3:
-            return False
-        t.blocks[row, 3] = min(said, 2)
-        return True
+        t.blocks[row, 3] = min(said, 2) if 0 <= said <= 3 else -1 - (item >> TAG_BITS)
+        return item & _TAG_MASK == WORD
     if word in (_W_ADDRESS, _W_SIZE, _W_REQUESTED):
-        is_whole, number = whole_of(t, item)
+        is_number, number = _as_size(t, item)
         t.blocks[row, 0 if word == _W_ADDRESS else 1 if word == _W_SIZE else 2] = number
-        return is_whole
+        return is_number
     if word == _W_HISTORY:
         return _block_history(t, row, item)
     if not (word < _KNOWN and known_fields[BLOCK, word]):
@@ -216,9 +251,9 @@ def _block_history(t: Any, row: int, item: int) -> Any:
     while pair >= 0:
         key, value = t.pairs[pair, 0], t.pairs[pair, 1]
         if key == (_W_REAL_SIZE << TAG_BITS) | WORD:
-            is_whole, number = whole_of(t, value)
+            is_number, number = _as_size(t, value)
             t.blocks[row, 2] = number
-            if not is_whole:
+            if not is_number:
                 return False
         elif key == (_W_FRAMES << TAG_BITS) | WORD:
             t.blocks[row, 4] = _as_stack(t, value)
@@ -231,7 +266,8 @@ def _block_history(t: Any, row: int, item: int) -> Any:
 @lean
 def _annotation_field(t: Any, row: int, word: int, item: int) -> None:
     """They are beside the matter: what makes no sense stays unknown."""
-    is_whole, number = whole_of(t, item)
+    kind, number = number_of(t, item)
+    is_whole = kind == SIGNED
     is_word, said = item & _TAG_MASK == WORD, item >> TAG_BITS
     if word == _W_STAGE and is_word and said in (_W_START, _W_END):
         t.annotations[row, 0] = said == _W_END
@@ -247,11 +283,11 @@ def _annotation_field(t: Any, row: int, word: int, item: int) -> None:
 def _segment_field(t: Any, row: int, word: int, item: int) -> Any:
     if word == _W_TYPE:
         said = item >> TAG_BITS
-        t.segments[row, 4] = said == _W_LARGE
-        return item & _TAG_MASK == WORD and (said in (_W_LARGE, _W_SMALL))
+        t.segments[row, 4] = said == _W_LARGE if said in (_W_LARGE, _W_SMALL) else -2 - said
+        return item & _TAG_MASK == WORD
     if word == _W_SEGMENT_POOL:
         t.segments[row, 5] = _as_pool(t, item)
-        return t.segments[row, 5] >= 0
+        return t.segments[row, 5] != -2
     if word == _W_EXPANDABLE:
         t.segments[row, 6] = (
             item != (FALSE << TAG_BITS) | CONSTANT and item != (NONE << TAG_BITS) | CONSTANT and item != 0
@@ -260,10 +296,16 @@ def _segment_field(t: Any, row: int, word: int, item: int) -> Any:
     if word == _W_BLOCKS:
         t.segments[row, 7] = item >> TAG_BITS
         return item & _TAG_MASK == LIST
-    if word in (_W_DEVICE, _W_ADDRESS, _W_TOTAL, _W_STREAM):
-        is_whole, number = whole_of(t, item)
-        t.segments[row, 0 if word == _W_DEVICE else 1 if word == _W_ADDRESS else 2 if word == _W_TOTAL else 3] = number
-        return is_whole and (word != _W_DEVICE or 0 <= number < 1024)
+    if word == _W_ADDRESS:
+        is_number, t.segments[row, 1] = _as_address(t, item)
+        return is_number
+    if word == _W_STREAM:
+        is_number, t.segments[row, 3] = _as_stream(t, SEGMENT, word, item)
+        return is_number
+    if word in (_W_DEVICE, _W_TOTAL):
+        is_number, number = _as_size(t, item)
+        t.segments[row, 0 if word == _W_DEVICE else 2] = number
+        return is_number and (word != _W_DEVICE or 0 <= number < 1024)
     if not (word < _KNOWN and known_fields[SEGMENT, word]):
         _count_unknown(t, SEGMENT, word)
     return True

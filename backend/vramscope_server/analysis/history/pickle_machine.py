@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from vramscope_server.analysis.compiled import lean_entry
-from vramscope_server.analysis.history.pickle_fields import whole_of
+from vramscope_server.analysis.history.pickle_fields import NO_NUMBER, OVER, number_of
 from vramscope_server.analysis.history.pickle_holders import appended, filled, kind_told, pairs_of, without_room
 from vramscope_server.analysis.history.pickle_opcodes import (
     BROKEN,
@@ -21,6 +21,7 @@ from vramscope_server.analysis.history.pickle_opcodes import (
     DO_APPENDS,
     DO_CONST,
     DO_DICT,
+    DO_DICT_OF,
     DO_DUP,
     DO_EMPTY_TUPLE,
     DO_FLOAT,
@@ -28,6 +29,7 @@ from vramscope_server.analysis.history.pickle_opcodes import (
     DO_GLOBAL,
     DO_INT,
     DO_LIST,
+    DO_LIST_OF,
     DO_LONG,
     DO_MARK,
     DO_MEMOIZE,
@@ -82,6 +84,7 @@ from vramscope_server.analysis.history.pickle_tables import (
     TEXT,
     TOO_LARGE,
     TRUE,
+    UNSIGNED,
     WHOLE,
     WIDE,
     WIDES,
@@ -144,23 +147,28 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
             stack[height] = number << TAG_BITS
             height += 1
         elif kind == DO_LONG:
-            length = following - at - 2
+            begin = at + 1 + abs(width)
+            length = following - begin
             if length == 0:
                 number = np.int64(0)
-            elif length <= 8:
+            else:
                 number = np.int64(0)
-                for byte in range(length):
-                    number |= np.int64(data[at + 2 + byte]) << (8 * byte)
+                for byte in range(min(length, 8)):
+                    number |= np.int64(data[begin + byte]) << (8 * byte)
                 if length < 8 and number >= np.int64(1) << (8 * length - 1):
                     number -= np.int64(1) << (8 * length)
-            if length <= 8 and -_LARGEST <= number < _LARGEST:
+            above, same = 255 if length and data[following - 1] >= 128 else 0, True
+            for byte in range(8, length):
+                same = same and data[begin + byte] == above
+            fits = same and (length <= 8 or (number < 0) == (above == 255))
+            if fits and -_LARGEST <= number < _LARGEST:
                 stack[height] = number << TAG_BITS
             else:
                 wides = count[WIDES]
                 if wides >= len(t.wide):
                     verdict, wanted, rows = ROOM, WIDES, 1
                     break
-                t.wide[wides, 0] = WHOLE if length <= 8 else TOO_LARGE
+                t.wide[wides, 0] = WHOLE if fits else UNSIGNED if same and above == 0 else TOO_LARGE
                 t.wide[wides, 1] = number
                 stack[height] = (wides << TAG_BITS) | WIDE
                 count[WIDES] = wides + 1
@@ -277,9 +285,9 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
                 if count[POOLS] >= len(t.pools):
                     verdict, wanted, rows = ROOM, POOLS, 1
                     break
-                first_fine, first = whole_of(t, stack[low])
-                second_fine, second = whole_of(t, stack[low + 1])
-                if first_fine and second_fine:
+                first_is, first = number_of(t, stack[low])
+                second_is, second = number_of(t, stack[low + 1])
+                if NO_NUMBER < first_is < OVER and NO_NUMBER < second_is < OVER:
                     told = (pool_of(t.count, t.pools, t.pool_slots, first, second) << TAG_BITS) | POOL
             stack[low] = told
             height = low + 1
@@ -310,6 +318,52 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
                 break
             stack[height] = stack[height - 1]
             height += 1
+        elif kind in (
+            DO_LIST_OF,
+            DO_DICT_OF,
+        ):  # all above the mark at once, as protocol 0 does it and some picklers always
+            if not marked or (kind == DO_DICT_OF and (height - floor) % 2):
+                verdict = BROKEN
+                break
+            if kind == DO_DICT_OF:
+                if dicts >= len(t.dicts):
+                    verdict, wanted, rows = ROOM, DICTS, 1
+                    break
+                t.dicts[dicts] = NEW
+                is_now = kind_told(t, stack, floor, height, dicts)
+                rows = (height - floor) // 2
+                wanted = without_room(t, rows)
+                if wanted:
+                    verdict = ROOM
+                    break
+                ended = filled(t, stack, floor, height, dicts, is_now) if rows else DONE
+                stack[floor] = (dicts << TAG_BITS) | DICT
+                dicts += 1
+            else:
+                rows = height - floor
+                if lists >= len(t.lists):
+                    verdict, wanted, rows = ROOM, LISTS, 1
+                    break
+                if count[RUNS] + rows > len(t.runs):
+                    verdict, wanted = ROOM, RUNS
+                    break
+                if count[FLAT] + rows > len(t.flat):
+                    verdict, wanted = ROOM, FLAT
+                    break
+                t.lists[lists, 0] = EMPTY_LIST
+                t.lists[lists, 1] = t.lists[lists, 2] = -1
+                ended = DONE
+                for item in range(floor, height):
+                    ended = appended(t, stack[item], lists)
+                    if ended != DONE:
+                        break
+                stack[floor] = (lists << TAG_BITS) | LIST
+                lists += 1
+            if ended != DONE:
+                verdict = ended
+                break
+            height = floor + 1
+            marked -= 1
         elif kind == DO_STOP:
             verdict = DONE if height == 1 and not marked else BROKEN
             break

@@ -27,8 +27,14 @@ USED_FRAME: Final = 1 << 61
 """in ``dicts``: a frame that stands in a list already"""
 EMPTY_LIST, FRAMES_LIST, STACK_LIST, ROWS_LIST = range(4)
 """What a list holds: nothing; frames; frames, done, and so a stack; any things, in runs of following rows."""
-TOO_LARGE, WHOLE, FLOAT = range(3)
+TOO_LARGE, WHOLE, FLOAT, UNSIGNED = range(4)
+"""What a wide item is. UNSIGNED: a whole number from 2**63 up to 2**64; as TOO_LARGE, its lowest 64 bits are kept."""
 MISSING: Final = -(1 << 63)
+"""of a field that was not told"""
+BEYOND: Final = MISSING + 1
+"""of a field that was told, and is more than there can be"""
+BEYOND_KIND: Final = 16
+"""more than the kind of what has such a field, in ``unknown``"""
 
 _STATES: Final = (*STATES, "active_awaiting_free")
 _VALUES: Final = ("small", "large", "", "N/A", "START", "END", "real_size")
@@ -77,7 +83,7 @@ class Tables(NamedTuple):
     text: Any
     word_slots: Any
     wide: Any
-    """(TOO_LARGE, WHOLE or FLOAT; the number, or the float's bits)"""
+    """(TOO_LARGE, WHOLE, FLOAT or UNSIGNED; the number, or the float's bits)"""
     dicts: Any
     """row << 4 | kind; of OTHER the row is the newest of its pairs, or -1"""
     lists: Any
@@ -103,15 +109,15 @@ class Tables(NamedTuple):
     pool: Any
     stack_of: Any
     segments: Any
-    """(device, address, size, stream, large, pool, expandable, list of blocks)"""
+    """(device, address, size, stream, large, pool, expandable, list of blocks); large: -2 and less is a word not known here"""
     blocks: Any
-    """(address, size, requested, state, stack)"""
+    """(address, size, requested, state, stack); a state below 0 is a word not known here"""
     labels: Any
     """(event, word of the field, number of a word or list): what few events have"""
     annotations: Any
     """(1 if it ends here, device, nanoseconds, word); -1 is unknown"""
     unknown: Any
-    """(kind, word, times) of fields and actions that are not known here"""
+    """(kind, word, times) of fields and actions that are not known here, and of fields that are beyond what can be"""
 
 
 (

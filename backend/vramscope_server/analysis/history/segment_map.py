@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vramscope.window import STATES
 from vramscope_server.analysis.history.frames import brief, is_library, is_native, is_recording
-from vramscope_server.analysis.history.trace import Layout, Trace
+from vramscope_server.analysis.history.trace import Layout, Trace, address_told
 
 Whole = npt.NDArray[np.int64]
 
@@ -131,13 +131,13 @@ def describe(trace: Trace, row: Row, block: int) -> dict[str, Any]:
     state = STATES[int(blocks.state[block])]
     requested = int(blocks.requested_bytes[block])
     return {
-        "address": int(blocks.address[block]),
+        "address": address_told(blocks.address[block]),
         "size_bytes": int(blocks.size_bytes[block]),
         "requested_bytes": None if state == "inactive" or requested < 0 else requested,
         "state": state,
         "stack": stack_lines(trace, int(blocks.stack[block])),
         "segment": {
-            "address": int(segments.address[home]),
+            "address": address_told(segments.address[home]),
             "size_bytes": int(segments.size_bytes[home]),
             "pool": "large" if segments.large[home] else "small",
             "private_pool": list(trace.pools[int(segments.pool[home])]) if int(segments.pool[home]) > 0 else None,

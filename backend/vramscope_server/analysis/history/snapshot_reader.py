@@ -8,6 +8,7 @@ PyTorch's documentation, and the files of torch 2.11 and 2.13.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.window import ACTIONS, BadWindow
+from vramscope.window import ACTIONS, STATES, BadWindow
 from vramscope_server.analysis.compiled import entry
 from vramscope_server.analysis.history import snapshot_stream
 from vramscope_server.analysis.history.annotations import Annotations, annotations_of
@@ -23,7 +24,10 @@ from vramscope_server.analysis.history.forward_stacks import with_texts
 from vramscope_server.analysis.history.pickle_tables import (
     ANNOTATION,
     ANNOTATIONS,
+    BEYOND,
+    BEYOND_KIND,
     BLOCK,
+    EVENT,
     EVENTS,
     LABELS,
     MISSING,
@@ -65,9 +69,23 @@ _LABELS: Final = {
     "user_metadata": "user_metadata", "compile_context": "compile_context", "forward_frames": "forward_stack",
 }  # fmt: skip
 """Fields of events that few have, and the columns of trace.LABELS that they become."""
+_BEYOND: Final = {
+    "stream": "more than 64 bits; told apart by its lowest 64",
+    "pool_id": "no pair of numbers of 64 bits; unknown",
+    "segment_pool_id": "no pair of numbers of 64 bits; taken for the default pool",
+    "time_us": "more than there can be; unknown",
+    "device_free": "more than there can be; unknown",
+    "requested_size": "more than there can be; the size of its block stands for it",
+    "addr or size": "more than there can be; the events are left out",
+    "address or size": "more than there can be; what the segments hold is left out",
+}  # fmt: skip
+"""What becomes of a field that says what cannot be."""
+_SMALL_SEGMENT_BYTES: Final = 2 << 20
+"""PyTorch's segments for small blocks have this size; others are larger."""
 _FOREIGN_ACTION: Final = 255
 _OOM: Final = ACTIONS.index("oom")
-MOST: Final = {"addr": MAX_ADDRESS, "size": 1 << 50}
+_INACTIVE: Final = STATES.index("inactive")
+MOST_BYTES: Final = 1 << 50
 """of an event: beyond them sums would be wrong"""
 Whole = npt.NDArray[np.int64]
 
@@ -113,6 +131,8 @@ class _Snapshot:
     def __init__(self, tables: Tables, max_events: int) -> None:
         self.tables = tables
         self.max_events = max_events
+        self.odd: Counter[str] = Counter()
+        """what is said of the file beside fields that are not known here, and how often it happened"""
         count = tables.count
         self.pools = [(int(first), int(second)) for first, second in tables.pools[: count[POOLS]]]
         self.items = Items(tables)
@@ -170,7 +190,8 @@ class _Snapshot:
 
     def _device(self, device: int, segments: Any, rows: range | Whole, settings: dict[str, Any]) -> Trace:
         layout = self._layout(segments)
-        events, has_pools = self._columns(rows)
+        which = self._known(rows)
+        events, has_pools = self._columns(which)
         newer = "max_round_threshold" in settings or has_pools
         notes = [
             "A snapshot file does not tell PyTorch's version; its fields are those of "
@@ -186,20 +207,19 @@ class _Snapshot:
             settings=raw if isinstance(raw, str) else "", settings_in_force=plain, reason="snapshot file",
             first_step=-1, last_step=-1, start=None, end=layout, events=events, lost_events=None,
             pools=self.pools, modules=[], words=self.words, frames=self.frames, stacks=self.stacks, notes=notes,
-            labels=self._labels_of(rows), annotations=self._annotations_of(device, events),
+            labels=self._labels_of(which), annotations=self._annotations_of(device, events),
         )  # fmt: skip
 
     def _layout(self, segments: Any) -> Layout:
         segments = segments[np.argsort(segments[:, 1], kind="stable")]
-        for at, field in ((1, "address"), (2, "total_size"), (4, "segment_type"), (7, "blocks")):
+        for at, field in ((1, "address"), (2, "total_size"), (7, "blocks")):
             if len(segments) and segments[:, at].min() == (-1 if at == 7 else MISSING):
                 raise BadSnapshot(f"{field} of a segment: missing")
-        if len(segments) and (int(segments[:, 1].max()) > MAX_ADDRESS or int(segments[:, 2].max()) > MOST["size"]):
-            raise BadSnapshot("address or total_size of a segment: more than there can be")
         codes, lengths = flattened(self.tables.lists, self.tables.runs, segments[:, 7])
         blocks = self.tables.blocks[self.items.of_kind(codes, BLOCK, "a block")]
         if len(blocks) and blocks[:, 1].min() == MISSING:
             raise BadSnapshot("size of a block: missing, where a whole number can be")
+        segments, blocks, lengths = self._possible(segments, blocks, lengths)
         size = blocks[:, 1]
         home = np.repeat(np.arange(len(segments)), lengths)
         # Older versions give no address of a block: blocks fill their segment in order.
@@ -207,22 +227,61 @@ class _Snapshot:
         first = np.cumsum(lengths) - lengths
         begun = before[np.minimum(first, max(len(size) - 1, 0))] if len(size) else np.zeros(len(segments), np.int64)
         rows = {
-            "address": segments[:, 1], "size_bytes": segments[:, 2], "stream": segments[:, 3], "large": segments[:, 4],
-            "expandable": segments[:, 6], "pool": segments[:, 5],
+            "address": segments[:, 1], "size_bytes": segments[:, 2], "stream": segments[:, 3],
+            "large": self._large(segments), "expandable": segments[:, 6],
+            "pool": self._without_beyond(segments[:, 5], -3, "segment_pool_id", SEGMENT, 0),
         }  # fmt: skip
+        requested = self._without_beyond(blocks[:, 2], BEYOND, "requested_size", BLOCK, -1)
         told = {
             "segment": home,
             "address": rows["address"][home] + before - begun[home],
             "size_bytes": size,
-            "requested_bytes": np.where(blocks[:, 2] < 0, size, blocks[:, 2]),
-            "state": blocks[:, 3],
+            "requested_bytes": np.where(requested < 0, size, requested),
+            "state": self._states(blocks[:, 3]),
             "stack": blocks[:, 4],
         }
         return checked(Layout(rows_of(Segments, rows), rows_of(Blocks, told)), "snapshot")
 
-    def _columns(self, rows: range | Whole) -> tuple[Events, bool]:
-        """The events of one device, and whether they tell of pools. Rows that follow each other are not copied."""
-        tables, which = self.tables, self._known(rows)
+    def _possible(self, segments: Any, blocks: Any, lengths: Any) -> Any:
+        """The same without segments of which the place or the size cannot be, and without their blocks."""
+        beyond = beyond_address(segments[:, 1]) | (segments[:, 2] == BEYOND) | (segments[:, 2] > MOST_BYTES)
+        home = np.repeat(np.arange(len(segments)), lengths)
+        beyond[home[(blocks[:, 1] == BEYOND) | (blocks[:, 1] > MOST_BYTES)]] = True
+        if not beyond.any():
+            return segments, blocks, lengths
+        self._note("address or size", SEGMENT, int(beyond.sum()))
+        return segments[~beyond], blocks[~beyond[home]], lengths[~beyond]
+
+    def _without_beyond(self, column: Any, beyond: int, field: str, kind: int, instead: int) -> Any:
+        """A column with something else in the place of what says that it cannot be; that is noted."""
+        wrong = column == beyond
+        if wrong.any():
+            self._note(field, kind, int(wrong.sum()))
+            column = np.where(wrong, instead, column)
+        return column
+
+    def _note(self, field: str, kind: int, times: int) -> None:
+        """That a field says so often what cannot be."""
+        self.odd[f"{field} of {NOUNS[kind]}: {_BEYOND[field]}"] += times
+
+    def _large(self, segments: Any) -> Any:
+        """Whether a segment is for large blocks; where its type is none that is known here, by its size."""
+        told = segments[:, 4]
+        for word, times in zip(*np.unique(told[told < 0], return_counts=True), strict=True):
+            said = "missing" if word == MISSING else f"{words_of(self.tables, [-2 - word])[0]:.40}, not known here"
+            self.odd[f"segment_type of a segment: {said}; told by its size"] += int(times)
+        return np.where(told < 0, segments[:, 2] > _SMALL_SEGMENT_BYTES, told)
+
+    def _states(self, told: Any) -> Any:
+        """States of blocks; one that is not known here is free, as PyTorch's viewer counts it."""
+        for word, times in zip(*np.unique(told[told < 0], return_counts=True), strict=True):
+            said = f"{words_of(self.tables, [-1 - word])[0]:.40}"
+            self.odd[f"the state {said} of a block: not known here, taken for free"] += int(times)
+        return np.where(told < 0, _INACTIVE, told)
+
+    def _columns(self, which: Any) -> tuple[Events, bool]:
+        """These events, and whether they tell of pools. Rows that follow each other are not copied."""
+        tables = self.tables
         told: dict[str, Any] = {
             name: getattr(tables, "stack_of" if name == "stack" else name)[which]
             for name in ("action", "address", "size_bytes", "stream", "time_ns", "pool", "stack")
@@ -232,9 +291,10 @@ class _Snapshot:
                 continue
             if told[name].min() == MISSING:
                 raise BadSnapshot(f"{field} of an event: missing, where a whole number can be")
-            too_large = (told[name] > MOST[field]) & (told["action"] != _OOM)  # a program may ask for any size
-            if too_large.any():
-                raise BadSnapshot(f"{field} of an event: {int(told[name][too_large][0]):,}, more than there can be")
+        told["time_ns"] = self._without_beyond(told["time_ns"], BEYOND, "time_us", EVENT, -1)
+        told["pool"] = self._without_beyond(told["pool"], -3, "pool_id", EVENT, -1)
+        oom = np.flatnonzero(told["action"] == _OOM)
+        told["address"][oom] = self._without_beyond(told["address"][oom], BEYOND, "device_free", EVENT, -1)
         if told["size_bytes"].sum(where=told["action"] != _OOM, dtype=np.float64) > MAX_ADDRESS:
             raise BadSnapshot("size of the events: more together than can be counted")
         count = len(told["action"])
@@ -243,17 +303,25 @@ class _Snapshot:
         return events, bool(count and told["pool"][0] >= 0)
 
     def _known(self, rows: range | Whole) -> Any:
-        """Those of these events whose actions are known here; a slice where all are and follow each other."""
+        """Those of these events whose actions are known here and which can be; a slice where all are and follow each other."""
+        tables = self.tables
         which: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-        if len(foreign := np.flatnonzero(self.tables.action[which] == _FOREIGN_ACTION)):
-            which = np.delete(np.arange(len(self.tables.action))[which], foreign)
+        action, size = tables.action[which], tables.size_bytes[which]
+        foreign = action == _FOREIGN_ACTION
+        beyond = beyond_address(tables.address[which]) | (size > MOST_BYTES)
+        beyond &= action != _OOM  # in the place of an address it tells free bytes, and a program may ask for any size
+        beyond |= size == BEYOND
+        beyond &= ~foreign
+        if beyond.any():
+            self._note("addr or size", EVENT, int(beyond.sum()))
+        if (out := foreign | beyond).any():
+            which = np.arange(len(tables.action))[which][~out]
         return which
 
-    def _labels_of(self, rows: range | Whole) -> dict[str, Any]:
+    def _labels_of(self, which: Any) -> dict[str, Any]:
         """Columns of trace.LABELS, as far as any of these events has one."""
-        if not len(self.labels) or not len(rows):
+        if not len(self.labels):
             return {}
-        which = self._known(rows)
         found = {}
         for field, name in _LABELS.items():
             row, _, number = self.labels[self.labels[:, 1] == WORD_NUMBER[field]].T
@@ -281,8 +349,19 @@ class _Snapshot:
         found = {f"the field {key:.40} of the file": 1 for key in file.keys() - _FILE_FIELDS - _HOST_FIELDS}
         for kind, word, times in self.tables.unknown[: self.tables.count[UNKNOWN]].tolist():
             said = f"{words_of(self.tables, [word])[0]:.40}"
-            found[f"the action {said}" if kind == NEW else f"the field {said} of {NOUNS[kind]}"] = times
-        return [f"{name}: not known here, left out ({times:,} times)" for name, times in sorted(found.items())]
+            if kind > BEYOND_KIND:
+                self._note(said, kind - BEYOND_KIND, times)
+            else:
+                found[f"the action {said}" if kind == NEW else f"the field {said} of {NOUNS[kind]}"] = times
+        return [
+            *(f"{name}: not known here, left out ({times:,} times)" for name, times in sorted(found.items())),
+            *(f"{said} ({times:,} times)" for said, times in sorted(self.odd.items())),
+        ]
+
+
+def beyond_address(column: Any) -> Any:
+    """Which of these are addresses that cannot be, or at which sums would be wrong."""
+    return (column == BEYOND) | (column > MAX_ADDRESS)
 
 
 def _stacks(flat: Any, rows: Any) -> Stacks:

@@ -31,6 +31,7 @@ from vramscope_server.analysis.history.pickle_tables import (
     SEGMENT,
     TAG_BITS,
     TRUE,
+    UNSIGNED,
     WHOLE,
     WIDE,
     WORD,
@@ -232,12 +233,10 @@ class _Reading:
         if field == "history":
             return "history of a block: no list of allocations, each with its real_size"
         expected = {
-            "action": "a word", "segment_type": "small or large", "state": "one of PyTorch's states", "device": "0 to 1023",
+            "action": "a word", "segment_type": "a word", "state": "a word", "device": "0 to 1023",
         }.get(field, "a whole number")  # fmt: skip
-        if type(seen) is int and field in ("addr", "size", "device_free"):
+        if type(seen) is int and field in ("size", "device_free"):
             return f"{field} of an event: {seen}, and it cannot be below 0"
-        if type(seen) is int and field == "time_us":
-            return f"time_us of an event: {seen}, later than can be"
         return f"{field} of {noun}: {'missing' if seen is None else f'{seen!r:.40}'}, where {expected} can be"
 
 
@@ -256,5 +255,7 @@ def value_of(tables: Tables, item: int) -> Any:
         kind, bits = tables.wide[number].tolist()
         if kind == FLOAT:
             return float(np.int64(bits).view(np.float64))
+        if kind == UNSIGNED:
+            return bits + (1 << 64)
         return bits if kind == WHOLE else "a number of more than 64 bits"
     return [] if tag == LIST else {}

@@ -39,6 +39,7 @@ Bytes = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
 
 MAX_ADDRESS: Final = 1 << 62
+"""Those from 2**63 on stand below 0 in the columns, by the same 64 bits: in their order, and nothing overflows."""
 LABELS: Final = ("user_metadata", "compile_context", "forward_stack")
 """of events, where a program set them: its own words, the compiled region, the stack of the forward that a backward belongs to"""
 _LIMITS: Final = {"action": len(ACTIONS) - 1, "phase": len(PHASES) - 1, "state": len(STATES) - 1}
@@ -380,3 +381,9 @@ def _rows(kind: type[Rows], columns: dict[str, Integers]) -> Rows:
 
 
 rows_of = _rows
+
+
+def address_told(address: int) -> int | str:
+    """An address as the API tells it: a number, or from 2**53 on, where browsers would round it, text in hexadecimal digits."""
+    unsigned = int(address) % (1 << 64)
+    return unsigned if unsigned < 1 << 53 else hex(unsigned)

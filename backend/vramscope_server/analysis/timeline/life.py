@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.history.segment_map import stack_lines
+from vramscope_server.analysis.history.trace import address_told
 from vramscope_server.analysis.timeline.course import alive, when
 from vramscope_server.analysis.timeline.grouping import Grouping, Series
 from vramscope_server.analysis.timeline.polygons import Drawn
@@ -93,7 +94,7 @@ def life(trace: Trace, sites: Sites, row: int, category: str) -> dict[str, Any]:
         else [],
         "user_metadata": trace.label("user_metadata", made),
         "compile_context": trace.label("compile_context", made),
-        "address": int(lives.address[row]),
+        "address": address_told(lives.address[row]),
         "private_pool": list(trace.pools[pool]) if 0 < pool < len(trace.pools) else None,
         "stream": int(lives.stream[row]),
     }
