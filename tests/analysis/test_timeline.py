@@ -329,8 +329,8 @@ def test_libraries_frames_are_folded_to_the_innermost_and_shown_when_asked_for()
     assert (2, "_call_impl module.py:1751", "library") in {(box.level, box.name, box.kind) for box in whole.boxes}
 
 
-def test_a_million_stacks_and_one_of_ten_thousand_frames_are_pruned() -> None:
-    """20,000 stacks of one allocation each, one of them deeper than any screen."""
+def test_many_stacks_and_one_of_ten_thousand_frames_are_pruned() -> None:
+    """20,000 allocations of 401 stacks, one of them deeper than any screen. As many stacks as events: backend/test_snapshots.py."""
     allocator = Allocator()
     start = allocator.layout()
     for at in range(20_000):

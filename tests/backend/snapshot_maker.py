@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
+
+import numpy as np
 
 MIB = 1 << 20
 BASE = 0x7F0000000000
@@ -45,3 +48,58 @@ def snapshot_of(allocations: int, *, devices: int = 1, depth: int = 2) -> dict[s
         traces.append(trace)
     settings = {"PYTORCH_CUDA_ALLOC_CONF": "", "max_round_threshold": 0}
     return {"segments": segments, "device_traces": traces, "allocator_settings": settings, "external_annotations": []}
+
+
+def file_of_stacks(allocations: int) -> bytes:
+    """The pickle of as many allocations of 512 bytes that all live on, each of a stack that no other one has.
+
+    What a training would write whose every allocation comes from a line of its own, which a thousand lines call. Made by numpy, a
+    second a million, since ``pickle.dumps`` takes a minute of that.
+    """
+    words = (
+        "action", "alloc", "addr", "size", "stream", "frames", "name", "filename", "line", "f", "train.py", "main", "step",
+        "address", "requested_size", "state", "active_allocated",
+    )  # fmt: skip
+    at = {word: b"h" + bytes([place]) for place, word in enumerate(words)}
+    number = np.arange(allocations)
+
+    def text(word: str) -> bytes:
+        return b"\x8c" + bytes([len(word)]) + word.encode()
+
+    def rows(*parts: bytes | tuple[str, Any]) -> bytes:
+        """Each row is these bytes, with numbers in between: (dtype, a column)."""
+        fields = [f"V{len(part)}" if isinstance(part, bytes) else part[0] for part in parts]
+        made = np.empty(allocations, np.dtype([(f"p{nth}", kind) for nth, kind in enumerate(fields)]))
+        for nth, part in enumerate(parts):
+            made[f"p{nth}"] = np.void(part) if isinstance(part, bytes) else part[1]
+        return made.tobytes()
+
+    def frame(name: str, line: Any) -> tuple[Any, ...]:
+        head = b"}(" + at["name"] + at[name] + at["filename"] + at["train.py"] + at["line"] + b"J"
+        return head, ("<i4", line), b"u"
+
+    address = BASE + 512 * number
+    events = rows(
+        b"}(" + at["action"] + at["alloc"] + at["addr"] + b"\x8a\x08", ("<i8", address),
+        at["size"] + b"M\x00\x02" + at["stream"] + b"K\x00" + at["frames"] + b"]r", ("<i4", len(words) + number), b"(",
+        *frame("f", 1000 + number), *frame("step", 1 + number % 999), *frame("main", 0 * number), b"eu",
+    )  # fmt: skip
+    blocks = rows(
+        b"}(" + at["address"] + b"\x8a\x08", ("<i8", address), at["size"] + b"M\x00\x02" + at["requested_size"] + b"M\x00\x02",
+        at["state"] + at["active_allocated"] + at["frames"] + b"j", ("<i4", len(words) + number), b"u",
+    )  # fmt: skip
+    segment = {
+        "device": 0, "address": BASE, "total_size": 512 * allocations, "stream": 0, "segment_type": "large",
+        "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
+    }  # fmt: skip
+    remembered = b"".join(text(word) + b"q" + bytes([place]) + b"0" for place, word in enumerate(words))
+    others = b"".join(text(key) + _unremembered(value) for key, value in segment.items())
+    return (
+        b"\x80\x04" + remembered + b"}(" + text("device_traces") + b"](](" + events + b"ee"
+        + text("segments") + b"](}(" + others + text("blocks") + b"](" + blocks + b"eueu."
+    )  # fmt: skip
+
+
+def _unremembered(value: Any) -> bytes:
+    """A plain value in a pickle that refers to no other place."""
+    return pickle.dumps(value, 2)[2:-1].replace(b"q\x00", b"")

@@ -12,6 +12,8 @@ import os
 import pickle
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +25,7 @@ import numpy as np
 import pytest
 from disks import SmallDisk
 from running import RunningServer
-from snapshot_maker import BASE, MARKUP, MIB, snapshot_of
+from snapshot_maker import BASE, MARKUP, MIB, file_of_stacks, snapshot_of
 
 from vramscope_server import snapshots
 from vramscope_server.analysis.fragmentation.strip import parts_of
@@ -31,6 +33,7 @@ from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.trace import layout_at
 from vramscope_server.analysis.history.trace_folder import load, mapped, save, save_column, save_stacks
 from vramscope_server.analysis.timeline.course import course_of
+from vramscope_server.analysis.timeline.flame import MOST_BOXES
 from vramscope_server.analysis.timeline.grouping import grouping_of
 from vramscope_server.analysis.timeline.pictures import KEPT, load_pictures, save_pictures
 from vramscope_server.store.snapshots import list_snapshots
@@ -134,6 +137,36 @@ def test_columns_on_the_disk_give_the_same_trace(tmp_path: Path) -> None:
         one, other = layout_at(trace, event), layout_at(again, event)
         assert np.array_equal(one.blocks.size_bytes, other.blocks.size_bytes)
         assert np.array_equal(one.blocks.stack, other.blocks.stack)
+
+
+def test_as_many_stacks_as_events_take_little_memory_and_a_picture_of_few_boxes(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    """200,000 of each, and of lines. A million are in benchmarks/snapshots.py."""
+    stacks = 200_000
+    peaks = []
+    for allocations in (1000, 1000, stacks):  # (the very first may compile)
+        file, folder = tmp_path / "file", tmp_path / f"columns{len(peaks)}"
+        file.write_bytes(data := file_of_stacks(allocations))
+        folder.mkdir()
+        words = [sys.executable, "-m", "vramscope_server.conversion", str(file), str(folder), str(8 << 30)]
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        peaks.append(used.ru_maxrss * 1024)
+    assert peaks[2] - peaks[1] < 700 * stacks, "an event, its block, its stack of three frames and its line"
+    trace, *_ = load(folder / "0", folder / "stacks")
+    assert len(trace.stacks) == len(trace.lives) == stacks
+    assert np.array_equal(np.sort(trace.lives.stack), np.arange(stacks))
+    row = settled(server, upload(server, data)["snapshot"])
+    fire = server.get(f"/recordings/{row['snapshot']}-0/flame", event=stacks - 1)
+    assert fire["total_bytes"] == fire["focus_bytes"] == 512 * stacks
+    assert 900 < fire["drawn"] <= MOST_BOXES
+    assert fire["left_out"] > 0
+    assert fire["drawn"] + fire["left_out"] >= 1000 + min(stacks, MOST_BOXES)
+    assert len(json.dumps(fire)) < 2 << 20, "the browser gets pictures"
+    assert server.http.delete(f"/snapshots/{row['snapshot']}").status_code == 204
 
 
 # ---- events and exports ----
