@@ -1,13 +1,15 @@
-/** The anatomy of a run's memory: what its recordings hold, moment by moment, line by line, and what would make it less. */
+/** The anatomy of a run's memory: what its recordings hold, moment by moment, line by line, what would make it less, and all events. */
 
 import { AnatomyView } from "vramscope/parts/anatomy_view.js";
+import { EventsTable } from "vramscope/parts/events_table.js";
 import { RecordingPage } from "vramscope/parts/recording_page.js";
+import { RecordingViews } from "vramscope/parts/recording_views.js";
 import { opens } from "vramscope/parts/run_page.js";
 import { setQuery, store } from "vramscope/store.js";
 
 class AnatomyPage extends RecordingPage {
   tab = "anatomy";
-  viewKeys = AnatomyView.VIEW;
+  viewKeys = [...AnatomyView.VIEW, ...EventsTable.VIEW];
 
   actions() {
     return {
@@ -18,7 +20,7 @@ class AnatomyPage extends RecordingPage {
   }
 
   makeView() {
-    return new AnatomyView({ file: this.file });
+    return new RecordingViews([["timeline", "Timeline and flame", () => new AnatomyView({ file: this.file })]]);
   }
 }
 

@@ -137,7 +137,7 @@ export class EventsTable {
     const pick = () => (row.allocation !== null ? this.onAllocation(row.allocation, row.event) : this.onEvent(row.event));
     const title = row.allocation !== null ? "show this allocation in the timeline" : "show this moment in the timeline";
     return h("tr", { "data-action": row.action },
-      h("td", { class: "number tabular" }, h("button", { class: "button small quiet", type: "button", title, onclick: pick }, count(row.event))),
+      h("td", { class: "number tabular" }, h("button", { class: "link", type: "button", title, onclick: pick }, count(row.event))),
       h("td", { class: "number tabular" }, isKnown(row.seconds) ? `${row.seconds.toFixed(6)} s` : "—"),
       h("td", {}, h("span", { class: `chip action-${row.action}` }, row.action)),
       h("td", { class: "number tabular", title: `${count(row.size_bytes)} B` }, bytes(row.size_bytes)),

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from browsing import COMPILED_MS, drawn, eventually, query
@@ -112,12 +113,14 @@ def test_one_goes_closer_points_and_looks_at_an_allocation(page: Any, recorded: 
     chart.locator(".plot").hover(position=point(chart, moment + 0.5, 0.02))
     eventually(lambda: "event" in words(page, ".timeline-place"))
     eventually(lambda: "unknown" in words(page, ".timeline-place"))
-    for height in (0.9, 0.8, 0.7, 0.6):
-        place = point(chart, moment + 0.5, height)
-        chart.locator(".plot").hover(position=place)
-        page.wait_for_timeout(300)
-        if "model.py:31" in words(page, ".timeline-place"):
+    for height in range(90, 50, -1):
+        place = point(chart, moment + 0.5, height / 100)
+        with page.expect_response(lambda answer: "/at?" in answer.url) as told:  # else the words are of the place before
+            chart.locator(".plot").hover(position=place)
+        if "model.py" in told.value.text():
             break
+    place["y"] += 3  # within it: at its border a pixel's part decides
+    eventually(lambda: "model.py:31" in words(page, ".timeline-place"))
     chart.locator(".plot").click(position=place)
     eventually(lambda: "allocation" in query(page))
     card = page.locator(".allocation")
@@ -198,6 +201,60 @@ def test_who_holds_the_peak_is_a_flamegraph_that_one_walks_into(page: Any, recor
     eventually(lambda: "train train.py:87" in boxes())
     page.get_by_role("button", name="By module").click()
     eventually(lambda: any(text.startswith("no module") for text in boxes()))
+
+
+def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, recorded: Sender) -> None:
+    """As those of a snapshot file: by stack, size and time, a page at a time, and back to the allocation in the picture."""
+    page.goto(f"{page_of(recorded)}?from=20&to=470")
+    chart = ready(page)
+    page.get_by_role("link", name="Events", exact=True).click()
+    eventually(lambda: query(page).get("tab") == "events" and query(page).get("from") == "20")
+    rows, said = page.locator(".events-table tbody tr"), page.locator(".events [role=status]")
+
+    def matching() -> int:
+        return whole(re.search(r" of ([\d\s]+)", said.inner_text()).group(1))
+
+    eventually(lambda: rows.count() == 200)
+    assert matching() == int(query(page)["to"]) - 20, "of the window alone"
+    page.get_by_role("button", name="On", exact=True).click()
+    eventually(lambda: whole(rows.first.get_by_role("button").inner_text()) == 220)
+    assert_legible(page)
+    page.get_by_role("button", name="All events").click()
+    eventually(lambda: "from" not in query(page) and "page" not in query(page))
+    page.locator("input[name=q]").fill("model.py:31")
+    eventually(lambda: "that match" in said.inner_text())
+    assert "model.py:31" in rows.first.inner_text()
+    of_stack = matching()
+    page.locator("input[name=least]").fill("20 MiB")
+    eventually(lambda: matching() < of_stack)
+    half = float(rows.last.locator("td").nth(1).inner_text().split()[0]) / 2
+    page.locator("input[name=since]").fill(f"{half:.9f}")
+    page.get_by_label("Action").select_option("alloc")
+    eventually(lambda: float(rows.first.locator("td").nth(1).inner_text().split()[0]) >= half)
+    event = whole(rows.first.get_by_role("button").inner_text())
+    size = rows.first.locator("td").nth(3).inner_text()
+    rows.first.get_by_role("button").click()
+    eventually(lambda: query(page).get("event") == str(event) and "tab" not in query(page))
+    card = page.locator(".allocation")
+    card.get_by_text("Asked for by").wait_for()
+    assert size in card.inner_text() and "model.py:31" in card.inner_text()
+
+    # the window that is looked at, in each form
+    drag(page, ready(page), 0.1, 0.2)
+    eventually(lambda: "from" in query(page))
+    window = (query(page)["from"], query(page)["to"])
+    eventually(lambda: chart.get_attribute("data-detail") == "allocations")
+    page.get_by_text("Export the window").click()
+    menu = page.locator(".recording-views .menu-list")
+    assert f"events {window[0]} to {window[1]}" in menu.inner_text().replace("\u202f", "")
+    asked = [dict(parse_qsl(urlsplit(link.get_attribute("href")).query)) for link in menu.locator("a").all()]
+    assert [one["format"] for one in asked] == ["csv", "parquet", "perfetto", "html"]
+    assert {(one["from"], one["to"]) for one in asked} == {window}
+    with page.expect_download() as coming:
+        menu.get_by_role("link", name="CSV").click()
+    lines = Path(coming.value.path()).read_text().splitlines()
+    assert len(lines) == 1 + int(window[1]) - int(window[0])
+    assert lines[1].split(",")[0] == window[0]
 
 
 def test_recordings_are_chosen_and_a_live_run_is_asked(page: Any, recorded: Sender, server: Any) -> None:

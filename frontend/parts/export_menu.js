@@ -1,0 +1,24 @@
+/** The window of a recording as a file for other tools. */
+
+import { api } from "vramscope/api.js";
+import { fill, h } from "vramscope/dom.js";
+import { count } from "vramscope/format.js";
+import { windowIn } from "vramscope/parts/event_window.js";
+import { store } from "vramscope/store.js";
+
+const FORMATS = [["csv", "CSV"], ["parquet", "Parquet"], ["perfetto", "Perfetto (JSON)"], ["html", "A page that stands alone (HTML)"]];
+
+export class ExportMenu {
+  constructor() {
+    this.list = h("div", { class: "menu-list" });
+    this.element = h("details", { class: "menu" }, h("summary", { class: "button small" }, "Export the window"), this.list);
+  }
+
+  /** Of this recording, the window that the URL tells. */
+  show(recording) {
+    const { from, to } = windowIn(store.get().query);
+    const window = { from: from === null ? null : Math.max(0, from), to };
+    const words = to === null ? "all events" : `events ${count(window.from)} to ${count(to)}`;
+    fill(this.list, h("span", { class: "muted menu-words" }, words), FORMATS.map(([format, label]) => h("a", { class: "menu-item", href: api.exportUrl(recording, { format, ...window }), download: true }, label)));
+  }
+}
