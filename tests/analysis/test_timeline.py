@@ -31,8 +31,9 @@ from vramscope_server.analysis.timeline.grouping import BYS, OTHER, Grouping, cu
 from vramscope_server.analysis.timeline.life import hit, life
 from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.analysis.timeline.polygons import Drawn, drawn_of, outlines, picture_of
-from vramscope_server.analysis.timeline.ruler import MOST_SPANS, ruler
+from vramscope_server.analysis.timeline.ruler import MOST_SPANS, Ruler, ruler
 from vramscope_server.analysis.timeline.sites import Frame, sites_of
+from vramscope_server.figures import timeline as timeline_figure
 
 
 def random_window(seed: int, operations: int = 120, modules: int = 0) -> Window:
@@ -406,6 +407,31 @@ def test_the_ruler_tells_steps_phases_and_modules_as_deep_as_there_is_room() -> 
             assert (trace.events.phase[span.first : span.end] == PHASES.index(span.name)).all()
 
 
+def test_what_the_ruler_does_not_draw_is_counted_and_said() -> None:
+    """Against the stretches themselves: what is neither drawn nor counted would be lost."""
+    window = random_window(1, 3000, modules=240)
+    trace = from_window(window)
+    count = len(trace.events)
+    whole = ruler(trace, -1, count)
+    for lane, codes in (("step", trace.events.step), ("phase", trace.events.phase)):
+        there = sum(1 for code, _ in itertools.groupby(codes.tolist()) if code >= 0)
+        drawn = sum(span.lane == lane for span in whole)
+        assert drawn + whole.left_out[lane] == there
+    assert whole.left_out["phase"] > 1000 > MOST_SPANS
+    assert whole.depth == {"module": (1, 3)}
+    picture = timeline_figure.draw(
+        overview(course_of(trace), grouping_of(trace, course_of(trace), "site"), -1, count), whole
+    )
+    (said,) = [note.text for note in picture.layout.annotations if note.name == "statement" and "ruler" in note.text]
+    assert f"{whole.left_out['phase']:,} phases" in said and "too narrow to be seen" in said
+    assert "modules are told 1 of 3 levels deep" in said
+    near = ruler(trace, 100, 130)
+    assert not any(near.left_out.values()) and near.depth == {"module": (3, 3)}
+    assert timeline_figure.ruler_words(near) == "", "where all is drawn nothing is said"
+    one = Ruler([], {"step": 1, "phase": 0}, {})
+    assert timeline_figure.ruler_words(one) == "not drawn in the ruler: 1 step too narrow to be seen"
+
+
 def test_one_looks_first_where_stacks_are_known_if_that_is_nearly_as_high() -> None:
     trace = from_window(training())
     course = course_of(trace)
@@ -438,4 +464,4 @@ def test_a_recording_without_events_shows_what_was_there() -> None:
     assert len(picture_of(trace, course, drawn).event) == 1
     assert flames.flame(trace, sites_of(trace), -1).total_bytes == block.size
     assert when(trace, -1)["step"] is None
-    assert ruler(trace, -1, 0) == []
+    assert not ruler(trace, -1, 0).spans and not any(ruler(trace, -1, 0).left_out.values())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from array import array
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,10 @@ def test_the_figures_show_what_the_answers_say(server: RunningServer, small: str
     assert np.array_equal(np.round(top), told["outline"]["allocated_bytes"])
     assert max(told["outline"]["allocated_bytes"]) == told["peak"]["allocated_bytes"] == round(top.max())
     assert sum(series["peak_bytes"] for series in told["series"]) == told["peak"]["allocated_bytes"]
+    spans = [trace for trace in told["figure"]["data"] if trace["meta"]["kind"] == "span"]
+    drawn = sum(text.startswith("phase") for trace in spans for text in trace["hovertext"])
+    phases = array("q", training().events["phase"])
+    assert drawn + told["ruler"]["left_out"]["phase"] == sum(1 for phase, _ in groupby(phases) if phase >= 0)
     near = server.get(f"/recordings/{small}/allocations", **{"from": 10, "to": 60, "by": "site"})
     assert (near["from"], near["to"], near["left_out"], near["left_out_peak_bytes"]) == (10, 60, 0, 0)
     polygons = [trace for trace in near["figure"]["data"] if trace["meta"]["kind"] == "polygon"]

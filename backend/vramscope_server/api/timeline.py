@@ -15,7 +15,7 @@ from vramscope_server.analysis.timeline.grouping import By, Grouping, Series, gr
 from vramscope_server.analysis.timeline.life import hit, life
 from vramscope_server.analysis.timeline.overview import POINTS, held_by, overview
 from vramscope_server.analysis.timeline.polygons import Drawn, drawn_of, picture_of
-from vramscope_server.analysis.timeline.ruler import ruler
+from vramscope_server.analysis.timeline.ruler import Ruler, ruler
 from vramscope_server.analysis.timeline.sites import Sites, sites_of
 from vramscope_server.recordings import Opened
 
@@ -43,7 +43,7 @@ def get_timeline(
     points: Annotated[int, Query(ge=10, le=POINTS, description="stretches, each told at its highest moment")] = POINTS,
     width: Width = 1200,
 ) -> Response:
-    """``{figure, from, to, events, peak, series, outline}``; the top of the stack is allocated, to the byte."""
+    """``{figure, from, to, events, peak, series, ruler, outline}``; the top of the stack is allocated, to the byte."""
     from vramscope_server.figures import timeline as figure
 
     stored, opened = open_recording(request, recording)
@@ -51,9 +51,10 @@ def get_timeline(
         trace, course = opened.trace, course_in(opened)
         first, end = the_window(course.end, first, end)
         made = overview(course, grouping_in(opened, by), first, end, points)
+        above = ruler(trace, first, end)
         drawn = figure.draw(
             made,
-            ruler(trace, first, end),
+            above,
             out_of_memory=opened.moments.out_of_memory_events,
             capacity_bytes=trace.device_total_bytes,
             width_px=width,
@@ -66,6 +67,7 @@ def get_timeline(
                 "look_at": when(trace, look_at_in(opened)),
                 "series": figure.told(made.series),
                 "joined": made.series.joined,
+                "ruler": _ruler(above),
                 "outline": {
                     "event": made.moment,
                     "allocated_bytes": made.allocated,
@@ -84,7 +86,7 @@ def get_allocations(
     end: End = None,
     width: Width = 1200,
 ) -> Response:
-    """``{figure, from, to, events, peak, series, drawn, left_out, left_out_peak_bytes}``."""
+    """``{figure, from, to, events, peak, series, ruler, drawn, left_out, left_out_peak_bytes}``."""
     from vramscope_server.figures import timeline, timeline_allocations
 
     stored, opened = open_recording(request, recording)
@@ -93,7 +95,8 @@ def get_allocations(
         first, end = the_window(course.end, first, end)
         drawn = drawn_of(trace, course, grouping_in(opened, by), first, end)
         picture = picture_of(trace, course, drawn)
-        made = timeline_allocations.draw(picture, trace.lives.size_bytes[drawn.rows], ruler(trace, first, end), width)
+        above = ruler(trace, first, end)
+        made = timeline_allocations.draw(picture, trace.lives.size_bytes[drawn.rows], above, width)
         return answer(
             {
                 "figure": made.to_dict(),
@@ -101,6 +104,7 @@ def get_allocations(
                 **_window(course, first, end, picture.peak, opened),
                 "series": timeline.told(drawn.series),
                 "joined": drawn.series.joined,
+                "ruler": _ruler(above),
                 "drawn": len(drawn.rows),
                 "left_out": drawn.left_out,
                 "left_out_peak_bytes": int((picture.allocated - picture.drawn_bytes).max(initial=0)),
@@ -273,6 +277,13 @@ def _window(course: Course, first: int, end: int, peak: int, opened: Opened) -> 
         "to": end,
         "events": course.end,
         "peak": when(opened.trace, peak) | {"allocated_bytes": int(course.allocated[peak + 1])},
+    }
+
+
+def _ruler(made: Ruler) -> dict[str, Any]:
+    return {
+        "left_out": made.left_out,
+        "depth": {lane: {"told": told, "there": there} for lane, (told, there) in made.depth.items()},
     }
 
 

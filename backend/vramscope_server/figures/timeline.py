@@ -11,10 +11,10 @@ import plotly.graph_objects as go
 from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
-from vramscope_server.analysis.timeline.ruler import Span
+from vramscope_server.analysis.timeline.ruler import Lane, Ruler, Span
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
 
-LANES: Final = ("step", "phase", "module", "range")
+LANES: Final[tuple[Lane, ...]] = ("step", "phase", "module", "range")
 _LEAST_LANES: Final = 3
 """so high is the ruler, however few there are"""
 _RULER_FROM: Final = 0.84
@@ -30,7 +30,7 @@ _RESERVED_SHOWN: Final = 1.35
 
 def draw(
     overview: Overview,
-    spans: Sequence[Span],
+    ruler: Ruler,
     *,
     out_of_memory: Sequence[int] = (),
     capacity_bytes: int | None = None,
@@ -75,7 +75,7 @@ def draw(
         heights = overview.allocated[at_event].astype(np.float64)
         drawing.out_of_memory(np.array(shown, np.float64), heights, unit, hoverinfo="skip", hovertemplate=None)
     mark_peak(drawing, overview.peak, highest / unit.divisor, overview.first, overview.end)
-    draw_ruler(drawing, spans, overview.first, overview.end, width_px)
+    draw_ruler(drawing, ruler, overview.first, overview.end, width_px)
     if overview.series.joined:
         drawing.say(f"“other” stands for {overview.series.joined:,} more")
     if capacity_bytes and capacity_bytes <= top_of(highest, float(overview.reserved.max())):
@@ -117,9 +117,12 @@ def mark_peak(drawing: Drawing, peak: int, height: float, first: int, end: int) 
     )
 
 
-def draw_ruler(drawing: Drawing, spans: Sequence[Span], first: int, end: int, width_px: int) -> None:
-    """A lane each for steps, phases, modules and the program's own ranges, as far as they are known."""
+def draw_ruler(drawing: Drawing, ruler: Ruler, first: int, end: int, width_px: int) -> None:
+    """A lane each for steps, phases, modules and the program's own ranges, as far as they are known; and what is not drawn."""
+    spans = ruler.spans
     lanes = [lane for lane in LANES if any(span.lane == lane for span in spans)]
+    if left_out := ruler_words(ruler):
+        drawing.say(left_out)
     drawing.figure.update_layout(
         yaxis2={
             "domain": [_RULER_FROM, 1],
@@ -164,6 +167,22 @@ def draw_ruler(drawing: Drawing, spans: Sequence[Span], first: int, end: int, wi
                 meta={"role": role, "label": role, "kind": "span", "legend": False, "table": False},
             )
         )
+
+
+def ruler_words(ruler: Ruler) -> str:
+    """What the ruler leaves out; empty where it shows all."""
+    narrow = [_many(lane, ruler.left_out[lane]) for lane in LANES if ruler.left_out.get(lane)]
+    told = [f"not drawn in the ruler: {', '.join(narrow)} too narrow to be seen"] if narrow else []
+    told += [
+        f"{lane}s are told {shown} of {there} levels deep"
+        for lane, (shown, there) in sorted(ruler.depth.items())
+        if shown < there
+    ]
+    return "; ".join(told)
+
+
+def _many(lane: Lane, count: int) -> str:
+    return f"{count:,} {lane}{'' if count == 1 else 's'}"
 
 
 def _fitting(span: Span, characters: int) -> str:

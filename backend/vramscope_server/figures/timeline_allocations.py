@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
 from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.timeline.polygons import Picture, outlines
-from vramscope_server.analysis.timeline.ruler import Span
+from vramscope_server.analysis.timeline.ruler import Ruler
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
 from vramscope_server.figures.timeline import WIDTH_PX, begun, draw_ruler, label_of, mark_peak, top_of
 
 Whole = npt.NDArray[np.int64]
 
 
-def draw(picture: Picture, size_bytes: Whole, spans: Sequence[Span], width_px: int = WIDTH_PX) -> go.Figure:
+def draw(picture: Picture, size_bytes: Whole, ruler: Ruler, width_px: int = WIDTH_PX) -> go.Figure:
     """Polygons grouped by colour, with gaps between them. ``size_bytes``: of each drawn allocation."""
     highest = float(picture.allocated.max())
     unit = byte_unit(highest)
@@ -41,7 +39,7 @@ def draw(picture: Picture, size_bytes: Whole, spans: Sequence[Span], width_px: i
         )
     )
     mark_peak(drawing, picture.peak, highest / unit.divisor, drawn.first, drawn.end)
-    draw_ruler(drawing, spans, drawn.first, drawn.end, width_px)
+    draw_ruler(drawing, ruler, drawn.first, drawn.end, width_px)
     return drawing.done(hovermode=False)
 
 

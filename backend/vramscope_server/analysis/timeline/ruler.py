@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
@@ -33,40 +35,72 @@ class Span(NamedTuple):
     end: int
 
 
-def ruler(trace: Trace, first: int, end: int) -> list[Span]:
+@dataclass(frozen=True)
+class Ruler:
+    """What of a window's stretches is drawn, and what is not."""
+
+    spans: list[Span] = field(default_factory=list)
+    left_out: dict[Lane, int] = field(default_factory=dict)
+    """how many of each lane are not drawn: narrower than 1/700 of the window, or beyond the 90 widest"""
+    depth: dict[Lane, tuple[int, int]] = field(default_factory=dict)
+    """of modules and ranges, which lie in one another: so many levels are told, and so many there are in the window"""
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self.spans)
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def add(self, lane: Lane, name: Callable[[int], str], stretches: Whole, low: int, least: float) -> None:
+        """The widest of a lane's stretches: (code, begin, end), counted from event ``low``; ``name``: of a code."""
+        shown = _widest(stretches, least)
+        self.spans.extend(Span(lane, name(code), low + at, low + to) for code, at, to in shown)
+        self.left_out[lane] = stretches.shape[1] - len(shown)
+
+
+def ruler(trace: Trace, first: int, end: int) -> Ruler:
     """The stretches of a window that are wide enough to be seen. 5 ns an event of it, and again for each level of modules."""
-    events = trace.events
+    made, events = Ruler(), trace.events
     low = max(first, 0)
     step, phase, module = (column[low:end] for column in (events.step, events.phase, events.module))
     least = (end - first) * _LEAST
-    shown = [Span("step", f"{code:,}", low + at, low + to) for code, at, to in _widest(_stretches(step), least)]
-    shown += [Span("phase", PHASES[code], low + at, low + to) for code, at, to in _widest(_stretches(phase), least)]
-    shown += _ranges(trace, low, end, least)
+    made.add("step", "{:,}".format, _stretches(step), low, least)
+    made.add("phase", PHASES.__getitem__, _stretches(phase), low, least)
+    _add_ranges(made, trace, low, end, least)
     if not len(module) or int(module.max()) < 0:
-        return shown
+        return made
     parts = [name.split(".") for name in trace.modules]
     # as deep as leaves room for names, where modules are known in a part of the window only
     most = max(6, int(MOST_SPANS * np.count_nonzero(module >= 0) / (end - first)))
+    deepest = max(len(parts[code]) for code in np.unique(module[module >= 0]))
     names, stretches = _at(parts, 1, module)
-    for depth in range(2, max(map(len, parts)) + 1):
+    shown = 1
+    for depth in range(2, deepest + 1):
         deeper_names, deeper = _at(parts, depth, module)
         if deeper.shape[1] > most:
             break
-        names, stretches = deeper_names, deeper
-    return shown + [Span("module", names[code], low + at, low + to) for code, at, to in _widest(stretches, least)]
+        names, stretches, shown = deeper_names, deeper, depth
+    made.add("module", names.__getitem__, stretches, low, least)
+    made.depth["module"] = (shown, deepest)
+    return made
 
 
-def _ranges(trace: Trace, low: int, end: int, least: float) -> list[Span]:
+def _add_ranges(made: Ruler, trace: Trace, low: int, end: int, least: float) -> None:
     """What the program named, as deep as there is room for."""
     told = trace.annotations
     inside = np.flatnonzero((told.first < end) & (told.end > np.maximum(told.first, low)))
+    depths = np.unique(told.depth[inside])
+    if not len(depths):
+        return
     stretches = np.empty((3, 0), np.int64)
-    for depth in np.unique(told.depth[inside])[:_MOST_DEPTHS]:
+    shown = 0
+    for depth in depths[:_MOST_DEPTHS]:
         deeper = _painted(trace, inside[told.depth[inside] <= depth], low, end)
         if stretches.shape[1] and deeper.shape[1] > MOST_SPANS:
             break
-        stretches = deeper
-    return [Span("range", trace.words[told.name[row]], at, to) for row, at, to in _widest(stretches, least)]
+        stretches, shown = deeper, shown + 1
+    made.add("range", lambda row: trace.words[told.name[row]], stretches, 0, least)
+    made.depth["range"] = (shown, len(depths))
 
 
 def _painted(trace: Trace, rows: Whole, low: int, end: int) -> Whole:
