@@ -51,8 +51,9 @@ class Course:
         return len(self.allocated) - 1
 
     def peak(self, first: int, end: int) -> int:
-        """The first moment of a window at which most was allocated."""
-        return first + int(self.allocated[first + 1 : end + 1].argmax())
+        """The moment of a window at which most was allocated; of several that are alike the last, of which most is known: a
+        training repeats itself, and stacks and modules come late in what the agent records."""
+        return end - 1 - int(self.allocated[first + 1 : end + 1][::-1].argmax())
 
     def moments(self, first: int, end: int, points: int) -> Whole:
         """At most ``points`` moments of a window: of each stretch of equal length the highest, and the two ends beside."""
@@ -114,11 +115,11 @@ def when(trace: Trace, moment: int) -> dict[str, Any]:
 
 @entry
 def _highest(values: Any, edges: Any, chosen: Any) -> None:
-    """The position of the first highest value between each two edges."""
+    """The position of the highest value between each two edges, the last of several."""
     for part in range(len(edges) - 1):
         best = edges[part]
         for at in range(edges[part], edges[part + 1]):
-            if values[at] > values[best]:
+            if values[at] >= values[best]:
                 best = at
         chosen[part] = best
 
