@@ -6,10 +6,12 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from vramscope_server.analysis.simulator.in_force import settings_in_force, words_of
 from vramscope_server.analysis.simulator.profile import NEWEST, profile_of
 from vramscope_server.analysis.simulator.settings import UNLIMITED, AllocatorSettings, BadSetting
 
@@ -159,3 +161,24 @@ def test_each_version_knows_its_own_keys():
 def test_an_unchecked_version_is_replayed_as_the_nearest_and_says_so(version: str, name: str, is_noted: bool):
     profile, note = profile_of(version)
     assert (profile.name, bool(note)) == (name, is_noted)
+
+
+@pytest.mark.parametrize("text", [*ACCEPTED, "max_split_size_mb:64,per_process_memory_fraction:0.25"])
+def test_settings_in_force_are_told_in_one_text_that_gives_them_again(text: str):
+    settings = AllocatorSettings.parse(text)
+    assert replace(AllocatorSettings.parse(words_of(settings)), text=text) == settings
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"max_split_size_mb": -5, "expandable_segments": 1, "garbage_collection_threshold": 7},
+        {"max_split_size_mb": "much", "expandable_segments": "True", "garbage_collection_threshold": None},
+        {"max_split_size_mb": float("nan"), "roundup_power2_divisions": 3},
+        {"max_split_size_mb": 1 << 70, "roundup_power2_divisions": "[1:4"},
+        {"roundup_power2_divisions": -4},
+    ],
+)
+def test_what_no_allocator_has_is_not_believed(told: dict[str, Any]):
+    for seen in (None, 5 << 20, (20 << 20) + 1):
+        assert settings_in_force("", told, NEWEST, lambda _, seen=seen: seen) == AllocatorSettings()

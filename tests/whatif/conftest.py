@@ -12,6 +12,13 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "backend")]  # tests are imported by path: their neighbour is not a package
 
 
+GIVEN = {
+    "grown": ["expandable_segments:True,large_segment_size_mb:32", "roundup_power2_divisions:[2:8,64:2]"],
+    "split": ["large_segment_size_mb:64,roundup_power2_divisions:4", "max_split_size_mb:128"],
+}
+"""Settings that were given one after the other to a process that ran: what is in force is more than the last text says."""
+
+
 class Recorded(NamedTuple):
     """A training that was run: its snapshot file, and what the allocator counted."""
 
@@ -31,6 +38,7 @@ def recorded(emulated_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> di
         "late": ("lengths", "", {"steps": 7, "from_step": 3}),
         "ring": ("prefetch", "", {"steps": 4, "max_entries": 1500}),
         "died": ("lengths", "", {"steps": 6, "total": "4G"}),
+        **{kind: ("accumulation", "", {"steps": 2, "given": texts}) for kind, texts in GIVEN.items()},
     }
     asked = [
         (name, conf, {**wish, "snapshot": str(folder / f"{key}.pickle.gz")})

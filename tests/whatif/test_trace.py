@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import pickle
 from dataclasses import fields, replace
 from typing import Any
 
@@ -9,14 +11,18 @@ import msgspec
 import numpy as np
 import pytest
 
+from vramscope.trace.in_force import in_force as agents_in_force
 from vramscope.window import ACTIONS, STATES, BadWindow, Layout, Window, pack, unpack
 from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.stacks import Stacks
 from vramscope_server.analysis.history.trace import Events, Trace, checked, from_window, layout_at
 from vramscope_server.analysis.simulator.program import EMPTY_CACHE
+from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.whatif.exact_replay import check
 from vramscope_server.analysis.whatif.program_of import derivation_of, reserved_after
+from vramscope_server.analysis.whatif.sweep import predict, sweep
 
+DIVISIONS = ",".join(f"{1 << slot}:{8 if slot < 2 else 2 if slot == 6 else 0}" for slot in range(16))
 KINDS = ["lengths", "evaluation", "late", "ring", "died"]
 
 
@@ -53,6 +59,36 @@ def test_the_replay_under_its_own_settings_is_identical(
     residual = check(traces[kind])
     assert residual.exact, residual.words
     assert int(reserved_after(traces[kind]).max()) <= recorded[kind].counted["peak_reserved_bytes"]
+
+
+@pytest.mark.parametrize("recorder", ["a snapshot file", "the agent"])
+@pytest.mark.parametrize(
+    ("kind", "conf"),
+    [
+        ("grown", f"large_segment_size_mb:32,roundup_power2_divisions:[{DIVISIONS}],expandable_segments:True"),
+        ("split", "large_segment_size_mb:64,max_split_size_mb:128"),
+    ],
+)
+def test_settings_that_were_given_to_a_running_process_one_after_the_other_are_all_in_force(
+    recorded: dict[str, Any], kind: str, conf: str, recorder: str
+) -> None:
+    """What the last text does not say again goes on to hold, or is reset, as PyTorch has it (allocator.md, 4.2)."""
+    trace = read(recorded[kind].path).devices[0]
+    if recorder == "the agent":
+        with gzip.open(recorded[kind].path) as file:
+            told = pickle.load(file)["allocator_settings"]
+        in_force = agents_in_force(told, trace.settings)
+        trace = from_window(msgspec.structs.replace(window_of(trace), settings_in_force=in_force))
+    settings, unknown = trace.parsed_settings
+    assert (settings.text, unknown) == (conf, "")
+    assert settings == AllocatorSettings.parse(conf), "a process that starts with this text has them all"
+    residual = check(trace)
+    assert residual.exact, residual.words
+    assert predict(trace, conf).peak_reserved_bytes == recorded[kind].counted["peak_reserved_bytes"]
+    alone = replace(trace, settings_in_force={}, settings="")
+    assert not check(alone).exact, "under default settings it would have come out otherwise"
+    told_of_it = " ".join(sweep(trace, []).notes)
+    assert trace.settings in told_of_it and conf in told_of_it
 
 
 def test_the_peak_of_a_late_history_is_what_the_allocator_counted(recorded: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import gzip
 import json
 import pickle
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -185,10 +185,16 @@ TRAININGS: dict[str, Callable[[int], Iterator[None]]] = {
 
 
 def run(
-    name: str, *, steps: int, from_step: int = 0, max_entries: int = 0, fraction: float = 1.0, snapshot: str = ""
-) -> dict[str, object]:
-    """Train, with history from the end of step ``from_step`` on if a ``snapshot`` is wanted; peaks are from there on, too."""
+    name: str, *, steps: int, from_step: int = 0, max_entries: int = 0, fraction: float = 1.0, snapshot: str = "",
+    given: Sequence[str] = (),
+) -> dict[str, object]:  # fmt: skip
+    """Train, with history from the end of step ``from_step`` on if a ``snapshot`` is wanted; peaks are from there on, too.
+
+    ``given``: settings that are given to the running process, one text after the other.
+    """
     torch.cuda.init()
+    for text in given:
+        torch._C._accelerator_setAllocatorSettings(text)
     if fraction < 1:
         torch.cuda.set_per_process_memory_fraction(fraction)
     bounds = {"max_entries": max_entries} if max_entries else {}
@@ -234,6 +240,9 @@ def main() -> None:
     words.add_argument("--max-entries", type=int, default=0, help="of the history; 0: unbounded")
     words.add_argument("--fraction", type=float, default=1.0, help="set_per_process_memory_fraction")
     words.add_argument("--snapshot", default="")
+    words.add_argument(
+        "--given", action="append", default=[], help="settings that are given at run time; several: several"
+    )
     print(json.dumps(run(**vars(words.parse_args()))))
 
 

@@ -44,7 +44,7 @@ def get_moments(request: Request, recording: str) -> Response:
                 "limit_bytes": trace.limit_bytes,
                 "torch": trace.torch,
                 "backend": trace.backend,
-                "settings": trace.settings,
+                "settings": trace.parsed_settings[0].text,
                 "reason": trace.reason,
                 "first_step": trace.first_step,
                 "last_step": trace.last_step,

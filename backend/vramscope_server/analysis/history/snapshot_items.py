@@ -104,9 +104,15 @@ class Items:
         return dict(reversed(found.items()))
 
     def plain_dict(self, item: int, name: str) -> dict[str, Any]:
-        """Words, and plain values under them."""
+        """Words, and plain values under them; of dicts among these, what is plain in them."""
         if not is_dict(item):
             raise BadSnapshot(f"{name}: no dict")
+        return {
+            key: self._plain_pairs(value) if is_dict(value) else value_of(self._tables, value)
+            for key, value in self.pairs(item).items()
+        }
+
+    def _plain_pairs(self, item: int) -> dict[str, Any]:
         return {key: value_of(self._tables, value) for key, value in self.pairs(item).items()}
 
     def event_lists(self, item: int, most_events: int) -> list[range | Whole]:

@@ -53,6 +53,7 @@ from vramscope_server.analysis.history.trace import (
     checked,
     rows_of,
 )
+from vramscope_server.analysis.simulator.in_force import in_words
 
 __all__ = ["BadSnapshot", "Progress", "Snapshot", "read"]
 
@@ -200,11 +201,10 @@ class _Snapshot:
         if not len(events):
             notes.append("There is no history in the file: record one with torch.cuda.memory._record_memory_history().")
         raw = settings.get("PYTORCH_CUDA_ALLOC_CONF", settings.get("PYTORCH_ALLOC_CONF"))
-        plain = {key: value for key, value in settings.items() if type(value) in (int, float, bool, str)}
         return Trace(
             device=device, device_name="", device_total_bytes=None, device_free_bytes=None, limit_bytes=None,
             torch="2.13" if newer else "2.11", cuda=None, backend="native",
-            settings=raw if isinstance(raw, str) else "", settings_in_force=plain, reason="snapshot file",
+            settings=raw if isinstance(raw, str) else "", settings_in_force=in_words(settings), reason="snapshot file",
             first_step=-1, last_step=-1, start=None, end=layout, events=events, lost_events=None,
             pools=self.pools, modules=[], words=self.words, frames=self.frames, stacks=self.stacks, notes=notes,
             labels=self._labels_of(which), annotations=self._annotations_of(device, events),

@@ -6,7 +6,7 @@ those of ``vramscope.window``, under the same names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
@@ -19,6 +19,7 @@ from vramscope.wire import PHASES
 from vramscope_server.analysis.history.annotations import Annotations
 from vramscope_server.analysis.history.annotations import none as no_annotations
 from vramscope_server.analysis.history.block_sizes import Rounding
+from vramscope_server.analysis.history.large_segments import large_segment_bytes
 from vramscope_server.analysis.history.lives import (
     SEGMENT_ALLOC,
     SEGMENT_FREE,
@@ -30,6 +31,7 @@ from vramscope_server.analysis.history.lives import (
     segment_lives_of,
 )
 from vramscope_server.analysis.history.stacks import Stacks
+from vramscope_server.analysis.simulator.in_force import settings_in_force
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 
@@ -181,15 +183,24 @@ class Trace:
 
     @cached_property
     def parsed_settings(self) -> tuple[AllocatorSettings, str]:
-        """The recorded settings, and a note where they are not known here: PyTorch took them, so it is another version."""
+        """The settings in force at the end, and a note where they are not known here: PyTorch took them, so it is another version.
+
+        Their ``text`` gives all of them at once; ``settings`` is what was given last, which may be a part.
+        """
         profile, _ = profile_of(self.torch)
         try:
-            return AllocatorSettings.parse(self.settings, profile), ""
+            settings = settings_in_force(
+                self.settings, self.settings_in_force, profile, lambda slots: large_segment_bytes(self.events, slots)
+            )
         except BadSetting as refusal:
             note = (
                 f"The recorded settings {self.settings!r} are not known here ({refusal}); replayed as default settings."
             )
-            return AllocatorSettings.parse("", profile), note
+            return replace(AllocatorSettings.parse("", profile), text=self.settings), note
+        if self.device_total_bytes is not None and self.limit_bytes is None:
+            # That there is no limit is known then: a fraction that was given to a process that ran already sets none.
+            settings = replace(settings, per_process_memory_fraction=1.0)
+        return settings, ""
 
     @cached_property
     def segment_lives(self) -> SegmentLives:

@@ -150,12 +150,13 @@ def sweep(
 ) -> Sweep:
     """All settings, and the recorded ones first, on as many threads as there are cores. Raises as predict."""
     tell = progress or (lambda done, total: None)
-    others = [conf for conf in dict.fromkeys(confs) if conf != trace.settings]
+    in_force = trace.parsed_settings[0].text
+    others = [conf for conf in dict.fromkeys(confs) if conf != in_force]
     total = 2 + len(others)  # first the replay that must give what was recorded, which takes as long as some others
     tell(0, total)
     residual = check(trace)
     tell(1, total)
-    recorded = _Case(trace, trace.settings, recorded=True)
+    recorded = _Case(trace, in_force, recorded=True)
     cases = [recorded, *(_Case(trace, conf) for conf in others)]
     card = card_of(trace, device_bytes)
     rows: list[Row] = []
@@ -343,6 +344,12 @@ def _notes(trace: Trace, card: Card) -> list[str]:
     if told.ended_by_failure:
         notes.append(
             "The recorded run ended there: what would have come after is not in the history, and could need more."
+        )
+    in_force = trace.parsed_settings[0].text
+    if in_force != trace.settings:
+        notes.append(
+            f"The settings given last were {trace.settings or 'the default ones'!r}; with what earlier ones left, in force was "
+            f"{in_force!r}."
         )
     if trace.lost_events:
         notes.append(f"{trace.lost_events:,} events are missing in between.")
