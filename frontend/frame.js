@@ -63,6 +63,7 @@ class App extends HTMLElement {
     this.liveDot = h("span", { class: "live", role: "status", "aria-live": "polite" });
     this.themeButton = h("button", { class: "button quiet icon", type: "button", onclick: themes.toggleTheme });
     this.links = PLACES.map(([href, label, drawing]) => h("a", { href }, icon(drawing), label));
+    this.problems = h("div", { class: "problems", role: "status" });
     this.main = h("main", { id: "main", tabindex: "-1" });
     fill(
       this,
@@ -73,6 +74,7 @@ class App extends HTMLElement {
         this.themeButton,
         h("button", { class: "button quiet icon", type: "button", title: "Keyboard help (?)", "aria-label": "Keyboard help", onclick: keys.toggleHelp }, icon("help"))),
       h("nav", { class: "rail", "aria-label": "Pages" }, this.links),
+      this.problems,
       this.main,
     );
     followLinks(this);
@@ -135,6 +137,7 @@ class App extends HTMLElement {
   show() {
     const state = store.get();
     this.drawLive(state);
+    this.drawProblems(state.problems);
     if (!this.begun || this.key === "sign-in") return;
     if (state.path === "/") {
       go("/runs", { replace: true });
@@ -161,6 +164,13 @@ class App extends HTMLElement {
       },
       () => fill(this.main, h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "This page could not be loaded."), "Is the server still running?")),
     );
+  }
+
+  /** What is wrong with the server, on every page, as long as it is. */
+  drawProblems(problems) {
+    if (problems === this.told) return;
+    this.told = problems;
+    fill(this.problems, problems.length > 0 && h("div", { class: "banner warn" }, problems.map((problem) => h("strong", {}, problem)), "What is stored is still shown. Trainings keep what they measure on their own disks, and send it when it can be stored."));
   }
 
   drawLive({ live: status, paused }) {

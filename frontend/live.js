@@ -8,7 +8,7 @@
  * stream is tried again now and then, for it may have been a server that was busy.
  *
  * What subscribers get: `{event: "rows" | "look" | "recording" | "run", data}`, and `{event: "resync"}` when something may have been missed
- * and the window must be fetched again.
+ * and the window must be fetched again. What is wrong with the server goes into the store as `problems`, for frame.js.
  */
 
 import { api, liveUrl } from "vramscope/api.js";
@@ -58,7 +58,10 @@ let anchoring = null;
 export function anchored() {
   anchoring ??= Promise.race([
     api.delta({ after: 0 }).then(
-      (answer) => note(answer.last),
+      (answer) => {
+        note(answer.last);
+        setProblems(answer.problems);
+      },
       () => (anchoring = null),
     ),
     new Promise((resolve) => setTimeout(resolve, 1_000)),
@@ -172,13 +175,17 @@ function hear(message) {
     leading?.retune?.();
   } else if (message.kind === "who") {
     announce();
-    if (leading) channel.postMessage({ kind: "status", status: store.get().live });
+    if (leading) {
+      channel.postMessage({ kind: "status", status: store.get().live });
+      channel.postMessage({ kind: "problems", problems: store.get().problems });
+    }
   } else if (!awake || leading) return;
   else if (message.kind === "event") {
     note(message.id);
     tellAll(message.message);
   }
   else if (message.kind === "status") store.set({ live: message.status });
+  else if (message.kind === "problems") setProblems(message.problems);
 }
 
 function tellAll(message) {
@@ -193,6 +200,12 @@ function setStatus(status) {
   if (before.state === status.state && before.staleSince === status.staleSince) return;
   store.set({ live: status });
   if (leading && navigator.locks) channel.postMessage({ kind: "status", status });
+}
+
+function setProblems(problems) {
+  if (!problems || JSON.stringify(problems) === JSON.stringify(store.get().problems)) return;
+  store.set({ problems });
+  if (leading && navigator.locks) channel.postMessage({ kind: "problems", problems });
 }
 
 function pass(message, id = null) {
@@ -244,7 +257,11 @@ function stream() {
         else pass({ event: name, data: JSON.parse(event.data) }, Number(event.lastEventId));
       });
     }
-    mine.addEventListener("alive", () => mine === source && came());
+    mine.addEventListener("alive", (event) => {
+      if (mine !== source) return;
+      came();
+      setProblems(JSON.parse(event.data).problems);
+    });
     setTimeout(() => {
       // Never opened although the server answers by polling: something between holds the stream back.
       if (mine !== source || opened || closed || Date.now() - openedAt < OPEN_WITHIN_MS - 50) return;
@@ -347,6 +364,7 @@ function poll(wanted) {
         const answer = await api.delta({ after: last ?? 0, runs: [...wanted()].join(",") });
         if (closed) return;
         heard = Date.now();
+        setProblems(answer.problems);
         const back = store.get().live.state === "stale";
         setStatus({ state: "polling", staleSince: null });
         if (back || (answer.gap && !first)) pass({ event: "resync" });

@@ -23,14 +23,14 @@ export function createStore(state) {
   };
 }
 
-/** `live`: state of the stream (connecting, live, polling, stale, paused, asleep) and since when it is stale. */
+/** `live`: state of the stream (connecting, live, polling, stale, paused, asleep) and since when it is stale; `problems`: the server's. */
 export const store = createStore({
   path: location.pathname,
   query: readQuery(),
   live: { state: "connecting", staleSince: null },
   paused: false,
   session: null,
-  server: null,
+  problems: [],
 });
 
 function readQuery() {

@@ -39,6 +39,10 @@ class SmallDisk:
         """Make it larger."""
         self._run("mount", "-o", f"remount,size={kib}k")
 
+    def protect(self) -> None:
+        """Nothing may be written from now on, by whomever."""
+        self._run("mount", "-o", "remount,ro")
+
     def close(self) -> None:
         """Unmount; what lay on it is gone."""
         self._run("umount", "--lazy")

@@ -43,7 +43,7 @@ class SettingsPage {
   async loadServer() {
     try {
       const server = await api.server();
-      fill(this.trouble, (server.problems ?? []).map((problem) => h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "The server has a problem."), problem)), server.database?.writable === false && h("div", { class: "banner bad", role: "alert" }, h("strong", {}, "The database cannot be written."), "What is stored is still shown; new data is refused until it can."));
+      fill(this.trouble);
       this.drawStorage(server);
       this.drawVersions(server);
     } catch (error) {

@@ -117,6 +117,24 @@ def test_polling_gives_the_same_events(server: RunningServer) -> None:
     assert rows[0]["columns"]["step"] == [7, 8]
 
 
+def test_what_is_wrong_with_the_server_is_told_at_once_and_when_it_is_over(server: RunningServer) -> None:
+    writer = server.house.writer
+    assert server.get("/live/delta")["problems"] == []
+    with server.http.stream("GET", "/live") as stream:
+        told = ((data["problems"], time.monotonic()) for _, kind, data in events_of(stream) if kind == "alive")
+        assert next(told)[0] == []
+        changed = time.monotonic()
+        writer.trouble = "the disk that holds the database is full"
+        said, at = next(told)
+        assert said == ["Nothing can be stored: the disk that holds the database is full."] and at - changed < 4
+        assert server.get("/live/delta")["problems"] == said
+        with server.http.stream("GET", "/live") as other:
+            assert next(events_of(other))[2]["problems"] == said, "who comes later hears it first of all"
+        agent = Agent()
+        server.send(agent, agent.samples(1))  # stored: over
+        assert next(told)[0] == []
+
+
 def test_a_stream_is_sent_at_most_five_times_a_second(server: RunningServer) -> None:
     agent = Agent()
     server.send(agent)

@@ -102,8 +102,8 @@ def own_servers() -> Iterator[list[RunningServer]]:
 def own_server(tmp_path: Path, own_servers: list[RunningServer]) -> Callable[..., RunningServer]:
     """Makes an empty server for one test, with settings of its own."""
 
-    def make(**settings: Any) -> RunningServer:
-        own_servers.append(RunningServer(tmp_path / str(len(own_servers)), **settings))
+    def make(folder: Path | None = None, **settings: Any) -> RunningServer:
+        own_servers.append(RunningServer(folder or tmp_path / str(len(own_servers)), **settings))
         return own_servers[-1]
 
     return make

@@ -181,6 +181,76 @@ def test_a_lost_server_is_told_and_caught_up_with(page: Any, own_server: Any) ->
     eventually(lambda: float(memory.get_attribute("data-newest")) > newest + 5, what="the window was fetched again")
 
 
+def told_problems(page: Any) -> str:
+    return str(page.locator(".problems").inner_text())
+
+
+def test_a_full_disk_is_said_on_every_page_as_long_as_it_is(context: Any, own_server: Any, small_disk: Any) -> None:
+    """Two tabs, one stream: the one that has it tells the other."""
+    disk = small_disk(6000)
+    own = own_server(disk.path)
+    rank = sender.Rank(own.url, sender.Training(name="on a small disk", run="d15c000000000001"), start=time.time() - 20)
+    rank.history(20)
+    run, runs = context.new_page(), context.new_page()
+    context.watcher.expected += ["503"]
+    runs.goto(f"{own.url}/runs")
+    run.goto(f"{own.url}/runs/{rank.training.run}")
+    for page in (run, runs):
+        page.locator(".live[data-state=live]").wait_for()
+        assert told_problems(page) == ""
+    ballast = disk.fill()
+    noise = list(rank.blocks(*rank.make(200)))
+    with pytest.raises(RuntimeError, match="503.*disk that holds the database is full"):
+        for _ in range(100):
+            rank.post(*noise)
+    for page in (run, runs):
+        eventually(lambda page=page: "the disk that holds the database is full" in told_problems(page))
+        page.locator("main .card").first.wait_for()
+    run.reload()
+    eventually(lambda: "the disk that holds the database is full" in told_problems(run), what="told to one who comes now")
+    assert_legible(run)
+    run.locator(".rail").get_by_text("Settings").click()
+    run.get_by_role("heading", name="Settings").wait_for()
+    assert told_problems(run).count("is full") == 1 and "is full" not in run.locator("main").inner_text()
+    ballast.unlink()
+    disk.resize(60_000)
+    rank.sequence -= 1  # what was refused is sent again
+    eventually(lambda: posted(rank, noise), what="the server takes again")
+    for page in (run, runs):
+        eventually(lambda page=page: told_problems(page) == "", what="no trouble any more")
+
+
+def posted(rank: sender.Rank, blocks: list[Any]) -> bool:
+    try:
+        rank.post(*blocks)
+    except RuntimeError:
+        rank.sequence -= 1
+        return False
+    return True
+
+
+def test_a_read_only_disk_is_said_on_every_page_and_all_is_shown(
+    page: Any, own_server: Any, small_disk: Any
+) -> None:
+    disk = small_disk(20_000)
+    own = own_server(disk.path)
+    training = sender.past(own.url, sender.Training(name="kept", run="d15c000000000002"), hours=1, steps=20)
+    own.stop()
+    disk.protect()
+    own.start()
+    page.goto(f"{own.url}/runs")
+    page.locator(f'tr[data-run="{training.run}"]').wait_for()
+    eventually(lambda: "read-only" in told_problems(page))
+    assert_legible(page)
+    page.goto(f"{own.url}/runs/{training.run}")
+    drawn(page, "memory")
+    eventually(lambda: "read-only" in told_problems(page))
+    page.route("**/api/v1/live?*", lambda route: None)  # where the page polls, it hears of it too
+    page.reload()
+    page.locator(".live[data-state=polling]").wait_for()
+    assert "read-only" in told_problems(page)
+
+
 def test_where_streams_do_not_come_through_the_page_polls(page: Any, server: Any, live_run: Any) -> None:
     """Some proxies hold server-sent events back for ever; of a server that was busy the stream is taken again."""
     training = live_run(server, name="behind a proxy")

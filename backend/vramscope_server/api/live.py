@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
@@ -21,6 +22,8 @@ router = APIRouter(tags=["live"])
 
 ALIVE_SECONDS: Final = 8.0
 """A stream says so often that it is alive: proxies cut silent connections, and pages see that it is not held back."""
+LOOK_SECONDS: Final = 1.0
+"""So soon a stream tells that the server's problems have changed."""
 _ID: Final = re.compile("[0-9]{1,18}")
 """of an event; a Last-Event-ID that cannot be one is as none"""
 Runs = Annotated[str, Query(description="runs whose rows are wanted, separated by commas")]
@@ -50,19 +53,29 @@ async def _stream(house: House, runs: frozenset[str], after: int | None) -> Asyn
     try:
         if after is None:
             after = house.broadcaster.last
-        yield b"retry: 1000\nid: %d\nevent: alive\ndata: {}\n\n" % after
+        problems, said = house.problems(), time.monotonic()
+        yield b"retry: 1000\nid: %d\n" % after + _alive(problems)
         while not reader.closed:
-            missed, events = await reader.take(ALIVE_SECONDS)
+            missed, events = await reader.take(LOOK_SECONDS)
             parts = [b"event: gap\ndata: {}\n\n"] if missed else []
             parts += [b"id: %d\nevent: %s\ndata: %s\n\n" % (e.id, e.kind.encode(), e.data) for e in events]
-            yield b"".join(parts) or b"event: alive\ndata: {}\n\n"
+            if problems != (now := house.problems()) or (not parts and time.monotonic() - said >= ALIVE_SECONDS):
+                problems = now
+                parts.append(_alive(problems))
+            if parts:
+                said = time.monotonic()
+                yield b"".join(parts)
     finally:
         house.broadcaster.leave(reader)
 
 
+def _alive(problems: list[str]) -> bytes:
+    return b"event: alive\ndata: %s\n\n" % msgspec.json.encode({"problems": problems})
+
+
 @router.get("/live/delta", summary="The same events by polling")
 async def delta(request: Request, after: Annotated[int, Query(ge=0)] = 0, runs: Runs = "") -> Response:
-    """``{events: [{id, event, data}], last, gap}``. Ask first with 0, then with ``last``. ``gap``: fetch windows again."""
+    """``{events: [{id, event, data}], last, gap, problems}``. Ask first with 0, then with ``last``. ``gap``: fetch windows again."""
     house: House = request.app.state.house
     wanted = await run_in_threadpool(_ids, house, runs)
     events, gap = house.broadcaster.since(after, wanted) if after else ([], False)
@@ -70,7 +83,7 @@ async def delta(request: Request, after: Annotated[int, Query(ge=0)] = 0, runs: 
         house.broadcaster.heard()
     last = house.broadcaster.last
     told = [{"id": event.id, "event": event.kind, "data": msgspec.Raw(event.data)} for event in events]
-    return answer({"events": told, "last": last, "gap": gap})
+    return answer({"events": told, "last": last, "gap": gap, "problems": house.problems()})
 
 
 def _ids(house: House, runs: str) -> frozenset[str]:
