@@ -118,20 +118,33 @@ def test_polling_gives_the_same_events(server: RunningServer) -> None:
 
 
 def test_what_is_wrong_with_the_server_is_told_at_once_and_when_it_is_over(server: RunningServer) -> None:
-    writer = server.house.writer
+    agent = Agent()
+    server.send(agent, agent.samples(1))
+
+    def limit(pages: int) -> None:
+        """So many pages are all that SQLite takes, which is what a full disk is to it."""
+        work = server.house.writer.do(
+            lambda connection, _: connection.exec_driver_sql(f"PRAGMA max_page_count={pages}").fetchall()
+        )
+        work.result(5)
+
+    noise = np.random.default_rng(0).integers(0, 1 << 60, 60_000).tolist()
+    large = agent.body(agent.samples(60_000, every_ns=1000, allocated_bytes=noise))
     assert server.get("/live/delta")["problems"] == []
     with server.http.stream("GET", "/live") as stream:
         told = ((data["problems"], time.monotonic()) for _, kind, data in events_of(stream) if kind == "alive")
         assert next(told)[0] == []
-        changed = time.monotonic()
-        writer.trouble = "the disk that holds the database is full"
+        limit(1)
+        assert server.post(large).status_code == 503
+        refused = time.monotonic()
         said, at = next(told)
-        assert said == ["Nothing can be stored: the disk that holds the database is full."] and at - changed < 4
+        assert said == ["Nothing can be stored: the disk that holds the database is full."] and at - refused < 5
         assert server.get("/live/delta")["problems"] == said
         with server.http.stream("GET", "/live") as other:
             assert next(events_of(other))[2]["problems"] == said, "who comes later hears it first of all"
-        agent = Agent()
-        server.send(agent, agent.samples(1))  # stored: over
+        limit(1_000_000)
+        time.sleep(1)  # it lets one through every second
+        assert server.post(large).status_code == 200
         assert next(told)[0] == []
 
 
