@@ -122,6 +122,9 @@ export function count(value) {
   return isKnown(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f") : UNKNOWN;
 }
 
+/** So many steps: "1 step", "1,200 steps". */
+export const stepCount = (value) => `${count(value)} ${value === 1 ? "step" : "steps"}`;
+
 /** Graphs that are alive: the agent counts up to 10,000 (wire.MOST_GRAPHS). */
 export function graphs(value) {
   return value >= 10_000 ? `${count(10_000)} or more` : count(value);

@@ -68,8 +68,8 @@ class OverheadMeter:
         self._before.extend(self._after)
         self._calm, self._after = [], []
 
-    def message(self, sampler_cpu_seconds: float) -> wire.Overhead:
-        """The cost as far as it is known by now."""
+    def message(self, sampler_cpu_seconds: float, dropped_samples: int | None = None) -> wire.Overhead:
+        """The cost as far as it is known by now, and how many rows had to be dropped."""
         seconds = fraction = noise = None
         resolvable = False
         if len(self._differences) >= FEWEST_STRETCHES:
@@ -90,4 +90,5 @@ class OverheadMeter:
             unwatched_steps=self._unwatched_steps,
             hook_seconds=self._hook_ns / 1e9,
             sampler_cpu_seconds=sampler_cpu_seconds,
+            dropped_samples=dropped_samples,
         )

@@ -39,6 +39,7 @@ class Sampler:
         ring: Ring,
         on_devices: Callable[[tuple[int, ...]], None],
         others_cpu_seconds: Callable[[], float] = lambda: 0.0,
+        dropped_samples: Callable[[], int | None] = lambda: None,
         host: Host | None = None,
     ) -> None:
         self._interval_s = interval_ms / 1000
@@ -46,6 +47,7 @@ class Sampler:
         self._ring = ring
         self._on_devices = on_devices
         self._others_cpu_seconds = others_cpu_seconds
+        self._dropped_samples = dropped_samples
         self._host = host or Host()
         self.fragments = Fragments()
         self.recent = Recent(interval_ms)
@@ -84,7 +86,7 @@ class Sampler:
         if not self._thread.is_alive():
             with guarded("the last sample"):
                 self._tick()
-                self._ring.put(self._overhead.message(self.cpu_seconds()))
+                self._ring.put(self._overhead.message(self.cpu_seconds(), self._dropped_samples()))
 
     def wall_ns(self, perf_counter_ns: int) -> int:
         """A moment on the training's clock, as nanoseconds since 1970. Never jumps, whatever the host's clock does."""
@@ -136,7 +138,7 @@ class Sampler:
         self.at_ticks()
         if time.monotonic() >= self._overhead_from:
             self._overhead_from = time.monotonic() + OVERHEAD_EVERY_S
-            self._ring.put(self._overhead.message(self.cpu_seconds()))
+            self._ring.put(self._overhead.message(self.cpu_seconds(), self._dropped_samples()))
 
     def _sample(self, device: int, counter: PeakCounter | None, reading: DeviceReading) -> wire.Block:
         clock = self._clock

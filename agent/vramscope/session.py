@@ -102,6 +102,7 @@ class Session:
             ring=self._ring,
             on_devices=self._on_devices,
             others_cpu_seconds=lambda: self._sender.cpu_seconds,
+            dropped_samples=lambda: self.dropped_samples,
         )
         self._lifecycle = Lifecycle(self)
         if settings.loss:
@@ -276,11 +277,16 @@ class Session:
                 state="finished" if error_type is None else "failed",
                 error_type=error_type,
                 error_line=None if error_line is None else redaction.without_secrets(error_line),
-                dropped_samples=self._sender.dropped_rows + self._clock.lost_steps,
+                dropped_samples=self.dropped_samples,
                 tails=tails,
             )
         )
         self._sender.close(self._settings.close_timeout_s)
+
+    @property
+    def dropped_samples(self) -> int:
+        """Rows that found no room: in the ring, in the spool, or between the training and the sampler."""
+        return self._sender.dropped_rows + self._clock.lost_steps
 
     def before_fork(self) -> None:
         """What a child would go on with is ended first."""

@@ -216,7 +216,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, tag="block"):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
-    """Something that happened at a moment: ``foreign_reset``, ``dropped``, ``resumed``, ``notice``, ``out_of_memory`` ..."""
+    """Something that happened at a moment: ``resumed``, ``notice``, ``out_of_memory``, ``cell_error`` ..."""
 
     time_ns: Whole
     kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z_]{1,40}$")]
@@ -295,6 +295,8 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True, tag="overhead"):
     """in all, on the training thread, timed around the hooks themselves"""
     sampler_cpu_seconds: float
     """in all, of the sampler's and the sender's threads"""
+    dropped_samples: Whole | None = None
+    """rows that the sender had to drop so far; None: not told"""
 
 
 class Tail(msgspec.Struct, frozen=True, kw_only=True):

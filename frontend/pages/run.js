@@ -251,9 +251,9 @@ class MemoryPage extends RunPage {
 
   /** Who and events; built anew only when something in them is new. */
   drawFacts() {
-    const { ranks, config, command, agent_overhead: cost, dropped_samples: dropped, state, events, ended_seconds: ended } = this.run;
+    const { ranks, config, command, agent_overhead: cost, dropped_samples: dropped, foreign_reset_steps: resets, lower_bound_steps: bounds, state, events, ended_seconds: ended } = this.run;
     const rank = ranks.find((candidate) => candidate.rank === this.view.rank) ?? ranks[0];
-    const who = [rank && { ...rank, last_seen_seconds: 0, steps: 0, clock_skew_seconds: 0 }, config, command, cost, dropped, ranks.length];
+    const who = [rank && { ...rank, last_seen_seconds: 0, steps: 0, clock_skew_seconds: 0 }, config, command, cost, dropped, resets, bounds, ranks.length];
     this.put("who", who, () => whoPanel(this.run, this.view.rank));
     const trained = [this.run.techniques, this.run.findings, state];
     this.put("findings", trained, () => findingsPanel(this.run));

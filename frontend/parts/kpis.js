@@ -1,7 +1,7 @@
 /** The strip of numbers above the charts: now, at the peak, and how far the card still reaches. */
 
 import { fill, h, setText } from "vramscope/dom.js";
-import { bytes, count, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
+import { bytes, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
 import { meter } from "vramscope/parts/pieces.js";
 import { roomOf } from "vramscope/parts/run_verdict.js";
 
@@ -76,7 +76,7 @@ export class Kpis {
     setText(this.cells.reserved.name, ended ? "Reserved at the end" : "Reserved now");
     this.put("allocated", bytes(allocated), isKnown(allocated) && isKnown(capacity) ? `${percent(allocated / capacity, 0)} of the device` : "", allocated, capacity);
     this.put("reserved", bytes(reserved), isKnown(capacity) ? `of ${bytes(capacity)}` : "capacity unknown", reserved, capacity);
-    this.put("peak", bytes(run.peak_allocated_bytes), peakNote(run), run.peak_allocated_bytes, capacity);
+    this.put("peak", `${run.lower_bound_steps > 0 && isKnown(run.peak_allocated_bytes) ? "≥ " : ""}${bytes(run.peak_allocated_bytes)}`, peakNote(run), run.peak_allocated_bytes, capacity);
     const { room, used, whole } = roomOf(run);
     this.put("headroom", bytes(room), isKnown(used) ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}` : "peak reserved unknown", used, capacity);
     this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation?.never_needed_bytes)} reserved, never needed at once` : run.steps > 0 ? "no step's peaks are known" : "no step was seen");
@@ -107,12 +107,13 @@ export class Kpis {
 
 function stepNote({ steps }, place) {
   if (!(steps > 0)) return "no step has ended";
-  return place?.emulated ? "of an emulated GPU: no real time" : `median of ${count(steps)} ${steps === 1 ? "step" : "steps"}`;
+  return place?.emulated ? "of an emulated GPU: no real time" : `median of ${stepCount(steps)}`;
 }
 
 /** Where the peak was: step, phase, and what most of it was. */
 function peakNote(run) {
   const parts = [];
+  if (run.lower_bound_steps > 0) parts.push(`lower bound: somebody reset the counters in ${stepCount(run.lower_bound_steps)}`);
   if (isKnown(run.peak_step)) parts.push(`step ${count(run.peak_step)}`);
   if (run.peak_phase) parts.push(run.peak_phase);
   const held = Object.entries(run.peak_categories ?? {}).filter(([, value]) => isKnown(value));

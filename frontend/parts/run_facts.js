@@ -1,7 +1,7 @@
 /** Who ran what, where and with which settings; and what happened on the way. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, clock, count, isKnown, moment, overhead } from "vramscope/format.js";
+import { bytes, clock, count, stepCount, isKnown, moment, overhead } from "vramscope/format.js";
 import { known } from "vramscope/parts/pieces.js";
 
 const fact = (name, value) => (value === undefined || value === "" || (Array.isArray(value) && value.length === 0) ? [] : [h("dt", {}, name), h("dd", {}, value === null ? known("unknown") : value)]);
@@ -24,16 +24,22 @@ export function whoPanel(run, rankNumber) {
         fact("git commit", run.git_commit && h("code", {}, run.git_commit)),
         isKnown(rank.clock_skew_seconds) && Math.abs(rank.clock_skew_seconds) > 0.5 ? fact("clock", `${Math.abs(rank.clock_skew_seconds).toFixed(1)} s ${rank.clock_skew_seconds > 0 ? "ahead of" : "behind"} the server`) : [],
         fact("watching", overhead(run.agent_overhead)),
-        run.dropped_samples > 0 ? fact("dropped", `${count(run.dropped_samples)} samples: the buffer was full`) : [])),
+        fact("dropped", isKnown(run.dropped_samples) ? (run.dropped_samples > 0 ? `${count(run.dropped_samples)} samples: the buffer was full` : "no sample") : null),
+        run.foreign_reset_steps > 0 ? fact("peak counters", resetWords(run)) : [])),
       run.command?.length > 0 && h("div", { class: "fact-group" }, h("h3", {}, "Command"), h("pre", { class: "command" }, run.command.join(" "))),
       h("div", { class: "fact-group" }, h("h3", {}, "Config"),
         config.length ? h("div", { class: "config scroll" }, h("dl", { class: "facts" }, config.map(([key, value]) => [h("dt", {}, key), h("dd", {}, value === null ? "None" : String(value))]))) : h("p", { class: "muted" }, "The run sent none: ", h("code", {}, "attach(..., config={...})"), "."))),
   );
 }
 
+/** Who else reset the peak counters, and what of the peaks that leaves. */
+function resetWords({ foreign_reset_steps: resets, lower_bound_steps: bounds }) {
+  const where = `reset by somebody else in ${stepCount(resets)}: `;
+  if (!bounds) return `${where}the peaks are exact all the same`;
+  return `${where}${bounds < resets ? `in ${count(bounds)} of them behind PyTorch's functions, whose` : "behind PyTorch's functions, so that their"} peaks are lower bounds`;
+}
+
 const KINDS = {
-  foreign_reset: ["peak counters reset", "somebody in the script reset PyTorch's peak counters"],
-  dropped: ["samples dropped", "the agent's buffer was full"],
   resumed: ["resumed", "the run goes on in a new process"],
   out_of_memory: ["out of memory", "an allocation failed"],
   notice: ["notice", null],

@@ -397,6 +397,31 @@ def test_what_the_agent_costs_is_measured_in_the_run(collector, spool) -> None:
     assert overhead.sampler_cpu_seconds > 0
 
 
+def test_what_had_to_be_dropped_is_told_while_the_run_runs(collector, spool) -> None:
+    run(
+        """
+        from vramscope import sampler
+        sampler.OVERHEAD_EVERY_S = 0.2
+        agent.attach(model)
+        train(3)
+        time.sleep(0.5)
+        ring = agent._live._sender.ring
+        ring.max_bytes, room = 1, ring.max_bytes
+        train(5)
+        time.sleep(0.5)
+        ring.max_bytes = room
+        time.sleep(0.8)
+        """.replace("\n        ", "\n"),
+        collector,
+        spool,
+    )
+    arrived = Arrived(collector)
+    told = [overhead.dropped_samples for overhead in arrived.of(wire.Overhead)]
+    assert told[0] == 0 and told == sorted(told)
+    assert len({*told}) >= 2 and told[-2] > 0, "not in the last message alone"
+    assert arrived.of(wire.Ended)[-1].dropped_samples == told[-1]
+
+
 def test_importing_the_agent_imports_neither_torch_nor_the_server() -> None:
     heavy = ("torch", "fastapi", "vramscope_server", "numpy")
     script = f"import sys, vramscope.agent; print([m for m in {heavy} if m in sys.modules])"

@@ -62,7 +62,8 @@ def a_run(name: str = "run", *, allocated: int | None = 1000, techniques: Any = 
         "loss": None,
         "recordings": None,
         "config": {"batch_size": 64, "gradient_accumulation_steps": 1},
-        "events": [],
+        "foreign_reset_steps": 4,
+        "lower_bound_steps": 0,
         "ranks": [rank],
     } | changes
 
@@ -191,7 +192,7 @@ def test_the_effective_batch_needs_all_three() -> None:
         ({"state": "lost"}, "lost", "was lost"),
         ({"state": "failed", "error_type": "torch.OutOfMemoryError"}, "failed", "error (torch.OutOfMemoryError)"),
         ({"rank": {"peak_other_processes_bytes": 3 * 1024 * MIB}}, "tenants", "3.0 GiB of its card"),
-        ({"events": [{"kind": "foreign_reset"}]}, "foreign_reset", "peak counters"),
+        ({"lower_bound_steps": 3}, "foreign_reset", "a lower bound: somebody else reset the peak counters in 3 steps"),
     ],
 )
 def test_a_run_that_is_not_comparable_says_why(changes: dict[str, Any], kind: str, words: str) -> None:

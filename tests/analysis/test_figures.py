@@ -229,6 +229,28 @@ def rising(rows: int, growth: float) -> RunWindow:
     return dataclasses.replace(window, trend=trend(x, floor))
 
 
+@pytest.mark.parametrize("envelope", [False, True])
+def test_a_step_in_which_somebody_reset_the_counters_is_marked(envelope: bool) -> None:
+    window = a_window(rows=100, envelope=envelope)
+    columns = dict(window.steps.columns)
+    resets = np.zeros(100)
+    resets[[7, 8]], resets[40] = 2, 1
+    columns["foreign_reset"] = Column(resets, resets, resets)
+    columns["peak_allocated_bytes"] = Column(*[np.where(np.arange(100) == 8, np.nan, c) for c in _parts(columns)])
+    steps = dataclasses.replace(window.steps, columns=columns)
+    figure = RUN_FIGURES["step_peaks"](dataclasses.replace(window, streams=window.streams | {"steps": steps}))
+    marks = {trace.meta["role"]: trace for trace in figure.data if trace.meta["kind"] == "marker"}
+    assert list(marks["lower-bound"].x) == [8] and list(marks["reset"].x) == [41]
+    assert marks["lower-bound"].y[0] * marks["lower-bound"].meta["divisor"] == columns["peak_allocated_bytes"].max[7]
+    fed = [entry for entry in figure.layout.meta["stream"] if entry.get("where", {}).get("field") == "foreign_reset"]
+    assert sorted(entry["where"]["equals"] for entry in fed) == [1, 2]
+
+
+def _parts(columns: dict[str, Column]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    column = columns["peak_allocated_bytes"]
+    return column.min, column.mean, column.max
+
+
 def test_the_floor_is_drawn_with_the_line_that_was_fitted_and_its_interval() -> None:
     window = rising(200, 2.0**20)
     figure = RUN_FIGURES["floor"](window)

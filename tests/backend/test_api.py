@@ -52,6 +52,30 @@ def long_run(server: RunningServer) -> Agent:
     return agent
 
 
+def test_what_was_dropped_is_told_of_a_run_that_runs_and_unknown_until_its_agent_tells(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, agent.samples(3))
+    assert server.get(f"/runs/{agent.run}")["dropped_samples"] is None
+    cost = dict.fromkeys(("seconds_per_step", "fraction", "noise_fraction")) | {"resolvable": False}
+    counted = dict.fromkeys(("watched_steps", "unwatched_steps", "hook_seconds", "sampler_cpu_seconds"), 0)
+    server.send(agent, wire.Overhead(**cost, **counted))  # type: ignore[arg-type]
+    assert server.get(f"/runs/{agent.run}")["dropped_samples"] is None, "of an older agent"
+    server.send(agent, wire.Overhead(**cost, **counted, dropped_samples=5))  # type: ignore[arg-type]
+    assert server.get(f"/runs/{agent.run}")["dropped_samples"] == 5
+    server.send(agent, agent.ended(dropped_samples=6))
+    assert server.get(f"/runs/{agent.run}")["dropped_samples"] == 6
+
+
+def test_resets_by_others_are_told_of_the_run_and_of_each_rank(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, agent.steps(4, foreign_reset=[0, 1, 2, 0]))
+    run = server.get(f"/runs/{agent.run}")
+    assert [(r["foreign_reset_steps"], r["lower_bound_steps"]) for r in (run, run["ranks"][0])] == [(2, 1)] * 2
+    server.send(agent, agent.ended())
+    (row,) = server.get("/compare", runs=agent.run)["rows"]
+    assert "lower bound" in row["reasons"][-1]["text"]
+
+
 def test_a_run_has_all_that_the_document_lists(server: RunningServer, long_run: Agent) -> None:
     run = server.get(f"/runs/{long_run.run}")
     assert set(ROW) | set(FULL) <= run.keys()

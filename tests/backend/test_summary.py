@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import msgspec
 import numpy as np
 import pytest
@@ -51,6 +53,31 @@ def test_a_sparkline_keeps_the_peak_in_at_most_sixty_buckets(rows: list[tuple[in
             line.add(part[:, 0], part[:, 1])
     assert len(line.values) <= SPARKLINE_BUCKETS
     assert max(line.values) == max(value for _, value in rows)
+
+
+Resets = st.lists(st.lists(st.sampled_from([0, 1, 2]), min_size=1, max_size=5) | st.none(), min_size=1, max_size=6)
+
+
+@given(Resets, st.randoms())
+def test_resets_by_others_are_counted_and_none_is_known_only_where_every_step_told(
+    blocks: list[list[int] | None], random: Random
+) -> None:
+    """A block without the column: of an agent that does not tell. None: nothing was stored of the time before."""
+
+    def counted(parts: list[list[int] | None]) -> tuple[int | None, int | None]:
+        summary = RankSummary()
+        for part in parts:
+            rows = {"time_ns": np.arange(len(part or [0])) + 10**18, "step": np.arange(len(part or [0]))}
+            rows |= {"peak_allocated_bytes": rows["step"] + 1, "duration_ns": rows["step"] + 1}
+            summary.add("steps", rows if part is None else rows | {"foreign_reset": np.array(part)})
+        return summary.foreign_reset_steps, summary.lower_bound_steps
+
+    told = [code for part in blocks if part is not None for code in part]
+    resets = sum(code > 0 for code in told)
+    expected = (resets, told.count(2)) if resets or None not in blocks else (None, None)
+    shuffled = blocks[:]
+    random.shuffle(shuffled)
+    assert counted(blocks) == counted(shuffled) == expected
 
 
 def test_a_summary_survives_being_stored() -> None:

@@ -54,6 +54,26 @@ def test_the_key_figures_are_those_of_the_run(page: Any, server: Any) -> None:
     )
 
 
+def test_peaks_that_are_lower_bounds_are_marked_everywhere(page: Any, server: Any) -> None:
+    """Somebody reset the counters behind PyTorch's functions: in the key figures, the facts and the chart of the steps."""
+    rank = sender.Rank(server.url, sender.Training(name="reset by others", run="pages000000000f0"))
+    samples, steps = rank.make(40)
+    steps["foreign_reset"][[9, 10, 11]], steps["foreign_reset"][20] = 2, 1
+    rank.post(rank.attached(), *rank.blocks(samples, steps), rank.ended())
+    page.goto(f"{server.url}/runs/{rank.training.run}")
+    peak = page.locator("[data-kpi=peak]")
+    eventually(lambda: re.match(r"≥ \d\d\.\d GiB", peak.locator(".value").inner_text()))
+    assert "lower bound: somebody reset the counters in 3 steps" in peak.locator(".note").inner_text()
+    assert "reset by somebody else in 4 steps: in 3 of them behind" in page.locator("main").inner_text()
+    chart = drawn(page, "step_peaks")
+    marks = "(chart) => chart.traces.filter((trace) => trace.meta.kind === 'marker').map((trace) => [trace.meta.role, Array.from(trace.x)])"
+    assert dict(chart.evaluate(marks)) == {"lower-bound": [10, 11, 12], "reset": [21]}
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    eventually(lambda: re.match(r"\d\d\.\d GiB", peak.locator(".value").inner_text()))
+    page.get_by_role("heading", name="Where it ran").wait_for()
+    assert "reset" not in " ".join(page.locator("[data-kpi=peak], .facts").all_inner_texts())
+
+
 def test_a_failed_run_says_why(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs/{sender.TOO_LARGE.run}")
     banner = page.locator(".banner.bad")

@@ -139,8 +139,14 @@ def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "ranks", f"{told['ranks_reporting']} of {told['world_size']} reporting{_highest_rank(told)}"
     each = f", {duration(told['step_seconds_median'])} each (median)" if told["steps"] else ""
     yield "steps", f"{count(told['steps'])}{each}"
-    yield "peak allocated", amount(told["peak_allocated_bytes"]) + _moment(told) + _share(told, "peak_allocated_bytes")
-    yield "peak reserved", amount(told["peak_reserved_bytes"]) + _share(told, "peak_reserved_bytes")
+    least = "at least " if told["lower_bound_steps"] else ""
+    yield (
+        "peak allocated",
+        least + amount(told["peak_allocated_bytes"]) + _moment(told) + _share(told, "peak_allocated_bytes"),
+    )
+    yield "peak reserved", least + amount(told["peak_reserved_bytes"]) + _share(told, "peak_reserved_bytes")
+    if told["foreign_reset_steps"]:
+        yield "counters reset", _resets(told)
     yield "fragmentation", _fragmentation(told)
     yield "allocator", _allocator(told["allocator_settings"])
     yield "trained with", _techniques(told["techniques"])
@@ -150,7 +156,7 @@ def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
         times = told["out_of_memory_count"]
         yield "out of memory", "once" if times == 1 else f"{count(times)} times"
     yield "watching costs", cost(told["agent_overhead"])
-    if told["dropped_samples"]:
+    if told["dropped_samples"] != 0:
         yield "lost samples", count(told["dropped_samples"])
     for finding in told["findings"] or ():
         yield "finding", _finding(finding)
@@ -173,6 +179,12 @@ def _highest_rank(told: dict[str, Any]) -> str:
 def _moment(told: dict[str, Any]) -> str:
     step = "" if told["peak_step"] is None else f" in step {told['peak_step']}"
     return step + (f", {told['peak_phase']}" if told["peak_phase"] else "")
+
+
+def _resets(told: dict[str, Any]) -> str:
+    steps, bounds = told["foreign_reset_steps"], told["lower_bound_steps"]
+    said = f"by somebody else, in {count(steps)} {'step' if steps == 1 else 'steps'}"
+    return f"{said}; peaks are lower bounds in {count(bounds)} of them" if bounds else f"{said}; the peaks are exact"
 
 
 def _share(told: dict[str, Any], name: str) -> str:

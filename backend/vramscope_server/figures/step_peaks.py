@@ -1,4 +1,4 @@
-"""The exact peak of each step: how high, and in which phase."""
+"""The exact peak of each step: how high, in which phase, and where it is a lower bound."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.wire import PHASES, STEPS
-from vramscope_server.analysis.window import FloatArray, RunWindow
+from vramscope_server.analysis.window import FloatArray, RunWindow, StreamWindow
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, highest, known
 
-NEEDS = {"steps": ["peak_allocated_bytes", "peak_reserved_bytes", "peak_phase"]}
+NEEDS = {"steps": ["peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "foreign_reset"]}
 
 MOST_BARS = 300
 """A bar is a DOM node; beyond this many an update costs more than a frame (frontend measurements)."""
+
+RESETS = {
+    1: ("reset", "other", "circle-open", "counters reset, exact",
+        "somebody reset the peak counters through PyTorch's functions; the peak is exact"),
+    2: ("lower-bound", "capacity", "triangle-up", "counters reset: a lower bound",
+        "somebody reset the peak counters behind PyTorch's functions; the step's peak may have been higher"),
+}  # fmt: skip
+"""code of ``foreign_reset`` -> role, whose colour, symbol and words"""
 
 
 def draw(window: RunWindow) -> go.Figure:
@@ -53,9 +61,31 @@ def draw(window: RunWindow) -> go.Figure:
             meaning=STEPS["peak_reserved_bytes"].meaning,
             feed={"stream": "steps", "field": "peak_reserved_bytes"},
         )
+    _resets(drawing, steps, allocated, unit)
     if drawing.figure.data:
         drawing.capacity(window.run.get("capacity_bytes"), unit)
     return drawing.done(bargap=0.12, barmode="overlay")
+
+
+def _resets(drawing: Drawing, steps: StreamWindow, allocated: FloatArray, unit: Unit) -> None:
+    """A mark on each step (or span of steps) in which somebody else reset the peak counters."""
+    resets = steps.columns["foreign_reset"].max
+    for code, (role, colour, symbol, label, meaning) in RESETS.items():
+        chosen = (resets == code) & np.isfinite(allocated)
+        if chosen.any():
+            drawing.trace(
+                steps.x_values[chosen],
+                allocated[chosen],
+                role=role,
+                label=label,
+                unit=unit,
+                kind="marker",
+                mode="markers",
+                marker={"symbol": symbol, "size": 9},
+                meaning=meaning,
+                shown={"colour": colour},
+                feed={"stream": "steps", "field": "peak_allocated_bytes", "where": {"field": "foreign_reset", "equals": code}},
+            )
 
 
 def _bars(drawing: Drawing, x: FloatArray, allocated: FloatArray, phase: FloatArray, unit: Unit) -> None:

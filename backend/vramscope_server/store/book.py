@@ -144,6 +144,8 @@ class Book:
                     recordings.append(message.artifact)
             elif isinstance(message, wire.Overhead):
                 session.values["overhead"] = msgspec.to_builtins(message)
+                dropped = session.values["dropped_samples"]  # it only grows, and batches may come out of order
+                session.values["dropped_samples"] = max(dropped, message.dropped_samples or 0)
             elif isinstance(message, wire.Ended):
                 session.end(message)
                 for tail in message.tails:

@@ -26,6 +26,7 @@ FRAGMENTATION: Final = (
     "stranded_bytes",
     "never_needed_bytes",
 )
+RESETS: Final = ("foreign_reset_steps", "lower_bound_steps")
 _ROW_COLUMNS: Final = [c for c in runs.columns if c.name not in ("config", "command", "overhead", "peak_categories")]
 
 
@@ -148,7 +149,8 @@ def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
                 "sampler_cpu_seconds",
             )
         },
-        "dropped_samples": run["dropped_samples"],
+        "dropped_samples": _dropped_samples(connection, run),
+        **{name: _most(places, name) for name in RESETS},
         "framework": run["framework"],
         "config": run["config"],
         "command": run["command"],
@@ -179,6 +181,23 @@ def _trained_seconds(connection: Connection, run: Run) -> float | None:
         until = max(until, int(row.last_seen_ns) if row.ended_ns is None else int(row.ended_ns) - shift)
         total += max(0, until - began)
     return seconds(total) if until else None
+
+
+def _dropped_samples(connection: Connection, run: Run) -> int | None:
+    """As its sessions told at their end, or last; None where one of them has not told (yet)."""
+    query = sa.select(sessions.c.state, sessions.c.dropped_samples, sessions.c.overhead)
+    dropped = 0
+    for session in connection.execute(query.where(sessions.c.run_key == run["key"])):
+        told = (session.overhead or {}).get("dropped_samples") is not None
+        if not told and session.state not in ("finished", "failed"):
+            return None
+        dropped += int(session.dropped_samples)
+    return dropped
+
+
+def _most(places: list[dict[str, Any]], name: str) -> int | None:
+    """Of the rank that has most."""
+    return max((place[name] for place in places if place[name] is not None), default=None)
 
 
 def _ranks(connection: Connection, run: Run) -> list[dict[str, Any]]:
@@ -213,6 +232,7 @@ def _ranks(connection: Connection, run: Run) -> list[dict[str, Any]]:
                     f"peak_{name}": getattr(summary, name)
                     for name in ("process_device_bytes", "device_used_bytes", "other_processes_bytes")
                 },
+                **{name: getattr(summary, name) for name in RESETS},
                 "loss": told_loss(summary.scalars),
                 "scalars": sorted(summary.scalars),
                 "last_seen_seconds": seconds(row["last_seen_ns"]),

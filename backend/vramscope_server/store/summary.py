@@ -26,6 +26,10 @@ _RESOLUTION: Final = math.log1p(0.001)
 """Step durations are counted in buckets 0.1 % wide; with interpolation the median is off by less than that."""
 
 
+BEHIND_PYTORCH: Final = 2
+"""code of ``foreign_reset``: the step's peaks are lower bounds"""
+
+
 class Sparkline(msgspec.Struct):
     """Highest value in each of at most 60 buckets, whose width doubles when they do not suffice."""
 
@@ -110,6 +114,10 @@ class RankSummary(msgspec.Struct):
     other_processes_bytes: int | None = None
     """highest difference of the two in one sample"""
     ooms: int | None = None
+    foreign_reset_steps: int | None = None
+    """steps in which somebody else reset the peak counters, of each device; None: none was seen, but not every step told"""
+    lower_bound_steps: int | None = None
+    """of these, those whose peaks are lower bounds, because it was done behind PyTorch's functions"""
     graphs_alive: int | None = None
     """of the newest step that tells it"""
     graphs_alive_time_ns: int | None = None
@@ -164,6 +172,7 @@ class RankSummary(msgspec.Struct):
             self._add_samples(columns)
 
     def _add_steps(self, columns: Mapping[str, IntArray]) -> None:
+        self._count_resets(columns.get("foreign_reset"))
         if "duration_ns" in columns:
             self.durations.add(columns["duration_ns"])
         self.peak_reserved_bytes = _highest(self.peak_reserved_bytes, columns.get("peak_reserved_bytes"))
@@ -211,6 +220,17 @@ class RankSummary(msgspec.Struct):
         newest = int(known[time_ns[known].argmax()])
         if self.graphs_alive_time_ns is None or int(time_ns[newest]) >= self.graphs_alive_time_ns:
             self.graphs_alive, self.graphs_alive_time_ns = int(alive[newest]), int(time_ns[newest])
+
+    def _count_resets(self, resets: IntArray | None) -> None:
+        """What was seen counts; that nobody did it is known only where every step told."""
+        seen = 0 if resets is None else int((resets > 0).sum())
+        told = resets is not None and int(resets.min()) != wire.UNKNOWN
+        first = not self.durations.counts and self.step_peak_bytes is None
+        if resets is not None and (seen or (told and (first or self.foreign_reset_steps is not None))):
+            self.foreign_reset_steps = (self.foreign_reset_steps or 0) + seen
+            self.lower_bound_steps = (self.lower_bound_steps or 0) + int((resets == BEHIND_PYTORCH).sum())
+        elif not told and not self.foreign_reset_steps:
+            self.foreign_reset_steps = self.lower_bound_steps = None
 
     def _describe_peak(self, columns: Mapping[str, IntArray], rows: IntArray) -> None:
         """Phase and composition from the first of the equally high steps that tells them: not every step was split."""

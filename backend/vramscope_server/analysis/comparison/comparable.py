@@ -40,8 +40,10 @@ def _of_itself(run: Run) -> Iterator[tuple[str, str]]:
         yield "steps", "it has no steps: what it would need is not known"
     elif steps < FEW_STEPS:
         yield "steps", f"it has only {count(steps)} {'step' if steps == 1 else 'steps'}: its step time says little"
-    if any(event["kind"] == "foreign_reset" for event in run["events"]):
-        yield "foreign_reset", "somebody else reset its peak counters: see its events"
+    bounds = run["lower_bound_steps"]
+    if bounds:
+        steps_ = f"{count(bounds)} {'step' if bounds == 1 else 'steps'}"
+        yield "foreign_reset", f"its peak is a lower bound: somebody else reset the peak counters in {steps_}"
     odd = (run["loss"] or {}).get("not_finite")
     if odd is not None and odd["ended"]:
         yield "loss", f"its loss is no finite number from step {count(odd['step'])}: it does not learn"
