@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vramscope import __version__, redaction, wire
+from vramscope import __version__, wire
 from vramscope.memory.host import Host
+from vramscope.redaction import Secrets
 
 GIT_TIMEOUT_S = 2.0
 
@@ -164,14 +165,15 @@ def attached(
     start_ns: int,
     driver: str | None,
     commit: str | None,
+    hidden: Secrets,
 ) -> wire.Attached:
     """The message that opens a session."""
     import torch
 
     return wire.Attached(
-        project=project,
-        name=name[:200],
-        tags=list(tags),
+        project=hidden.hide(project),
+        name=hidden.hide(name)[:200],
+        tags=[hidden.hide(tag) for tag in tags],
         config=config,
         resumes=resumes,
         rank=where.rank,
@@ -187,7 +189,7 @@ def attached(
         driver=driver,
         allocator_settings=allocator_settings(),
         git_commit=commit,
-        command=redaction.command_line(sys.argv),
+        command=hidden.command_line(sys.argv),
         agent_version=__version__,
         host_total_bytes=Host().total_bytes(),
     )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vramscope import console, identity, redaction, wire
+from vramscope import console, identity, wire
 from vramscope.graphs.watch import GraphWatch
 from vramscope.guard import guarded
 from vramscope.leak_lines import LeakLines
@@ -20,6 +20,7 @@ from vramscope.oom.recorder import OomRecorder
 from vramscope.oom.scene import Scene
 from vramscope.profile.plan import Plan
 from vramscope.profile.recorder import ProfileRecorder
+from vramscope.redaction import Secrets
 from vramscope.ring import Ring
 from vramscope.sampler import Sampler
 from vramscope.scalars.loss import LossWatch
@@ -74,6 +75,8 @@ class Session:
     ) -> None:
         """Begin to watch; ``before``: the session that has ended for this one."""
         self._settings = settings
+        self._secrets = Secrets(given=[settings.token])
+        self._secrets.command_line(sys.argv)  # what is a secret there is one in an error's words, too
         self._where = identity.place()
         self.run_id = identity.run_id(settings.run_id, self._where)
         self.url = f"{settings.server}/runs/{self.run_id}"
@@ -142,7 +145,14 @@ class Session:
             techniques=lambda: () if self._techniques is None else self._techniques.known,
             place=self._where,
         )
-        self._oom = OomRecorder(self._clock, scene, keep=self._sender.keep_now, put=self._ring.put, url=self.url)
+        self._oom = OomRecorder(
+            self._clock,
+            scene,
+            keep=self._sender.keep_now,
+            put=self._ring.put,
+            hide=self._secrets.hide,
+            url=self.url,
+        )
         self._sampler.at_ticks = self._at_tick
         if settings.techniques:
             self._techniques = TechniqueWatch(self._clock, self._hooks, report=self._ring.put)
@@ -151,7 +161,7 @@ class Session:
         self.waits_for_target = target is None
         connection = self._connect(target)
         self._framework = connection.framework
-        self._config = redaction.configuration({**connection.config, **(config or {})})
+        self._config = {**self._read_configuration(connection.config), **self._read_configuration(config)}
         if settings.phases:
             self._clock.anatomy = Categories(self._hooks.optimizers, self._hooks.roots, self._peak_of)
         self._sampler.start()
@@ -174,9 +184,14 @@ class Session:
             self.waits_for_target = False
             connection = self._connect(target)
             self._framework = connection.framework
-            self._config = {**self._config, **redaction.configuration(connection.config)}
-        self._config = {**self._config, **redaction.configuration(config)}
+            self._config = {**self._config, **self._read_configuration(connection.config)}
+        self._config = {**self._config, **self._read_configuration(config)}
         self._sender.attach_again()
+
+    def _read_configuration(self, given: Mapping[str, Any] | None) -> dict[str, wire.Scalar]:
+        with guarded("the reading of the configuration"):  # a mapping of the user's own may raise
+            return self._secrets.configuration(given)
+        return {}
 
     def _connect(self, target: object) -> Connection:
         connection: Connection | None
@@ -276,7 +291,7 @@ class Session:
                 time_ns=time.time_ns(),
                 state="finished" if error_type is None else "failed",
                 error_type=error_type,
-                error_line=None if error_line is None else redaction.without_secrets(error_line),
+                error_line=None if error_line is None else self._secrets.hide(error_line),
                 dropped_samples=self.dropped_samples,
                 tails=tails,
             )
@@ -313,7 +328,7 @@ class Session:
         """In a notebook: an error has ended a cell, and not the training."""
         if self._oom is not None:
             self._oom.ended_with(error_type, error_line)
-        said = redaction.without_secrets(error_line)
+        said = self._secrets.hide(error_line)
         told: dict[str, wire.Scalar] = {"error_type": error_type, "error_line": said, "cell": cell}
         self._ring.put(wire.Event(time_ns=time.time_ns(), kind="cell_error", step=self._clock.step, data=told))
 
@@ -377,6 +392,7 @@ class Session:
             start_ns=self._start_ns,
             driver=None if nvml is None else nvml.driver,
             commit=self._commit,
+            hidden=self._secrets,
         )
 
     def _peak_of(self, device: int) -> int:

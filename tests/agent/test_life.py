@@ -70,17 +70,42 @@ def test_a_cell_that_fails_is_an_event_and_the_run_goes_on(collector, spool) -> 
     assert len(arrived.rows("steps")) == 6
 
 
-def test_a_secret_in_an_error_or_on_the_command_line_is_not_sent(collector, spool, tmp_path) -> None:
+def test_a_secret_in_an_error_the_environment_or_on_the_command_line_is_not_sent(collector, spool, tmp_path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        "import torch\nfrom vramscope import agent\nagent.attach()\n"
-        "raise ValueError('https://me:hunter2@example.org refused hf_abcdefghijklmnopqrst')\n"
+        "import os, sys, torch\nfrom vramscope import agent\n"
+        "agent.attach(tags=[os.environ['MY_TOKEN']], config={'cb': [{'api_key': 'hunter2'}], 'lr': os.environ['MY_TOKEN']})\n"
+        "raise ValueError('https://me:hunter2@example.org refused hf_abcdefghijklmnopqrst, correct-horse and ' + sys.argv[3])\n"
     )
-    command = [sys.executable, str(script), "--hf-token", "hunter2", "--api_key=hunter2", "--max-tokens", "512"]
-    subprocess.run(command, env=environment(collector, spool), capture_output=True, timeout=100, check=False)
-    everything = repr(Arrived(collector).messages)
-    assert "hunter2" not in everything and "hf_abcdef" not in everything
-    assert Arrived(collector).attached.command[1:] == ["--hf-token", "***", "--api_key=***", "--max-tokens", "512"]
+    options = ["--hf-token", "hunter2", "--api_key=hunter2", "--pw", "battery-staple", "--config", '{"key": "hunter2"}']
+    command = [sys.executable, str(script), "a", "b", "battery-staple", *options, "--max-tokens", "512"]
+    telling = environment(collector, spool, MY_TOKEN="correct-horse")
+    subprocess.run(command, env=telling, capture_output=True, timeout=100, check=False)
+    arrived = Arrived(collector)
+    everything = repr(arrived.messages)
+    for secret in ("hunter2", "hf_abcdef", "correct-horse", "battery-staple"):
+        assert secret not in everything
+    shown = ["--hf-token", "***", "--api_key=***", "--pw", "***", "--config", '{"key": "***"}', "--max-tokens", "512"]
+    assert arrived.attached.command[1:] == ["a", "b", "***", *shown]
+    assert arrived.attached.tags == ["***"]
+    assert arrived.ended.error_line == "https://***@example.org refused ***, *** and ***"
+
+
+def test_a_configuration_that_cannot_be_read_does_not_keep_the_training_from_being_watched(collector, spool) -> None:
+    said = run(
+        """
+        from collections import UserDict
+        class Missing(UserDict):
+            def __getitem__(self, name): raise KeyError("missing mandatory value: " + name)
+        guard.raise_faults = False
+        agent.attach(model, config=Missing(lr=0.1))
+        train(3)
+        """,
+        collector,
+        spool,
+    )
+    assert "the reading of the configuration failed inside" in said
+    assert len(Arrived(collector).rows("steps")) == 3
 
 
 def test_ctrl_c_ends_the_training_as_it_would_and_the_run_as_interrupted(collector, spool) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from vramscope import console, redaction, wire
+from vramscope import console, wire
 from vramscope.black_box import MESSAGE_EVENT, SURVIVED_EVENT, BlackBox
 from vramscope.oom import batch, beside, fault, observer, stack
 from vramscope.oom.parcel import messages_of
@@ -32,6 +32,7 @@ class OomRecorder:
 
     keep        brings a batch away at once: ``keep(messages) -> bool``; False where it could not be written
     put         puts a message into the ring
+    hide        takes secrets out of a text
     """
 
     def __init__(
@@ -41,10 +42,12 @@ class OomRecorder:
         *,
         keep: Callable[[list[wire.Message]], bool],
         put: Callable[[wire.Message], None],
+        hide: Callable[[str], str],
         url: str,
     ) -> None:
         self._clock, self._scene = clock, scene
         self._keep, self._put = keep, put
+        self._hide = hide
         self._url = url
         self._busy = threading.Lock()
         self._open: BlackBox | None = None
@@ -134,7 +137,7 @@ class OomRecorder:
         unknown = None
         for known in fault.chain_of(error):
             kind = type(known).__name__
-            told = parse(redaction.without_secrets(str(known)[: 1 << 20]), kind)
+            told = parse(self._hide(str(known)[: 1 << 20]), kind)
             if told.is_known and (told.certain or kind in MEMORY_TYPES):
                 return known, told
             is_torchs = type(known).__module__.partition(".")[0] == "torch"
@@ -150,7 +153,7 @@ class OomRecorder:
 
     def ended_with(self, error_type: str, error_line: str) -> None:
         """The same where only the first line is known: a notebook's cell, a framework's report."""
-        told = parse(error_line, error_type)
+        told = parse(self._hide(error_line), error_type)
         box = self._open
         if box is not None and (told.is_known or error_type in MEMORY_TYPES):
             self._put_words(box, error_type, told)
