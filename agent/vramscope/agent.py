@@ -99,7 +99,7 @@ def _start(
     session = Session()
     with guarded("attach"):
         try:
-            settings = Settings.from_environment(**given)
+            settings, unsendable = Settings.for_training(**given)
         except ValueError as wrong:
             console.say(f"not attached. {wrong}. Your training goes on unwatched.")
             return session
@@ -107,6 +107,12 @@ def _start(
             return session
         if "torch" not in sys.modules:
             import torch  # noqa: F401 - whoever attaches is about to use it; a missing torch is told by the guard
-        session.open(target, settings, config, before)
+        session.open(target, settings, config, before, sends=not unsendable)
         _live = session
+        if unsendable:
+            later = "`vramscope sync --server URL` sends it"
+            console.say_once(
+                unsendable,
+                f"{unsendable}. Your training is watched: what is seen stays in {settings.spool_dir}; {later}.",
+            )
     return session

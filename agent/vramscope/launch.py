@@ -51,14 +51,17 @@ def main(argv: Sequence[str]) -> int:
         "interval_ms": words.interval_ms,
     }
     try:
-        settings = Settings.from_environment(**given)
+        # A variable that cannot be read keeps no training from its start: the agent in there says so, and watches.
+        settings, unsendable = Settings.for_training(**given)
+        if words.server is not None and not settings.server:
+            raise ValueError(unsendable)
     except ValueError as fault:
         print(f"vramscope run: {fault}", file=sys.stderr)
         return WRONG_WORDS
     environment = child_environment(os.environ, settings, command)
     if settings.disabled:
         console.say("VRAMSCOPE_DISABLED is set; the command runs unwatched")
-    elif "VRAMSCOPE_RUN_ID" in environment:
+    elif "VRAMSCOPE_RUN_ID" in environment and not unsendable:
         console.say(f"a training in here will be at {settings.server}/runs/{environment['VRAMSCOPE_RUN_ID']}")
     return _become(command, environment)
 
@@ -66,7 +69,8 @@ def main(argv: Sequence[str]) -> int:
 def child_environment(environ: Mapping[str, str], settings: Settings, command: Sequence[str]) -> dict[str, str]:
     """The environment of the watched command: what was there, our settings, and the way to the agent."""
     child = dict(environ)
-    child["VRAMSCOPE_SERVER"] = settings.server
+    if settings.server:
+        child["VRAMSCOPE_SERVER"] = settings.server
     child["VRAMSCOPE_PROJECT"] = settings.project
     child["VRAMSCOPE_INTERVAL_MS"] = str(settings.interval_ms)
     if settings.run_name is not None:

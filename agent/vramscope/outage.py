@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Final
 
@@ -20,10 +21,11 @@ SAY_AGAIN_S: Final = 60.0
 class Outage:
     """Whether one is on, since how many tries, until when to wait. Moments are ``time.monotonic`` seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, for_good: bool = False) -> None:
+        """for_good: there is nobody to send to, and never will be in this process"""
         self._random = random.Random()  # (never the user's generator, whose state is theirs)
-        self.on = False
-        self.next_try_s = 0.0
+        self.for_good = self.on = for_good
+        self.next_try_s = math.inf if for_good else 0.0
         self._failures = 0
         self._said = False
         self._said_at_s = -SAY_AGAIN_S

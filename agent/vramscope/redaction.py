@@ -210,7 +210,7 @@ class Secrets:
     def _without_cut_off(self, text: str) -> str:
         """A text that was cut to a length may end within a secret."""
         if text.endswith("…"):
-            for secret in self._known:
+            for secret in list(self._known):
                 for characters in range(min(len(secret) - 1, len(text) - 1), LEAST_CHARACTERS - 1, -1):
                     if text.endswith(secret[:characters], 0, -1):
                         return f"{text[: -characters - 1]}{HIDDEN}…"

@@ -48,6 +48,7 @@ class Sender:
 
     first_message   who trains here, as far as it is known; from any thread, and at once
     look_up         finds out what it should say and takes long to know (the commit); on the thread, before it is asked
+    sends           False: the server is not known, or nothing to prove ourselves with; all goes to the spool, for `vramscope sync`
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Sender:
         look_up: Callable[[], None] = lambda: None,
         on_request: Callable[[list[str]], None] | None = None,
         clock: Callable[[], int] = time.time_ns,
+        sends: bool = True,
     ) -> None:
         self.settings = settings
         self.ring = ring
@@ -90,7 +92,7 @@ class Sender:
         self._desk = threading.Lock()
         self._last_words = itertools.count(1)
         self._in_hand: Packed | None = None  # being posted, and not in the spool
-        self._outage = Outage()
+        self._outage = Outage(for_good=not sends)
         self._next_keep_s = 0.0
         self._last_sent_s = 0.0
         self._caught_up_batches = 0
@@ -221,7 +223,7 @@ class Sender:
             until_s = min(closing_at_s, time.monotonic() + 1.0) if self._outage.on else closing_at_s - LAST_KEEP_S
             if len(self.spool):
                 self._keep_all()
-            if self._send_kept(until_s=until_s):
+            if not self._outage.for_good and self._send_kept(until_s=until_s):
                 self._send_new(until_s=until_s)
             self._keep_all()
             self._delivery.close()

@@ -72,8 +72,10 @@ class Session:
         settings: Settings,
         config: Mapping[str, Any] | None,
         before: Session | None = None,
+        *,
+        sends: bool = True,
     ) -> None:
-        """Begin to watch; ``before``: the session that has ended for this one."""
+        """Begin to watch; ``before``: the session that has ended for this one; ``sends`` False: all stays in the spool folder."""
         self._settings = settings
         self._secrets = Secrets(given=[settings.token])
         self._secrets.command_line(sys.argv)  # what is a secret there is one in an error's words, too
@@ -98,6 +100,7 @@ class Session:
             ring=self._ring,
             spool=Spool(settings.spool_dir, settings.spool_bytes),
             on_request=self._on_request,
+            sends=sends,
         )
         self._sampler = Sampler(
             interval_ms=settings.interval_ms,
@@ -173,7 +176,8 @@ class Session:
         self._lifecycle.begin()
         self.live = True
         ended = "" if before is None else f" (run '{before.name}' has ended)"
-        console.say_once(f"attached {self.run_id}", f"watching run '{self.name}'{ended}: {self.url}")
+        if sends:
+            console.say_once(f"attached {self.run_id}", f"watching run '{self.name}'{ended}: {self.url}")
 
     @guarded("attach")
     def adopt(self, target: object, config: Mapping[str, Any] | None) -> None:

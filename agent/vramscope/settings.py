@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -32,9 +32,17 @@ class Wrong(Exception):
     """The given value cannot be; the text says what would be right."""
 
 
+_HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5}(/.*)?")
+
+
+def with_scheme(address: str) -> str:
+    """``localhost:8265`` as what is meant by it: http://localhost:8265. Everything else as it is."""
+    return f"http://{address}" if _HOST_AND_PORT.fullmatch(address) else address
+
+
 def _url(value: Any) -> str:
     expected = "an address such as http://127.0.0.1:8265, without user, query or fragment"
-    text = str(value).strip().rstrip("/")
+    text = with_scheme(str(value).strip().rstrip("/"))
     try:
         parts = urlsplit(text)
         port_is_right = parts.port is None or parts.port > 0
@@ -245,18 +253,43 @@ class Settings:
 
         A variable that is set but empty counts as not set. Raises ValueError for a value that cannot be.
         """
+        values, _ = cls._read(environ, overrides)
+        return cls(**values)
+
+    @classmethod
+    def for_training(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> tuple[Settings, str]:
+        """The same for who watches a training, and what keeps it from sending: "" where nothing does.
+
+        A server that cannot be read (``server`` is empty then) or such a token is no reason not to watch: what is seen can be
+        sent later. Raises ValueError for any other value that cannot be.
+        """
+        values, wrong = cls._read(environ, overrides, forgiven=("server", "token"))
+        return cls(**values), "; ".join(wrong)
+
+    @classmethod
+    def _read(
+        cls, environ: Mapping[str, str] | None, overrides: Mapping[str, Any], forgiven: Sequence[str] = ()
+    ) -> tuple[dict[str, Any], list[str]]:
         environ = os.environ if environ is None else environ
         unknown = sorted(overrides.keys() - VARIABLES.keys())
         if unknown:
             raise ValueError(f"no such setting: {', '.join(unknown)}; there are {', '.join(VARIABLES)}")
         values: dict[str, Any] = {"spool_dir": default_spool_dir(environ)}
+        wrong: list[str] = []
         for field, variable in VARIABLES.items():
             given, source = overrides.get(field), field
             if given is None:
                 given, source = environ.get(variable.name, "").strip() or None, variable.name
-            if given is not None:
+            if given is None:
+                continue
+            try:
                 values[field] = _checked(variable, source, given)
-        return cls(**values)
+            except ValueError as fault:
+                if field not in forgiven:
+                    raise
+                wrong.append(str(fault))
+                values[field] = "" if field == "server" else None
+        return values, wrong
 
     def __repr__(self) -> str:
         shown = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

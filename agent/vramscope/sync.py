@@ -183,7 +183,8 @@ class Sync:
 
     def _delivery_for(self, folder: SessionFolder) -> Delivery:
         meant = folder.meant()
-        server = self._settings.server if self._to_one_server or meant is None else meant.server
+        theirs = "" if meant is None or self._to_one_server else meant.server  # "" too where it could not be read
+        server = theirs or self._settings.server
         if server not in self._deliveries:
             self._tally.servers.append(server)
             self._deliveries[server] = Delivery(

@@ -355,3 +355,11 @@ def test_disabled_it_runs_the_command_and_says_so(desk):
     done: Any = desk.run("--", "echo", "ran", VRAMSCOPE_DISABLED="1")
     assert (done.returncode, done.stdout) == (0, "ran\n")
     assert "unwatched" in done.stderr
+
+
+def test_a_variable_that_cannot_be_read_keeps_no_command_from_its_start_and_a_wrong_option_does(desk):
+    done = desk.run("--", "sh", "-c", "echo $VRAMSCOPE_SERVER", VRAMSCOPE_SERVER="ftp://host")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ftp://host\n", "")
+    done = desk.run("--server", "ftp://host", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "server: saw 'ftp://host'; expected an address" in done.stderr

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from collector import attached, column, wait_for
 from ports import free_port
+from training import run
 
 from vramscope import console, outage, wire
 from vramscope.guard import guard
@@ -147,3 +148,36 @@ def test_what_a_process_left_behind_is_synced(server, tmp_path, monkeypatch, cap
     assert server.steps() == list(range(20))
     assert sync_main([]) == 0
     assert "Nothing to send" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("VRAMSCOPE_SERVER", "http://localhost:82650"),
+        ("VRAMSCOPE_SERVER", "my server"),
+        ("VRAMSCOPE_TOKEN", "two words"),
+    ],
+)
+def test_with_a_server_or_a_token_that_cannot_be_read_a_training_is_kept_and_synced(
+    server, tmp_path, monkeypatch, variable, value
+):
+    """One clear line, at attach; what is seen waits for whoever can say where it belongs."""
+    spool = tmp_path / "spool"
+    script = f"agent.attach(model, run_id={RUN!r})\ntrain(4)"
+    said = run(script, server, spool, **{variable: value}).splitlines()
+    first, last = (line for line in said if line.startswith("vramscope:"))
+    assert f"{variable}: saw " in first and "Your training is watched" in first and str(spool) in first
+    assert "`vramscope sync` sends it" in last
+    server.start()
+    monkeypatch.setenv("VRAMSCOPE_SPOOL_DIR", str(spool))
+    assert sync_main(["--server", server.url]) == 0
+    told = httpx.get(f"{server.url}/api/v1/runs/{RUN}").json()
+    assert (told["state"], told["steps"]) == ("finished", 4)
+
+
+@pytest.mark.gpu
+def test_an_address_without_its_http_reaches_the_server(server, tmp_path):
+    server.start()
+    run(f"agent.attach(model, run_id={RUN!r})\ntrain(3)", server, tmp_path / "spool", VRAMSCOPE_SERVER=server.url[7:])
+    assert httpx.get(f"{server.url}/api/v1/runs/{RUN}").json()["state"] == "finished"

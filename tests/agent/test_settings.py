@@ -38,7 +38,9 @@ def test_a_variable_that_is_set_but_empty_is_not_set():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("VRAMSCOPE_SERVER", "127.0.0.1:8265", "http://127.0.0.1:8265"),
+        ("VRAMSCOPE_SERVER", "127.0.0.1", "http://127.0.0.1:8265"),
+        ("VRAMSCOPE_SERVER", "localhost:82650", "http://127.0.0.1:8265"),
+        ("VRAMSCOPE_SERVER", "localhost:", "http://127.0.0.1:8265"),
         ("VRAMSCOPE_SERVER", "ftp://host", "http://"),
         ("VRAMSCOPE_SERVER", "http://host:99999", "http://"),
         ("VRAMSCOPE_SERVER", "http://user:word@host", "VRAMSCOPE_TOKEN"),
@@ -90,6 +92,25 @@ def test_sizes_may_have_units_and_tags_stand_between_commas():
 
 def test_a_server_behind_a_path_loses_only_its_last_slash():
     assert settings(server="https://host/vramscope/").server == "https://host/vramscope"
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost:8265", "127.0.0.1:8265", "gpu-3.lab:80", "[::1]:8265", "host:8265/vramscope"]
+)
+def test_a_host_and_a_port_are_meant_as_http(address):
+    assert settings({"VRAMSCOPE_SERVER": f" {address}/ "}).server == f"http://{address}"
+
+
+def test_an_unreadable_server_or_token_keeps_nobody_from_watching_and_anything_else_does():
+    given = {"VRAMSCOPE_SERVER": "ftp://host", "VRAMSCOPE_TOKEN": "a b", "VRAMSCOPE_PROJECT": "p"}
+    read, wrong = Settings.for_training(given)
+    assert (read.server, read.token, read.project) == ("", None, "p")
+    assert (
+        "VRAMSCOPE_SERVER: saw 'ftp://host'; expected an address" in wrong and "VRAMSCOPE_TOKEN: saw a value" in wrong
+    )
+    assert Settings.for_training({"VRAMSCOPE_PROJECT": "p"}) == (settings(project="p"), "")
+    with pytest.raises(ValueError, match="VRAMSCOPE_INTERVAL_MS"):
+        Settings.for_training({**given, "VRAMSCOPE_INTERVAL_MS": "fast"})
 
 
 def test_the_spool_stands_in_the_state_folder_of_the_user_or_in_a_temporary_one():

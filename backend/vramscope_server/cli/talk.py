@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import httpx
 
+from vramscope.settings import with_scheme
 from vramscope_server.cli.bar import Bar
 from vramscope_server.cli.words import plain
 
@@ -89,7 +90,7 @@ def _request(method: str, server: str, path: str, parameters: dict[str, Any], **
 
 def address(server: str) -> str:
     """The server's address, without a slash at its end. Raises Failure if it is none."""
-    text = server.strip().rstrip("/")
+    text = with_scheme(server.strip().rstrip("/"))
     expected = f"{plain(server)!r} is not the address of a server, such as http://127.0.0.1:8265"
     try:
         url = httpx.URL(text)
