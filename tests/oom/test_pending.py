@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -48,14 +48,15 @@ def test_the_verdict_does_not_wait_for_the_window(server: RunningServer, monkeyp
         agent,
         wire.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
     )
-    made = window.look
+    made, asked = window.look, threading.Event()
 
     def slow(*given: Any) -> window.Seen:
-        time.sleep(0.5)
+        assert asked.wait(60)
         return replace(made(*given), replayed=[Replayed("expandable_segments:True", True, 0, True)])
 
     monkeypatch.setattr(window, "look", slow)
     first = server.get(f"/oom/{record}", wait_seconds=0)
+    asked.set()
     assert (first["pending"], first["window"], first["by_site"]) == (True, recording, None)
     assert [row["source_words"] for row in first["remedies"] if row["conf"]] == [
         "at most what lay free in pieces; the window is being replayed"
