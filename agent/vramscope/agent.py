@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from vramscope import console
 from vramscope.guard import guarded
@@ -23,7 +23,7 @@ def attach(
     tags: Sequence[str] | None = None,
     config: Mapping[str, Any] | None = None,
     interval_ms: int | None = None,
-    phases: bool | None = None,
+    phases: bool | Literal["every"] | None = None,
     leaks: bool | None = None,
     windows: bool | None = None,
     profile: bool | None = None,
@@ -40,7 +40,8 @@ def attach(
     server       address of the server (VRAMSCOPE_SERVER, http://127.0.0.1:8265)
     project, name, tags, config   how the run is called and filed; secrets in ``config`` are hidden before they are sent
     interval_ms  milliseconds between two samples (100)
-    phases       False: measure whole steps only, at a quarter of the cost
+    phases       False: measure whole steps only, at a quarter of the cost; "every": phases in every step, however short,
+                 where True leaves some of the steps alone if they are shorter than some milliseconds
     leaks        False: do not look for graphs and tensors that outlive their step
     windows      False: do not record windows of allocator history
     profile      False: profile only steps for which somebody asks at the page

@@ -86,7 +86,7 @@ class Session:
         self.name = identity.run_name(settings.run_name)
         self._start_ns = time.time_ns()
 
-        self._clock = StepClock(phases=settings.phases)
+        self._clock = StepClock(phases=bool(settings.phases), in_every_step=settings.phases == "every")
         self._hooks = LoopHooks(self._clock)
         self._ring = Ring()
         session_id = identity.fresh_id()

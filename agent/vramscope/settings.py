@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 MIB: Final = 1024 * 1024
@@ -99,6 +99,15 @@ def _yes_or_no(value: Any) -> bool:
     if text in ("0", "false", "no", "off"):
         return False
     raise Wrong("1 or 0")
+
+
+def _phases(value: Any) -> bool | Literal["every"]:
+    if str(value).strip().lower() == "every":
+        return "every"
+    try:
+        return _yes_or_no(value)
+    except Wrong as fault:
+        raise Wrong("1, 0 or every") from fault
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
@@ -216,8 +225,14 @@ class Settings:
         "0: no step is profiled by itself, only when somebody asks for it at the page.",
         "1",
     )
-    phases: bool = _setting(
-        "VRAMSCOPE_PHASES", True, _yes_or_no, "0: only whole steps are measured, not their phases; costs less.", "1"
+    phases: bool | Literal["every"] = _setting(
+        "VRAMSCOPE_PHASES",
+        True,
+        _phases,
+        "0: only whole steps are measured, not their phases; costs less. 1: phases are read in every step as long as that "
+        "takes less than 2 % of its time, else in part of the steps. every: in every step, whatever that takes, which is not "
+        "measured then.",
+        "1",
     )
     spool_dir: Path = _setting(  # noqa: RUF009 - makes a dataclass field
         "VRAMSCOPE_SPOOL_DIR",

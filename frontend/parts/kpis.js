@@ -85,7 +85,7 @@ export class Kpis {
     const words = overhead(cost);
     const figure = words.match(/(below )?[\d.]+ %/)?.[0];
     const note = words.includes("measured)") ? "of a step, measured" : "of a step: below the noise";
-    this.put("cost", figure ?? (ended ? "not measured" : "not yet measured"), figure ? note : isKnown(cost?.hook_seconds) ? `${seconds(cost.hook_seconds)} in all; a step's share needs a few hundred steps` : "needs a few hundred steps");
+    this.put("cost", figure ?? (ended ? "not measured" : "not yet measured"), figure ? note : isKnown(cost?.hook_seconds) ? `${seconds(cost.hook_seconds)} in all; a step's share needs a few hundred steps, some of them left alone` : "needs a few hundred steps");
     this.cells.cost.value.classList.toggle("unknown", !figure);
     this.cells.cost.note.title = words;
     if (run.dropped_samples > 0) setText(this.cells.cost.note, `${count(run.dropped_samples)} samples dropped`);

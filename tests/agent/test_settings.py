@@ -53,6 +53,7 @@ def test_a_variable_that_is_set_but_empty_is_not_set():
         ("VRAMSCOPE_RUN_NAME", "n" * 201, "1 to 200"),
         ("VRAMSCOPE_PROJECT", "a\nb", "printable"),
         ("VRAMSCOPE_DISABLED", "maybe", "1 or 0"),
+        ("VRAMSCOPE_PHASES", "often", "1, 0 or every"),
         ("VRAMSCOPE_SPOOL_BYTES", "lots", "256MiB"),
         ("VRAMSCOPE_SPOOL_BYTES", "12", "at least 1 MiB"),
         ("VRAMSCOPE_SPOOL_DIR", "a\0b", "folder"),
@@ -82,6 +83,11 @@ def test_a_token_is_never_shown():
     with pytest.raises(ValueError) as told:
         settings({"VRAMSCOPE_TOKEN": f"{secret} {secret}"})
     assert secret not in str(told.value)
+
+
+def test_phases_are_read_mostly_never_or_in_every_step():
+    assert [settings({"VRAMSCOPE_PHASES": told}).phases for told in ("1", "0", "Every")] == [True, False, "every"]
+    assert settings(phases="every").phases == "every"
 
 
 def test_sizes_may_have_units_and_tags_stand_between_commas():

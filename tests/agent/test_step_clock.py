@@ -393,6 +393,23 @@ def test_some_steps_are_left_alone_and_the_places_are_not_periodic() -> None:
     assert len([number for number in calm if number > 10_000]) < 0.02 * 10_000, "once the cost is known, few"
 
 
+def test_in_every_step_phases_are_read_whatever_that_takes() -> None:
+    at = [0]
+    clock = StepClock(in_every_step=True, now=lambda: at[0])
+
+    class Slow:
+        def begin(self, *args) -> None:
+            at[0] += 1_000_000
+
+        def end_step(self, *args) -> None: ...
+
+    clock.anatomy = Slow()
+    for _ in range(500):
+        clock.enter(FORWARD)
+        clock.end_step()
+    assert all(step.watched for step in clock.take())
+
+
 @pytest.mark.parametrize("look_every", [10**9, 400])
 def test_phases_are_read_less_often_where_reading_them_would_cost_too_much(look_every) -> None:
     """A step of 100 µs of which 40 µs would be ours: the share of watched steps falls until the bound is kept.

@@ -152,6 +152,7 @@ class StepClock:
     """Step and phase of one training.
 
     phases   False: only steps are cut (one reading a step), phases stay unknown
+    in_every_step   phases are read in every step, whatever it costs; what watching costs cannot be measured then
     now      nanoseconds, rising
     random   where in a block the unwatched steps lie; never the user's generator, whose state is theirs
     """
@@ -160,10 +161,12 @@ class StepClock:
         self,
         *,
         phases: bool = True,
+        in_every_step: bool = False,
         now: Callable[[], int] = time.perf_counter_ns,
         random: Random | None = None,
     ) -> None:
         self._phases = phases
+        self._in_every_step = in_every_step
         self._now = now
         self._random = random or Random(0x5EED)
         self.step = 0
@@ -359,7 +362,7 @@ class StepClock:
 
     def _choose_watched(self, duration_ns: int) -> None:
         """Whether the next step's phases are read: as far as their cost allows, and not in the steps left alone."""
-        if not self._phases:
+        if not self._phases or self._in_every_step:
             return
         (self._watched_costs_ns if self.watched else self._left_on_costs_ns).append(self._agent_ns)
         self._durations_ns.append(duration_ns)
