@@ -4,7 +4,7 @@ import { api } from "vramscope/api.js";
 import { chart, loadPlotly } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { errorBar, noErrors, verdict } from "vramscope/parts/oom_verdict.js";
-import { holders, lastGoodStep, stackPanel, words } from "vramscope/parts/oom_holders.js";
+import { counters, holders, lastGoodStep, stackPanel, words } from "vramscope/parts/oom_holders.js";
 import { remedyTable } from "vramscope/parts/oom_remedies.js";
 import { problemBanner } from "vramscope/parts/pieces.js";
 import { endBanner } from "vramscope/parts/run_head.js";
@@ -109,8 +109,7 @@ class OomPage extends RunPage {
     fill(parts.chart, h("div", { class: "charts" }, this.minute));
     this.drawWhatWindowTells(error);
     fill(parts.where, h("div", { class: "panels" }, stackPanel(error), words(error)));
-    fill(parts.step, lastGoodStep(error));
-    parts.step.className = "oom-step";
+    fill(parts.step, h("div", { class: "panels" }, lastGoodStep(error), counters(error)));
   }
 
   drawWhatWindowTells(error) {

@@ -1,14 +1,14 @@
 /** What held the memory: the whole card by category, then by line of code and by module; the stack; the last good step. */
 
 import { h } from "vramscope/dom.js";
-import { bytes, count, isKnown, percent } from "vramscope/format.js";
+import { bytes, count, isKnown, percent, seconds, UNKNOWN } from "vramscope/format.js";
 import { known } from "vramscope/parts/pieces.js";
 
 const OWNERS = ["parameters", "gradients", "optimizer", "buffers", "other models"];
 const COLOURS = { "other models": "workspaces", "activations, batch, temporaries": "activations", "used by tensors": "allocated", "reserved, not used": "usable", "this process outside PyTorch": "other", "other processes": "retries", "not PyTorch's: nobody told whose": "other" };
 
 export function holders(error, run) {
-  return h("div", { class: "panels oom-panels" }, card(error), error.by_site ? sites(error, run) : null, modules(error));
+  return h("div", { class: "panels oom-panels" }, card(error), error.by_site?.length ? sites(error, run) : noSites(error), modules(error));
 }
 
 /** The card as one bar, and what is in it. */
@@ -23,13 +23,18 @@ function card({ by_category: rows, message }) {
       h("table", { class: "plain oom-list" }, h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, h("span", { class: "swatch", style: { "--colour": role(row) ? `var(--role-${role(row)})` : "transparent" } }), row.name), h("td", { class: "number" }, bytes(row.bytes)), h("td", { class: "number muted" }, percent(row.bytes / total))))))));
 }
 
-function sites({ by_site: rows, window }, run) {
+function sites({ by_site: rows, by_site_words: why, window }, run) {
   const most = Math.max(...rows.map((row) => row.bytes), 1);
   return h("section", { class: "card" },
     h("header", {}, h("h2", {}, "By line of code"), window && h("a", { class: "muted", href: `/runs/${encodeURIComponent(run)}/anatomy?recording=${encodeURIComponent(window)}` }, "the recorded window…")),
     h("div", { class: "scroll oom-scroll", tabindex: "0" }, h("table", { class: "plain oom-list" }, h("tbody", {}, rows.map((row) => h("tr", {},
       h("th", { scope: "row" }, row.file ? h("code", { title: `${row.file}:${row.line} in ${row.function}` }, `${row.file.split("/").at(-1)}:${row.line}`) : h("span", { class: "muted" }, row.function ?? "no line is known"), row.category && h("span", { class: "below" }, row.category), bar(row.bytes / most, row.category)),
-      h("td", { class: "number" }, bytes(row.bytes), h("span", { class: "below" }, `${count(row.count)} ×`))))))));
+      h("td", { class: "number" }, bytes(row.bytes), h("span", { class: "below" }, `${count(row.count)} ×`))))))),
+    why && h("p", { class: "pad muted" }, why));
+}
+
+function noSites({ by_site_words: why }) {
+  return h("section", { class: "card", "data-sites": "unknown" }, h("header", {}, h("h2", {}, "By line of code")), h("p", { class: "pad muted" }, `unknown: ${why}`));
 }
 
 function modules({ by_module: rows }) {
@@ -84,4 +89,15 @@ export function lastGoodStep({ now, last_step: last, step }) {
     h("div", { class: "scroll" }, h("table", { class: "plain oom-list" },
       h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { class: "number" }, `step ${count(last.step)}`), h("th", { class: "number" }, `at the error, step ${count(step + 1)}`), h("th", { class: "number" }, "difference"))),
       h("tbody", {}, row("peak allocated", last.peak_allocated_bytes, Math.max(now.peak_allocated_bytes ?? 0, now.allocated_bytes ?? 0) || null), row("reserved at its highest", last.peak_reserved_bytes, now.reserved_bytes), row("allocated at its end", last.end_allocated_bytes, now.allocated_bytes)))));
+}
+
+/** The allocator's counters and the machine's, as the newest sample had them and as they were then. */
+export function counters({ counters: { before_seconds: taken, rows } }) {
+  if (!rows.length) return null;
+  const cell = (name, value) => h("td", { class: "number" }, known(isKnown(value) ? (name.endsWith("_bytes") ? bytes(value) : count(value)) : UNKNOWN, { short: true }));
+  return h("section", { class: "card", "data-counters": "" },
+    h("header", {}, h("h2", {}, "Counters before and at the error")),
+    h("div", { class: "scroll" }, h("table", { class: "plain oom-list" },
+      h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { class: "number" }, isKnown(taken) ? `${seconds(taken)} before` : "before"), h("th", { class: "number" }, "at the error"))),
+      h("tbody", {}, rows.map(({ name, before, at }) => h("tr", { "data-counter": name }, h("th", { scope: "row" }, name.replace(/_bytes$/, "").replaceAll("_", " ")), cell(name, before), cell(name, at)))))));
 }

@@ -53,6 +53,10 @@ class Death:
     line: str = ""
     """text of the line that asked"""
     phase: str | None = None
+    module: str | None = None
+    """that asked; None: none is known, or it does not matter"""
+    node: str | None = None
+    """of autograd, the same"""
     kind: str = "pytorch"
     remedy: bool = True
     """something is enough, and says so"""
@@ -123,6 +127,7 @@ DEATHS = [
             step(model, optimizer, 64000, 1024)  # asks
         """,
         phase="forward",
+        module="3.1",
     ),
     Death(
         "a batch larger than the ones before",
@@ -149,6 +154,7 @@ DEATHS = [
             optimizer.zero_grad()
         """,
         phase="forward",
+        module="2.0",
     ),
     Death(
         "inside backward",
@@ -177,6 +183,7 @@ DEATHS = [
         """,
         phase="backward",
         line="torch.empty(ctx.rows",
+        node="WideBackward",
     ),
     Death(
         "in autograd's own operation",
@@ -188,6 +195,7 @@ DEATHS = [
             step(model, optimizer, 44000, 1024)  # asks
         """,
         phase="backward",
+        node="PowBackward0",
     ),
     Death(
         "an evaluation with a batch of its own",
@@ -203,6 +211,7 @@ DEATHS = [
         """,
         line="240000",
         remedy=False,
+        module="0.0",
     ),
     Death(
         "free pieces, none of them large enough",

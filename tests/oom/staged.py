@@ -127,6 +127,8 @@ def staged(death: Death, server: str, folder: Path) -> Outcome:
         ("survived", error["survived"], None if death.killed else death.survived),
         ("kind", error["message"].get("kind", death.kind), death.kind),
         ("phase", error["phase"], death.phase or error["phase"]),
+        ("module", error["culprit"]["module"], death.module or error["culprit"]["module"]),
+        ("node", error["node"], death.node or error["node"]),
         ("sure remedy", any(remedy["enough"] for remedy in error["remedies"]), death.remedy),
         *(
             [

@@ -18,7 +18,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "backend"), str(HERE.parent / "page
 
 from running import RunningServer  # noqa: E402
 from test_message import LINE, TORCH_1, TORCH_2_4  # noqa: E402
-from test_oom_page import GIB, MARKUP, box, sent  # noqa: E402
+from test_oom_page import GIB, MARKUP, box, rich_box, sent  # noqa: E402
 from wire_maker import Agent, new_id  # noqa: E402
 
 from vramscope_server.__main__ import main  # noqa: E402
@@ -67,6 +67,23 @@ def test_a_run_is_explained_to_a_person(server: RunningServer, cli: Cli) -> None
     assert "/usr/lib/torch" not in out, "a library's frames are left out"
     assert lines[-1] == f"{server.url}/runs/{agent.run}/oom"
     assert "survived" not in out
+
+
+def test_counters_stand_before_and_at_the_error(server: RunningServer, cli: Cli) -> None:
+    agent = a_run(server, rich_box(new_id("o"), None))
+    _, out, _ = cli("oom", agent.run, "--server", server.url)
+    rows = [line.split() for line in out.splitlines()]
+    at = rows.index(["COUNTER", "BEFORE", "AT", "THE", "ERROR"])
+    assert rows[at + 1 : at + 6] == [
+        ["allocated", "20.0", "GiB", "29.0", "GiB"],
+        ["reserved", "30.0", "GiB", "30.0", "GiB"],
+        ["active", "–", "29.0", "GiB"],  # noqa: RUF001 - unknown
+        ["segments", "1", "1"],
+        ["alloc", "retries", "2", "3"],
+    ]
+    told = json.loads(cli("oom", agent.run, "--json", "--server", server.url)[1])
+    assert told["counters"]["before_seconds"] == pytest.approx(0.08)
+    assert told["counters"]["rows"][2] == {"name": "active_bytes", "before": None, "at": 29 * GIB}
 
 
 def test_its_json_has_the_keys_that_scripts_lean_on(server: RunningServer, cli: Cli) -> None:

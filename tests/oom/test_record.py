@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,20 @@ UNTOLD = Death(
     """,
 )
 
+HELD = Death(
+    "who held it",
+    "activations",
+    """
+    model = stack(2, 256)
+    optimizer = optimizer_of(model)
+    for _ in range(2):
+        step(model, optimizer, 64, 256)
+    time.sleep(0.2)
+    kept = [torch.empty(100 * MIB, dtype=torch.uint8, device="cuda") for _ in range(5)]  # keeps
+    model(torch.empty(16 << 20, 256, device="cuda"))  # asks
+    """,
+)
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
@@ -93,6 +108,31 @@ def test_with_very_many_blocks_it_is_whole(server: RunningServer, tmp_path: Path
     page = server.http.get(f"/oom/{first['record']}/export")
     assert page.status_code == 200
     assert "a hundred thousand blocks" in page.text
+
+
+def test_it_says_who_held_the_memory_by_category_module_and_line(
+    server: RunningServer, tmp_path: Path, emulated_gpu: None
+) -> None:
+    """A window was open, that of the first steps; in its third the lines are known, and all bytes that were allocated are in it."""
+    run_id, _, _ = staged.run(HELD, server.url, tmp_path)
+    _, told = staged.told(server.url, run_id)
+    assert told is not None
+    weights = (256 * 256 + 256) * 4
+    layer = {"bytes": 3 * weights, "parameters": weights, "optimizer": 2 * weights}
+    assert told["by_module"] == [{"module": "0.0", **layer}, {"module": "1.0", **layer}]
+    by_category = {row["name"]: row["bytes"] for row in told["by_category"]}
+    assert (by_category["parameters"], by_category["optimizer"]) == (2 * weights, 4 * weights)
+    line = staged.asked_at(replace(HELD, line="# keeps"), str(tmp_path / f"{run_id}.py"))
+    kept = [row for row in told["by_site"] if row["line"] == line]
+    assert [(row["bytes"], row["count"]) for row in kept] == [(500 << 20, 5)]
+    assert sum(row["bytes"] for row in told["by_site"]) == told["message"]["allocated_bytes"]
+    assert "of what was made outside of it no line is known" in told["by_site_words"], "the weights are older"
+    rows = {row["name"]: row for row in told["counters"]["rows"]}
+    assert rows["allocated_bytes"]["at"] == told["message"]["allocated_bytes"]
+    assert 0 < rows["allocated_bytes"]["before"] < rows["allocated_bytes"]["at"]
+    assert rows["reserved_bytes"]["at"] == told["message"]["reserved_bytes"]
+    assert rows["device_used_bytes"]["at"] == told["message"]["total_bytes"] - told["message"]["free_bytes"]
+    assert 0 <= told["counters"]["before_seconds"] < 10
 
 
 def test_words_that_nobody_knows_are_kept_as_they_are(

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 import sender
+from browsing import COMPILED_MS, drawn
 
-from vramscope import wire
+sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))  # tests are imported by path
+
+from window_maker import training as recorded
+from wire_maker import column, new_id
+
+from vramscope import window, wire
 from vramscope.black_box import BlackBox, Frame, Holder, pack
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -37,7 +46,43 @@ def box(record: str, **changes: Any) -> BlackBox:
     return BlackBox(**(values | changes))
 
 
-def sent(server: Any, run: str, *boxes: BlackBox) -> None:
+def rich_box(record: str, recording: str | None) -> BlackBox:
+    """With all that a record may hold: samples of the last minute, the layout, the last good step, an open window."""
+    now = time.time_ns()
+    sizes = [28 * GIB, 600 * MIB, 1 * GIB, 400 * MIB]
+    addresses = [sum(sizes[:at]) for at in range(len(sizes))]
+    return box(
+        record,
+        time_ns=now,
+        window=recording,
+        counters={
+            "allocated_bytes.all.current": 29 * GIB, "reserved_bytes.all.current": 30 * GIB,
+            "active_bytes.all.current": 29 * GIB, "segment.all.current": 1, "num_alloc_retries": 3,
+        },
+        counters_before={"time_ns": now - 80_000_000, "allocated_bytes": 20 * GIB, "reserved_bytes": 30 * GIB,
+                         "segments": 1, "alloc_retries": 2, "host_used_bytes": wire.UNKNOWN},
+        samples={
+            "time_ns": column(now - (29 - at) * 10**9 for at in range(30)),
+            "allocated_bytes": column(20 * GIB + at * 256 * MIB for at in range(30)),
+            "reserved_bytes": column([30 * GIB] * 30),
+            "device_used_bytes": column([31 * GIB] * 30),
+        },
+        last_step={"step": 900, "peak_allocated_bytes": 20 * GIB, "peak_reserved_bytes": 30 * GIB,
+                   "end_allocated_bytes": 8 * GIB},
+        holders=[Holder(module="encoder.0", category="parameters", held_bytes=2 * GIB, tensors=2),
+                 Holder(module="encoder.0", category="gradients", held_bytes=2 * GIB, tensors=2),
+                 Holder(module=MARKUP, category="optimizer", held_bytes=GIB, tensors=3)],
+        layout=window.Layout(
+            segments={"address": column([0]), "size_bytes": column([30 * GIB]), "stream": column([0]), "large": column([1]),
+                      "expandable": column([0]), "pool": column([0])},
+            blocks={"segment": column([0] * 4), "address": column(addresses), "size_bytes": column(sizes),
+                    "requested_bytes": column(sizes), "state": column([1, 0, 1, 0]), "stack": column([-1] * 4)},
+        ),
+        error_text=f"CUDA out of memory. Tried to allocate 4.00 GiB. {MARKUP}",
+    )  # fmt: skip
+
+
+def sent(server: Any, run: str, *boxes: BlackBox, more: tuple[wire.Message, ...] = ()) -> None:
     """Bring boxes to a run that is there."""
     told = httpx.get(f"{server.url}/api/v1/runs/{run}", trust_env=False).json()
     messages: list[wire.Message] = []
@@ -53,7 +98,7 @@ def sent(server: Any, run: str, *boxes: BlackBox) -> None:
     )  # fmt: skip
     batch = wire.Batch(
         wire=wire.WIRE_VERSION, session=boxes[0].record, run=run, rank=0, sequence=1, sent_ns=time.time_ns(),
-        messages=[attached, *messages, wire.Ended(time_ns=time.time_ns(), state="failed", error_type="OutOfMemoryError")],
+        messages=[attached, *more, *messages, wire.Ended(time_ns=time.time_ns(), state="failed", error_type="OutOfMemoryError")],
     )  # fmt: skip
     answer = httpx.post(
         f"{server.url}/api/v1/batches", content=msgspec.msgpack.encode(batch), headers={"Content-Type": wire.CONTENT_TYPE},
@@ -86,6 +131,110 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     assert "step 901" in event.inner_text()
     page.goto(f"{server.url}/runs")
     page.locator("a.chip", has_text="OOM").first.wait_for()
+
+
+def recording_of(name: str) -> wire.Piece:
+    """A window that was open when memory ran out."""
+    about: dict[str, Any] = {"device": 0, "first_step": 1, "last_step": 3, "reason": "the first steps", "events": 12}
+    return wire.Piece(artifact=name, kind="window", number=0, pieces=1, about=about, data=window.pack(recorded(0)))
+
+
+def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
+    server = own_server()
+    training = sender.past(server.url, sender.BASELINE, hours=1, steps=100)
+    recording = new_id("w")
+    sent(server, training.run, rich_box("cccc000000000001", recording), more=(recording_of(recording),))
+    page.goto(f"{server.url}/runs/{training.run}/oom")
+    page.locator(".verdict").wait_for()
+    largest = page.locator("[data-kpi=largest]").inner_text()
+    assert "600 MiB" in largest
+    assert "of 2, 1000 MiB in all" in largest
+    assert "encoder.0" in page.locator(".oom-panels .card", has_text="By module").inner_text()
+    held = page.locator(".oom-panels .card", has_text="What held the card").inner_text()
+    assert "activations, batch, temporaries" in held
+    last = page.locator(".card", has_text="Beside the last good step").inner_text()
+    assert "step 900" in last
+    assert "20.0 GiB" in last
+    assert "29.0 GiB" in last, "at the error"
+    counted = page.locator("[data-counters]")
+    assert "80.0 ms before" in counted.inner_text()
+    assert counted.locator("[data-counter=allocated_bytes]").inner_text().split("\t") == [
+        "allocated", "20.0 GiB", "29.0 GiB"
+    ]  # fmt: skip
+    assert counted.locator("[data-counter=alloc_retries]").inner_text().split("\t") == ["alloc retries", "2", "3"]
+    assert counted.locator("[data-counter=host_used_bytes]").count() == 0, "known neither before nor then"
+    assert MARKUP in page.locator(".oom-words").inner_text()
+    assert page.locator("img").count() == 0, "markup stays text"
+    minute = drawn(page, "last-minute")
+    assert minute.locator(".scatterlayer .trace").count() == 4, "allocated, reserved, the device, and what was asked"
+    lines = page.locator(".oom-panels .card", has_text="By line of code")
+    lines.get_by_text("train.py:87").first.wait_for(timeout=COMPILED_MS)
+    assert f"recording={recording}" in str(lines.locator("a", has_text="the recorded window").get_attribute("href"))
+    link = page.get_by_text("Export as one HTML file")
+    with page.expect_download() as download:
+        link.click()
+    assert download.value.suggested_filename == "oom-cccc000000000001.html"
+
+
+def test_without_a_window_it_says_why_no_lines_are_known(page: Any, own_server: Any) -> None:
+    server = own_server()
+    training = sender.past(server.url, sender.BASELINE, hours=1, steps=100)
+    sent(server, training.run, rich_box("dddd000000000001", None))
+    page.goto(f"{server.url}/runs/{training.run}/oom")
+    why = page.locator("[data-sites=unknown]")
+    why.wait_for()
+    assert "no window of allocator history was open then" in why.inner_text()
+
+
+class Elements(HTMLParser):
+    """The elements of a page: what a browser would make of it. Text of scripts is none."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.elsewhere: list[str] = []
+        self.words = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.elsewhere += [
+            f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href", "data", "action")
+        ]
+        self.elsewhere += [f"{tag} {name}={value}" for name, value in attrs if name.startswith("on")]
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem is None:
+            self.words += data
+
+
+def test_the_export_needs_nothing_from_elsewhere(chromium: Any, own_server: Any, tmp_path: Path) -> None:
+    """Opened from the disk it asks nobody for anything; names with markup are text; and it says what the page says."""
+    server = own_server()
+    training = sender.past(server.url, sender.BASELINE, hours=1, steps=100)
+    sent(server, training.run, rich_box("eeee000000000001", None))
+    text = httpx.get(f"{server.url}/api/v1/oom/eeee000000000001/export", trust_env=False, timeout=120).text
+    made = Elements(text)
+    assert made.elsewhere == []
+    assert not {"img", "link", "iframe", "object", "embed", "base"} & set(made.tags)
+    for told in (
+        MARKUP,
+        "Counters before and at the error",
+        "80 ms before",
+        "no window of allocator history was open then",
+    ):
+        assert told in made.words, told
+    file = tmp_path / "export.html"
+    file.write_text(text)
+    context = chromium.new_context()
+    page = context.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file.as_uri())
+    page.locator(".scatterlayer .trace").first.wait_for(state="attached")
+    assert asked == [file.as_uri()]
+    assert page.locator("img").count() == 0
+    context.close()
 
 
 def test_where_there_is_none_it_says_so(page: Any, server: Any) -> None:

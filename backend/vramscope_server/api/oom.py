@@ -37,6 +37,10 @@ router = APIRouter(tags=["out of memory"])
 WAIT_SECONDS: Final = 0.3
 """for what the window adds: an answer is there at once, and says that more is to come"""
 MOST_WAIT_SECONDS: Final = 20.0
+_PART_HAS_STACKS: Final = (
+    "a window records stacks in a part of its steps alone (of the first three in the third): of what was made outside of it no "
+    "line is known"
+)
 WINDOW_COMES_NS: Final = 60_000_000_000
 """after the record a window that has not come by then has been lost, or lies in a spool folder"""
 MOST_OTHERS: Final = 3
@@ -114,7 +118,26 @@ class Explained:
     def told(self) -> dict[str, Any]:
         """As the API tells it."""
         sites = None if self.seen is None else self.seen.by_site
-        return self.row | told(self.post, self.box, by_site=sites) | {"pending": self.pending}
+        words = None if _has_all_lines(sites) else self._why_no_lines(sites)
+        return self.row | told(self.post, self.box, by_site=sites) | {"pending": self.pending, "by_site_words": words}
+
+    def _why_no_lines(self, sites: list[dict[str, Any]] | None) -> str:
+        if sites:
+            return _PART_HAS_STACKS
+        if self.box.window is None:
+            return "no window of allocator history was open then: lines of code are known only where one is recorded"
+        if self.pending:
+            return "the window that was open is on its way, or being looked at"
+        if self.row["window"] is None:
+            return "a window was open then and has not come: it was lost, or vramscope sync on its machine sends it"
+        if self.seen is None:
+            return "the window that was open could not be read"
+        return "the window that was open holds no allocation that was alive then"
+
+
+def _has_all_lines(sites: list[dict[str, Any]] | None) -> bool:
+    """(The row of all further places has no category.)"""
+    return bool(sites) and all(row["file"] for row in sites or () if row["category"])
 
 
 def explain(house: House, record: str, wait_seconds: float) -> Explained:

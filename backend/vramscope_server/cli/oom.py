@@ -27,6 +27,7 @@ _COLUMNS: Final = (
     Column("COST", needed=2),
     Column("SOURCE", needed=1),
 )
+_COUNTERS: Final = (Column("COUNTER"), Column("BEFORE", number=True), Column("AT THE ERROR", number=True))
 _KEPT: Final = ("cause", "culprit", "rank", "step", "phase", "message", "survived", "remedies")
 
 
@@ -64,6 +65,9 @@ def show(server: str, as_json: bool, run: str) -> None:
         out.print()
         for frame in own[:5]:
             out.print(Text(f"  {plain(frame['file'])}:{frame['line']} in {plain(frame['function'])}"), soft_wrap=True)
+    if error["counters"]["rows"]:
+        out.print()
+        print_table(out, _COUNTERS, [_counter(row) for row in error["counters"]["rows"]])
     if len(told["errors"]) > 1:
         survived = sum(1 for row in told["errors"] if row["survived"])
         ranks = sorted({row["rank"] for row in told["errors"]})
@@ -71,6 +75,12 @@ def show(server: str, as_json: bool, run: str) -> None:
         of_them = f"{count(len(told['errors']))} such errors in this run{where}, {count(survived)} of them survived"
         out.print(Text(of_them, style="dim"))
     out.print(Text(f"{address(server)}/runs/{told['run_id']}/oom", style="cyan"))
+
+
+def _counter(row: dict[str, Any]) -> tuple[str, str, str]:
+    words = amount if row["name"].endswith("_bytes") else count
+    name = row["name"].removesuffix("_bytes").replace("_", " ")
+    return name, words(row["before"], ABSENT), words(row["at"], ABSENT)
 
 
 def _explained(server: str, record: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 import plotly.io
 
-from vramscope_server.analysis.quantities import amount
+from vramscope_server.analysis.quantities import amount, count, duration
 
 _STYLE: Final = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
@@ -77,6 +77,12 @@ def report(told: Mapping[str, Any], figure: go.Figure) -> str:
             for row in told["by_site"]
         ]
         parts += ["<h2>By line</h2>", _table(("line", "category", "bytes"), rows)]
+    if told["by_site_words"]:
+        parts += [] if told["by_site"] else ["<h2>By line</h2>"]
+        parts.append(f"<p class=muted>{_e(told['by_site_words'])}</p>")
+    taken = told["counters"]["before_seconds"]
+    head = ("counter", "before" if taken is None else f"{duration(taken)} before", "at the error")
+    parts += ["<h2>Counters before and at the error</h2>", _table(head, _counters(told["counters"]["rows"]))]
     stack = [f"{frame['file']}:{frame['line']} in {frame['function']}" for frame in told["stack"]]
     parts += ["<h2>Where it happened</h2>", f"<pre>{_e(chr(10).join(stack) or 'no Python ran on that thread')}</pre>"]
     if told["message"].get("text"):
@@ -86,6 +92,13 @@ def report(told: Mapping[str, Any], figure: go.Figure) -> str:
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'><title>{title}</title>"
         f"<style>{_STYLE}</style><h1>{title}</h1>{''.join(parts)}<p class=muted>made by vramscope</p></html>"
     )
+
+
+def _counters(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str, str]]:
+    for row in rows:
+        words = amount if row["name"].endswith("_bytes") else count
+        name = row["name"].removesuffix("_bytes").replace("_", " ")
+        yield name, words(row["before"]), words(row["at"])
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -13,6 +13,7 @@ from vramscope.oom_facts import Facts, facts_of_box, growing
 from vramscope.oom_message import Message, parse
 from vramscope.oom_need import Need, need_of
 from vramscope_server.analysis.oom import holders
+from vramscope_server.analysis.oom.counters import before_and_at
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, Replay
 
@@ -83,6 +84,7 @@ def told(post: PostMortem, box: BlackBox, *, by_site: list[dict[str, Any]] | Non
         "by_module": holders.by_module(box),
         "by_site": by_site,
         "stack": [{"file": f.file, "line": f.line, "function": f.function, "own": f.own} for f in box.stack],
+        "counters": before_and_at(box),
         "now": _now(facts, box),
         "last_step": _last_step(box),
         "neighbours": None
