@@ -359,6 +359,12 @@ def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
             16,
             False,
         ),
+        (
+            Batch(samples=16, accumulation=1, ranks=1, length=128),
+            Batch(samples=16, accumulation=1, ranks=1, length=128),
+            64,  # the batch that was too large: none before was, here or there
+            False,
+        ),
         (Batch(samples=2, accumulation=4, ranks=1, length=None), Batch(None, None, 1, None), 16, False),
         (Batch(samples=16, accumulation=None, ranks=1, length=None), Batch(16, 1, 1, None), 16, None),
         (Batch(samples=16, accumulation=1, ranks=1, length=None), Batch(None, None, 1, None), None, None),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backend")]
@@ -113,3 +114,39 @@ def test_of_two_ranks_that_both_die_the_first_is_named(
     said = " ".join(capsys.readouterr().out.split())
     assert " on rank 1 of 2 at " in said
     assert "2 such errors in this run on ranks 0, 1, 0 of them survived" in said
+
+
+LEANER = Death(
+    "a leaner run of the same script",
+    "activations",
+    """
+    model = stack(6, 1024)
+    optimizer = optimizer_of(model)
+    for n in range(16):
+        time.sleep(0.01 * R.get("micro_batches", 1))
+        if n == 8:  # (something that the script keeps from then on)
+            beside = megabytes(1000)
+        step(model, optimizer, 16000, 1024)  # asks
+    """,
+)
+
+
+def test_what_a_leaner_run_of_the_project_took_is_a_measured_remedy(
+    server: str, tmp_path: Path, emulated_gpu: None
+) -> None:
+    """With its peak, and how many times as long its steps took."""
+    lean, code, said = staged.run(LEANER, server, tmp_path, PROJECT="lean", REMEDY='{"micro_batches": 8}')
+    assert code == 0, said[-2000:]
+    dead, code, said = staged.run(LEANER, server, tmp_path, PROJECT="lean", RUN_NAME="the one that died")
+    assert code == 1, said[-2000:]
+    _, told = staged.told(server, dead)
+    assert told is not None
+    measured = [remedy for remedy in told["remedies"] if remedy["run_id"]]
+    assert [remedy["run_id"] for remedy in measured] == [lean]
+    runs = {run: httpx.get(f"{server}/api/v1/runs/{run}", trust_env=False).json() for run in (lean, dead)}
+    peak = runs[lean]["peak_reserved_bytes"]
+    assert measured[0]["saves_bytes"] == told["needed_bytes"] - peak
+    assert measured[0]["enough"] is True
+    ratio = runs[lean]["step_seconds_median"] / runs[dead]["step_seconds_median"]
+    assert ratio > 1.5, "it sleeps longer"
+    assert measured[0]["cost"] == f"a step took {ratio:.2f} times as long there, by the medians"

@@ -289,10 +289,15 @@ def _others(connection: Connection, run: Run, full: Mapping[str, Any], box: Blac
             continue
         as_much = _did_as_much(batch_of(run_in_full(connection, other)), batch_of(full), box.batch_size)
         if as_much is not False:
-            found.append(
-                OtherRun(row["run_id"], row["name"], row["techniques"], row["peak_reserved_bytes"], None, bool(as_much))
-            )
+            peak, ratio = row["peak_reserved_bytes"], _step_ratio(row, full)
+            found.append(OtherRun(row["run_id"], row["name"], row["techniques"], peak, ratio, bool(as_much)))
     return sorted(found, key=lambda other: other.peak_reserved_bytes)[:MOST_OTHERS]
+
+
+def _step_ratio(other: Mapping[str, Any], own: Mapping[str, Any]) -> float | None:
+    """How many times as long a step took there, by the medians. None: one has no step, or they had not the same card."""
+    theirs, ours = other["step_seconds_median"], own["step_seconds_median"]
+    return theirs / ours if theirs and ours and other["device"] == own["device"] else None
 
 
 def _did_as_much(other: Batch, own: Batch, rows: int | None) -> bool | None:
@@ -300,7 +305,8 @@ def _did_as_much(other: Batch, own: Batch, rows: int | None) -> bool | None:
 
     rows   of the batch that ran when memory ran out
     """
-    needed = own.effective or own.samples or rows
+    # (What ran out may be a batch larger than any that the agent had seen in steps before.)
+    needed = max(filter(None, (own.effective or own.samples, rows)), default=None)
     if needed is not None and other.effective is not None and other.effective < needed:
         return False
     if own.length is not None and other.length is not None and other.length < own.length:

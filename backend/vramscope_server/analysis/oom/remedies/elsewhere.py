@@ -23,7 +23,7 @@ def of(case: Case) -> Iterator[Remedy]:
 
 
 def _measured(case: Case, other: OtherRun) -> Remedy:
-    ratio = "" if other.step_ratio is None else f"; a step took {other.step_ratio:.2f} times as long"
+    ratio = other.step_ratio
     needed = case.need.at()
     # Where something is kept, or asked for between two steps, another run may have come through because it was shorter.
     alike = case.cause in IN_A_STEP and case.facts.phase in ("forward", "backward", "optimizer")
@@ -33,9 +33,9 @@ def _measured(case: Case, other: OtherRun) -> Remedy:
         saves_bytes=None if needed is None else max(0, needed - other.peak_reserved_bytes),
         enough=fits if (alike and other.did_as_much) or not fits else None,
         source="measured",
-        source_words=f"that run reserved {amount(other.peak_reserved_bytes)} at most{ratio}"
+        source_words=f"that run reserved {amount(other.peak_reserved_bytes)} at most"
         + ("" if other.did_as_much else "; whether its batches were as large is not known"),
-        cost="as measured there",
+        cost="as measured there" if ratio is None else f"a step took {ratio:.2f} times as long there, by the medians",
         rank=4,
         run_id=other.run_id,
     )

@@ -57,6 +57,7 @@ class OtherRun:
     chips: list[str]
     peak_reserved_bytes: int
     step_ratio: float | None
+    """how many times as long a step took there as here, by the medians; None: not known, or another card's"""
     did_as_much: bool
     """a step of its learned from at least as many samples, as long ones; False: that is not known"""
 
