@@ -17,7 +17,8 @@ from vramscope.guard import guard
 guard.raise_faults = True
 MIB = 1 << 20
 R = json.loads(os.environ["REMEDY"])
-agent.attach(run_id=os.environ["RUN"], name=os.environ["RUN_NAME"], project=os.environ.get("PROJECT", os.environ["RUN"]), interval_ms=20)
+PROJECT = os.environ.get("PROJECT", os.environ["RUN"])
+agent.attach(run_id=os.environ["RUN"], name=os.environ["RUN_NAME"], project=PROJECT, interval_ms=20)
 
 def megabytes(n, **more):
     return torch.empty(n * MIB, dtype=torch.uint8, device="cuda", **more)
