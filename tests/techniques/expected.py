@@ -1,0 +1,540 @@
+"""What is to be told of each training of ``cases`` and ``framework_cases``."""
+
+from __future__ import annotations
+
+from names import CHECKPOINTING
+
+CHECKPOINTED = "4 Sequential (blocks.0 to blocks.3) ran again in backward; variant: "
+SMALL_STAY = "state of 16,384 of 16,900 parameters has {} bits; 32 bits remain, most for Linear (516)"
+"""both libraries leave tensors of fewer than 4,096 elements as they are"""
+FOUR = {"gradient_accumulation": ("accumulation 4", "{}=4", "4 micro-steps in a step")}
+BY_HAND = ("attention eager", None, "softmax over whole score matrices; no fused kernel")
+
+Told = tuple[str, "str | None", "str | None"]
+
+EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
+    "plain": ({}, set()),
+    "checkpoint_non_reentrant": (
+        {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")},
+        set(),
+    ),
+    "checkpoint_every_second": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "3 Sequential (blocks.0, .2, .4) ran again in backward; variant: non-reentrant",
+            )
+        },
+        set(),
+    ),
+    "checkpoint_reentrant": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "reentrant")}, set()),
+    "checkpoint_unset": (
+        {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "reentrant")},
+        {"use-reentrant-unset"},
+    ),
+    "checkpoint_segments": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "2 Linear (layers.0 to layers.1) ran again in backward; variant: reentrant",
+            )
+        },
+        {"use-reentrant-unset"},
+    ),
+    "checkpoint_wrapper": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "1 Sequential (blocks.1) ran again in backward; variant: non-reentrant",
+            )
+        },
+        set(),
+    ),
+    "checkpoint_own": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "other")}, set()),
+    "attention_of_ones_own": ({"attention": BY_HAND}, set()),
+    "router_of_ones_own": ({}, set()),
+    "checkpointed_function": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "the function scores_of_pairs ran again in backward; variant: non-reentrant",
+            ),
+            "attention": BY_HAND,
+        },
+        set(),
+    ),
+    "checkpointed_function_reentrant": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "the function scores_of_pairs ran again in backward; variant: reentrant",
+            )
+        },
+        set(),
+    ),
+    "checkpointed_function_beside_blocks": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "4 Sequential (blocks.0 to blocks.3) and the function WithLoss.loss ran again in backward; variant: non-reentrant",
+            )
+        },
+        set(),
+    ),
+    "checkpointed_function_without_gradients": ({}, set()),
+    "checkpoint_of_frozen_blocks": (
+        {
+            "gradient_checkpointing": ("checkpointing", "gradient_checkpointing=True in the model", ""),
+            "peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)"),
+        },
+        {"checkpointing-not-seen"},
+    ),
+    "closure_late": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "1 Sequential (blocks.3) ran again in backward; variant: non-reentrant",
+            )
+        },
+        {"checkpoint-closure"},
+    ),
+    "closure_late_reentrant": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "1 Sequential (blocks.3) ran again in backward; variant: reentrant",
+            )
+        },
+        {"checkpoint-closure"},
+    ),
+    "closure_early": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")}, set()),
+    "closure_by_number": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "1 Sequential (blocks.3) ran again in backward; variant: non-reentrant",
+            )
+        },
+        {"checkpoint-closure"},
+    ),
+    "closure_over_a_tensor": (
+        {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")},
+        {"checkpoint-closure"},
+    ),
+    "closure_that_counts": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")}, set()),
+    "teacher_inside": ({}, set()),
+    "teacher_without_gradients": ({}, set()),
+    "accumulation": ({"gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step")}, set()),
+    "accumulation_keeping_zeros": (
+        {"gradient_accumulation": ("accumulation 3", None, "3 micro-steps in a step")},
+        set(),
+    ),
+    "accumulation_with_a_remainder": (
+        {"gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step")},
+        set(),
+    ),
+    "two_optimizers_of_one_model": (
+        {"gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step")},
+        set(),
+    ),
+    "two_losses_of_one_graph": ({}, set()),
+    "losses_summed_up": ({}, set()),
+    "sharpness_aware": ({}, set()),
+    "lbfgs": ({}, set()),
+    "gan": ({}, set()),
+    "gan_that_switches_gradients_off": ({}, set()),
+    "gan_of_two_models": (
+        {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")},
+        set(),
+    ),
+    "autocast_bf16": ({"mixed_precision": ("bf16", None, "autocast to bfloat16 in 14 of 14 module calls")}, set()),
+    "autocast_fp16_scaled": (
+        {"mixed_precision": ("fp16", None, "autocast to float16 in 14 of 14 module calls, with a GradScaler")},
+        set(),
+    ),
+    "autocast_fp16_unscaled": (
+        {"mixed_precision": ("fp16", None, "autocast to float16 in 14 of 14 module calls")},
+        {"fp16-without-scaler"},
+    ),
+    "autocast_fp16_scaled_by_hand": (
+        {"mixed_precision": ("fp16", None, "autocast to float16 in 14 of 14 module calls")},
+        set(),
+    ),
+    "autocast_fp16_of_a_frozen_part": (
+        {
+            "mixed_precision": ("fp16", None, "autocast to float16 in 12 of 14 module calls"),
+            "peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)"),
+        },
+        set(),
+    ),
+    "autocast_bf16_scaled": (
+        {"mixed_precision": ("bf16", None, "autocast to bfloat16 in 14 of 14 module calls, with a GradScaler")},
+        {"scaler-with-bf16"},
+    ),
+    "autocast_bf16_unscaled": (
+        {"mixed_precision": ("bf16", None, "autocast to bfloat16 in 14 of 14 module calls")},
+        set(),
+    ),
+    "bf16_weights": (
+        {"mixed_precision": ("bf16 weights", None, "the trained parameters themselves are bfloat16")},
+        set(),
+    ),
+    "bf16_weights_with_masters": (
+        {
+            "mixed_precision": (
+                "bf16 weights with fp32 masters",
+                None,
+                "the model's parameters are bfloat16, and the optimizer steps float32 copies of them",
+            )
+        },
+        set(),
+    ),
+    "bf16_weights_that_stay": (
+        {"mixed_precision": ("bf16 weights", None, "the model's parameters are bfloat16")},
+        set(),
+    ),
+    "frozen_in_bf16": (
+        {
+            "mixed_precision": ("bf16 frozen weights", None, "frozen weights in bfloat16"),
+            "peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)"),
+        },
+        set(),
+    ),
+    "frozen_in_bf16_and_cast": (
+        {
+            "distributed": ("FSDP2", None, "FSDP2 (S(0)), one rank"),
+            "mixed_precision": ("bf16", None, "weights cast to bfloat16 in 1 of 14 module calls"),
+            "peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)"),
+        },
+        set(),
+    ),
+    "teacher_in_bf16": ({}, set()),
+    "lora_on_bf16": (
+        {
+            "mixed_precision": ("bf16 frozen weights", None, "frozen weights in bfloat16"),
+            "peft": ("LoRA 11 %", "peft: LoRA, r=4", "2,048 of 18,948 parameters are trained (11 %)"),
+        },
+        set(),
+    ),
+    "fused_optimizer": ({}, set()),
+    "an_optimizer_a_parameter": ({}, set()),
+    "eight_bit": (
+        {
+            "optimizer_8bit": (
+                "8-bit 98 %",
+                None,
+                "state of 16,640 of 16,900 parameters has 8 bits; 32 bits remain, most for Linear (260)",
+            )
+        },
+        set(),
+    ),
+    "optimizer_on_the_host": (
+        {"offload": ("optimizer offload", None, "on the host: 100 % of the optimizer's state")},
+        set(),
+    ),
+    "eight_bit_by_torchao": ({"optimizer_8bit": ("8-bit 96 %", None, SMALL_STAY.format(8))}, set()),
+    "four_bit_by_torchao": ({"optimizer_8bit": ("4-bit 96 %", None, SMALL_STAY.format(4))}, set()),
+    "fp8_by_torchao": ({"optimizer_8bit": ("8-bit 96 %", None, SMALL_STAY.format(8))}, set()),
+    "offload_by_torchao": (
+        {"offload": ("optimizer offload", None, "on the host: 97 % of the optimizer's state")},
+        set(),
+    ),
+    "eight_bit_by_bitsandbytes": ({"optimizer_8bit": ("8-bit 96 %", None, SMALL_STAY.format(8))}, set()),
+    "paged_by_bitsandbytes": (
+        {
+            "optimizer_8bit": (
+                "8-bit 99 %",
+                None,
+                "state of 528,384 of 528,448 parameters has 8 bits; 32 bits remain, most for Linear (64)",
+            ),
+            "offload": ("optimizer offload", None, "on the host: 97 % of the optimizer's state"),
+        },
+        set(),
+    ),
+    "tokens": ({}, set()),
+    "saved_tensors_on_the_host": (
+        {"offload": ("activation offload", None, "on the host: saved tensors, by save_on_cpu")},
+        set(),
+    ),
+    "saved_tensors_on_the_host_by_hand": (
+        {"offload": ("activation offload", None, "on the host: saved tensors, by pack")},
+        set(),
+    ),
+    "saved_tensors_looked_at": ({}, set()),
+    "mostly_frozen": ({"peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)")}, set()),
+    "lora_by_peft": (
+        {"peft": ("LoRA 11 %", "peft: LoRA, r=4", "2,048 of 18,948 parameters are trained (11 %)")},
+        set(),
+    ),
+    "attention_fused": (
+        {
+            "mixed_precision": ("bf16", None, "autocast to bfloat16 in 2 of 2 module calls"),
+            "attention": ("attention cuDNN", None, "1 call of cuDNN attention"),
+        },
+        set(),
+    ),
+    "attention_of_scores": ({"attention": BY_HAND}, set()),
+    "cache_emptied": ({}, {"empty-cache"}),
+    "cache_emptied_by_another_name": ({}, {"empty-cache"}),
+    "cache_emptied_now_and_then": ({}, set()),
+    "another_model_is_there": ({}, set()),
+    "cache_emptied_once": ({}, set()),
+    "ddp": ({"distributed": ("DDP", None, "DDP (gradients are views of the buckets), one rank")}, set()),
+    "fsdp1": (
+        {
+            "distributed": ("FSDP", None, "FSDP (no_shard), one rank"),
+            "mixed_precision": ("bf16", None, "weights cast to bfloat16 in 5 of 15 module calls"),
+        },
+        set(),
+    ),
+    "fsdp2": (
+        {
+            "distributed": ("FSDP2", None, "FSDP2 (S(0)), one rank"),
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "4 FSDPSequential (blocks.0 to blocks.3) ran again in backward; variant: non-reentrant",
+            ),
+        },
+        set(),
+    ),
+    "fsdp2_on_the_host": (
+        {
+            "distributed": ("FSDP2", None, "FSDP2 (S(0)), one rank"),
+            "mixed_precision": ("bf16", None, "weights cast to bfloat16 in 5 of 14 module calls"),
+            "offload": (
+                "parameter offload",
+                None,
+                "on the host: parameters, while they are not used, 100 % of the optimizer's state",
+            ),
+        },
+        set(),
+    ),
+    "compiled": ({"compile": ("compiled", None, "torch.compile made 1 graph")}, set()),
+    "compiled_function": ({"compile": ("compiled", None, "torch.compile made 1 graph")}, set()),
+    "compiled_parts": (
+        {
+            "gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step"),
+            "compile": ("compiled", None, "torch.compile made 1 graph"),
+        },
+        set(),
+    ),
+    "compiled_parts_in_place": ({"compile": ("compiled", None, "torch.compile made 1 graph")}, set()),
+    "only_the_optimizer_compiled": (
+        {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")},
+        set(),
+    ),
+    "earlier_run_alive": ({}, {"earlier-run-alive"}),
+    "earlier_run_gone": ({}, set()),
+    "hf_plain": (
+        {
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            )
+        },
+        set(),
+    ),
+    "hf_with_an_adapter": (
+        {
+            "peft": ("LoRA 0.93 %", "peft: LoRA, r=2", "1,024 of 109,568 parameters are trained (0.93 %)"),
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
+        },
+        set(),
+    ),
+    "hf_all": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                f"{CHECKPOINTING}=True",
+                "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
+            ),
+            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps in a step"),
+            "mixed_precision": ("bf16", "bf16=True", "autocast to bfloat16 in 120 of 124 module calls"),
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
+        },
+        {"empty-cache"},
+    ),
+    "hf_reentrant": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                f"{CHECKPOINTING}=True",
+                "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: reentrant",
+            ),
+            "mixed_precision": (
+                "fp16",
+                "fp16=True",
+                "autocast to float16 in 30 of 31 module calls, with a GradScaler",
+            ),
+            "attention": ("attention sdpa", "attn_implementation='sdpa'", None),  # inside the checkpoint: out of sight
+        },
+        set(),
+    ),
+    "hf_in_eval_mode": (
+        {
+            "gradient_checkpointing": ("checkpointing", f"{CHECKPOINTING}=True", ""),
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
+        },
+        {"checkpointing-not-seen"},
+    ),
+    "hf_optimizer_of_ones_own": (
+        {
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
+            "optimizer_8bit": ("8-bit optimizer", "optim='adamw_bnb_8bit'", ""),
+            "offload": ("CPU offload", f"{CHECKPOINTING}_kwargs={{'offload': True}}", ""),
+            "compile": ("compiled", "torch_compile=True", ""),
+        },
+        {"8bit-not-seen", "offload-not-seen", "compile-not-seen"},
+    ),
+    "hf_eight_bit": (
+        {
+            "optimizer_8bit": (
+                "8-bit 90 %",
+                "optim='adamw_bnb_8bit'",
+                "state of 98,304 of 108,544 parameters has 8 bits; 32 bits remain, most for Embedding (8,448)",
+            ),
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
+        },
+        set(),
+    ),
+    "hf_scores_of_every_pair": (
+        {
+            "attention": (
+                "attention eager",
+                "attn_implementation='sdpa'",
+                "softmax over whole score matrices; no fused kernel",
+            )
+        },
+        {"attention-not-fused"},
+    ),
+    "hf_without_attention": ({}, set()),
+    "hf_eager": (
+        {
+            "attention": (
+                "attention eager",
+                "attn_implementation='eager'",
+                "softmax over whole score matrices; no fused kernel",
+            )
+        },
+        set(),
+    ),
+    "hf_enabled_in_a_plain_loop": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                "gradient_checkpointing=True in the model",
+                "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
+            ),
+            "attention": (
+                "attention memory-efficient",
+                "attn_implementation='sdpa'",
+                "2 calls of memory-efficient attention",
+            ),
+        },
+        set(),
+    ),
+    "accelerate_plain": ({}, set()),
+    "accelerate_all": (
+        {
+            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps in a step"),
+            "mixed_precision": ("bf16", "mixed_precision='bf16'", "autocast to bfloat16 in 52 of 56 module calls"),
+        },
+        set(),
+    ),
+    "accelerate_unused": (
+        {
+            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", ""),
+            "mixed_precision": ("bf16", "mixed_precision='bf16'", ""),
+        },
+        {"accumulation-not-seen", "mixed-precision-not-seen"},
+    ),
+    "lightning_plain": ({}, set()),
+    "lightning_all": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "4 Sequential (model.blocks.0 to model.blocks.3) ran again in backward; variant: non-reentrant",
+            ),
+            "gradient_accumulation": ("accumulation 4", "accumulate_grad_batches=4", "4 micro-steps in a step"),
+            "mixed_precision": ("bf16", "precision='bf16-mixed'", "autocast to bfloat16 in 56 of 56 module calls"),
+        },
+        set(),
+    ),
+    "lightning_ddp": ({"distributed": ("DDP", "strategy='DDPStrategy'", "DDP, one rank")}, set()),
+    "lightning_true_bf16": (
+        {
+            "mixed_precision": (
+                "bf16 weights",
+                "precision='bf16-true'",
+                "the trained parameters themselves are bfloat16",
+            )
+        },
+        set(),
+    ),
+}
+"""case -> (every technique beside optimizer and batch: chip, declared, observed; every finding)"""
+
+OPTIMIZERS = {
+    "fused_optimizer": ("Adam fused", None, "torch.optim.Adam (fused)"),
+    "an_optimizer_a_parameter": ("SGD", None, "torch.optim.SGD"),
+    "lbfgs": ("LBFGS", None, "torch.optim.LBFGS"),
+    "gan": ("SGD + Adam", None, "torch.optim.SGD and torch.optim.Adam"),
+    "eight_bit": ("Eight", None, "cases.Eight"),
+    "eight_bit_by_torchao": ("AdamW8bit", None, "torchao.AdamW8bit"),
+    "offload_by_torchao": ("AdamW fused", None, "torch.optim.AdamW (fused)"),
+    "paged_by_bitsandbytes": ("PagedAdamW8bit", None, "bitsandbytes.PagedAdamW8bit"),
+    "hf_eight_bit": ("AdamW", "optim='adamw_bnb_8bit'", "bitsandbytes.AdamW"),
+    "hf_plain": ("AdamW", "optim='adamw_torch'", "torch.optim.AdamW"),
+    "hf_all": ("AdamW fused", "optim='adamw_torch_fused'", "torch.optim.AdamW (fused)"),
+    "accelerate_all": ("AdamW", None, "torch.optim.AdamW"),
+    "lightning_all": ("AdamW", None, "torch.optim.AdamW"),
+}
+BATCHES = {
+    "plain": ("batch 8", None, 8),
+    "accumulation": ("batch 8", None, 32),
+    "tokens": ("batch 3 x 17", None, 3),
+    "losses_summed_up": ("batch 8", None, None),
+    "two_losses_of_one_graph": ("batch 8", None, 8),
+    "sharpness_aware": ("batch 8", None, 8),
+    "checkpoint_reentrant": ("batch 8", None, 8),
+    "teacher_inside": ("batch 8", None, 8),
+    "ddp": ("batch 8", None, 8),
+    "compiled_parts": ("batch 8", None, 32),
+    "compiled_parts_in_place": ("batch 8", None, 8),
+    "gan": ("batch 8", None, None),
+    "hf_all": ("batch 2 x 16", "per_device_train_batch_size=2", 8),
+    "accelerate_all": ("batch 4", None, 16),
+    "lightning_all": ("batch 4", None, 16),
+}

@@ -1,0 +1,94 @@
+"""Watches the trainings of ``cases`` and ``framework_cases`` one after the other, in one process."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import framework_cases  # noqa: F401 - it registers its cases
+import torch
+from cases import CASES, DEVICE, kept
+from torch import nn
+
+
+def watched(name: str) -> list[Any]:
+    """Every message of techniques that the agent would send, in order."""
+    from vramscope.guard import guard
+    from vramscope.memory.allocator import share_peak_counters
+    from vramscope.steps import accelerate, huggingface, lightning, plain
+    from vramscope.steps.clock import StepClock
+    from vramscope.steps.loop import LoopHooks
+    from vramscope.techniques.watch import TechniqueWatch
+
+    guard.raise_faults = True
+    torch.manual_seed(0)
+    told: list[Any] = []
+    target, train = CASES[name]()
+    clock = StepClock()
+    if DEVICE == "cuda":
+        torch.zeros(1, device=DEVICE)
+        clock.watch(share_peak_counters().watch(0))
+    hooks = LoopHooks(clock)
+    watch = TechniqueWatch(clock, hooks, report=told.append)
+    hooks.install()
+    for framework in (huggingface, lightning, accelerate, plain):
+        connection = framework.connect(target, hooks)
+        if connection is not None:
+            watch.begin(connection.framework, connection.config)
+            break
+    try:
+        train()
+    finally:
+        hooks.remove()
+        left_in_modules.extend(hooks_left_in(target) if isinstance(target, nn.Module) else ())
+        del target, train
+        kept.clear()
+        if name.startswith("earlier_run"):
+            gc.collect()
+        if "compiled" in name:
+            torch._dynamo.reset()
+            torch._dynamo.utils.counters.clear()
+    return told
+
+
+left_in_modules: list[str] = []
+
+
+def hooks_left_in(model: nn.Module) -> Iterator[str]:
+    """Ours in the user's own modules."""
+    from vramscope.steps.roots import ModuleHook
+
+    for name, module in model.named_modules():
+        if any(isinstance(hook, ModuleHook) for hook in module._forward_pre_hooks.values()):
+            yield f"a hook in {name or 'the model'}"
+
+
+def left_behind() -> Iterator[str]:
+    """What a watch should have taken out again and has not."""
+    from torch.nn.modules import module
+
+    yield from left_in_modules
+    left_in_modules.clear()
+    if module._global_forward_pre_hooks:
+        yield "a global module hook"
+    going_up = (torch.autograd.graph.saved_tensors_hooks, "__enter__")
+    for owner, attribute in ((torch.cuda, "empty_cache"), (torch.amp.GradScaler, "scale"), going_up):
+        if hasattr(getattr(owner, attribute), "__wrapped__"):
+            yield attribute
+
+
+def run_all() -> dict[str, Any]:
+    """case -> its first and last message, or how it failed, and whether anything was left hooked; as plain values."""
+    import msgspec
+
+    answers: dict[str, Any] = {}
+    for name in CASES:
+        try:
+            messages = watched(name)
+            told = {"first": msgspec.to_builtins(messages[0]), "last": msgspec.to_builtins(messages[-1])}
+        except Exception:  # a library whose releases do not get along takes its own case with it, and no other
+            messages, told = [], {"failed": traceback.format_exc()}
+        answers[name] = {**told, "messages": len(messages), "left": list(left_behind())}
+    return answers
