@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from names import HAS_MUON
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
@@ -715,6 +716,44 @@ def fused_optimizer() -> Any:
 
 
 @case
+def foreach_optimizer() -> Any:
+    model = Blocks(plainly).to(DEVICE)
+    return loop(model, optimizer=torch.optim.AdamW(model.parameters(), foreach=True))
+
+
+@case
+def single_optimizer() -> Any:
+    model = Blocks(plainly).to(DEVICE)
+    return loop(model, optimizer=torch.optim.AdamW(model.parameters(), foreach=False))
+
+
+@case
+def adafactor() -> Any:
+    model = Blocks(plainly).to(DEVICE)
+    return loop(model, optimizer=torch.optim.Adafactor(model.parameters()))
+
+
+if HAS_MUON:
+
+    @case
+    def muon() -> Any:
+        """Of matrices alone, with AdamW for the rest, as it is meant."""
+        model = Blocks(plainly).to(DEVICE)
+        matrices = [p for p in model.parameters() if p.dim() == 2]
+        vectors = [p for p in model.parameters() if p.dim() < 2]
+        both = [torch.optim.Muon(matrices), torch.optim.AdamW(vectors)]
+
+        def train() -> None:
+            for _ in range(STEPS):
+                model(torch.zeros(8, 64, device=DEVICE)).mean().backward()
+                for optimizer in both:
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+        return model, train
+
+
+@case
 def an_optimizer_a_parameter() -> Any:
     """Each steps within the backward, on a thread of autograd's, as soon as its gradient is there."""
     model = Blocks(plainly).to(DEVICE)
@@ -865,6 +904,28 @@ def lora_by_peft() -> Any:
 
 
 @case
+def ia3_by_peft() -> Any:
+    from peft import IA3Config, get_peft_model
+
+    return loop(get_peft_model(Blocks(plainly), IA3Config(target_modules=r"blocks\.\d+\.0", feedforward_modules=[])))
+
+
+@case
+def attention_flex() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(64, 192)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return flex_attention(*self.qkv(x.view(1, 1, 8, 64)).chunk(3, -1))
+
+    return loop(Attention())
+
+
+@case
 def attention_fused() -> Any:
     class Attention(nn.Module):
         def __init__(self) -> None:
@@ -924,6 +985,33 @@ def alone() -> Any:
 def ddp() -> Any:
     alone()
     return loop(nn.parallel.DistributedDataParallel(Blocks(plainly).to(DEVICE), gradient_as_bucket_view=True))
+
+
+@case
+def accumulation_under_no_sync() -> Any:
+    alone()
+    model = nn.parallel.DistributedDataParallel(Blocks(plainly).to(DEVICE))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def train() -> None:
+        for _ in range(STEPS):
+            for number in range(3):
+                with model.no_sync() if number < 2 else contextlib.nullcontext():
+                    model(torch.zeros(8, 64, device=DEVICE)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
+def zero_redundancy() -> Any:
+    """PyTorch's own first stage of ZeRO."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    alone()
+    model = nn.parallel.DistributedDataParallel(Blocks(plainly).to(DEVICE))
+    return loop(model, optimizer=ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.1))
 
 
 @case
@@ -1062,6 +1150,87 @@ def earlier_run_gone() -> Any:
     gc.collect()
     kept.append(torch.zeros(64 << 20, device=DEVICE))
     return loop(Blocks(plainly), steps=22)
+
+
+def large() -> tuple[nn.Module, torch.Tensor]:
+    """A model and what its forward gave last, 256 MiB of it, when the training is over."""
+    model = nn.Linear(8, 1 << 16).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(2):
+        outputs = model(torch.zeros(1024, 8, device=DEVICE))
+        outputs.mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, outputs
+
+
+@case
+def earlier_run_outputs_alive() -> Any:
+    """The article's comparison: one model is trained twice, and the second training begins with the first one's outputs."""
+    model, outputs = large()
+    _, train = loop(model, steps=22, inputs=torch.zeros(2, 8, device=DEVICE))
+
+    def train_again() -> None:
+        train()
+        assert outputs is not None
+
+    return model, train_again
+
+
+@case
+def earlier_run_outputs_gone() -> Any:
+    """Of its own data and of results without a graph nobody says that they are left over."""
+    model, outputs = large()
+    kept.append(outputs.detach())
+    return loop(model, steps=22, inputs=torch.zeros(2, 8, device=DEVICE))
+
+
+@case
+def earlier_run_is_this_one() -> Any:
+    """Features are computed once, before anything watches, and each step goes back into their graph."""
+    features = nn.Linear(8, 1 << 16).to(DEVICE)(torch.zeros(1024, 8, device=DEVICE))
+    head = nn.Linear(1 << 16, 4).to(DEVICE)
+    optimizer = torch.optim.SGD(head.parameters(), 0.1)
+
+    def train() -> None:
+        for _ in range(22):
+            head(features).mean().backward(retain_graph=True)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return head, train
+
+
+class Gated(Blocks):
+    """Checkpoints in training mode, as models are often written, where it is switched on."""
+
+    def __init__(self, switch: bool = True) -> None:
+        super().__init__(plainly)
+        self.saves_memory = switch
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            if self.saves_memory and self.training:
+                x = checkpoint(block, x, use_reentrant=False)
+            else:
+                x = block(x)
+        return self.head(x)
+
+
+@case
+def checkpoint_gated() -> Any:
+    return loop(Gated())
+
+
+@case
+def checkpoint_gated_in_eval_mode() -> Any:
+    return loop(Gated().eval())
+
+
+@case
+def checkpoint_gated_and_switched_off() -> Any:
+    """In eval mode too, but that is not why."""
+    return loop(Gated(switch=False).eval())
 
 
 @case

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from names import CHECKPOINTING
+from names import CHECKPOINTING, CHECKPOINTS_PARTLY, CHECKPOINTS_TO_HOST, HAS_MUON
 
 CHECKPOINTED = "4 Sequential (blocks.0 to blocks.3) ran again in backward; variant: "
 SMALL_STAY = "state of 16,384 of 16,900 parameters has {} bits; 32 bits remain, most for Linear (516)"
 """both libraries leave tensors of fewer than 4,096 elements as they are"""
 FOUR = {"gradient_accumulation": ("accumulation 4", "{}=4", "4 micro-steps in a step")}
+SDPA = ("attention memory-efficient", "attn_implementation='sdpa'", "2 calls of memory-efficient attention")
+KEPT = ("gradients kept", None, "gradients of the step before, 0.0645 MiB, are still there when backward begins")
+TF32 = "products of float32 matrices may run in TF32: faster, in the same memory"
 BY_HAND = ("attention eager", None, "softmax over whole score matrices; no fused kernel")
 
 Told = tuple[str, "str | None", "str | None"]
@@ -135,7 +138,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "teacher_without_gradients": ({}, set()),
     "accumulation": ({"gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step")}, set()),
     "accumulation_keeping_zeros": (
-        {"gradient_accumulation": ("accumulation 3", None, "3 micro-steps in a step")},
+        {"gradient_accumulation": ("accumulation 3", None, "3 micro-steps in a step"), "zero_grad": KEPT},
         set(),
     ),
     "accumulation_with_a_remainder": (
@@ -149,7 +152,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "two_losses_of_one_graph": ({}, set()),
     "losses_summed_up": ({}, set()),
     "sharpness_aware": ({}, set()),
-    "lbfgs": ({}, set()),
+    "lbfgs": ({"zero_grad": KEPT}, set()),
     "gan": ({}, set()),
     "gan_that_switches_gradients_off": ({}, set()),
     "gan_of_two_models": (
@@ -336,23 +339,13 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "earlier_run_alive": ({}, {"earlier-run-alive"}),
     "earlier_run_gone": ({}, set()),
     "hf_plain": (
-        {
-            "attention": (
-                "attention memory-efficient",
-                "attn_implementation='sdpa'",
-                "2 calls of memory-efficient attention",
-            )
-        },
+        {"attention": SDPA},
         set(),
     ),
     "hf_with_an_adapter": (
         {
             "peft": ("LoRA 0.93 %", "peft: LoRA, r=2", "1,024 of 109,568 parameters are trained (0.93 %)"),
-            "attention": (
-                "attention memory-efficient",
-                "attn_implementation='sdpa'",
-                "2 calls of memory-efficient attention",
-            ),
+            "attention": SDPA,
         },
         set(),
     ),
@@ -365,11 +358,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             ),
             "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps in a step"),
             "mixed_precision": ("bf16", "bf16=True", "autocast to bfloat16 in 120 of 124 module calls"),
-            "attention": (
-                "attention memory-efficient",
-                "attn_implementation='sdpa'",
-                "2 calls of memory-efficient attention",
-            ),
+            "attention": SDPA,
         },
         {"empty-cache"},
     ),
@@ -392,21 +381,14 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "hf_in_eval_mode": (
         {
             "gradient_checkpointing": ("checkpointing", f"{CHECKPOINTING}=True", ""),
-            "attention": (
-                "attention memory-efficient",
-                "attn_implementation='sdpa'",
-                "2 calls of memory-efficient attention",
-            ),
+            "attention": SDPA,
         },
         {"checkpointing-not-seen"},
     ),
     "hf_optimizer_of_ones_own": (
         {
-            "attention": (
-                "attention memory-efficient",
-                "attn_implementation='sdpa'",
-                "2 calls of memory-efficient attention",
-            ),
+            "mixed_precision": ("tf32", None, TF32),  # a Trainer that compiles allows it
+            "attention": SDPA,
             "optimizer_8bit": ("8-bit optimizer", "optim='adamw_bnb_8bit'", ""),
             "offload": ("CPU offload", f"{CHECKPOINTING}_kwargs={{'offload': True}}", ""),
             "compile": ("compiled", "torch_compile=True", ""),
@@ -420,11 +402,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
                 "optim='adamw_bnb_8bit'",
                 "state of 98,304 of 108,544 parameters has 8 bits; 32 bits remain, most for Embedding (8,448)",
             ),
-            "attention": (
-                "attention memory-efficient",
-                "attn_implementation='sdpa'",
-                "2 calls of memory-efficient attention",
-            ),
+            "attention": SDPA,
         },
         set(),
     ),
@@ -456,11 +434,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
                 "gradient_checkpointing=True in the model",
                 "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
             ),
-            "attention": (
-                "attention memory-efficient",
-                "attn_implementation='sdpa'",
-                "2 calls of memory-efficient attention",
-            ),
+            "attention": SDPA,
         },
         set(),
     ),
@@ -503,10 +477,270 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         },
         set(),
     ),
+    "foreach_optimizer": ({}, set()),
+    "single_optimizer": ({}, set()),
+    "adafactor": ({}, set()),
+    "ia3_by_peft": ({"peft": ("IA3 1.5 %", "peft: IA3", "256 of 17,156 parameters are trained (1.5 %)")}, set()),
+    "attention_flex": ({"attention": ("attention flex", None, "1 call of flex attention")}, set()),
+    "accumulation_under_no_sync": (
+        {
+            "gradient_accumulation": ("accumulation 3", None, "3 micro-steps in a step"),
+            "distributed": ("DDP", None, "DDP, one rank"),
+        },
+        set(),
+    ),
+    "zero_redundancy": ({"distributed": ("DDP + ZeRO-1", None, "DDP + ZeRO-1, one rank")}, set()),
+    "earlier_run_outputs_alive": ({}, {"earlier-run-alive"}),
+    "earlier_run_outputs_gone": ({}, set()),
+    "earlier_run_is_this_one": ({}, set()),
+    "checkpoint_gated": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "4 Sequential (blocks.0 to blocks.3) ran again in backward; variant: non-reentrant",
+            )
+        },
+        set(),
+    ),
+    "checkpoint_gated_in_eval_mode": ({}, {"checkpointing-in-eval-mode"}),
+    "checkpoint_gated_and_switched_off": ({}, set()),
+    "hf_adafactor": ({"attention": SDPA}, set()),
+    "hf_sgd_instead": ({"attention": SDPA}, {"optimizer-differs"}),
+    "hf_sgd_unasked": ({"attention": SDPA}, set()),
+    "hf_eight_bit_by_torchao": (
+        {
+            "optimizer_8bit": (
+                "8-bit 96 %",
+                "optim='adamw_torch_8bit'",
+                "state of 104,704 of 108,544 parameters has 8 bits; 32 bits remain, most for Embedding (2,048)",
+            ),
+            "attention": SDPA,
+        },
+        set(),
+    ),
+    "hf_lion": (
+        {
+            "optimizer_8bit": (
+                "8-bit 90 %",
+                "optim='paged_lion_8bit'",
+                "state of 98,304 of 108,544 parameters has 8 bits; 32 bits remain, most for Embedding (8,448)",
+            ),
+            "attention": SDPA,
+        },
+        set(),
+    ),
+    "hf_few_batches": (
+        {
+            "gradient_accumulation": ("accumulation 2", "gradient_accumulation_steps=4", "2 micro-steps in a step"),
+            "attention": SDPA,
+        },
+        {"accumulation-differs"},
+    ),
+    "hf_remainder": (
+        {
+            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps in a step"),
+            "attention": SDPA,
+        },
+        set(),
+    ),
+    "hf_batch_size_found": ({"attention": SDPA}, set()),
+    "hf_tf32": ({"mixed_precision": ("tf32", "tf32=True", TF32), "attention": SDPA}, set()),
+    "hf_compiled": (
+        {
+            "mixed_precision": ("tf32", None, TF32),
+            "compile": ("compiled", "torch_compile=True", "torch.compile made 2 graphs"),
+            "attention": ("attention sdpa", "attn_implementation='sdpa'", None),
+        },
+        set(),
+    ),
+    "accelerate_by_environment": (
+        {
+            "gradient_accumulation": ("accumulation 2", "gradient_accumulation_steps=2", "2 micro-steps in a step"),
+            "mixed_precision": (
+                "fp16",
+                "mixed_precision='fp16'",
+                "autocast to float16 in 26 of 28 module calls, with a GradScaler",
+            ),
+        },
+        set(),
+    ),
+    "accelerate_another_dtype": (
+        {
+            "mixed_precision": (
+                "fp16",
+                "mixed_precision='bf16'",
+                "autocast to float16 in 14 of 14 module calls, with a GradScaler",
+            )
+        },
+        {"mixed-precision-differs"},
+    ),
+    "accelerate_eight_bit": (
+        {
+            "optimizer_8bit": (
+                "8-bit 72 %",
+                None,
+                "state of 12,288 of 16,900 parameters has 8 bits; 32 bits remain, most for Linear (4,612)",
+            )
+        },
+        set(),
+    ),
+    "accelerate_compiled": (
+        {
+            "mixed_precision": ("tf32", None, TF32),
+            "compile": ("compiled", "torch_compile='AOT_EAGER'", "torch.compile made 1 graph"),
+        },
+        set(),
+    ),
+    "accelerate_offloaded": (
+        {
+            "offload": ("parameter offload", "device_map: blocks on the host", "on the host: parameters of 4 modules"),
+            "peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)"),
+        },
+        {"empty-cache"},
+    ),
+    "accelerate_fsdp": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                "activation_checkpointing=True",
+                "4 Sequential (blocks.0 to blocks.3) ran again in backward; variant: non-reentrant",
+            ),
+            "distributed": ("FSDP", "fsdp='ShardingStrategy.FULL_SHARD'", "FSDP (no_shard), one rank"),
+        },
+        set(),
+    ),
+    "accelerate_fsdp2": ({"distributed": ("FSDP2", "fsdp='version 2'", "FSDP2 (S(0)), one rank")}, set()),
+    "accelerate_fsdp2_on_the_host": (
+        {
+            "offload": (
+                "parameter offload",
+                "cpu_offload=True",
+                "on the host: parameters, while they are not used, 100 % of the optimizer's state",
+            ),
+            "distributed": ("FSDP2", "fsdp='version 2'", "FSDP2 (S(0)), one rank"),
+        },
+        set(),
+    ),
+    "accelerate_fsdp_unused": ({"distributed": ("fsdp", "fsdp='version 2'", "")}, {"distributed-not-seen"}),
+    "lightning_fp16": (
+        {
+            "mixed_precision": (
+                "fp16",
+                "precision='16-mixed'",
+                "autocast to float16 in 14 of 14 module calls, with a GradScaler",
+            )
+        },
+        set(),
+    ),
+    "lightning_eight_bit": (
+        {
+            "optimizer_8bit": (
+                "8-bit 72 %",
+                None,
+                "state of 12,288 of 16,900 parameters has 8 bits; 32 bits remain, most for Linear (4,612)",
+            )
+        },
+        set(),
+    ),
+    "lightning_schedule": (
+        {
+            "gradient_accumulation": (
+                "accumulation 4",
+                "accumulate_grad_batches='{0: 8, 1: 4}'",
+                "4 micro-steps in a step",
+            )
+        },
+        set(),
+    ),
+    "lightning_fsdp": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                "activation_checkpointing=True",
+                "4 Sequential (model.blocks.0 to model.blocks.3) ran again in backward; variant: non-reentrant",
+            ),
+            "offload": (
+                "parameter offload",
+                "cpu_offload=True",
+                "on the host: parameters, while they are not used, 100 % of the optimizer's state",
+            ),
+            "distributed": ("FSDP", "strategy='FSDPStrategy'", "FSDP (no_shard), one rank"),
+        },
+        set(),
+    ),
 }
 """case -> (every technique beside optimizer and batch: chip, declared, observed; every finding)"""
 
+if CHECKPOINTS_PARTLY:
+    EXPECTED |= {
+        "hf_every_second_layer": (
+            {
+                "gradient_checkpointing": (
+                    "checkpointing",
+                    "activation_checkpointing=True",
+                    "1 GPT2Block (transformer.h.0) ran again in backward; variant: non-reentrant",
+                ),
+                "attention": SDPA,
+            },
+            set(),
+        ),
+        "hf_checkpoints_on_the_host": (
+            {
+                "gradient_checkpointing": (
+                    "checkpointing",
+                    "activation_checkpointing=True",
+                    "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
+                ),
+                "offload": (
+                    "activation offload",
+                    "activation_checkpointing_kwargs={'offload': True}",
+                    "on the host: saved tensors, by save_on_cpu",
+                ),
+                "attention": SDPA,
+            },
+            set(),
+        ),
+    }
+if CHECKPOINTS_TO_HOST:
+    EXPECTED |= {
+        "accelerate_fsdp2_checkpoints_on_the_host": (
+            {
+                "gradient_checkpointing": (
+                    "checkpointing",
+                    "activation_checkpointing=True",
+                    "4 FSDPSequential (blocks.0 to blocks.3) ran again in backward; variant: non-reentrant",
+                ),
+                "offload": (
+                    "activation offload",
+                    "activation_checkpointing_offload=True",
+                    "on the host: saved tensors, by save_on_cpu",
+                ),
+                "distributed": ("FSDP2", "fsdp='version 2'", "FSDP2 (S(0)), one rank"),
+            },
+            set(),
+        ),
+    }
+if HAS_MUON:
+    EXPECTED |= {
+        "muon": ({}, set()),
+    }
+
 OPTIMIZERS = {
+    "foreach_optimizer": ("AdamW", None, "torch.optim.AdamW (foreach)"),
+    "single_optimizer": ("AdamW", None, "torch.optim.AdamW (single)"),
+    "adafactor": ("Adafactor", None, "torch.optim.Adafactor"),
+    "zero_redundancy": (
+        "AdamW + ZeroRedundancyOptimizer",
+        None,
+        "torch.optim.AdamW and torch.ZeroRedundancyOptimizer",
+    ),
+    "hf_adafactor": ("Adafactor", "optim='adafactor'", "transformers.Adafactor"),
+    "hf_sgd_instead": ("SGD", "optim='adafactor'", "torch.optim.SGD"),
+    "hf_lion": ("Lion", "optim='paged_lion_8bit'", "bitsandbytes.Lion"),
+    "hf_eight_bit_by_torchao": ("AdamW8bit", "optim='adamw_torch_8bit'", "torchao.AdamW8bit"),
+    "accelerate_eight_bit": ("AdamW8bit", None, "bitsandbytes.AdamW8bit"),
+    "lightning_eight_bit": ("AdamW8bit", None, "bitsandbytes.AdamW8bit"),
     "fused_optimizer": ("Adam fused", None, "torch.optim.Adam (fused)"),
     "an_optimizer_a_parameter": ("SGD", None, "torch.optim.SGD"),
     "lbfgs": ("LBFGS", None, "torch.optim.LBFGS"),
@@ -522,6 +756,10 @@ OPTIMIZERS = {
     "lightning_all": ("AdamW", None, "torch.optim.AdamW"),
 }
 BATCHES = {
+    "accumulation_under_no_sync": ("batch 8", None, 24),
+    "hf_few_batches": ("batch 32 x 16", "per_device_train_batch_size=32", 64),
+    "hf_batch_size_found": ("batch 2 x 16", "per_device_train_batch_size=2, auto_find_batch_size=True", 2),
+    "accelerate_by_environment": ("batch 4", None, 8),
     "plain": ("batch 8", None, 8),
     "accumulation": ("batch 8", None, 32),
     "tokens": ("batch 3 x 17", None, 3),
@@ -538,3 +776,5 @@ BATCHES = {
     "accelerate_all": ("batch 4", None, 16),
     "lightning_all": ("batch 4", None, 16),
 }
+if HAS_MUON:
+    OPTIMIZERS["muon"] = ("Muon + AdamW", None, "torch.optim.Muon and torch.optim.AdamW")

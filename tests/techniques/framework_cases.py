@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+from unittest import mock
 
 import torch
-from cases import DEVICE, STEPS, Blocks, case, loop, plainly
-from names import CHECKPOINTING
+from cases import DEVICE, STEPS, Blocks, alone, case, eagerly, loop, plainly
+from names import CHECKPOINTING, CHECKPOINTS_PARTLY, CHECKPOINTS_TO_HOST
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
@@ -17,8 +20,10 @@ def gpt2(**config: Any) -> Any:
 
 
 def hugging_face(model: Any = None, optimizers: Any = (None, None), **arguments: Any) -> Any:
+    from accelerate.state import AcceleratorState
     from transformers import Trainer, TrainingArguments
 
+    AcceleratorState._reset_state(True)  # else what one Trainer was told is what the next one does
     ids = torch.zeros(16, dtype=torch.long)
     data = [{"input_ids": ids, "labels": ids} for _ in range(64)]
     given = TrainingArguments(
@@ -85,13 +90,14 @@ def hf_optimizer_of_ones_own() -> Any:
     """The Trainer was told of an 8-bit optimizer and given another; what it was to keep on the host stays; nothing is compiled."""
     model = gpt2()
     own = torch.optim.AdamW(model.parameters())
-    trainer, train = hugging_face(
-        model,
-        optimizers=(own, None),
-        optim="adamw_bnb_8bit",
-        torch_compile=True,
-        **{f"{CHECKPOINTING}_kwargs": {"offload": True}},
-    )
+    with mock.patch.dict(os.environ):
+        trainer, train = hugging_face(
+            model,
+            optimizers=(own, None),
+            optim="adamw_bnb_8bit",
+            torch_compile=True,
+            **{f"{CHECKPOINTING}_kwargs": {"offload": True}},
+        )
 
     def disabled() -> None:
         with torch._dynamo.config.patch(disable=True):
@@ -103,6 +109,80 @@ def hf_optimizer_of_ones_own() -> Any:
 @case
 def hf_eight_bit() -> Any:
     return hugging_face(optim="adamw_bnb_8bit")
+
+
+if CHECKPOINTS_PARTLY:
+
+    @case
+    def hf_every_second_layer() -> Any:
+        return hugging_face(**{CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"every_n_layers": 2}})
+
+    @case
+    def hf_checkpoints_on_the_host() -> Any:
+        """The hooks that take them there are around the checkpoint, and not within it."""
+        return hugging_face(**{CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"offload": True}})
+
+
+@case
+def hf_adafactor() -> Any:
+    return hugging_face(optim="adafactor")
+
+
+@case
+def hf_sgd_instead() -> Any:
+    """Told of one optimizer, and given another of another kind."""
+    model = gpt2()
+    return hugging_face(model, optimizers=(torch.optim.SGD(model.parameters(), 0.1), None), optim="adafactor")
+
+
+@case
+def hf_sgd_unasked() -> Any:
+    """Nobody asked for the setting that the Trainer has all the same."""
+    model = gpt2()
+    return hugging_face(model, optimizers=(torch.optim.SGD(model.parameters(), 0.1), None))
+
+
+@case
+def hf_eight_bit_by_torchao() -> Any:
+    return eagerly(*hugging_face(optim="adamw_torch_8bit"))
+
+
+@case
+def hf_lion() -> Any:
+    return hugging_face(optim="paged_lion_8bit")
+
+
+@case
+def hf_few_batches() -> Any:
+    """Two batches an epoch, and four are to be added up."""
+    return hugging_face(gradient_accumulation_steps=4, per_device_train_batch_size=32)
+
+
+@case
+def hf_remainder() -> Any:
+    """Each second step is an epoch's last one, and has half as many."""
+    return hugging_face(gradient_accumulation_steps=4, per_device_train_batch_size=11)
+
+
+@case
+def hf_batch_size_found() -> Any:
+    return hugging_face(auto_find_batch_size=True)
+
+
+@case
+def hf_tf32() -> Any:
+    from transformers.utils import import_utils
+
+    clear = getattr(import_utils.enable_tf32, "cache_clear", None)
+    if clear is not None:  # it remembers that it was called, and does nothing the next time
+        clear()
+    return hugging_face(tf32=True)
+
+
+@case
+def hf_compiled() -> Any:
+    with mock.patch.dict(os.environ):  # it tells Accelerate by the environment, and leaves that there
+        return hugging_face(torch_compile=True, torch_compile_backend="aot_eager")
 
 
 @case
@@ -152,7 +232,7 @@ def hf_enabled_in_a_plain_loop() -> Any:
     return model, train
 
 
-def accelerated(**given: Any) -> Any:
+def accelerated(kind: Any = torch.optim.AdamW, *, model_first: bool = False, **given: Any) -> Any:
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
     from torch.utils.data import DataLoader, TensorDataset
@@ -161,7 +241,11 @@ def accelerated(**given: Any) -> Any:
     accelerator = Accelerator(**given)
     model = Blocks(plainly)
     data = DataLoader(TensorDataset(torch.zeros(96, 64)), batch_size=4)
-    model, optimizer, data = accelerator.prepare(model, torch.optim.AdamW(model.parameters()), data)
+    if model_first:
+        model, data = accelerator.prepare(model, data)
+        optimizer = accelerator.prepare(kind(model.parameters()))
+    else:
+        model, optimizer, data = accelerator.prepare(model, kind(model.parameters()), data)
 
     def train() -> None:
         for (batch,) in data:
@@ -190,7 +274,106 @@ def accelerate_unused() -> Any:
     return accelerator, loop(Blocks(plainly))[1]
 
 
-def lightning_fit(**given: Any) -> Any:
+@case
+def accelerate_by_environment() -> Any:
+    """As ``accelerate launch`` hands over its configuration."""
+    told = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "2", "ACCELERATE_MIXED_PRECISION": "fp16"}
+    with mock.patch.dict(os.environ, told):
+        return accelerated()
+
+
+@case
+def accelerate_another_dtype() -> Any:
+    accelerator, _ = accelerated(mixed_precision="bf16")
+    scaler = torch.amp.GradScaler(DEVICE)
+    model = Blocks(plainly).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        for _ in range(STEPS):
+            with torch.autocast(DEVICE, torch.float16):
+                loss = model(torch.zeros(8, 64, device=DEVICE)).float().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+
+    return accelerator, train
+
+
+@case
+def accelerate_eight_bit() -> Any:
+    from bitsandbytes.optim import AdamW8bit
+
+    return accelerated(AdamW8bit)
+
+
+@case
+def accelerate_compiled() -> Any:
+    return accelerated(dynamo_backend="aot_eager")
+
+
+@case
+def accelerate_offloaded() -> Any:
+    """A frozen body on the host, whose layers come to the device one by one; accelerate empties the cache after each."""
+    from accelerate import dispatch_model
+
+    model = Blocks(plainly)
+    model.blocks.requires_grad_(False)
+    head = torch.device(DEVICE).index or 0
+    model = dispatch_model(model, {"blocks": "cpu", "head": head}, main_device=head)
+    optimizer = torch.optim.AdamW(model.head.parameters())
+
+    def train() -> None:
+        for _ in range(STEPS):
+            model(torch.zeros(8, 64, device=DEVICE)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+def divided(**plugin: Any) -> Any:
+    """By Accelerate's FSDP, as the one rank that there is."""
+    from accelerate import FullyShardedDataParallelPlugin
+
+    alone()
+    with mock.patch.dict(os.environ, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1"):
+        by_block = {"auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": ["Sequential"]}
+        model_first = plugin["fsdp_version"] == 1  # which makes other parameters of the model's
+        return accelerated(fsdp_plugin=FullyShardedDataParallelPlugin(**by_block, **plugin), model_first=model_first)
+
+
+@case
+def accelerate_fsdp() -> Any:
+    return divided(fsdp_version=1, activation_checkpointing=True)
+
+
+@case
+def accelerate_fsdp2() -> Any:
+    return divided(fsdp_version=2)
+
+
+@case
+def accelerate_fsdp2_on_the_host() -> Any:
+    return divided(fsdp_version=2, cpu_offload=True)
+
+
+if CHECKPOINTS_TO_HOST:
+
+    @case
+    def accelerate_fsdp2_checkpoints_on_the_host() -> Any:
+        return divided(fsdp_version=2, activation_checkpointing=True, activation_checkpointing_offload=True)
+
+
+@case
+def accelerate_fsdp_unused() -> Any:
+    """Declared, and the model that trains is none of the prepared ones."""
+    accelerator, _ = divided(fsdp_version=2)
+    return accelerator, loop(Blocks(plainly))[1]
+
+
+def lightning_fit(kind: Any = torch.optim.AdamW, **given: Any) -> Any:
     import lightning
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -203,7 +386,7 @@ def lightning_fit(**given: Any) -> Any:
             return self.model(batch[0]).square().mean()
 
         def configure_optimizers(self) -> Any:
-            return torch.optim.AdamW(self.parameters())
+            return kind(self.parameters())
 
     net = Net()
     data = DataLoader(TensorDataset(torch.zeros(96, 64)), batch_size=4)
@@ -240,3 +423,35 @@ def lightning_ddp() -> Any:
 @case
 def lightning_true_bf16() -> Any:
     return lightning_fit(precision="bf16-true")
+
+
+@case
+def lightning_fp16() -> Any:
+    return lightning_fit(precision="16-mixed")
+
+
+@case
+def lightning_eight_bit() -> Any:
+    from bitsandbytes.optim import AdamW8bit
+
+    return lightning_fit(AdamW8bit)
+
+
+@case
+def lightning_schedule() -> Any:
+    """Another number with each epoch: none of them is what was declared for all."""
+    from lightning.pytorch.callbacks import GradientAccumulationScheduler
+
+    return lightning_fit(callbacks=[GradientAccumulationScheduler({0: 8, 1: 4})], limit_train_batches=8)
+
+
+@case
+def lightning_fsdp() -> Any:
+    from lightning.pytorch.strategies import FSDPStrategy
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    blocks = {"auto_wrap_policy": {nn.Sequential}, "activation_checkpointing_policy": {nn.Sequential}}
+    return lightning_fit(
+        strategy=FSDPStrategy(process_group_backend="gloo", sharding_strategy="NO_SHARD", cpu_offload=True, **blocks)
+    )

@@ -12,6 +12,9 @@ import torch
 from cases import CASES, DEVICE, kept
 from torch import nn
 
+COMPILING = ("compiled", "flex", "of_ones_own")
+"""in names of cases that compile, or are kept from it"""
+
 
 def watched(name: str) -> list[Any]:
     """Every message of techniques that the agent would send, in order."""
@@ -47,9 +50,17 @@ def watched(name: str) -> list[Any]:
         kept.clear()
         if name.startswith("earlier_run"):
             gc.collect()
-        if "compiled" in name:
+        if any(word in name for word in COMPILING):
             torch._dynamo.reset()
             torch._dynamo.utils.counters.clear()
+        for products in (
+            torch.backends,
+            torch.backends.cuda.matmul,
+        ):  # what allows TF32 does it for all that comes after
+            if hasattr(products, "fp32_precision"):  # 2.9 and later
+                products.fp32_precision = "none"
+            elif hasattr(products, "allow_tf32"):
+                products.allow_tf32 = False
     return told
 
 

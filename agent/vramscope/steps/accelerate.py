@@ -7,6 +7,7 @@ from typing import Any
 
 from vramscope.guard import guarded
 from vramscope.steps.connection import Connection
+from vramscope.steps.deepspeed import of_zero
 from vramscope.steps.loop import LoopHooks
 
 
@@ -45,25 +46,33 @@ def configuration(accelerator: Any) -> dict[str, Any]:
     config = {
         "mixed_precision": accelerator.mixed_precision,
         "gradient_accumulation_steps": accelerator.gradient_accumulation_steps,
-        "distributed_type": str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type)),
         "num_processes": accelerator.num_processes,
-        **_plugins(accelerator),
+        **plugins(accelerator),
     }
     return {name: value for name, value in config.items() if value is not None}
 
 
-def _plugins(accelerator: Any) -> dict[str, Any]:
-    """What its plugins for FSDP, DeepSpeed and torch.compile were told that bears on memory."""
+def plugins(accelerator: Any) -> dict[str, Any]:
+    """How its processes share the work, and what its plugins for FSDP, DeepSpeed and torch.compile were told."""
     state = accelerator.state
     fsdp, deepspeed = getattr(state, "fsdp_plugin", None), getattr(state, "deepspeed_plugin", None)
     backend = getattr(getattr(getattr(state, "dynamo_plugin", None), "backend", None), "value", "NO")
-    config: dict[str, Any] = {}
+    kind = accelerator.distributed_type
+    config: dict[str, Any] = {"distributed_type": str(getattr(kind, "value", kind))}
     if fsdp is not None:
         config["fsdp"] = str(getattr(fsdp, "sharding_strategy", None) or f"version {getattr(fsdp, 'fsdp_version', 1)}")
         config["activation_checkpointing"] = bool(getattr(fsdp, "activation_checkpointing", False))
-        config["cpu_offload"] = bool(getattr(getattr(fsdp, "cpu_offload", None), "offload_params", fsdp.cpu_offload))
+        config["activation_checkpointing_offload"] = bool(getattr(fsdp, "activation_checkpointing_offload", False))
+        config["cpu_offload"] = _offloads(fsdp.cpu_offload)
     if deepspeed is not None:
-        config["deepspeed"] = f"zero stage {deepspeed.zero_stage}"
+        config.update(of_zero(getattr(deepspeed, "deepspeed_config", None)))
     if str(backend).upper() != "NO":
         config["torch_compile"] = str(backend)
     return config
+
+
+def _offloads(policy: Any) -> bool:
+    """Of FSDP: its first version is told yes or no, its second is given one of two policies, of which one does nothing."""
+    if isinstance(policy, bool) or policy is None:
+        return bool(policy)
+    return bool(getattr(policy, "offload_params", type(policy).__name__ == "CPUOffloadPolicy"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
 from vramscope.steps import zero
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import torch
 
     from vramscope.steps.loop import LoopHooks
+
+
+OFFLOADED: Final = ("optimizer", "param")
+"""what ZeRO can keep elsewhere, in its own words"""
 
 
 def connect(target: Any, hooks: LoopHooks) -> Connection | None:
@@ -37,8 +41,19 @@ def configuration(engine: Any) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
+def of_zero(config: Any) -> dict[str, str]:
+    """What DeepSpeed's configuration, as others keep it for an engine to come, says of ZeRO; nothing where it says nothing."""
+    zero_ = config.get("zero_optimization") if isinstance(config, dict) else None
+    if not isinstance(zero_, dict):
+        return {}
+    asked = ((what, zero_.get(f"offload_{what}")) for what in OFFLOADED)
+    devices = {what: told.get("device") for what, told in asked if isinstance(told, dict)}
+    away = ", ".join(f"{what} to {device}" for what, device in devices.items() if device not in (None, "none"))
+    return {"deepspeed": f"zero stage {zero_.get('stage')}", **({"cpu_offload": away} if away else {})}
+
+
 def _offloads(engine: Any) -> Iterator[str]:
-    for what in ("optimizer", "param"):
+    for what in OFFLOADED:
         asked = _asked(engine, f"zero_offload_{what}")
         device = str(getattr(getattr(asked, "device", None), "value", None) or "none")
         if device != "none":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramscope.guard import guarded
+from vramscope.steps.accelerate import plugins
 from vramscope.steps.clock import DATA
 from vramscope.steps.connection import Connection
 from vramscope.steps.loop import LoopHooks
@@ -57,8 +58,11 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 
 
 def configuration(trainer: Any) -> dict[str, Any]:
-    """The training arguments, and the model's configuration under ``model.``."""
+    """The training arguments, what its Accelerator makes of them, and the model's configuration under ``model.``."""
     config = dict(trainer.args.to_dict())
+    accelerator = getattr(trainer, "accelerator", None)
+    if accelerator is not None:
+        config.update((key, value) for key, value in plugins(accelerator).items() if not config.get(key))
     model_config: Any = getattr(trainer.model, "config", None)
     if model_config is not None and hasattr(model_config, "to_diff_dict"):
         config["model"] = model_config.to_diff_dict()

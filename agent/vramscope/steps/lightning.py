@@ -11,6 +11,7 @@ from typing import Any
 from vramscope.guard import first_line, guarded
 from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER
 from vramscope.steps.connection import Connection
+from vramscope.steps.deepspeed import of_zero
 from vramscope.steps.loop import LoopHooks
 
 PACKAGES = ("lightning", "pytorch_lightning")
@@ -96,4 +97,10 @@ def configuration(trainer: Any) -> dict[str, Any]:
         config["activation_checkpointing"] = True
     if getattr(getattr(strategy, "cpu_offload", None), "offload_params", False):
         config["cpu_offload"] = True
-    return {name: value for name, value in config.items() if value is not None}
+    schedule = next((one for one in trainer.callbacks if type(one).__name__ == "GradientAccumulationScheduler"), None)
+    if schedule is not None:  # epoch -> micro-steps: what the Trainer says just now is one of them
+        config["accumulate_grad_batches"] = str(schedule.scheduling)
+    return {
+        **{name: value for name, value in config.items() if value is not None},
+        **of_zero(getattr(strategy, "config", None)),
+    }

@@ -14,6 +14,8 @@ KIND: Final = "batch"
 def find(facts: Facts) -> Found | None:
     name, value = facts.setting("per_device_train_batch_size")
     declared = said(name, value) if name else None
+    if declared and facts.config.get("auto_find_batch_size"):  # halved after each out-of-memory error
+        declared += ", auto_find_batch_size=True"
     heard = facts.counted
     if heard is None or not heard.input_shape:
         return Found(technique(KIND, f"batch {value}", declared, None, batch_size=value)) if declared else None

@@ -19,7 +19,7 @@ MOST_PLACES: Final = 4
 
 
 def find(facts: Facts) -> Found | None:
-    declared = _declared(facts)
+    declared = declaration(facts)
     heard = facts.heard
     if heard is None:
         return Found(technique(KIND, "checkpointing", declared, None)) if declared else None
@@ -42,7 +42,8 @@ def find(facts: Facts) -> Found | None:
     return Found(technique(KIND, "checkpointing", declared, observed, blocks=blocks, variant=variant))
 
 
-def _declared(facts: Facts) -> str | None:
+def declaration(facts: Facts) -> str | None:
+    """What says that it is switched on, in its own words."""
     name, value = facts.setting("activation_checkpointing", "gradient_checkpointing")
     if name:
         return said(name, value)
@@ -62,7 +63,7 @@ def _blocks(facts: Facts, again: set[int]) -> tuple[list[str], Counter[str]]:
             known.add(id(module))
             if id(module) in again and not (inside and name.startswith(inside)):
                 inside = f"{name}." if name else "."
-                names.append(WRAPPERS.sub("", name) or type(module).__name__)
+                names.append(WRAPPERS.sub("", name).lstrip(".") or type(module).__name__)
                 kinds[type(module).__name__] += 1
             if inside == ".":
                 break  # the root itself

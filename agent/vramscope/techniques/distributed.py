@@ -3,42 +3,82 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
+from vramscope import wire
 from vramscope.techniques.facts import Facts, Found, said, technique
 
 KIND: Final = "distributed"
+AWAITED: Final[Mapping[str, tuple[str, ...]]] = {
+    "deepspeed": ("ZeRO", "DeepSpeed"),
+    "fsdp": ("FSDP", "DTensor"),
+    "ddp": ("DDP",),
+    "multi": ("DDP",),
+}
+"""how a word for what was declared begins -> how what is seen of it does; nothing is known of others (Megatron's, XLA's)"""
+
+
+class _Declared(NamedTuple):
+    text: str
+    """as the framework was told"""
+    chip: str
+    """the shortest word for it"""
+    awaited: tuple[str, ...]
 
 
 def find(facts: Facts) -> Found | None:
     declared = _declared(facts)
     ranks = _ranks()
     seen, sharding = _seen(facts)
+    if not seen and declared is None:
+        return None
+    finding = _missed(facts, declared, seen, ranks) if declared is not None and facts.is_sure else None
+    text = None if declared is None else declared.text
     if not seen:
-        return (
-            Found(technique(KIND, declared[1], declared[0], "" if facts.roots and facts.observed else None))
-            if declared
-            else None
-        )
+        assert declared is not None
+        sought = facts.heard is not None and declared.awaited
+        return Found(technique(KIND, declared.chip, text, "" if sought else None), finding)
     chip = seen + (f" x {ranks}" if ranks > 1 else "")
     observed = f"{seen}{f' ({sharding})' if sharding else ''}" + (f" over {ranks} ranks" if ranks > 1 else ", one rank")
-    return Found(
-        technique(KIND, chip, declared[0] if declared else None, observed, ranks=ranks, sharding=sharding or None)
+    return Found(technique(KIND, chip, text, observed, ranks=ranks, sharding=sharding or None), finding)
+
+
+def _missed(facts: Facts, declared: _Declared, seen: str, ranks: int) -> wire.Finding | None:
+    """What is called in the step is something else than what was declared, or nothing of the kind."""
+    if facts.heard is None or not declared.awaited or seen.startswith(declared.awaited):
+        return None
+    if declared.awaited == ("DDP",) and ranks == 1:
+        return None  # (Accelerate puts no DDP around a model that trains alone)
+    if seen:
+        what = f"what is called in the step is {seen}"
+    elif declared.awaited == ("DDP",):
+        what = "no DDP is around the model that is called: each process trains one of its own, their gradients are not averaged"
+    else:
+        what = (
+            "the model that is called is not divided: every process holds all of its parameters, gradients and states"
+        )
+    return facts.finding(
+        "distributed-not-seen",
+        f"{declared.text}, and in {facts.observed} observed steps {what}.",
+        "call what the framework has prepared (what accelerator.prepare gave back, say), and not the model itself",
     )
 
 
-def _declared(facts: Facts) -> tuple[str, str] | None:
-    """What the framework was told, and the shortest word for it."""
+def _declared(facts: Facts) -> _Declared | None:
     name, value = facts.setting("deepspeed", "fsdp")
     if name:
-        return said(name, value if isinstance(value, str) else True), name
+        return _Declared(said(name, value if isinstance(value, str) else True), name, AWAITED[name])
     kind = str(facts.config.get("distributed_type", "NO"))
-    if kind.upper() not in ("NO", "MULTI_GPU", "MULTI_CPU"):
-        return said("distributed_type", kind), kind
     strategy = str(facts.config.get("strategy", ""))
-    if strategy and not strategy.startswith(("SingleDevice", "NoneType")):
-        return said("strategy", strategy), strategy.removesuffix("Strategy")
-    return None
+    if kind.upper() != "NO" and (_ranks() > 1 or not kind.upper().startswith("MULTI")):
+        text, word = said("distributed_type", kind), kind
+    elif strategy and not strategy.startswith(("SingleDevice", "NoneType")):
+        text, word = said("strategy", strategy), strategy.removesuffix("Strategy")
+    else:
+        return None
+    awaited = next((seen for begins, seen in AWAITED.items() if word.lower().startswith(begins)), ())
+    return _Declared(text, "DDP" if awaited == ("DDP",) else word, awaited)
 
 
 def _seen(facts: Facts) -> tuple[str, str]:
@@ -58,6 +98,8 @@ def _seen(facts: Facts) -> tuple[str, str]:
             found = "FSDP2"
         elif not found and "DistributedDataParallel" in names:
             found = "DDP"
+            if any(type(optimizer).__name__ == "ZeroRedundancyOptimizer" for optimizer in facts.optimizers):
+                found = "DDP + ZeRO-1"  # PyTorch's own: each rank keeps a part of the states
             if getattr(module, "gradient_as_bucket_view", False):
                 sharding = "gradients are views of the buckets"
         elif not found and "DataParallel" in names:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from vramscope import wire
 from vramscope.steps import zero
 from vramscope.techniques.batch import data_ranks
 from vramscope.techniques.facts import Facts, Found, said, some, technique
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 KIND: Final = "mixed_precision"
 SHORT: Final = {"bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8"}
+
+BY_NAME: Final = {"bf16": "bfloat16", "16": "float16"}
+"""how a setting names one, the longer name first"""
 
 
 def find(facts: Facts) -> Found | None:
@@ -29,7 +33,8 @@ def find(facts: Facts) -> Found | None:
             ", with a GradScaler" if scaler else ""
         )
         return Found(
-            technique(KIND, SHORT.get(dtype, dtype), declared, observed, dtype=dtype, scaler=scaler, autocast=True)
+            technique(KIND, SHORT.get(dtype, dtype), declared, observed, dtype=dtype, scaler=scaler, autocast=True),
+            _differs(facts, declared, set(heard.autocast), observed),
         )
     cast = _cast_weights(facts)
     if cast is not None:
@@ -37,7 +42,8 @@ def find(facts: Facts) -> Found | None:
         observed = (
             f"weights cast to {dtype} in {calls} of {some(heard.calls if heard is not None else 0, 'module call')}"
         )
-        return Found(technique(KIND, SHORT[dtype], declared, observed, dtype=dtype, autocast=False))
+        told = technique(KIND, SHORT[dtype], declared, observed, dtype=dtype, autocast=False)
+        return Found(told, _differs(facts, declared, {dtype}, observed))
     if weights:
         chip, observed = f"{SHORT[weights]} weights", f"the trained parameters themselves are {weights}"
         if not _steps_them(facts, weights):
@@ -45,16 +51,17 @@ def find(facts: Facts) -> Found | None:
             if _has_masters(facts, weights):
                 chip += " with fp32 masters"
                 observed += ", and the optimizer steps float32 copies of them"
-        return Found(technique(KIND, chip, declared, observed, dtype=weights, autocast=False))
+        told = technique(KIND, chip, declared, observed, dtype=weights, autocast=False)
+        return Found(told, _differs(facts, declared, {weights}, observed))
     if declared is None:
         frozen = _frozen_weights(facts)
         if not frozen:
-            return None
+            return _products(facts)
         told = technique(
             KIND, f"{SHORT[frozen]} frozen weights", None, f"frozen weights in {frozen}", dtype=frozen, autocast=False
         )
         return Found(told)
-    chip = "fp16" if "16" in declared and "bf16" not in declared else "bf16" if "bf16" in declared else "fp8"
+    chip = SHORT.get(_dtype_of(declared), "fp8")
     if heard is None:
         return Found(technique(KIND, chip, declared, None))
     finding = facts.finding(
@@ -72,6 +79,47 @@ def _declared(facts: Facts) -> str | None:
         return said(name, value)
     precision = str(facts.config.get("precision", ""))
     return said("precision", precision) if precision[:2] in ("16", "bf", "tr") else None
+
+
+def _products(facts: Facts) -> Found | None:
+    """TF32: matrices of float32 are multiplied with 10 bits of each fraction. It saves time, and no memory."""
+    name, value = facts.setting("tf32")
+    on_device = any(parameter.is_cuda for parameter in facts.parameters)
+    allowed = on_device and _allows_tf32()
+    if not name and not allowed:
+        return None
+    observed = "products of float32 matrices may run in TF32: faster, in the same memory" if allowed else ""
+    return Found(technique(KIND, "tf32", said(name, value) if name else None, observed if on_device else None))
+
+
+def _allows_tf32() -> bool:
+    """Asked in PyTorch's newer words where it has them: with both kinds in use the older ones raise."""
+    import torch
+
+    products = torch.backends.cuda.matmul
+    asked = getattr(products, "fp32_precision", None)
+    return asked == "tf32" if asked is not None else bool(products.allow_tf32)
+
+
+def _differs(facts: Facts, declared: str | None, seen: set[str], observed: str) -> wire.Finding | None:
+    """One of the two dtypes of 16 bits was declared, and the other one alone is seen."""
+    wanted = _dtype_of(declared or "")
+    if not facts.is_sure or not wanted or wanted in seen or seen.isdisjoint(BY_NAME.values()):
+        return None
+    return facts.finding(
+        "mixed-precision-differs",
+        f"{declared}, and what is seen is another: {observed}. Both take 16 bits; float16 needs its loss scaled, bfloat16 "
+        "keeps fewer digits.",
+        "look for a torch.autocast of one's own, in the model's forward say: it goes before the framework's; or for weights that "
+        "were loaded in the other dtype",
+    )
+
+
+def _dtype_of(declared: str) -> str:
+    """Which of the two it names, ``'16-mixed'`` too; "" where it is neither."""
+    if "fp8" in declared or "transformer-engine" in declared:
+        return ""
+    return next((dtype for name, dtype in BY_NAME.items() if name in declared), "")
 
 
 def _cast_weights(facts: Facts) -> tuple[str, int] | None:

@@ -32,7 +32,18 @@ def begins_with(root: Any) -> str:
 
 def names_of_nodes(root: Any) -> Counter[str]:
     """Names of the nodes of the graph behind a tensor, and how many of each. Some 1 µs a node."""
-    return Counter(node.name() for node in _nodes(root, MOST_NODES))
+    return names_and_oldest(root)[0]
+
+
+def names_and_oldest(root: Any) -> tuple[Counter[str], int | None]:
+    """The same, and the number that autograd has given to the one that was made first; None where there is none."""
+    names: Counter[str] = Counter()
+    oldest: int | None = None
+    for node in _nodes(root, MOST_NODES):
+        names[node.name()] += 1
+        number = node._sequence_nr()
+        oldest = number if oldest is None or number < oldest else oldest
+    return names, oldest
 
 
 def softmaxes_between_products(root: Any) -> int:

@@ -20,7 +20,7 @@ def find(facts: Facts) -> Found | None:
     if share:
         what = "optimizer"
         seen.append(f"{share:.0%} of the optimizer's state".replace("%", " %"))
-    modules = sum(_is_offloaded(module) for module in facts.modules)
+    modules = offloaded_modules(facts)
     if modules or brought:
         what = "parameter"
         seen.insert(0, f"parameters of {some(modules, 'module')}" if modules else "parameters, while they are not used")
@@ -38,12 +38,20 @@ def find(facts: Facts) -> Found | None:
 
 
 def _declared(facts: Facts) -> str | None:
+    told: list[str] = []
     for name in ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"):
         given = facts.config.get(name)
-        if isinstance(given, dict) and given.get("offload"):
-            return f"{name}={{'offload': {given['offload']}}}"
-    name, value = facts.setting("cpu_offload")
-    return said(name, value) if name else None
+        if isinstance(given, dict) and given.get("offload") and not told:  # (a Trainer has both names for one thing)
+            told.append(f"{name}={{'offload': {given['offload']}}}")
+    for name in ("activation_checkpointing_offload", "cpu_offload"):
+        if facts.config.get(name):
+            told.append(said(name, facts.config[name]))
+    for root in facts.roots:
+        places = vars(root).get("hf_device_map")
+        if isinstance(places, dict) and (away := [name for name, at in places.items() if str(at) in ("cpu", "disk")]):
+            told.append(f"device_map: {', '.join(name or 'all' for name in away)[:200]} on the host")
+            break
+    return ", ".join(told) or None
 
 
 def _state_on_host(facts: Facts, *, at_home: bool) -> float:
@@ -67,6 +75,11 @@ def _state_on_host(facts: Facts, *, at_home: bool) -> float:
 def _is_paged(value: Any) -> bool:
     """bitsandbytes marks tensors in managed memory, which the driver moves to the host when the card is full."""
     return bool(getattr(value, "is_paged", False))
+
+
+def offloaded_modules(facts: Facts) -> int:
+    """Whose weights Accelerate brings to the device, and takes away again."""
+    return sum(_is_offloaded(module) for module in facts.modules)
 
 
 def _is_offloaded(module: Any) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from vramscope import wire
 from vramscope.memory.categories import storages
 from vramscope.techniques.facts import Facts, Found, said, technique
 from vramscope.wire import CPU
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 
 KIND: Final = "optimizer"
 KIND_8BIT: Final = "optimizer_8bit"
+DEFAULTS: Final = ("adamw_torch", "adamw_torch_fused")
+"""what a Trainer says where its user said nothing"""
+FAMILIES: Final = (
+    "adafactor", "ademamix", "adagrad", "adadelta", "adamax", "adalomo", "lomo", "radam", "nadam", "adam", "rmsprop", "lion",
+    "lamb", "lars", "lbfgs", "muon", "shampoo", "sophia", "prodigy", "sgd",
+)  # fmt: skip
+"""of which a name may say one: the longer before what they contain"""
 NARROW_BITS: Final = 8
 NARROW_NAMES: Final = re.compile(r"8-?bit|4-?bit|fp8|paged_lion_8|bnb_8", re.IGNORECASE)
 
@@ -41,7 +49,25 @@ def find(facts: Facts) -> Found | None:
         state_bytes_per_parameter=round(state / parameters, 2) if parameters else None,
         optimizers=len(facts.optimizers),
     )
-    return Found(told)
+    return Found(told, _other_kind(facts, declared, str(value), classes))
+
+
+def _other_kind(facts: Facts, declared: str | None, asked: str, classes: Sequence[str]) -> wire.Finding | None:
+    """An optimizer was asked for, and what steps is none of its family. What nobody asked for, a default, is no promise."""
+    wanted, seen = _family(asked), [_family(name) for name in classes]
+    if declared is None or not facts.is_sure or asked in DEFAULTS or not wanted or not all(seen) or wanted in seen:
+        return None
+    return facts.finding(
+        "optimizer-differs",
+        f"{declared}, and what steps is {' and '.join(classes)}: its state takes another size.",
+        "an optimizer that is handed to the Trainer, or made by a create_optimizer of one's own, goes before the setting",
+    )
+
+
+def _family(name: str) -> str:
+    """``adamw`` and ``DeepSpeedCPUAdam`` are of one; "" where the name says none that is known."""
+    name = name.lower().replace("_", "")
+    return next((family for family in FAMILIES if family in name), "")
 
 
 def find_8bit(facts: Facts) -> Found | None:

@@ -27,7 +27,7 @@ from vramscope.techniques.nodes import (
     begins_with,
     checkpointed_functions,
     host_bytes_saved,
-    names_of_nodes,
+    names_and_oldest,
     softmaxes_between_products,
 )
 from vramscope.techniques.regions import Regions
@@ -52,6 +52,7 @@ class Sight:
 
     calls           module calls with gradients on, outside of backward
     called          the identities of all modules that were called
+    in_eval_mode    of those with gradients on, the ones that were in eval mode
     autocast        dtype -> of these, how many ran under autocast to it
     learning        dtype -> of these under autocast, how many had a weight that is trained
     weights         (module's identity, dtype) -> of these, how many had a weight of it at that moment (FSDP casts them for a
@@ -66,6 +67,8 @@ class Sight:
     saved_to_host   what took saved tensors to the host; "" where nothing did
     scaled          losses that an enabled GradScaler scaled
     multiplied      a loss was a product: by whoever scales it, or a weight
+    keeps_gradients those of the step before were there when the step's first backward began; None where that cannot be told
+    oldest_node     autograd's number of the graph's oldest node
     nodes           names of the graph's nodes -> how many
     scores          of these, softmaxes over the scores of an attention
     """
@@ -97,6 +100,7 @@ class Sight:
         self.calls = 0
         self.called: set[int] = set()
         self.calls_in_eval_mode = 0
+        self.in_eval_mode: set[int] = set()
         self.autocast: Counter[str] = Counter()
         self.learning: Counter[str] = Counter()
         self.weights: Counter[tuple[int, torch.dtype]] = Counter()
@@ -113,6 +117,8 @@ class Sight:
         self.batches: int | None = None
         self.input_shape: tuple[int, ...] = ()
         self.tokens = False
+        self.keeps_gradients: bool | None = None
+        self.oldest_node: int | None = None
         self.nodes: Counter[str] = Counter()
         self.scores = 0
         self.emptied = 0
@@ -188,9 +194,12 @@ class Sight:
     def before_walk(self, root: Any) -> None:
         """The step's backward begins from here; of several, the first tells the graph's nodes. Some 1 µs a node."""
         self.multiplied |= begins_with(root).startswith("MulBackward")
+        if self.keeps_gradients is None and self._probes:
+            parameters = [probe() for probe in self._probes]
+            self.keeps_gradients = all(p is not None and p.grad is not None for p in parameters)
         if not self.nodes:
             began = time.perf_counter_ns()
-            self.nodes = names_of_nodes(root)
+            self.nodes, self.oldest_node = names_and_oldest(root)
             if all(any(name.startswith(kind) for name in self.nodes) for kind in (PRODUCTS, SOFTMAX)):
                 self.scores = softmaxes_between_products(root)
             if REENTRANT in self.nodes:
@@ -222,7 +231,7 @@ class Sight:
         name = getattr(pack, "__qualname__", "")
         if name.startswith("_checkpoint_hook."):
             self.regions.called_in_checkpoint(module)
-        elif name.startswith("save_on_cpu.") or "offload" in f"{getattr(pack, '__module__', '')}.{name}".lower():
+        elif _takes_to_host(getattr(pack, "__module__", ""), name):
             self.saved_to_host = name.partition(".")[0]
         else:
             self._packs = (
@@ -233,6 +242,7 @@ class Sight:
         self.calls += 1
         if not module.training:
             self.calls_in_eval_mode += 1
+            self.in_eval_mode.add(id(module))
         if type(module) not in self._classes:
             self._classes.add(type(module))
             if not WRAPPERS.isdisjoint(kind.__name__ for kind in type(module).__mro__):
@@ -283,13 +293,19 @@ class Sight:
     # -- wrapped functions -------------------------------------------------------------------------------------------------
 
     def _hooks_go_up(self, args: tuple[Any, ...], nanoseconds: int) -> None:
-        kind = type(args[0]).__name__
-        if kind == "_recomputation_hook":
+        kind = type(args[0])
+        if kind.__name__ == "_recomputation_hook":
             self.regions.entered_again(args[0].pack_hook)
-        elif kind == "_checkpoint_hook" and self._graph_task() == -1 and self._clock.is_training_thread():
+        elif self._graph_task() != -1 or not self._clock.is_training_thread():
+            return
+        elif kind.__name__ == "_checkpoint_hook":
             began = time.perf_counter_ns()
             self.regions.entered(args[0].pack_hook)
             self._clock.spent(time.perf_counter_ns() - began)
+        elif _takes_to_host(kind.__module__, kind.__name__) and self._grad_enabled():
+            self.saved_to_host = (
+                kind.__name__
+            )  # around a checkpoint, whose own hooks are all that the modules in it see
 
     def _scaled(self, args: tuple[Any, ...], nanoseconds: int) -> None:
         self.scaled += bool(args and args[0].is_enabled())
@@ -309,6 +325,11 @@ class Sight:
             return answer
 
         self._fronts.put(owner, name, timed)
+
+
+def _takes_to_host(module: str, name: str) -> bool:
+    """Of saved-tensor hooks: PyTorch's own by its name, those of others where that says it."""
+    return name.partition(".")[0] == "save_on_cpu" or "offload" in f"{module}.{name}".lower()
 
 
 def _autocast_reader(device_type: str) -> Callable[[], str]:

@@ -26,11 +26,12 @@ from vramscope.techniques import (
     offload,
     optimizers,
     peft,
+    zero_grad,
 )
 from vramscope.techniques.facts import Facts
 from vramscope.techniques.nodes import names_of_nodes
 from vramscope.techniques.sight import Sight
-from vramscope.techniques.traps import closure, empty_cache, evaluation, reentrant, scaler
+from vramscope.techniques.traps import closure, empty_cache, eval_mode, evaluation, reentrant, scaler
 from vramscope.techniques.traps.earlier_run import EarlierRun
 from vramscope.trace.modules import is_compiled
 
@@ -62,9 +63,10 @@ KINDS: Final = (
     compile.find,
     peft.find,
     attention.find,
+    zero_grad.find,
     allocator.find,
 )
-TRAPS: Final = (closure.find, reentrant.find, empty_cache.find, scaler.find)
+TRAPS: Final = (closure.find, reentrant.find, eval_mode.find, empty_cache.find, scaler.find)
 
 
 class TechniqueWatch:

@@ -2,26 +2,33 @@
 
 What is left is known by its optimizer: one that has not stepped since attach, with state or gradients on a device; or by a model
 with gradients that no optimizer has and nothing calls. It holds parameters, their gradients and state; what the training that
-runs now uses too is not counted.
+runs now uses too is not counted. And what its last forward gave, ``outputs`` and ``loss``, is known by its graph, which is older
+than attach: autograd counts the operations of a thread.
 """
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope import wire
+from vramscope.graphs.roots import roots
 from vramscope.graphs.verdicts import material_bytes
-from vramscope.heap import living
+from vramscope.heap import living, of_types
 from vramscope.memory.categories import storages
 from vramscope.steps.roots import outermost_modules
-from vramscope.techniques.facts import Facts
+from vramscope.techniques.facts import Facts, some
 
 if TYPE_CHECKING:
     import torch
 
 LEAST_BYTES: Final = 128 * 2**20
 """cuBLAS's workspaces (64 MiB on an H100) and a batch or two explain less than that"""
+LEAST_RESULT: Final = 2**20
+"""bytes of a tensor that is worth a word"""
+MOST_NAMES: Final = 3
 LOOK_AT_STEP: Final = 20
 """until then an optimizer that steps rarely has stepped"""
 
@@ -31,12 +38,19 @@ class EarlierRun:
 
     def __init__(self) -> None:
         self._at_attach_bytes = 0
+        self._operations = 0
+        """of autograd on this thread, at attach"""
+        self._thread = 0
         self._looked = False
         self._finding: wire.Finding | None = None
 
     def begin(self) -> None:
         """At attach: how much was allocated then. Some 10 µs."""
+        import torch
+
         self._at_attach_bytes = allocated_bytes()
+        self._operations = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)()
+        self._thread = threading.get_ident()
 
     def find(self, facts: Facts) -> wire.Finding | None:
         """A sweep over all objects, some 0.1 s, once, and only where much was there at attach that this training does not use."""
@@ -59,16 +73,39 @@ class EarlierRun:
         used = _bytes_of(
             facts.optimizers, [root for root in facts.alive if all(id(p) not in theirs for p in root.parameters())]
         )
-        size = sum(bytes_ for key, bytes_ in _bytes_of(left, models).items() if key not in used)
+        held = _bytes_of(left, models)
+        results = self._results(facts)
+        for tensor in results:
+            held.update(_on_device(tensor))
+        size = sum(bytes_ for key, bytes_ in held.items() if key not in used)
         if size < max(LEAST_BYTES // 2, material_bytes(total)):
             return None  # some of what was there at attach, and not most of it
-        names = ", ".join(dict.fromkeys(type(thing).__name__ for thing in (*left, *models)))
+        parts = []
+        if left or models:
+            kinds = ", ".join(dict.fromkeys(type(thing).__name__ for thing in (*left, *models)))
+            parts.append(f"{kinds} with parameters, gradients and state")
+        if results:
+            parts.append(f"{some(len(results), 'tensor')} that its forward gave{_named(results)}")
+        advice = "delete the first model and optimizer" if left or models else "delete what holds them"
         return facts.finding(
             "earlier-run-alive",
-            f"When this run began the process held an earlier training, and still does: {names} with parameters, gradients and "
-            f"state, {size / 2**20:,.0f} MiB on the device. Every peak of this run has them in it.",
-            "compare runs in processes of their own, or delete the first model and optimizer and call gc.collect() before the next",
+            f"When this run began the process held an earlier training, and still does: {' and '.join(parts)}, "
+            f"{size / 2**20:,.0f} MiB on the device. Every peak of this run has them in it.",
+            f"compare runs in processes of their own, or {advice} and call gc.collect() before the next",
         )
+
+    def _results(self, facts: Facts) -> list[torch.Tensor]:
+        """Tensors on devices that operations before attach gave, of graphs that the training of now does not walk."""
+        import torch
+
+        sight = facts.sight
+        if threading.get_ident() != self._thread or sight is None or sight.oldest_node is None:
+            return []  # another thread counts for itself
+        if sight.oldest_node < self._operations:
+            return []
+        tensors, _ = of_types([torch.Tensor])
+        nodes = ((tensor, tensor.grad_fn) for tensor in tensors if tensor.is_cuda and tensor.nbytes >= LEAST_RESULT)
+        return [tensor for tensor, node in nodes if node is not None and node._sequence_nr() < self._operations]
 
     def _models(self, facts: Facts, optimizers: Sequence[Any]) -> list[torch.nn.Module]:
         """Those with gradients that are no optimizer's, and that were not called in the observed step: its optimizer is gone."""
@@ -82,6 +119,18 @@ class EarlierRun:
             and any(_on_device(p.grad) for p in model.parameters())
             and all(id(p) not in known for p in model.parameters())
         ]
+
+
+def _named(tensors: Sequence[Any]) -> str:
+    """`` (global 'outputs')``: variables that hold one of them, or a mapping of results with it; "" where there is none."""
+    ids = set(map(id, tensors))
+    found: dict[str, None] = {}
+    for root in itertools.chain.from_iterable(roots()):
+        value = root.value
+        inner = dict.values(value) if isinstance(value, dict) else value if type(value) in (list, tuple) else ()
+        if id(value) in ids or not ids.isdisjoint(map(id, inner)):
+            found[str(root)] = None
+    return f" ({', '.join(list(found)[:MOST_NAMES])})" if found else ""
 
 
 def allocated_bytes() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramscope import wire
 from vramscope.techniques.facts import Facts, said
+from vramscope.techniques.offload import offloaded_modules
 
 
 def find(facts: Facts) -> wire.Finding | None:
@@ -12,14 +13,20 @@ def find(facts: Facts) -> wire.Finding | None:
         return None  # (two steps in a row are among the observed ones, where it was seen in the first)
     times = "once" if heard.emptied == 1 else f"{heard.emptied} times"
     name, steps = facts.setting("torch_empty_cache_steps")
+    offloaded = offloaded_modules(facts)
+    if name:
+        advice = f"leave out {said(name, steps)}"
+    elif offloaded:
+        advice = f"Accelerate does it for each of the {offloaded} modules that it offloads: keep on the device what fits there"
+    else:
+        advice = "call it once after an evaluation or not at all"
     return facts.finding(
         "empty-cache",
         f"torch.cuda.empty_cache() is called {times} a step: it waits for the device and takes {milliseconds(heard.emptied_ns)} of "
         f"the step's {milliseconds(heard.lasted_ns)} itself, and what it gives back has to be asked for again. The peak of "
         "allocated memory stays the same.",
-        (f"leave out {said(name, steps)}" if name else "call it once after an evaluation or not at all")
-        + "; against fragmentation, expandable_segments:True",
-        None if name else heard.emptied_at,
+        f"{advice}; against fragmentation, expandable_segments:True",
+        None if name or offloaded else heard.emptied_at,
     )
 
 
