@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from vramscope.sender import Sender
 from vramscope.settings import Settings
 from vramscope.spool import Spool
 from vramscope.steps import accelerate, deepspeed, huggingface, lightning, plain
+from vramscope.steps.at_work import trainer_at_work
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, StepClock
 from vramscope.steps.connection import Connection
 from vramscope.steps.loop import LoopHooks
@@ -65,6 +67,8 @@ class Session:
         self._techniques: TechniqueWatch | None = None
         self._oom: OomRecorder | None = None
         self._leaks: list[wire.Leak] = []
+        self._found: Callable[[], object] = lambda: None
+        """gives the Trainer that was found while it trained, as long as it lives"""
 
     def open(
         self,
@@ -162,6 +166,12 @@ class Session:
         self._hooks.install()
         ReplayFront(self._hooks, Notice(self._ring, self._clock, UNSEEN)).install()
         self.waits_for_target = target is None
+        if target is None:
+            target = trainer_at_work()  # under ``vramscope run`` it makes its optimizer just now
+            if target is None:
+                self._hooks.on_first_backward = self._look_for_trainer
+            else:
+                self._found = weakref.ref(target)
         connection = self._connect(target)
         self._framework = connection.framework
         self._config = {**self._read_configuration(connection.config), **self._read_configuration(config)}
@@ -182,6 +192,8 @@ class Session:
     @guarded("attach")
     def adopt(self, target: object, config: Mapping[str, Any] | None) -> None:
         """Learn what trains, or more of the user's configuration, in a session that runs already."""
+        if target is not None and target is self._found():
+            target = None  # that is known
         if target is None and not config:
             return
         if target is not None:
@@ -191,6 +203,17 @@ class Session:
             self._config = {**self._config, **self._read_configuration(connection.config)}
         self._config = {**self._config, **self._read_configuration(config)}
         self._sender.attach_again()
+
+    @guarded("the Trainer that was found")
+    def _look_for_trainer(self) -> None:
+        """Once, in the first backward of a session that was begun without a target, and was given none since."""
+        found = trainer_at_work() if self.waits_for_target else None
+        if found is not None:
+            self._found = weakref.ref(found)
+            connection = self._connect(found)
+            self._framework = connection.framework
+            self._config = {**self._read_configuration(connection.config), **self._config}
+            self._sender.attach_again()
 
     def _read_configuration(self, given: Mapping[str, Any] | None) -> dict[str, wire.Scalar]:
         with guarded("the reading of the configuration"):  # a mapping of the user's own may raise

@@ -56,7 +56,7 @@ class BackwardFront:
         hooks = self._hooks
         clock, graphs, techniques = hooks.clock, hooks.graphs, hooks.techniques
         if clock.step == 0:
-            hooks.find_in_first_step()
+            hooks.in_first_step_backward()
         if (graphs is None and techniques is None) or not clock.is_training_thread():
             return
         given = args[0] if args else kwargs.get(roots)

@@ -50,7 +50,10 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 
         on_predict = on_evaluate
 
-    target.add_callback(VramscopeCallback())
+    callback = VramscopeCallback()
+    target.add_callback(callback)
+    if getattr(target, "is_in_train", False):  # it was found at work
+        callback.on_train_begin(target.args, target.state, target.control, model=target.model)
     if target.model is not None:  # None with model_init: the model comes with on_train_begin
         hooks.add_root(target.model)
     hooks.on_first_step = hooks.find_roots_if_unheard

@@ -74,7 +74,11 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
             for listener in connection.listeners:
                 listener(type(exception).__name__, first_line(exception))
 
-    target.callbacks.append(VramscopeCallback())
+    callback = VramscopeCallback()
+    target.callbacks.append(callback)
+    if target.training and target.lightning_module is not None:  # it was found at work
+        callback.on_fit_start(target, target.lightning_module)
+        callback.on_train_start(target, target.lightning_module)
     return connection
 
 

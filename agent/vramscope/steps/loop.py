@@ -63,6 +63,7 @@ class LoopHooks:
         self.engines = EngineFront(self)
         self.loader = LoaderFront(self)
         self.on_first_step: Callable[[], None] | None = None
+        self.on_first_backward: Callable[[], None] | None = None
         self.fronts = Fronts()
         self._removals: list[Callable[[], None]] = []
         self.graph_task: Callable[[], int] = lambda: OUTSIDE
@@ -148,6 +149,13 @@ class LoopHooks:
         """After the first step: a model that was made, wrapped or compiled after attach is found now."""
         if not self.heard_forward:
             self.find_roots()
+
+    def in_first_step_backward(self) -> None:
+        """A backward of the first step begins."""
+        first, self.on_first_backward = self.on_first_backward, None
+        if first is not None:
+            first()
+        self.find_in_first_step()
 
     def find_in_first_step(self) -> None:
         """In the first backward, or at the second batch: a model that was made after attach stands by then."""
