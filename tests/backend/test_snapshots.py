@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from disks import SmallDisk
 from running import RunningServer
@@ -29,6 +31,7 @@ from snapshot_maker import BASE, MARKUP, MIB, file_of_stacks, snapshot_of
 
 from vramscope_server import snapshots
 from vramscope_server.analysis.fragmentation.strip import parts_of
+from vramscope_server.analysis.history import exports
 from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.trace import layout_at
 from vramscope_server.analysis.history.trace_folder import load, mapped, save, save_column, save_stacks
@@ -249,15 +252,58 @@ def test_a_window_goes_to_other_tools(server: RunningServer, ready: dict[str, An
     assert "Plotly.newPlot" in page
     assert "<b>evil" not in page
     assert 'src="http' not in page
-    parquet = server.http.get(path, params={"format": "parquet", "to": 50})
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        assert (parquet.status_code, "pyarrow" in parquet.json()["detail"]) == (409, True)
-    else:
-        table = pyarrow.parquet.read_table(io.BytesIO(parquet.content))
-        assert table.num_rows == 50
-        assert table["size_bytes"].to_pylist()[1] == MIB
+
+
+def parquet_of(server: RunningServer, recording: str, **window: int) -> Any:
+    """The table that a reader of Parquet files finds in the export."""
+    answer = server.http.get(f"/recordings/{recording}/export", params={"format": "parquet", **window})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/vnd.apache.parquet"
+    return pyarrow.parquet.read_table(io.BytesIO(answer.content))
+
+
+def test_a_window_as_parquet_says_what_its_csv_says(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cell of each column; what is unknown is null there and empty here. More rows than one piece of the file has."""
+    monkeypatch.setattr(exports, "_ROWS", 100)
+    told = snapshot_of(900)
+    trace = told["device_traces"][0]
+    del trace[3]["pool_id"], trace[5]["time_us"]
+    trace[7] = {**trace[7], "user_metadata": "=batch 7", "stream": 140_000_000_000_000, "frames": []}
+    row = settled(server, upload(server, pickle.dumps(told, 4))["snapshot"])
+    recording = row["devices"][0]["recording"]
+    text = server.http.get(f"/recordings/{recording}/export", params={"format": "csv"}).text
+    rows, table = list(csv.DictReader(io.StringIO(text))), parquet_of(server, recording)
+    assert table.num_rows == len(rows) == 2700 > 2 * 10 * exports._ROWS
+    assert table.column_names == list(rows[0])
+    for name in table.column_names:
+        cells = ["" if value is None else str(value) for value in table[name].to_pylist()]
+        assert cells == [row[name].removeprefix("'") for row in rows], name
+    kinds = {name: str(table.schema.field(name).type) for name in ("address", "size_bytes", "time_ns", "stack")}
+    assert kinds == {
+        "address": "uint64", "size_bytes": "int64", "time_ns": "int64",
+        "stack": "dictionary<values=string, indices=int32, ordered=0>",
+    }  # fmt: skip
+    assert (table["time_ns"][5].as_py(), table["pool"][3].as_py(), table["stack"][7].as_py()) == (None, None, None)
+    assert table["user_metadata"][7].as_py() == "=batch 7"
+    window = parquet_of(server, recording, **{"from": 100, "to": 150})
+    assert window["event"].to_pylist() == list(range(100, 150))
+    assert window["size_bytes"].to_pylist() == table["size_bytes"].to_pylist()[100:150]
+    assert parquet_of(server, recording, **{"from": 100, "to": 100}).num_rows == 0
+    assert server.http.delete(f"/snapshots/{row['snapshot']}").status_code == 204
+
+
+def test_a_server_that_cannot_write_parquet_says_so(
+    server: RunningServer, ready: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server.get("/server")["parquet"] is True
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    before = set(Path(tempfile.gettempdir()).glob("*.parquet"))
+    assert server.get("/server")["parquet"] is False
+    answer = server.http.get(
+        f"/recordings/{ready['devices'][0]['recording']}/export", params={"format": "parquet", "to": 50}
+    )
+    assert (answer.status_code, "pip install 'vramscope[parquet]'" in answer.json()["detail"]) == (409, True)
+    assert set(Path(tempfile.gettempdir()).glob("*.parquet")) == before
 
 
 # ---- bad input ----

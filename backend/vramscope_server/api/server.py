@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from vramscope import __version__, wire
 from vramscope_server.analysis.compiled import compiling
+from vramscope_server.analysis.history.exports import can_write_parquet
 from vramscope_server.house import House
 from vramscope_server.store.database import storage_trouble
 from vramscope_server.store.queries import counts_by_state
@@ -41,6 +42,7 @@ def get_server(request: Request) -> Response:
             "retention": {"days": house.settings.retention_days, "bytes": house.settings.retention_bytes},
             "address": house.address,
             "compiling": compiling(),
+            "parquet": can_write_parquet(),
             "problems": house.problems(),
         }
     )

@@ -6,6 +6,7 @@ Each is written piece by piece, so that a window of any size takes little memory
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
 from collections.abc import Iterator
@@ -45,6 +46,11 @@ def as_csv(trace: Trace, first: int, end: int) -> Iterator[bytes]:
 
 
 def write_parquet(trace: Trace, first: int, end: int, file: Any) -> None:
+def can_write_parquet() -> bool:
+    """Whether pyarrow is installed; it is not imported for that."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
     """The same as Parquet; unknown is null. Raises ImportError where pyarrow is not installed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
