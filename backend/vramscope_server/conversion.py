@@ -72,6 +72,7 @@ def device_row(trace: Trace) -> dict[str, Any]:
         "private_pools": [list(trace.pools[pool]) for pool in pools.tolist() if pool > 0][:100],
         "streams": streams[:100].tolist(),
         "settings": trace.settings,
+        "settings_in_force": trace.settings_in_force,
         "torch": trace.torch,
         "notes": [*trace.notes, *trace.told_of_lives],
     }

@@ -139,8 +139,17 @@ function facts(snapshot, device) {
   const notes = [...snapshot.notes, ...device.notes];
   return [
     h("p", { class: "snapshot-facts" }, said.join(" · "), h("br"), h("span", { class: "muted" }, "allocator settings: "), h("code", {}, device.settings || "default")),
+    settingsInForce(device.settings_in_force ?? {}),
     notes.length > 0 && h("p", { class: "muted snapshot-notes" }, notes.join(" ")),
   ];
+}
+
+/** All that PyTorch had at the end, which a text of two words tells little of. */
+function settingsInForce(settings) {
+  const rows = Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1));
+  return rows.length > 0 && h("details", { class: "settings-in-force" },
+    h("summary", { class: "muted" }, `${rows.length} settings in force`),
+    h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, h("code", {}, name)), h("dd", {}, h("code", {}, isKnown(value) ? String(value) : "unknown"))])));
 }
 
 export const open = (root, { snapshot }) => new SnapshotPage(root, snapshot);

@@ -50,6 +50,33 @@ def snapshot_of(allocations: int, *, devices: int = 1, depth: int = 2) -> dict[s
     return {"segments": segments, "device_traces": traces, "allocator_settings": settings, "external_annotations": []}
 
 
+SETTINGS = {
+    "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128,roundup_power2_divisions:[512:2,>:8]", "max_split_size": 134217728,
+    "garbage_collection_threshold": 0.0, "expandable_segments": False, "max_round_threshold": -1,
+    "roundup_power2_divisions": {"256": 1, "512": 2, "1024": 8},
+}  # fmt: skip
+"""As PyTorch 2.13 tells them, less some."""
+IN_FORCE = {
+    "max_split_size_mb": 128.0, "garbage_collection_threshold": 0.0, "expandable_segments": False, "max_round_threshold": -1,
+    "roundup_power2_divisions": "[256:1,512:2,1024:8]",
+}  # fmt: skip
+"""What is shown of them beside the text that was given."""
+
+
+def with_private_pool(told: dict[str, Any], segments: int) -> dict[str, Any]:
+    """The same with the last segments of its first device in a CUDA graph's pool, and SETTINGS."""
+    first = [one for one in told["segments"] if one["device"] == 0]
+    private = {one["address"] for one in first[-segments:]}
+    told["segments"] = [
+        {**one, "segment_pool_id": (0, 1)} if one["device"] == 0 and one["address"] in private else one
+        for one in told["segments"]
+    ]
+    told["device_traces"][0] = [
+        {**one, "pool_id": (0, 1)} if one["addr"] in private else one for one in told["device_traces"][0]
+    ]
+    return {**told, "allocator_settings": SETTINGS}
+
+
 def file_of_stacks(allocations: int) -> bytes:
     """The pickle of as many allocations of 512 bytes that all live on, each of a stack that no other one has.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from running import RunningServer
-from snapshot_maker import MIB, snapshot_of
+from snapshot_maker import IN_FORCE, MIB, SETTINGS, snapshot_of, with_private_pool
 
 from vramscope_server.__main__ import main
 from vramscope_server.analysis.history import snapshot_reader
@@ -56,6 +56,22 @@ def test_it_says_what_is_in_a_file(cli: Cli, file: Path) -> None:
         assert (device["peak_reserved_bytes"], device["end_allocated_bytes"]) == (80 * MIB, 20 * MIB)
         assert sum(device["strip"].values()) == device["peak_reserved_bytes"]
         assert sum(site["bytes"] for site in device["sites"]) == device["looked_at_bytes"]
+
+
+def test_it_says_which_settings_were_in_force_and_which_pools_are_private(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "graphs.pickle"
+    path.write_bytes(pickle.dumps(with_private_pool(snapshot_of(20), segments=6)))
+    code, out, _ = cli(path)
+    out = " ".join(out.split())
+    assert code == 0
+    assert f"settings: {SETTINGS['PYTORCH_CUDA_ALLOC_CONF']}" in out
+    assert (
+        "in force: expandable_segments False, garbage_collection_threshold 0.0, max_round_threshold -1, "
+        "max_split_size_mb 128.0, roundup_power2_divisions [256:1,512:2,1024:8]"
+    ) in out
+    assert "private pools (CUDA graphs): 1: 0,1" in out
+    (device,) = json.loads(cli(path, "--json")[1])["devices"]
+    assert (device["settings_in_force"], device["private_pools"]) == (IN_FORCE, [[0, 1]])
 
 
 @pytest.mark.parametrize(

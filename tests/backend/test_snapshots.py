@@ -27,7 +27,7 @@ import pyarrow.parquet
 import pytest
 from disks import SmallDisk
 from running import RunningServer
-from snapshot_maker import BASE, MARKUP, MIB, file_of_stacks, snapshot_of
+from snapshot_maker import BASE, IN_FORCE, MARKUP, MIB, SETTINGS, file_of_stacks, snapshot_of, with_private_pool
 
 from vramscope_server import snapshots
 from vramscope_server.analysis.fragmentation.strip import parts_of
@@ -105,6 +105,25 @@ def test_each_device_opens_like_a_recording(server: RunningServer, ready: dict[s
         assert server.get(f"/recordings/{one['recording']}/strip")["peak"]["reserved_bytes"] == 80 * MIB
         assert server.get(f"/recordings/{one['recording']}/map")["allocated_bytes"] == 20 * MIB
     assert server.http.get(f"/recordings/{ready['snapshot']}-7/moments").status_code == 404
+
+
+def test_a_private_pool_and_the_settings_in_force_are_shown(server: RunningServer) -> None:
+    """A CUDA graph's pool in the list, the map, one allocation and the events; each setting that the file tells."""
+    told = with_private_pool(snapshot_of(20, devices=2), segments=6)
+    row = settled(server, upload(server, pickle.dumps(told))["snapshot"])
+    one, other = row["devices"]
+    assert (one["private_pools"], other["private_pools"]) == ([[0, 1]], [])
+    assert (one["settings"], one["settings_in_force"]) == (SETTINGS["PYTORCH_CUDA_ALLOC_CONF"], IN_FORCE)
+    path = f"/recordings/{one['recording']}"
+    places = [server.get(f"{path}/block", offset=2 * MIB * at)["segment"] for at in range(20)]
+    assert [place["private_pool"] for place in places] == [None] * 14 + [[0, 1]] * 6, "the map: the default pool first"
+    assert {place["address"] for place in places[14:]} == {BASE + at * 2 * MIB for at in range(14, 20)}
+    assert server.get(f"{path}/map")["segments"] == 20
+    assert server.get(f"{path}/life", allocation=15)["private_pool"] == [0, 1]
+    assert server.get(f"{path}/life", allocation=3)["private_pool"] is None
+    pools = {tuple(pool["id"]): pool["pool"] for pool in server.get(f"{path}/events", limit=1)["pools"]}
+    assert server.get(f"{path}/events", pool=pools[0, 1])["matching"] == 18
+    assert server.http.delete(f"/snapshots/{row['snapshot']}").status_code == 204
 
 
 def test_only_its_bytes_and_its_deletion_are_elsewhere(server: RunningServer, ready: dict[str, Any]) -> None:

@@ -111,6 +111,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "segments": len(trace.end.segments),
         "private_pools": [list(trace.pools[at]) for at in sorted({*trace.end.segments.pool.tolist()}) if at > 0],
         "settings": trace.settings,
+        "settings_in_force": trace.settings_in_force,
         "torch": trace.torch,
         "notes": [*trace.notes, *trace.told_of_lives],
     }  # fmt: skip
@@ -121,6 +122,9 @@ def _print(out: Console, told: dict[str, Any]) -> None:
     head = f"GPU {told['device']}: {count(told['events'])} events{span}, {count(told['allocations'])} allocations"
     out.print(Text(head, style="bold"))
     out.print(Text(f"settings: {plain(told['settings']) or 'default'}"))
+    if told["settings_in_force"]:
+        in_force = ", ".join(f"{name} {_setting(value)}" for name, value in sorted(told["settings_in_force"].items()))
+        out.print(Text(f"in force: {plain(in_force)}", style="dim"))
     oom = f", {count(told['out_of_memory'])} times out of memory" if told["out_of_memory"] else ""
     peak = amount(told["peak_reserved_bytes"])
     out.print(Text(f"peak: {peak} reserved, {amount(told['peak_allocated_bytes'])} allocated{oom}"))
@@ -156,6 +160,11 @@ def _print(out: Console, told: dict[str, Any]) -> None:
     for note in told["notes"]:
         out.print(Text(plain(note), style="dim"))
     out.print()
+
+
+def _setting(value: Any) -> str:
+    """As PyTorch's configuration would have it."""
+    return UNKNOWN if value is None else str(value)
 
 
 def _share(part: int, whole: int) -> str:

@@ -45,12 +45,12 @@ def as_csv(trace: Trace, first: int, end: int) -> Iterator[bytes]:
         yield out.getvalue().encode()
 
 
-def write_parquet(trace: Trace, first: int, end: int, file: Any) -> None:
 def can_write_parquet() -> bool:
     """Whether pyarrow is installed; it is not imported for that."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
+def write_parquet(trace: Trace, first: int, end: int, file: Any) -> None:
     """The same as Parquet; unknown is null. Raises ImportError where pyarrow is not installed."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -17,13 +17,17 @@ from vramscope_server.analysis.simulator.settings import MIB, SLOTS, UNLIMITED, 
 
 Told = Mapping[str, Any]
 """settings by the words of PYTORCH_CUDA_ALLOC_CONF, as ``vramscope.window.Window.settings_in_force`` has them"""
+GIVEN: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""the texts, which stand among the settings of a snapshot file"""
 _WORD: Final = re.compile(r"[^,:\[\]\s]+")
 
 
 def in_words(told: Mapping[str, Any]) -> dict[str, int | float | bool | str | None]:
     """A snapshot file's ``allocator_settings`` in the words of a window's ``settings_in_force``; what is none is left out."""
     words: dict[str, int | float | bool | str | None] = {
-        key: value for key, value in told.items() if type(value) in (int, float, bool, str) and key != "max_split_size"
+        key: value
+        for key, value in told.items()
+        if type(value) in (int, float, bool, str) and value == value and key not in GIVEN and key != "max_split_size"
     }
     split, divisions = told.get("max_split_size"), told.get("roundup_power2_divisions")
     if type(split) is int:
