@@ -149,7 +149,7 @@ function settingsInForce(settings) {
   const rows = Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1));
   return rows.length > 0 && h("details", { class: "settings-in-force" },
     h("summary", { class: "muted" }, `${rows.length} settings in force`),
-    h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, h("code", {}, name)), h("dd", {}, h("code", {}, isKnown(value) ? String(value) : "unknown"))])));
+    h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, h("code", {}, name)), h("dd", {}, h("code", {}, String(value ?? "unknown")))])));
 }
 
 export const open = (root, { snapshot }) => new SnapshotPage(root, snapshot);

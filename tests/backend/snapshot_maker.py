@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import signal
+import time
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,47 @@ def snapshot_of(allocations: int, *, devices: int = 1, depth: int = 2) -> dict[s
         traces.append(trace)
     settings = {"PYTORCH_CUDA_ALLOC_CONF": "", "max_round_threshold": 0}
     return {"segments": segments, "device_traces": traces, "allocator_settings": settings, "external_annotations": []}
+
+
+def two_sizes() -> dict[str, Any]:
+    """20 MiB that are given back and then 30: two segments by default, one where segments can grow. As PyTorch does it."""
+    first, second = BASE, BASE + 64 * MIB
+    events = [
+        ("segment_alloc", first, 20), ("alloc", first, 20), ("free_requested", first, 20), ("free_completed", first, 20),
+        ("segment_alloc", second, 30), ("alloc", second, 30),
+    ]  # fmt: skip
+    trace = [
+        {"action": action, "addr": addr, "size": mib * MIB, "stream": 0, "time_us": 1_700_000_000_000_000 + at, "pool_id": (0, 0),
+         "frames": [{"name": "train", "filename": "train.py", "line": at}]}
+        for at, (action, addr, mib) in enumerate(events)
+    ]  # fmt: skip
+    segments = [
+        {
+            "device": 0, "address": addr, "total_size": mib * MIB, "stream": 0, "segment_type": "large",
+            "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
+            "blocks": [{"address": addr, "size": mib * MIB, "requested_size": mib * MIB, "state": state, "frames": []}],
+        }
+        for addr, mib, state in ((first, 20, "inactive"), (second, 30, "active_allocated"))
+    ]  # fmt: skip
+    return {"segments": segments, "device_traces": [trace], "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": ""}}
+
+
+class Held:
+    """The process that converts a snapshot, stopped by the kernel: ``begun`` before it has read anything, else amid its reading."""
+
+    def __init__(self, snapshots: Any, ident: str, *, begun: bool) -> None:
+        deadline = time.monotonic() + 120
+        while True:
+            job = snapshots._running
+            if job is not None and job.snapshot == ident and job.process is not None and (begun or job.done):
+                break
+            assert time.monotonic() < deadline, "it is not converted"
+            time.sleep(0.001)
+        self.process = job.process
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
 
 SETTINGS = {

@@ -11,6 +11,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -27,7 +28,18 @@ import pyarrow.parquet
 import pytest
 from disks import SmallDisk
 from running import RunningServer
-from snapshot_maker import BASE, IN_FORCE, MARKUP, MIB, SETTINGS, file_of_stacks, snapshot_of, with_private_pool
+from snapshot_maker import (
+    BASE,
+    IN_FORCE,
+    MARKUP,
+    MIB,
+    SETTINGS,
+    Held,
+    file_of_stacks,
+    snapshot_of,
+    two_sizes,
+    with_private_pool,
+)
 
 from vramscope_server import snapshots
 from vramscope_server.analysis.fragmentation.strip import parts_of
@@ -464,6 +476,63 @@ def test_two_at_once_wait_for_each_other_and_others_are_answered(server: Running
     assert int(opened.trace.events.size_bytes.max()) == 2 * MIB
     assert server.http.get(f"/recordings/{kept}-0/moments").status_code == 404
     assert kept not in files(server)
+
+
+def test_progress_is_told_while_it_is_converted_and_a_deletion_ends_it(server: RunningServer) -> None:
+    """Its process is held: before it reads, amid it, and there it is deleted; the next in line is converted."""
+    data = file_of_stacks(300_000)
+    ident = upload(server, data)["snapshot"]
+    held = Held(server.house.snapshots, ident, begun=True)
+    try:
+        row = server.get(f"/snapshots/{ident}")
+        assert (row["state"], row["preparing"], row["done_bytes"], row["total_bytes"]) == (
+            "converting", True, 0, len(data),
+        )  # fmt: skip
+        behind = upload(server, pickle.dumps(snapshot_of(5)))["snapshot"]
+        waits = server.get(f"/snapshots/{behind}")
+        assert (waits["state"], waits["place"], waits["preparing"]) == ("waiting", 1, False)
+    finally:
+        held.go_on()
+    held = Held(server.house.snapshots, ident, begun=False)
+    row = server.get(f"/snapshots/{ident}")
+    assert (row["state"], row["preparing"]) == ("converting", False)
+    assert 0 < row["done_bytes"] < row["total_bytes"] == len(data)
+    assert row in server.get("/snapshots")["snapshots"]
+    assert files(server, "making") == [ident]
+    assert server.http.delete(f"/snapshots/{ident}").status_code == 204
+    assert server.http.get(f"/snapshots/{ident}").status_code == 404
+    assert settled(server, behind)["state"] == "ready"
+    assert held.process.returncode == -signal.SIGKILL
+    assert ident not in [
+        *files(server),
+        *files(server, "waiting"),
+        *files(server, "making"),
+        *files(server, "incoming"),
+    ]
+    assert ident not in [one["snapshot"] for one in server.get("/snapshots")["snapshots"]]
+    again = upload(server, data)
+    assert (again["known"], settled(server, again["snapshot"])["state"]) == (False, "ready")
+    for one in (behind, again["snapshot"]):
+        assert server.http.delete(f"/snapshots/{one}").status_code == 204
+
+
+def test_what_if_of_an_uploaded_file(server: RunningServer) -> None:
+    """Two segments where one that grows would do: the recorded settings come out as recorded, the others by the simulator."""
+    row = settled(server, upload(server, pickle.dumps(two_sizes()))["snapshot"])
+    path = f"/recordings/{row['snapshot']}-0/whatif"
+    asked = server.http.post(path, json={"confs": ["expandable_segments:True"]})
+    assert asked.status_code in (200, 202), asked.text
+    done = until(lambda: (job := server.get(f"{path}/{asked.json()['job']}"))["state"] in ("done", "failed") and job)
+    assert (done["state"], done["problem"]) == ("done", None)
+    assert done["result"]["residual"]["exact"] is True
+    recorded, expandable = done["result"]["rows"]
+    assert (recorded["recorded"], recorded["conf"], recorded["peak_reserved_bytes"]) == (True, "", 50 * MIB)
+    assert (expandable["conf"], expandable["peak_reserved_bytes"]) == ("expandable_segments:True", 40 * MIB)
+    assert recorded["peak_allocated_bytes"] == expandable["peak_allocated_bytes"] == 30 * MIB
+    refused = server.http.post(path, json={"confs": ["expandable_segmints:True"]})
+    assert (refused.status_code, "expandable_segmints" in refused.json()["detail"]) == (422, True)
+    assert server.http.delete(f"/snapshots/{row['snapshot']}").status_code == 204
+    assert server.http.post(path, json={"confs": [""]}).status_code == 404
 
 
 def settled_or_not(server: RunningServer, ident: str) -> str:

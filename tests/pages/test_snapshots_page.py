@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import re
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +20,7 @@ from test_fragmentation_page import COMPILED_MS
 
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
-from snapshot_maker import MARKUP, snapshot_of
+from snapshot_maker import IN_FORCE, MARKUP, SETTINGS, Held, file_of_stacks, snapshot_of, two_sizes
 
 pytestmark = pytest.mark.timeout(900)  # the first conversion on a machine compiles what reads: 20 s of a core
 
@@ -30,6 +32,79 @@ def eventually(check: Callable[[], Any]) -> Any:
 def state_of(page: Any, name: str) -> str:
     row = page.locator("tr[data-snapshot]", has_text=name)
     return str(row.get_attribute("data-state")) if row.count() else ""
+
+
+def test_how_far_it_is_stands_on_the_page_and_it_can_be_deleted_meanwhile(
+    page: Any, own_server: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The process that converts is held before it reads, and amid it; a click takes away what is converted."""
+    server = own_server()
+    file = tmp_path / "large.pickle"
+    file.write_bytes(file_of_stacks(300_000))
+    page.goto(f"{server.url}/snapshots")
+    page.set_input_files("input[type=file]", file)
+    row = page.locator("tr[data-snapshot]")
+    row.wait_for()
+    ident = row.get_attribute("data-snapshot")
+    snapshots = server.server.config.app.state.house.snapshots
+    held = Held(snapshots, ident, begun=True)
+    page.get_by_text("getting ready to read").wait_for()
+    assert row.locator("progress").get_attribute("value") is None, "nobody knows how long that takes"
+    held.go_on()
+    held = Held(snapshots, ident, begun=False)
+    page.get_by_text(re.compile(r"reading, [1-9]\d?\s*%")).wait_for()
+    done, total = (float(row.locator("progress").get_attribute(name)) for name in ("value", "max"))
+    assert 0 < done < total == file.stat().st_size
+    assert_legible(page)
+    page.goto(f"{server.url}/snapshots/{ident}")
+    page.get_by_role("heading", name="It is on its way").wait_for()
+    page.get_by_text(re.compile(r"reading, [1-9]\d?\s*%")).wait_for()
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete").click()
+    page.wait_for_url("**/snapshots")
+    page.get_by_text("No snapshots yet").wait_for()
+    eventually(lambda: held.process.returncode == -signal.SIGKILL)
+    eventually(lambda: not any(path.is_file() for path in snapshots.folder.rglob("*")))
+
+
+def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
+    page: Any, own_server: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep begins by itself, the reader's own settings are tried; Parquet is offered where it can be written."""
+    server = own_server()
+    file = tmp_path / "two sizes.pickle"
+    file.write_bytes(pickle.dumps({**two_sizes(), "allocator_settings": {**SETTINGS, "PYTORCH_CUDA_ALLOC_CONF": ""}}))
+    page.goto(f"{server.url}/snapshots")
+    page.set_input_files("input[type=file]", file)
+    page.locator("tr[data-state=ready] a").click()
+    page.locator(".settings-in-force summary").click()
+    told = page.locator(".settings-in-force").inner_text()
+    assert "5 settings in force" in told
+    for name, value in IN_FORCE.items():  # numbers and truths as JavaScript writes them
+        shown = json.dumps(value).strip('"').removesuffix(".0")
+        assert re.search(rf"{name}\s+{re.escape(shown)}(\s|$)", told), name
+    page.get_by_text("Export the window").click()
+    assert page.get_by_role("link", name="Parquet").get_attribute("href").endswith("format=parquet")
+    page.get_by_text("Export the window").click()
+    page.get_by_role("link", name="Segments and what-if").click()
+    table = page.locator(".whatif-table")
+    table.wait_for(timeout=COMPILED_MS)
+    assert "50.0 MiB" in table.locator("tr.recorded .peak").inner_text().replace("\u202f", " ")
+    assert page.locator("[data-residual=exact]").count() == 1
+    page.get_by_label("Your own settings").fill("expandable_segments:True,max_split_size_mb:64")
+    page.get_by_role("button", name="Try").click()
+    mine = table.locator("tr[data-conf='expandable_segments:True,max_split_size_mb:64']")
+    mine.wait_for(timeout=COMPILED_MS)
+    assert "40.0 MiB" in mine.locator(".peak").inner_text().replace("\u202f", " ")
+    drawn(page, "strip")  # out of sight a chart keeps its width
+    assert_legible(page)
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    page.reload()
+    page.get_by_text("Export the window").click()
+    page.get_by_text("pyarrow is not installed on the server").wait_for()
+    assert page.get_by_role("link", name="Parquet").count() == 0
+    assert page.get_by_role("link", name="CSV").count() == 1
 
 
 def test_a_file_is_dropped_and_explored(page: Any, own_server: Callable[..., Any], tmp_path: Path) -> None:
