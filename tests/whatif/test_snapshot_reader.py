@@ -13,55 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_snapshot import FRAMES, MIB, block, event, plain, read_object, segment
 
-from vramscope.window import ACTIONS, STATES, BadWindow
+from vramscope.window import ACTIONS, BadWindow
 from vramscope_server.analysis.history import snapshot_stream
 from vramscope_server.analysis.history.frames import brief
 from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
-from vramscope_server.analysis.history.trace import address_told, layout_at
+from vramscope_server.analysis.history.trace import layout_at
 from vramscope_server.analysis.timeline.flame import flame
 from vramscope_server.analysis.timeline.ruler import ruler
 from vramscope_server.analysis.timeline.sites import frame_of, sites_of
-from vramscope_server.analysis.whatif.exact_replay import check
-
-MIB = 1 << 20
-FRAMES = [{"name": "forward", "filename": "model.py", "line": 7}, {"name": "main", "filename": "train.py", "line": 3}]
-
-
-def event(action: str, addr: int = 0x7F0000000000, size: int = 1024, **more: Any) -> dict[str, Any]:
-    return {
-        "action": action, "addr": addr, "size": size, "stream": 0, "time_us": 1_700_000_000_000_000, "frames": FRAMES,
-        "compile_context": "N/A", "user_metadata": "", "pool_id": (0, 0), **more,
-    }  # fmt: skip
-
-
-def segment(blocks: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    return {
-        "device": 0, "address": 0x7F0000000000, "total_size": sum(block["size"] for block in blocks), "stream": 0,
-        "segment_type": "small", "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": blocks, **more,
-    }  # fmt: skip
-
-
-def block(size: int, state: str = "inactive", requested: int = 0) -> dict[str, Any]:
-    return {"address": 0, "size": size, "requested_size": requested, "state": state, "frames": FRAMES}
-
-
-def plain() -> dict[str, Any]:
-    """A snapshot of one allocation that lives, and one that does not."""
-    segments = [segment([block(1024, "active_allocated", 1000), block(2 * MIB - 1024)])]
-    trace = [
-        event("segment_alloc", size=2 * MIB),
-        event("alloc", size=1000),
-        event("alloc", addr=0x7F0000000400, size=5),
-        event("free_requested", addr=0x7F0000000400, size=5),
-        event("free_completed", addr=0x7F0000000400, size=5),
-    ]
-    settings = {"PYTORCH_CUDA_ALLOC_CONF": "", "max_round_threshold": 0}
-    return {"segments": segments, "device_traces": [trace], "allocator_settings": settings, "external_annotations": []}
-
-
-def read_object(told: Any, **bounds: int) -> Any:
-    return read(pickle.dumps(told), **bounds)
 
 
 def refusal(told: Any, **bounds: int) -> str:
@@ -327,161 +288,6 @@ def test_what_cannot_be_names_its_field(change: Any, words: str) -> None:
     assert words in refusal(change(plain()))
 
 
-# ---- numbers of more than 63 bits, and words that are not known here ----
-
-
-def moved(told: dict[str, Any], by: int) -> dict[str, Any]:
-    """The same snapshot at other addresses and in another stream."""
-    told = pickle.loads(pickle.dumps(told))
-    for part in told["segments"]:
-        part["address"] += by
-        part["stream"] += by
-        for one in part["blocks"]:
-            one["address"] = one.get("address", 0) + by
-    for one in (one for trace in told["device_traces"] for one in trace):
-        one["stream"] += by
-        if one["action"] != "oom":
-            one["addr"] += by
-    return told
-
-
-def signed(value: Any) -> Any:
-    """The same with numbers from 2**63 on as C++ tells them that has their bits for a number with a sign."""
-    if isinstance(value, dict):
-        return {key: signed(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [signed(one) for one in value]
-    return value - (1 << 64) if type(value) is int and value >= 1 << 63 else value
-
-
-def columns(trace: Any) -> dict[str, Any]:
-    """All that is worked out of a trace, addresses and streams counted from where they begin."""
-    parts = {
-        "events": trace.events, "lives": trace.lives, "segments": trace.segment_lives, "end": trace.end.blocks,
-        "beginning": trace.beginning.blocks, "middle": layout_at(trace, len(trace.events) // 2).blocks,
-    }  # fmt: skip
-    found = {}
-    for part, rows in parts.items():
-        for name in (name for name in rows.__slots__ if name != "unended"):
-            column = np.array(getattr(rows, name))
-            found[f"{part}.{name}"] = column - column.min(initial=0) if name in ("address", "stream") else column
-    return found
-
-
-@pytest.mark.parametrize("by", [1 << 63, (1 << 64) - (1 << 48)])
-def test_addresses_and_streams_from_2_to_63_on_are_read_by_their_bits(recorded: dict[str, Any], by: int) -> None:
-    """A real history, moved there: with and without a sign it is the same as where it came from."""
-    with gzip.open(recorded["lengths"].path) as file:
-        told = pickle.load(file)
-    (here,) = read_object(told).devices
-    there = moved(told, by)
-    unsigned, below = read_object(there), read_object(signed(there))
-    assert unsigned.notes == below.notes == []
-    expected = columns(here)
-    for snapshot in (unsigned, below):
-        found = columns(snapshot.devices[0])
-        low = int(here.events.address.min()), int(snapshot.devices[0].events.address.min())
-        assert address_told(low[1]) == hex(low[0] + by)
-        for name in expected:
-            if name.endswith("address"):
-                assert np.array_equal(np.diff(found[name]), np.diff(expected[name])), name
-            else:
-                assert np.array_equal(found[name], expected[name]), name
-        assert check(snapshot.devices[0]) == check(here)
-        assert check(here).exact
-
-
-def noted(change: Any) -> tuple[Any, str]:
-    """The trace of a changed snapshot, and what is noted of it."""
-    told = plain()
-    change(told)
-    snapshot = read_object(told)
-    return snapshot.devices[0], " ".join(snapshot.notes)
-
-
-def test_what_is_more_than_there_can_be_is_unknown_and_noted() -> None:
-    def set_event(at: int, **fields: Any) -> Any:
-        return lambda told: told["device_traces"][0][at].update(fields)
-
-    for field, value in (
-        ("addr", 1 << 70),
-        ("addr", (1 << 63) - 1),
-        ("size", 1 << 70),
-        ("size", 1 << 63),
-        ("size", 1 << 61),
-    ):
-        trace, note = noted(set_event(4, **{field: value}))
-        assert len(trace.events) == 4, (field, value)
-        assert "addr or size of an event: more than there can be; the events are left out (1 times)" in note
-    trace, note = noted(set_event(1, addr=1 << 70, user_metadata="gone"))
-    assert trace.labels == {}, "labels go with their events"
-    trace, note = noted(set_event(1, time_us=1 << 70))
-    assert trace.events.time_ns[1] == -1 < trace.events.time_ns[0]
-    assert "time_us of an event: more than there can be; unknown (1 times)" in note
-    trace, note = noted(set_event(1, stream=(1 << 70) + 5))
-    assert trace.events.stream.tolist() == [0, 5, 0, 0, 0]
-    assert "stream of an event: more than 64 bits; told apart by its lowest 64 (1 times)" in note
-    trace, note = noted(set_event(1, pool_id=(1 << 70, 1)))
-    assert trace.events.pool.tolist() == [0, -1, 0, 0, 0]
-    assert "pool_id of an event: no pair of numbers of 64 bits; unknown (1 times)" in note
-    trace, note = noted(set_event(1, pool_id=((1 << 63) + 7, 1)))
-    assert trace.pools[trace.events.pool[1]] == ((1 << 63) + 7 - (1 << 64), 1) and note == ""
-    trace, note = noted(set_event(1, frames=[{"name": "f", "filename": "a.py", "line": (1 << 64) - 1}]))
-    assert trace.frames["line"].tolist() == [7, 3, 0] and note == "", "a line of -1, as PyTorch 2.1 wrote it"
-
-    def oom(told: dict[str, Any]) -> None:
-        told["device_traces"][0].append({**event("oom", size=7), "device_free": (1 << 64) - 1})
-        del told["device_traces"][0][-1]["addr"]
-
-    trace, note = noted(oom)
-    assert (len(trace.events), int(trace.events.address[-1])) == (6, -1)
-    assert "device_free of an event: more than there can be; unknown (1 times)" in note
-
-
-def test_segments_and_blocks_that_cannot_be_are_left_out_and_noted() -> None:
-    def with_another(**fields: Any) -> Any:
-        other = segment([block(2 * MIB)], address=0x7F1000000000)
-        return lambda told: told["segments"].append({**other, **fields})
-
-    for fields in ({"address": 1 << 70}, {"total_size": 1 << 63}, {"blocks": [block(1 << 64)], "total_size": 2 * MIB},
-                   {"blocks": [block(1 << 62)], "total_size": 1 << 62}):  # fmt: skip
-        trace, note = noted(with_another(**fields))
-        assert (len(trace.end.segments), trace.end.allocated_bytes) == (1, 1024), fields
-        assert (
-            "address or size of a segment: more than there can be; what the segments hold is left out (1 times)" in note
-        )
-    trace, note = noted(with_another(stream=1 << 63, segment_pool_id=(1 << 70, 0)))
-    assert trace.end.segments.stream.tolist() == [0, -(1 << 63)]
-    assert trace.end.segments.pool.tolist() == [0, 0]
-    assert "segment_pool_id of a segment: no pair of numbers of 64 bits; taken for the default pool (1 times)" in note
-    trace, note = noted(with_another(blocks=[block(2 * MIB, "active_allocated", 1 << 64)]))
-    assert trace.end.blocks.requested_bytes.tolist()[-1] == 2 * MIB
-    assert "requested_size of a block: more than there can be; the size of its block stands for it (1 times)" in note
-
-
-def test_states_and_types_that_are_not_known_here_are_taken_as_pytorchs_viewer_takes_them() -> None:
-    """It counts what is not active_allocated as free, and needs no type of a segment."""
-    viz = pytest.importorskip("torch.cuda._memory_viz")
-
-    def change(told: dict[str, Any]) -> None:
-        told["segments"][0]["blocks"][1]["state"] = "melted"
-        told["segments"][0]["segment_type"] = "huge"
-        large = segment([block(20 * MIB, "active_allocated", 20 * MIB)], address=0x7F1000000000)
-        del large["segment_type"]
-        told["segments"].append(large)
-
-    trace, note = noted(change)
-    assert [STATES[state] for state in trace.end.blocks.state] == ["active_allocated", "inactive", "active_allocated"]
-    assert trace.end.segments.large.tolist() == [0, 1]
-    assert "the state melted of a block: not known here, taken for free (1 times)" in note
-    assert "segment_type of a segment: huge, not known here; told by its size (1 times)" in note
-    assert "segment_type of a segment: missing; told by its size (1 times)" in note
-    told = plain()
-    change(told)
-    assert "total_allocated: 20.0MiB" in viz.segsum(told)
-    assert trace.end.allocated_bytes == 20 * MIB + 1024
-
-
 def test_damaged_files_give_a_word_or_a_snapshot_and_never_another_error() -> None:
     """Cut anywhere; and a byte changed anywhere, 3,000 times from one seed."""
     data = pickle.dumps(plain())
@@ -601,26 +407,6 @@ def test_frames_that_go_on_growing_after_their_use_are_refused() -> None:
     frame = b"}(\x8c\x08filename\x8c\x01a\x8c\x04lineK\x01u"
     event_with = b"}(\x8c\x06action\x8c\x05alloc\x8c\x06frames]\x94" + frame + b"au"
     assert "changes a list or dict after its use" in refusal(b"\x80\x04]" + event_with + b"ah\x00" + frame + b"a.")
-
-
-def test_totals_are_those_of_pytorchs_own_viewer(recorded: dict[str, Any]) -> None:
-    """``torch/cuda/_memory_viz.py``: what it adds up of segments, and the changes of allocated bytes that it tells."""
-    viz = pytest.importorskip("torch.cuda._memory_viz")
-    for kind in ("lengths", "evaluation", "ring"):
-        with gzip.open(recorded[kind].path) as file:
-            told = pickle.load(file)
-        (trace,) = read(recorded[kind].path).devices
-        text = viz.segsum(told)
-        summed = sum(segment["total_size"] for segment in told["segments"])
-        assert trace.end.reserved_bytes == summed
-        assert viz.Bytes(summed).__repr__() in text
-        assert trace.end.allocated_bytes == sum(segment["allocated_size"] for segment in told["segments"])
-        assert len(trace.events) == len(told["device_traces"][0])
-        held = sum(one["size"] for one in told["device_traces"][0] if one["action"] == "alloc")
-        held -= sum(one["size"] for one in told["device_traces"][0] if one["action"] == "free_requested")
-        kinds = {code: ACTIONS.index(word) for code, word in enumerate(("alloc", "free_requested"))}
-        ours = [int(trace.events.size_bytes[trace.events.action == code].sum()) for code in kinds.values()]
-        assert ours[0] - ours[1] == held
 
 
 # ---- files of other times ----
