@@ -1,4 +1,4 @@
-"""Snapshot files, from the file to the first picture: python benchmarks/snapshots.py [FILE ...] [--events 1000000]
+"""Snapshot files, from the file to the first picture: python benchmarks/snapshots.py [FILE ...] [--events N] [--stacks N]
 
 Without a file one is recorded on the spot: the real allocator's history of a training on the emulated GPU, written by
 PyTorch's own ``_dump_snapshot``. Each way is a process of its own; told are its seconds of CPU (this machine is shared), of
@@ -14,15 +14,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 TRAININGS = Path(__file__).resolve().parent.parent / "tests" / "whatif"
 RECORD = """
 import itertools, sys
 import torch, trainings
-events, path = int(sys.argv[1]), sys.argv[2]
+events, most, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.cuda.init()
-torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=events)
+torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=most)
 for number, _ in enumerate(trainings.train_lengths(events)):
     if number % 20 == 19 and 2 * torch.cuda.memory_stats()["allocation.all.allocated"] > events:
         break
@@ -73,15 +74,39 @@ WAYS = {
         "conversion.convert(folder / 'file', folder / 'columns', 8 << 30)\n",
         "trace, *_ = load(folder / 'columns' / '0', folder / 'columns' / 'stacks'); picture(trace)",
     ),
+    "opened again, flamegraph": (
+        OURS + "import shutil, tempfile\nfrom vramscope_server import conversion\nconversion._tell = lambda told: None\n"
+        "from vramscope_server.analysis.history.trace_folder import load\n"
+        "from vramscope_server.analysis.timeline.flame import flame\n"
+        "from vramscope_server.analysis.timeline.sites import sites_of\n"
+        "folder = Path(tempfile.mkdtemp()); shutil.copy(sys.argv[1], folder / 'file')\n"
+        "conversion.convert(folder / 'file', folder / 'columns', 8 << 30)\n",
+        "trace, moments, _ = load(folder / 'columns' / '0', folder / 'columns' / 'stacks'); "
+        "made = flame(trace, sites_of(trace), moments.peak_event); assert len(made.boxes) <= 2000",
+    ),
 }  # fmt: skip
 
 
-def recorded(events: int, folder: Path) -> Path:
-    """A file of so many events, as PyTorch writes it."""
+def recorded(events: int, folder: Path, most: int | None = None) -> Path:
+    """A file of so many events, as PyTorch writes it: the last ones. With room for ``most`` it is all of half as many more."""
     path = folder / "snapshot.pickle"
     environment = {**os.environ, "PYTHONPATH": str(TRAININGS), "EMULATED_GPU_LEDGER": "private"}
-    subprocess.run([sys.executable, "-c", RECORD, str(events), str(path)], check=True, env=environment)
+    subprocess.run(
+        [sys.executable, "-c", RECORD, str(events), str(most or events), str(path)], check=True, env=environment
+    )
     return path
+
+
+def made(words: argparse.Namespace, folder: Path) -> Iterator[Path]:
+    """The recorded one, and one in which each event has a stack, and a line, of its own."""
+    yield recorded(words.events, folder)
+    if words.stacks:
+        sys.path.append(str(TRAININGS.parent / "backend"))
+        from snapshot_maker import file_of_stacks
+
+        path = folder / "stacks.pickle"
+        path.write_bytes(file_of_stacks(words.stacks))
+        yield path
 
 
 def measured(imports: str, work: str, path: Path) -> tuple[float, float, float]:
@@ -113,10 +138,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument(
+        "--stacks", type=int, default=1_000_000, help="of the file in which no two events share one; 0: none"
+    )
     words = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        for path in words.files or [recorded(words.events, folder)]:
+        for path in words.files or made(words, folder):
             print(f"\n{path.name}, {path.stat().st_size / 1e6:.0f} MB")
             print(f"{'':36}{'CPU s':>8}{'wall s':>8}{'MB':>8}")
             for name, (imports, work) in WAYS.items():
