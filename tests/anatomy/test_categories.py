@@ -54,6 +54,15 @@ def test_less_than_2_percent_are_unknown(observed, name) -> None:
 
 
 @pytest.mark.parametrize("name", JUDGED)
+def test_and_so_they_are_at_every_other_moment(observed, name) -> None:
+    """Not on average alone: there is no event of the window after which more is unknown."""
+    trace = observed[name].trace
+    unknown = allocated_after(trace, categories_of(trace) == UNKNOWN)
+    share = unknown / np.maximum(allocated_after(trace), 1)
+    assert share.max() < MOST_UNKNOWN
+
+
+@pytest.mark.parametrize("name", JUDGED)
 def test_categories_add_up_to_the_allocators_own_count_at_every_moment(observed, name) -> None:
     """And the highest of these is the allocator's own peak counter."""
     trace = observed[name].trace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import time
@@ -24,6 +25,7 @@ from vramscope.ring import Ring
 
 pytestmark = pytest.mark.gpu
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PLAIN = Wish("asked for", 1, stacks=False, shapes=False, trace=False)
 """as the one after warm-up, but at once"""
 
@@ -177,6 +179,47 @@ def test_each_byte_is_in_one_row_and_the_sums_are_the_allocators_own(training, w
         )
     lost = {row["name"]: row["self_allocated_bytes"] for row in rows(profile, "operations")}.get(NOT_ATTRIBUTED, 0)
     assert lost == wish.steps * 8_000_000, "the thread's alone"
+
+
+@pytest.mark.parametrize("wish", [PLAIN, ASKED], ids=["plain", "with stacks"])
+def test_of_the_example_model_less_than_2_percent_are_not_attributed(training, wish: Wish) -> None:
+    """Of the bytes that its steps allocate, and of those that are alive at their peak: by operation, by module and by line."""
+    import torch
+
+    spec = importlib.util.spec_from_file_location("example_gpt2", EXAMPLES / "gpt2.py")
+    example = importlib.util.module_from_spec(spec)
+    sys.modules["example_gpt2"] = example  # its dataclass looks for its module
+    spec.loader.exec_module(example)
+    shape = example.Shape(layers=3, width=192, heads=3, words=4096, positions=256)
+    run = training(wish, model=example.GPT2(shape).cuda())
+
+    def step() -> None:  # as in the example's main()
+        text = torch.randint(shape.words, (4, shape.positions + 1)).cuda()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = run.model(text[:, :-1], text[:, 1:])
+        loss.backward()
+        run.optimizer.step()
+        run.optimizer.zero_grad()
+
+    step()
+    before = counted("allocated_bytes.all.allocated")
+    for _ in range(wish.steps):
+        step()
+    (profile,) = run.end()
+    assert profile.steps == wish.steps
+    assert profile.allocated_bytes == counted("allocated_bytes.all.allocated") - before > 100 << 20
+    assert profile.unattributed_peak_bytes < 0.02 * profile.peak_bytes
+    for table in ("operations", "modules", *(["lines"] if wish.stacks else [])):
+        for lost in (row for row in rows(profile, table) if row["name"] == NOT_ATTRIBUTED):
+            assert lost["self_allocated_bytes"] < 0.02 * profile.allocated_bytes
+            assert lost["self_freed_bytes"] < 0.02 * profile.freed_bytes
+        assert total(profile, table, "self_allocated_bytes") == profile.allocated_bytes
+        assert total(profile, table, "self_freed_bytes") == profile.freed_bytes
+        assert profile.peak_bytes == (
+            total(profile, table, "self_peak_bytes") + profile.before_bytes + profile.unattributed_peak_bytes
+        )
+    outside = sum(row["self_allocated_bytes"] for row in rows(profile, "operations") if row["name"] == PYTHON)
+    assert outside < 0.02 * profile.allocated_bytes, "nor is it merely called Python's"
 
 
 def test_an_operation_has_what_the_allocators_counters_say_around_it(training) -> None:
