@@ -441,7 +441,9 @@ def test_one_looks_first_where_stacks_are_known_if_that_is_nearly_as_high() -> N
     beyond = int(np.flatnonzero(course.allocated >= nearly)[-1])  # the moment after the last that is nearly as high
     assert look_at(course, beyond) == peak
     twice = replace(course, allocated=np.concatenate([course.allocated, course.allocated]))
-    assert twice.peak(-1, twice.end) == peak + len(course.allocated), "of two that are alike the later, as the advice does"
+    assert twice.peak(-1, twice.end) == peak + len(course.allocated), (
+        "of two that are alike the later, as the advice does"
+    )
     assert twice.peak(-1, course.end) == peak
     for points in (10, 1000):
         assert twice.peak(-1, twice.end) in twice.moments(-1, twice.end, points)

@@ -115,7 +115,8 @@ def test_one_goes_closer_points_and_looks_at_an_allocation(page: Any, recorded: 
     eventually(lambda: "unknown" in words(page, ".timeline-place"))
     for height in range(90, 50, -1):
         place = point(chart, moment + 0.5, height / 100)
-        with page.expect_response(lambda answer: "/at?" in answer.url) as told:  # else the words are of the place before
+        # (without its answer the words are still those of the place before)
+        with page.expect_response(lambda answer: "/at?" in answer.url) as told:
             chart.locator(".plot").hover(position=place)
         if "model.py" in told.value.text():
             break
