@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes, percent } from "vramscope/format.js";
+import { bytes, count, isKnown, percent, seconds } from "vramscope/format.js";
 import { problemBanner } from "vramscope/parts/pieces.js";
 
 export class AdviceCard {
@@ -43,10 +43,17 @@ export class AdviceCard {
   }
 }
 
-function piece({ rule, sentence, saves_bytes: saves, evidence, source, file, line }) {
-  const of = { reserved: "reserved", run: "peak of the run" }[evidence.of] ?? "peak";
-  const most = evidence.at_most ? "up to " : "";
-  return h("li", { "data-rule": rule }, h("span", { class: "saves" }, saves ? `${most}−${bytes(saves)} ${of}` : "no number"), h("span", { class: "said" }, sentence, file ? [" ", h("code", { title: file }, `${short(file)}${line ? `:${line}` : ""}`)] : null, " ", sourceLink(source)));
+/** What it brings, in a word: bytes, else time, else rows. */
+function gain({ saves_bytes: saves, seconds: shorter, evidence }) {
+  if (saves) return `${evidence.at_most ? "up to " : ""}−${bytes(saves)} ${{ reserved: "reserved", run: "peak of the run" }[evidence.of] ?? "peak"}`;
+  const most = shorter ?? evidence.at_most_seconds;
+  if (isKnown(most)) return `${isKnown(shorter) ? "" : "up to "}−${seconds(most)} a step`;
+  if (isKnown(evidence.largest_batch_size)) return `batch of ${count(evidence.largest_batch_size)}`;
+  return "no number";
+}
+
+function piece({ rule, sentence, source, file, line, ...told }) {
+  return h("li", { "data-rule": rule }, h("span", { class: "saves" }, gain(told)), h("span", { class: "said" }, sentence, file ? [" ", h("code", { title: file }, `${short(file)}${line ? `:${line}` : ""}`)] : null, " ", sourceLink(source)));
 }
 
 /** train.py with the folder before it, as people know their files. */
@@ -59,7 +66,7 @@ function sourceLink(source) {
   return h("a", { href: source, rel: "noreferrer", target: "_blank", class: "muted" }, "source");
 }
 
-/** The peak by category, in words: the picture below shows it over time. */
+/** The peak by category, in words: the picture above shows it over time. */
 function composition(categories, total) {
   if (!categories.length) return null;
   return h("p", { class: "composition", "data-composition": true }, categories.map(({ category, bytes: held }, at) => [at ? " · " : "", h("strong", {}, category), ` ${bytes(held)} (${percent(held / total)})`]));

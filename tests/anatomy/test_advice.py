@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,23 +193,59 @@ def replay_saves_little(trace: Any, reserved: int) -> bool:
     return reserved - max([told.peak_reserved_bytes, *(told.band or ())]) < 0.02 * reserved
 
 
-def test_every_rule_has_a_training_that_it_speaks_of_and_one_that_it_does_not(observed) -> None:
-    everything = {name: set(said(one)) for name, one in observed.items()}
-    rules = {rule.__module__.rsplit(".", 1)[-1] for rule in RULES}
-    spoken = set().union(*everything.values())
-    ours = {
-        "loss_head",
-        "checkpointing",
-        "foreach",
-        "late_clear",
-        "evaluation",
-        "optimizer_state",
-        "weight_copies",
-        "kept_copies",
-        "fragmentation",
-    }
-    assert ours <= rules and ours <= spoken
-    assert all(any(rule not in of for of in everything.values()) for rule in ours)
+SPEAKS_OF = {
+    "loss_head": ("gpt2", "gpt2_chunked"),
+    "checkpointing": ("gpt2", "gpt2_checkpointed"),
+    "foreach": ("wide", "wide_loop"),
+    "late_clear": ("zeros", "early_clear"),
+    "evaluation": ("evaluation", "evaluation_no_grad"),
+    "optimizer_state": ("wide", "zeros"),
+    "weight_copies": ("wide_autocast", "gpt2"),
+    "kept_copies": ("best_state", "best_state_on_the_host"),
+    "fragmentation": ("gpt2", "gpt2.expandable"),
+}
+"""of each rule that a recording alone is enough for: a training that it speaks of, and one that it does not"""
+IN_OTHER_TESTS = {
+    "batch": ("anatomy/test_advice.py", "test_more_rows_take_what_was_reckoned_from_fewer"),
+    "evaluation_batch": (
+        "journey/test_from_training_to_pixel.py",
+        "test_a_peak_in_an_evaluation_is_told_with_the_batch_that_would_be_as_high_as_the_training",
+    ),
+    "retries": (
+        "gpu/test_time_advice.py",
+        "test_memory_that_is_given_back_for_a_request_costs_at_least_the_time_between",
+        "test_a_training_with_room_and_one_that_empties_the_cache_itself_are_no_retries",
+    ),
+    "waits_for_data": (
+        "gpu/test_time_advice.py",
+        "test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast_loader_is_not",
+    ),
+    "launch_bound": (
+        "gpu/test_time_advice.py",
+        "test_a_device_that_waits_for_python_is_told_and_one_that_works_is_not",
+    ),
+}
+"""of the others, which ask for a profile or for more of the run: the tests that hear it speak and be silent"""
+
+
+def test_every_rule_is_heard_to_speak_and_to_be_silent() -> None:
+    """A new rule without both fails here."""
+    names = [rule.__module__.rsplit(".", 1)[-1] for rule in RULES]
+    assert sorted(names) == sorted([*SPEAKS_OF, *IN_OTHER_TESTS])
+    for rule, (file, *tests) in IN_OTHER_TESTS.items():
+        tree = ast.parse((Path(__file__).parents[1] / file).read_text())
+        found = {
+            one.name: ast.unparse(one) for one in tree.body if isinstance(one, ast.FunctionDef) and one.name in tests
+        }
+        assert sorted(found) == sorted(tests), rule
+        assert rule in "".join(found.values()), "they are about another rule"
+
+
+@pytest.mark.parametrize("rule", SPEAKS_OF)
+def test_a_rule_speaks_of_the_training_that_it_is_meant_for_and_not_of_another(observed, rule: str) -> None:
+    speaks, silent = SPEAKS_OF[rule]
+    assert rule in said(observed[speaks])
+    assert rule not in said(observed[silent])
 
 
 def test_a_sentence_carries_its_number_and_its_source(observed) -> None:

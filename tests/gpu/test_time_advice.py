@@ -1,8 +1,12 @@
-"""The rules about time: each on what it is meant for, and silent where it has nothing to say."""
+"""The rules about time: each on what it is meant for, and silent where it has nothing to say.
+
+`launch_bound` alone is tested on a profile that is made up: it needs device times, which the emulated GPU does not report.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,8 @@ sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
 from profile_maker import a_profile
 
-from vramscope import window, wire
+from vramscope import profile_tables, window, wire
+from vramscope.profile_tables import Profile
 from vramscope.ring import Ring
 from vramscope.trace.plan import FIRST, Plan
 from vramscope_server.analysis.advice import launch_bound, retries, waits_for_data
@@ -102,6 +107,69 @@ def test_a_device_that_waits_for_python_is_told_and_one_that_works_is_not() -> N
     assert launch_bound.advise(Facts(trace, profile=busy)) is None
     assert launch_bound.advise(Facts(trace, profile=a_profile(device_time=False))) is None, "unknown is not idle"
     assert launch_bound.advise(Facts(trace)) is None
+
+
+def profiled(item_s: float) -> tuple[Profile, float]:
+    """Two steps of a real training whose data set takes so long for an item; the seconds that they waited, by our own clock."""
+    import torch
+    from torch import nn
+
+    from vramscope.memory.allocator import share_peak_counters
+    from vramscope.profile.plan import ASKED
+    from vramscope.profile.recorder import ProfileRecorder
+    from vramscope.steps.clock import StepClock
+    from vramscope.steps.loop import LoopHooks
+
+    class Texts(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 16
+
+        def __getitem__(self, at: int) -> Any:
+            time.sleep(item_s)
+            return torch.zeros(64, 128)
+
+    layer = nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
+    model = nn.TransformerEncoder(layer, 8, enable_nested_tensor=False).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    clock, ring = StepClock(), Ring()
+    hooks = LoopHooks(clock)
+    hooks.install([model])
+    clock.watch(share_peak_counters().watch(0))
+    recorder = ProfileRecorder(clock, ring, roots=hooks.roots, pace_s=0.0)
+    recorder.begin()
+    waits_s = []
+    try:
+        began_s = time.perf_counter()
+        for batch in torch.utils.data.DataLoader(Texts(), batch_size=4):
+            waits_s.append(time.perf_counter() - began_s)
+            if len(waits_s) == 2:
+                recorder.ask()
+            model(batch.cuda()).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            began_s = time.perf_counter()
+        while recorder._uploads._count:
+            time.sleep(0.01)
+    finally:
+        recorder.close()
+        hooks.remove()
+    pieces = [one for one in ring.take(1 << 30) if isinstance(one, wire.Piece) and one.kind == "profile"]
+    profile = profile_tables.unpack(b"".join(piece.data for piece in pieces))
+    assert (profile.reason, profile.steps) == (ASKED.reason, 2)
+    return profile, sum(waits_s[profile.first_step - 1 : profile.last_step])
+
+
+def test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast_loader_is_not() -> None:
+    trace = recorded(sizes(1))
+    slow, waited_s = profiled(0.02)
+    advice = waits_for_data.advise(Facts(trace, profile=slow))
+    assert advice is not None and advice.seconds is not None
+    assert advice.seconds >= 0.08, "four items a batch"
+    assert advice.seconds == pytest.approx(waited_s / 2, rel=0.25), "copying to the device comes beside"
+    assert "pass before its forward begins: it waits for its data" in advice.sentence
+    fast, waited_s = profiled(0.0)
+    assert fast.phases["data"] > 0
+    assert waits_for_data.advise(Facts(trace, profile=fast)) is None
 
 
 def test_steps_that_wait_for_data_are_told_by_how_much() -> None:

@@ -15,10 +15,12 @@ from test_fragmentation_page import Sender, words
 
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
+from profile_maker import a_profile
 from window_maker import training
 from wire_maker import new_id
 
 from vramscope import wire
+from vramscope.profile_tables import pack
 
 
 def page_of(run: Sender) -> str:
@@ -202,6 +204,32 @@ def test_who_holds_the_peak_is_a_flamegraph_that_one_walks_into(page: Any, recor
     eventually(lambda: "train train.py:87" in boxes())
     page.get_by_role("button", name="By module").click()
     eventually(lambda: any(text.startswith("no module") for text in boxes()))
+
+
+def test_advice_stands_under_the_picture_each_with_its_number(page: Any, recorded: Sender, server: Any) -> None:
+    """Bytes by which the peak falls; of a run that was profiled, what a step loses, too."""
+    page.goto(page_of(recorded))
+    ready(page)
+    advice = page.locator(".advice-card [data-rule=optimizer_state]")
+    saves, sentence = advice.locator(".saves").inner_text(), advice.locator(".said").inner_text()
+    number = re.fullmatch(r"up to \u2212(\d+) MiB peak", saves)
+    told = re.search(r"the peak falls by ([\d.]+) MiB", sentence)
+    assert number and told and int(number[1]) == pytest.approx(float(told[1]), abs=0.51)
+    assert "An 8-bit optimizer would hold" in sentence
+    run = Sender(server.url, "slow data")
+    run.send(run.agent.samples(5), run.agent.steps(4))
+    slow = pack(a_profile(phases={"data": 40_000_000, "forward": 60_000_000}))
+    about: dict[str, wire.Scalar] = {"first_step": 20, "last_step": 21, "reason": "asked for"}
+    run.send(wire.Piece(artifact=new_id("pagesslow"), kind="profile", number=0, pieces=1, about=about, data=slow))
+    run.record(training(2, 4))
+    run.send(run.agent.ended())
+    page.goto(page_of(run))
+    ready(page)
+    waits = page.locator("[data-rule=waits_for_data]")
+    assert waits.locator(".saves").inner_text() == "\u221220.0 ms a step"
+    assert "it waits for its data" in waits.inner_text()
+    assert page.locator(".advice-card .saves", has_text="no number").count() == 0
+    assert_legible(page)
 
 
 def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, recorded: Sender) -> None:
