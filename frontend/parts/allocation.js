@@ -20,8 +20,16 @@ export function stackList(stack) {
 
 function noStack({ born, stacks_from: from }) {
   if (from === null) return "Unknown: no stacks were recorded.";
-  if (!born || born.event < from) return `Unknown: stacks were recorded from event ${count(from)} on.`;
+  if (!born) return "Unknown: it was there before the recording began.";
+  if (born.event < from) return `Unknown: stacks were recorded from event ${count(from)} on.`;
   return born.phase === "backward" ? "No Python ran: one of autograd's own threads asked for it." : "Unknown: its stack was not recorded.";
+}
+
+/** Why nothing is known of who let go. */
+function noEnd({ freed, frees_told: told }) {
+  if (!freed) return "Nobody, in this recording.";
+  if (told) return "No Python ran: one of autograd's own threads let go of it.";
+  return "Unknown: stacks of what lets go were not recorded. “Record a window” asks a live run for a recording that has them.";
 }
 
 export class Allocation {
@@ -76,6 +84,6 @@ export class Allocation {
       told.stack.length > 0 ? stackList(told.stack) : h("p", { class: "muted" }, noStack(told)),
       told.forward_stack.length > 0 && [h("h4", {}, "Its forward ran in"), stackList(told.forward_stack)],
       h("h4", {}, "Let go by"),
-      told.freed_by.length > 0 ? stackList(told.freed_by) : h("p", { class: "muted" }, told.freed ? "unknown: stacks of frees were not recorded" : "nobody, in this recording"));
+      told.freed_by.length > 0 ? stackList(told.freed_by) : h("p", { class: "muted" }, noEnd(told)));
   }
 }

@@ -129,10 +129,11 @@ export class EventsTable {
     const pools = new Map(told.pools.map((one) => [one.pool, one.id]));
     fill(this.table, rows.length > 0 && h("table", { class: "plain events-table" },
       h("thead", {}, h("tr", {}, ["Event", "Time", "Action", "Size", "Address", "Stream", "Pool", "From"].map((head, at) => h("th", { class: [0, 1, 3].includes(at) ? "number" : null, scope: "col" }, head)))),
-      h("tbody", {}, rows.map((row) => this.row(row, pools)))));
+      h("tbody", {}, rows.map((row) => this.row(row, pools, told.frees_told)))));
   }
 
-  row(row, pools) {
+  /** `freesTold`: else PyTorch repeats, where something is let go, the stack that had asked for it. */
+  row(row, pools, freesTold) {
     const pool = row.pool === null ? "—" : row.pool === 0 ? "default" : `private ${pools.get(row.pool)?.join(",")}`;
     const pick = () => (row.allocation !== null ? this.onAllocation(row.allocation, row.event) : this.onEvent(row.event));
     const title = row.allocation !== null ? "show this allocation in the timeline" : "show this moment in the timeline";
@@ -144,15 +145,16 @@ export class EventsTable {
       h("td", { class: "tabular" }, row.action === "oom" ? isKnown(row.address) ? `${bytes(row.address)} were free` : "free bytes unknown" : h("code", {}, `0x${BigInt(row.address).toString(16)}`)),
       h("td", { class: "tabular" }, row.stream === 0 ? "default" : h("code", {}, String(row.stream))),
       h("td", { class: "tabular" }, pool),
-      h("td", { class: "from" }, [row.user_metadata, row.compile_context].map((words) => words && h("span", { class: "chip", title: words }, words)), stack(row.stack)));
+      h("td", { class: "from" }, [row.user_metadata, row.compile_context].map((words) => words && h("span", { class: "chip", title: words }, words)), stack(row.stack, !freesTold && row.action.startsWith("free_") ? "allocated by " : "")));
   }
 }
 
-/** The frame that is most likely the reader's; all others unfold. */
-function stack(frames) {
+/** The frame that is most likely the reader's; all others unfold. `what` it did, where that is not what the row says. */
+function stack(frames, what) {
   if (frames.length === 0) return h("span", { class: "muted" }, "no stack");
   const words = ({ file, line, function: name }) => `${file.split("/").at(-1)}:${line} ${name}`;
   const own = frames.find(({ library }) => !library) ?? frames[0];
-  if (frames.length === 1) return h("span", { title: own.file }, words(own));
-  return h("details", {}, h("summary", {}, words(own)), h("ol", { class: "stack" }, frames.map((frame) => h("li", { title: frame.file, class: frame === own ? "own" : null }, words(frame)))));
+  const said = [what && h("span", { class: "muted" }, what), words(own)];
+  if (frames.length === 1) return h("span", { title: own.file }, said);
+  return h("details", {}, h("summary", {}, said), h("ol", { class: "stack" }, frames.map((frame) => h("li", { title: frame.file, class: frame === own ? "own" : null }, words(frame)))));
 }

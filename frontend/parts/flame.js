@@ -11,7 +11,8 @@ const [LEAST_PX, MOST_PX] = [120, 900];
 /** Said where stacks were not recorded all the time. */
 function missing({ stacks_from: from, total_bytes: total, without_stack_bytes: without }) {
   if (without === 0 || total === 0) return null;
-  const why = from === null ? "no stacks were recorded" : `stacks were recorded from event ${count(from)} on, and autograd's threads run no Python`;
+  const since = from > 0 ? `stacks were recorded from event ${count(from)} on` : "some was there before the recording";
+  const why = from === null ? "no stacks were recorded" : `${since}, and autograd's threads run no Python`;
   return h("span", { class: "muted flame-missing" }, `${bytes(without)} without a stack: ${why}.`);
 }
 

@@ -26,7 +26,7 @@ export function recordingBar(recordings, { chosen, several, live, asked, onChoos
     shown && h("button", { class: "button small quiet", type: "button", onclick: () => onDelete(chosen) }, "Delete"),
     live && (asked
       ? h("span", { class: "muted", role: "status" }, "asked; the next steps are being recorded…")
-      : h("button", { class: "button small", type: "button", onclick: onAsk, title: "the run records what its allocator does in its next steps" }, "Record a window")));
+      : h("button", { class: "button small", type: "button", onclick: onAsk, title: "the run records what its allocator does in its next two steps, with the stacks of what asks for memory and of what lets go" }, "Record a window")));
 }
 
 /** Said in the place of the charts. */

@@ -460,6 +460,48 @@ def test_a_window_is_recorded_when_somebody_asks(training) -> None:
     assert replayed(recorded) == held(recorded.end)
 
 
+def test_in_a_window_that_was_asked_for_one_sees_who_let_go(training) -> None:
+    """By Python; what autograd's thread lets go has no stack. Other windows record stacks of allocations alone."""
+    import torch
+
+    from vramscope_server.analysis.history.trace import from_window
+    from vramscope_server.analysis.timeline.life import life
+    from vramscope_server.analysis.timeline.sites import sites_of
+
+    sizes = 3_000_000
+
+    def lets_go() -> None:
+        del kept[:]
+
+    def takes() -> None:
+        kept.append(torch.empty(sizes, dtype=torch.uint8, device="cuda"))
+        lets_go()
+
+    for plan, told in ((asked(), True), (Plan(), False)):
+        kept: list[Any] = []
+        run = training(plan=plan)
+        run.recorder.begin()
+        for _ in range(3):
+            run.step(within=takes)
+        (recorded,) = run.end()
+        trace = from_window(recorded)
+        sites = sites_of(trace)
+        assert sites.frees_told is told
+        ours = [row for row, size in enumerate(trace.lives.requested_bytes) if size == sizes]
+        one = life(trace, sites, ours[-1], "")
+        assert one["frees_told"] is told
+        assert [frame["function"] for frame in one["stack"][:1]] == ["takes"]
+        assert [frame["function"] for frame in one["freed_by"][:1]] == (["lets_go"] if told else [])
+        if told:
+            freed = numbers(recorded.events)
+            by_python = [
+                stack != wire.UNKNOWN
+                for action, stack in zip(freed["action"], freed["stack"], strict=True)
+                if action == FREE_REQUESTED
+            ]
+            assert any(by_python) and not all(by_python)
+
+
 def test_nothing_is_recorded_while_a_graph_is_captured(training) -> None:
     import torch
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from array import array
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import httpx
+import msgspec
 import pytest
 from browsing import COMPILED_MS, drawn, eventually, query
 from legibility import assert_legible
@@ -21,6 +24,7 @@ from wire_maker import new_id
 
 from vramscope import wire
 from vramscope.profile_tables import pack
+from vramscope.window import ACTIONS, Window
 
 
 def page_of(run: Sender) -> str:
@@ -130,7 +134,7 @@ def test_one_goes_closer_points_and_looks_at_an_allocation(page: Any, recorded: 
     card.get_by_text("Asked for by").wait_for()
     assert abs(int(query(page)["event"]) - moment) <= 1
     assert "model.py:31" in card.inner_text()
-    assert "stacks of frees were not recorded" in card.inner_text()
+    assert "stacks of what lets go were not recorded" in card.inner_text()
     outline = chart.evaluate("(chart) => chart.traces.find((trace) => trace.meta.kind === 'outline').x")
     eventually(lambda: len(outline) > 4 or chart.evaluate("(c) => c.traces.find((t) => t.meta.kind === 'outline').x"))
     born = card.get_by_role("button", name=re.compile("^event")).first
@@ -284,6 +288,45 @@ def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, reco
     lines = Path(coming.value.path()).read_text().splitlines()
     assert len(lines) == 1 + int(window[1]) - int(window[0])
     assert lines[1].split(",")[0] == window[0]
+
+
+def with_stacks_where_memory_is_let_go(recorded: Window, *, own: bool) -> Window:
+    """Those of what lets go (`train`, line 87), or, as PyTorch tells it where they are not recorded, the allocation's once more."""
+    columns = {name: array("q", data) for name, data in recorded.events.items()}
+    made: dict[int, int] = {}
+    for at, (action, address) in enumerate(zip(columns["action"], columns["address"], strict=True)):
+        if ACTIONS[action] == "alloc":
+            made[address] = columns["stack"][at]
+        elif ACTIONS[action].startswith("free_"):
+            columns["stack"][at] = 2 if own else made.get(address, -1)
+    return msgspec.structs.replace(recorded, events=recorded.events | {"stack": columns["stack"].tobytes()})
+
+
+def test_who_let_go_is_told_where_it_was_recorded_and_else_no_one_is_named(page: Any, server: Any) -> None:
+    run = Sender(server.url, "who let go")
+    run.send(run.agent.samples(5))
+    for own in (True, False):
+        run.record(with_stacks_where_memory_is_let_go(training(2, 4), own=own))
+    run.send(run.agent.ended())
+    recordings = [one["recording"] for one in httpx.get(
+        f"{server.url}/api/v1/runs/{run.agent.run}/recordings", trust_env=False).json()["recordings"]]  # fmt: skip
+    said = {}
+    for recording in recordings:
+        page.goto(f"{page_of(run)}?recording={recording}&tab=events&q=model.py:31&action=alloc")
+        made = page.locator(".events-table tbody tr")
+        made.first.wait_for(timeout=COMPILED_MS)
+        made.first.get_by_role("button").click()
+        card = page.locator(".allocation")
+        card.get_by_text("Let go by").wait_for()
+        ended = card.inner_text().split("Let go by")[1]
+        page.goto(f"{page_of(run)}?recording={recording}&tab=events&action=free_requested")
+        page.locator(".events-table tbody tr").first.wait_for(timeout=COMPILED_MS)
+        said["train" in ended] = ended, page.locator(".events-table").inner_text()
+    ended, table = said[True]
+    assert "me/train.py:87" in ended and "train.py:87 train" in table and "allocated by" not in table
+    ended, table = said[False]
+    assert "stacks of what lets go were not recorded" in ended
+    assert "allocated by model.py:31 forward" in table
 
 
 def test_recordings_are_chosen_and_a_live_run_is_asked(page: Any, recorded: Sender, server: Any) -> None:

@@ -42,24 +42,30 @@ class History:
         """Somebody else records: nothing may be touched."""
         return not self.ours and bool(self._native._cuda_isHistoryEnabled())
 
-    def begin(self, most_events: int, *, stacks: bool) -> None:
-        """Record from now on, from an empty history; the newest ``most_events`` are kept. Some 25 µs."""
+    def begin(self, most_events: int, *, stacks: bool, frees: bool = False) -> None:
+        """Record from now on, from an empty history; the newest ``most_events`` are kept. Some 25 µs.
+
+        frees   with stacks, those of what lets go, too: 0.1 to 0.2 µs an event more while they are recorded, 0.15 µs more when they
+                are read on the training thread and 0.1 µs when they are packed (CPU time, on the emulated GPU)
+        """
         self.ours = True
-        self._switch("all", stacks=stacks, most_events=most_events, clear=True)
+        self._switch(
+            "all", context=None if not stacks else "all" if frees else "alloc", most_events=most_events, clear=True
+        )
 
     def add_stacks(self, most_events: int) -> None:
         """From now on with the Python stack of each allocation: about 1 µs an event more."""
-        self._switch("all", stacks=True, most_events=most_events, clear=False)
+        self._switch("all", context="alloc", most_events=most_events, clear=False)
 
     def end(self) -> None:
         """Record no more, and forget what was recorded. Nothing happens where it is not ours."""
         if self.ours:
-            self._switch(None, stacks=False, most_events=1, clear=True)
+            self._switch(None, context=None, most_events=1, clear=True)
             self.ours = False
 
-    def _switch(self, enabled: str | None, *, stacks: bool, most_events: int, clear: bool) -> None:
+    def _switch(self, enabled: str | None, *, context: str | None, most_events: int, clear: bool) -> None:
         words = {
-            "context": "alloc" if stacks else None,
+            "context": context,
             "stacks": "python",  # C++ frames are symbolised when read, which takes minutes
             "max_entries": most_events,
             "clear_history": clear,

@@ -27,6 +27,8 @@ class Wish(NamedTuple):
     steps: int
     stacks_from: int
     """how many of its steps go by before Python stacks and modules are recorded too: they cost more than all the rest"""
+    frees: bool = False
+    """with the stacks of what lets go, too"""
 
 
 FIRST: Final = Wish("the first steps", FIRST_STEPS, FIRST_STEPS - 1)
@@ -36,7 +38,8 @@ RESERVED_ROSE: Final = Wish("reserved rose", 1, 0)
 """and what is allocated did not: the pieces got worse"""
 LEAK: Final = Wish("a leak was found", 2, 0)
 """one step from look to look"""
-ASKED: Final = Wish("asked for", ASKED_STEPS, 0)
+ASKED: Final = Wish("asked for", ASKED_STEPS, 0, frees=True)
+"""somebody looks: who let go is worth what it costs (`History.begin`) there alone"""
 
 
 class Plan:

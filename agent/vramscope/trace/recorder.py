@@ -227,7 +227,7 @@ class Recorder:
         metadata = self._get_metadata()
         if metadata.startswith(TAG):
             metadata = ""  # an earlier window's, which its thread has not put back yet
-        self._history.begin(self._most_events, stacks=stacks)
+        self._history.begin(self._most_events, stacks=stacks, frees=wish.frees)
         start = self._readings.snapshot()
         facts = [self._readings.facts(counter.device) for counter in clock.counters]
         raw = Raw(

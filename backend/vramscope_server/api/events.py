@@ -64,7 +64,7 @@ def get_events(
     offset: Annotated[int, Query(ge=0, description="so many that match come before")] = 0,
     limit: Annotated[int, Query(ge=1, le=PAGE)] = PAGE,
 ) -> Response:
-    """``{events, matching, offset, pools, rows}``; a row has its stack, and of an allocation its number for ``life``."""
+    """``{events, matching, offset, frees_told, pools, rows}``; a row has its stack, of an allocation its number for ``life``."""
     for word in action or ():
         if word not in ACTIONS:
             raise InvalidParameter(
@@ -83,7 +83,14 @@ def get_events(
         matching = found(trace, wanted)
         rows = [_row(trace, at, zero) for at in matching[offset : offset + limit].tolist()]
         pools = [{"pool": at, "id": list(name)} for at, name in enumerate(trace.pools)]
-        told = {"events": len(trace.events), "matching": len(matching), "offset": offset, "pools": pools, "rows": rows}
+        told = {
+            "events": len(trace.events),
+            "matching": len(matching),
+            "offset": offset,
+            "frees_told": sites_in(opened).frees_told,
+            "pools": pools,
+            "rows": rows,
+        }
         return answer(told)
 
 

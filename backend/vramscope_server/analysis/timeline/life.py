@@ -88,6 +88,7 @@ def life(trace: Trace, sites: Sites, row: int, category: str) -> dict[str, Any]:
         "site": str(frame_of(trace, int(sites.frame[stack]))) if stack >= 0 else None,
         "stack": stack_lines(trace, stack),
         "freed_by": freed_by,
+        "frees_told": sites.frees_told,
         "forward_stack": stack_lines(trace, int(forward[made])) if forward is not None and made >= 0 else [],
         "ranges": [trace.words[trace.annotations.name[at]] for at in trace.annotations.around(made)]
         if made >= 0
