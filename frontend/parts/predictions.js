@@ -5,6 +5,7 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
 import { known } from "vramscope/parts/pieces.js";
 import { progressOf, Question } from "vramscope/parts/whatif_question.js";
+import { certainty } from "vramscope/parts/whatif_table.js";
 
 /** A card that shows itself where the compared runs have different settings. */
 export class Predictions {
@@ -42,6 +43,7 @@ export class Predictions {
     const { told, question } = this;
     const result = question?.answer?.result;
     const steps = told.steps && (told.steps.first === told.steps.last ? `step ${count(told.steps.first)}` : `steps ${count(told.steps.first)} to ${count(told.steps.last)}`);
+    const reasons = [...new Set((result ? told.rows : []).flatMap((row) => this.predictedFor(row, result)?.reasons ?? []))];
     fill(this.element,
       h("header", {}, h("h2", {}, "Allocator settings: predicted and measured"), h("span", { class: "muted" }, steps && `peak reserved in ${steps}`)),
       h("div", { class: "pad" },
@@ -51,19 +53,30 @@ export class Predictions {
         result && h("p", { class: "muted" }, "From ", h("a", { href: `/runs/${encodeURIComponent(told.recording.run_id)}/fragmentation?recording=${told.recording.recording}` }, "a recording of the baseline"), ", replayed under each run’s settings. ", result.residual.words)),
       told.recording && h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
         h("thead", {}, h("tr", {}, ["Run", "Settings"].map((label) => h("th", { scope: "col" }, label)), ["Predicted", "Measured", "Error"].map((label) => h("th", { scope: "col", class: "number" }, label)))),
-        h("tbody", {}, told.rows.map((row) => this.line(row, result))))));
+        h("tbody", {}, told.rows.map((row) => this.line(row, result))))),
+      reasons.length > 0 && h("ul", { class: "pad whatif-notes muted" }, reasons.map((reason) => h("li", {}, reason))));
+  }
+
+  /** The baseline's is the recorded one, by whatever name it goes. */
+  predictedFor(row, result) {
+    return result?.rows.find((other) => (row === this.told.rows[0] ? other.recorded : other.conf === row.conf));
   }
 
   line(row, result) {
-    const predicted = result?.rows.find((other) => (row === this.told.rows[0] ? other.recorded : other.conf === row.conf));
+    const predicted = this.predictedFor(row, result);
     const value = predicted ? predicted.peak_reserved_bytes : null;
     const measured = row.measured_peak_reserved_bytes;
     const error = isKnown(value) && measured > 0 ? value / measured - 1 : null;
     return h("tr", { "data-run": row.run },
       h("th", { scope: "row" }, h("a", { href: `/runs/${encodeURIComponent(row.run)}` }, row.name)),
       h("td", {}, row.conf === null ? known("unknown") : h("code", {}, row.conf || "default settings")),
-      h("td", { class: "number" }, result ? known(bytes(value)) : "…", predicted?.out_of_memory && h("span", { class: "more" }, " out of memory")),
+      h("td", { class: "number" }, result ? known(bytes(value)) : "…", predicted && bandOf(predicted), predicted && certainty(predicted), predicted?.out_of_memory && h("span", { class: "more" }, " out of memory")),
       h("td", { class: "number" }, known(bytes(measured))),
       h("td", { class: "number" }, result ? known(signedPercent(error)) : ""));
   }
+}
+
+/** Where what was predicted may lie; of a card that is never full. */
+function bandOf({ band }) {
+  return band && band[0] !== band[1] && h("span", { class: "below", title: "what cannot be known exactly lies in here" }, `${bytes(band[0])} – ${bytes(band[1])}`);
 }

@@ -15,8 +15,8 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
     const mine = yours.includes(row);
     const mark = row === recorded ? "as recorded" : recommendation?.conf && row.conf === recommendation.conf ? "recommended" : mine ? "yours" : null;
     return h("tr", { class: [mark === "recommended" && "selected", row === recorded && "recorded"].filter(Boolean).join(" ") || null, "data-conf": row.conf },
-      h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && [" ", h("span", { class: mark === "recommended" ? "chip good" : "chip" }, mark)]),
-      h("td", { class: "number smallest" }, h("span", { class: row.smallest_card_bytes === least ? "best" : null }, known(bytes(row.smallest_card_bytes), { short: true }))),
+      h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && [" ", h("span", { class: mark === "recommended" ? "chip good" : "chip" }, mark)], certainty(row)),
+      h("td", { class: "number smallest" }, h("span", { class: row.smallest_card_bytes === least ? "best" : null }, known(bytes(row.smallest_card_bytes), { short: true })), giveOrTake(row)),
       h("td", { class: "number peak" }, known(bytes(row.peak_reserved_bytes), { short: true }), uncapped(row)),
       h("td", { class: "number" }, row === recorded ? h("span", { class: "muted" }, "—") : saved(row.saved_bytes)),
       h("td", { class: "number retries" }, known(count(row.retries), { short: true })),
@@ -52,7 +52,20 @@ export function sharedNotes(rows) {
 /** What survives on the smallest card first; of equals, what risks least. What is not known comes last. */
 const bySmallestCard = (one, other) => (one.smallest_card_bytes ?? Infinity) - (other.smallest_card_bytes ?? Infinity) || one.risk.level - other.risk.level;
 
+const NOTICED = 1 / 256; // of a card
+
 const LEVELS = ["none known", "small", "may be slower", "do not use it"];
+
+/** By how much the smallest card may be another; the width to which it was searched is not worth a line. */
+function giveOrTake({ smallest_card_bytes: card, uncertainty_bytes: away }) {
+  return isKnown(card) && away > card * NOTICED && h("span", { class: "below give-or-take", title: "other replays that could be as true give cards so much smaller or larger" }, `± ${bytes(away)}`);
+}
+
+/** How sure the figures of a row are: a word, why on hover; the reasons stand in the notes, too. */
+export function certainty({ certainty: word, reasons }) {
+  const titles = { exact: "to the byte: nothing is taken for granted that the recording does not tell", band: "it lies in the band", estimate: "something is taken for granted that has no bounds" };
+  return h("span", { class: `below certainty ${word}`, "data-certainty": word, title: reasons.length > 0 ? reasons.join(" ") : titles[word] }, word);
+}
 
 /** The peak where the card is never full: it ranks settings wrongly, so it stands below. A band where it cannot be exact. */
 function uncapped(row) {

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 Question = tuple[str, str, dict[str, Any]]
-"""training, settings, and what ``trainings.run`` takes; ``total`` is the card's memory (``7G``)"""
+"""training, settings, and what ``trainings.run`` takes; ``total`` is the card's memory (``7G``), ``async_us`` how long the
+GPU takes to be done with what a stream was given"""
 
 
 def measure(question: Question) -> dict[str, Any]:
@@ -19,6 +20,8 @@ def measure(question: Question) -> dict[str, Any]:
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = conf
     if total := wishes.pop("total", None):
         os.environ["EMULATED_GPU_TOTAL_MEM"] = str(total)
+    if late := wishes.pop("async_us", None):
+        os.environ["EMULATED_GPU_ASYNC_US"] = str(late)
     import trainings
 
     quiet = os.open(os.devnull, os.O_WRONLY)

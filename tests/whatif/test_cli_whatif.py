@@ -49,7 +49,7 @@ def test_json_has_the_keys_that_scripts_lean_on(recorded: dict[str, Any], cli: C
     told = json.loads(out)
     assert [row["conf"] for row in told] == ["", *confs]
     stable = "conf peak_reserved_bytes peak_allocated_bytes out_of_memory replay_residual_bytes notes"
-    more = "smallest_card_bytes retries device_allocs band saved_bytes"
+    more = "smallest_card_bytes retries device_allocs band saved_bytes certainty reasons"
     for row in told:
         assert set(f"{stable} {more}".split()) <= row.keys()
         assert row["replay_residual_bytes"] == 0
@@ -64,6 +64,31 @@ def test_people_see_the_table_the_recommendation_and_the_line_to_copy(recorded: 
     assert 'export PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"' in out
     assert "comes out identical" in out
     assert "issues/130330" in out
+
+
+def test_people_see_the_settings_ranked_by_the_smallest_card_and_scripts_as_they_asked(
+    recorded: dict[str, Any], cli: Cli
+) -> None:
+    confs = ["max_split_size_mb:512", "expandable_segments:True", "max_split_size_mb:64"]
+    words = ["whatif", recorded["lengths"].path, *[word for conf in confs for word in ("--conf", conf)]]
+    rows = json.loads(cli(*words, "--json")[1])
+    assert [row["conf"] for row in rows] == ["", *confs]
+    ranked = sorted(rows[1:], key=lambda row: row["smallest_card_bytes"])
+    assert ranked != rows[1:]
+    lines = cli(*words)[1].splitlines()
+    places = [next(at for at, line in enumerate(lines) if line.startswith(f"{row['conf']} ")) for row in ranked]
+    assert places == sorted(places)
+    assert next(at for at, line in enumerate(lines) if "(recorded)" in line) < places[0]
+
+
+def test_people_are_told_how_sure_it_is_and_by_which_rules(recorded: dict[str, Any], cli: Cli) -> None:
+    whole = cli("whatif", recorded["lengths"].path, "--conf", "max_split_size_mb:64")[1]
+    late = cli("whatif", recorded["late"].path, "--conf", "max_split_size_mb:64")[1]
+    row = next(line for line in whole.splitlines() if line.startswith("max_split_size_mb:64 "))
+    assert "exact" in row and "±" not in row
+    row = next(line for line in late.splitlines() if line.startswith("max_split_size_mb:64 "))
+    assert "band" in row and " to " in row and "±" in row
+    assert "does not tell its version of PyTorch (2.13 or newer): replayed by the rules of 2.13" in whole
 
 
 def test_a_card_of_another_size_can_be_asked_for(recorded: dict[str, Any], cli: Cli) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from history_windows import window_of
 
 from vramscope.trace.in_force import in_force as agents_in_force
-from vramscope.window import ACTIONS, STATES, BadWindow, Layout, Window, pack, unpack
+from vramscope.window import ACTIONS, STATES, BadWindow, pack, unpack
 from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.stacks import Stacks
 from vramscope_server.analysis.history.trace import Events, Trace, checked, from_window, layout_at
@@ -78,7 +79,7 @@ def test_settings_that_were_given_to_a_running_process_one_after_the_other_are_a
         with gzip.open(recorded[kind].path) as file:
             told = pickle.load(file)["allocator_settings"]
         in_force = agents_in_force(told, trace.settings)
-        trace = from_window(msgspec.structs.replace(window_of(trace), settings_in_force=in_force))
+        trace = from_window(window_of(trace, settings_in_force=in_force))
     settings, unknown = trace.parsed_settings
     assert (settings.text, unknown) == (conf, "")
     assert settings == AllocatorSettings.parse(conf), "a process that starts with this text has them all"
@@ -131,28 +132,6 @@ def test_empty_cache_is_told_from_a_retry(traces: dict[str, Trace], recorded: di
 
 
 # ---- recorded windows ----
-
-
-def columns(rows: Any, names: Any) -> dict[str, bytes]:
-    return {name: getattr(rows, name).astype("<i8").tobytes() for name in names}
-
-
-def window_of(trace: Trace) -> Window:
-    """The same history as the agent would have recorded it."""
-
-    def layout(told: Any) -> Layout:
-        segments = columns(told.segments, ("address", "size_bytes", "stream", "large", "expandable", "pool"))
-        blocks = columns(told.blocks, ("segment", "address", "size_bytes", "requested_bytes", "state", "stack"))
-        return Layout(segments=segments, blocks=blocks, counters={"num_ooms": 0})
-
-    names = ("action", "address", "size_bytes", "stream", "time_ns", "pool", "stack", "step", "phase", "module")
-    return Window(
-        device=0, device_name="GPU", device_total_bytes=80 << 30, device_free_bytes=70 << 30, limit_bytes=None,
-        torch="2.13.0+cu130", cuda="13.0", backend="native", settings=trace.settings, settings_in_force={},
-        reason="asked for", first_step=3, last_step=7, start=layout(trace.beginning), end=layout(trace.end),
-        events=columns(trace.events, names), pools=[(0, 0)], words=trace.words, stacks=list(trace.stacks),
-        frames={name: column.astype("<i8").tobytes() for name, column in trace.frames.items()},
-    )  # fmt: skip
 
 
 def test_a_window_gives_the_trace_that_the_snapshot_gave(traces: dict[str, Trace]) -> None:

@@ -24,17 +24,21 @@ _COLUMNS: Final = (
     Column("SETTINGS"),
     Column("PEAK RESERVED", number=True),
     Column("SMALLEST CARD", number=True),
+    Column("GIVE OR TAKE", needed=1, number=True),
     Column("SAVED", number=True),
     Column("OUT OF MEMORY", needed=2, number=True),
     Column("RETRIES", needed=3, number=True),
     Column("CUDAMALLOC", needed=4, number=True),
     Column("PEAK ALLOCATED", needed=5, number=True),
+    Column("HOW SURE", needed=1),
     Column("MAY BE", needed=1, number=True),
 )
+NOTICED_FRACTION: Final = 1 / 256
+"""of a card: to half of that it is searched, and what is less is not worth a word"""
 
 
 def show(server: str, as_json: bool, target: str, confs: Sequence[str], device_bytes: int | None) -> None:
-    """Print a table of settings for each device, or a JSON array of their rows. Raises talk.Failure."""
+    """Print a table of settings for each device, ranked, or a JSON array of their rows as asked. Raises talk.Failure."""
     traces = of_file(Path(target)) if is_file(target) else [of_run(server, target)]
     from vramscope_server.analysis.simulator.settings import BadSetting
     from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
@@ -86,7 +90,8 @@ def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
     )
     name = f"device {trace.device}: " if several else ""
     out.print(Text(f"{name}{count(len(trace.events))} events, on {card}", style="bold"))
-    print_table(out, _COLUMNS, [_cells(row, result) for row in result.rows])
+    ranked = [result.rows[0], *sorted(result.rows[1:], key=_rank)]
+    print_table(out, _COLUMNS, [_cells(row, result) for row in ranked])
     out.print()
     out.print(
         Text(result.recommendation.words, style="bold green" if result.recommendation.conf is not None else "bold")
@@ -108,6 +113,12 @@ def _print(out: Console, trace: Trace, result: Sweep, *, several: bool) -> None:
         out.print(Text(f"note: {of}{plain(note)}", style="dim"))
 
 
+def _rank(row: Row) -> tuple[float, int]:
+    """As the page ranks: what survives on the smallest card first; of equals, what risks least. What is not known comes last."""
+    card = row.smallest_card_bytes
+    return (float("inf") if card is None else card, row.risk.level)
+
+
 def _name(row: Row) -> str:
     return plain(row.conf) or "default settings"
 
@@ -117,16 +128,19 @@ def _cells(row: Row, result: Sweep) -> list[str | Text]:
     best = not row.recorded and row.conf == result.recommendation.conf
     saved = "" if row.recorded else amount(row.saved_bytes, ABSENT)
     low, high = told.band or (0, 0)
+    card, away = row.smallest_card_bytes, row.uncertainty_bytes
     may_be = f"{amount(low)} to {amount(high)}" if low != high else ""
     name = f"{_name(row)} (recorded)" if row.recorded else _name(row)
     return [
         Text(name, style="bold green" if best else "bold" if row.recorded else ""),
         amount(told.peak_reserved_bytes),
-        amount(row.smallest_card_bytes, "none"),
+        amount(card, "none"),
+        f"± {amount(away)}" if card is not None and away > card * NOTICED_FRACTION else "",
         saved,
         Text("yes", style="bold red") if told.out_of_memory else "no",
         count(told.retries),
         count(told.device_allocs),
         amount(told.peak_allocated_bytes),
+        told.certainty,
         may_be,
     ]

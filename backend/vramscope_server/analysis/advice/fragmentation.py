@@ -40,9 +40,12 @@ def advise(facts: Facts) -> Advice | None:
     told = predict(trace, CONF)
     # Each pool is one range of addresses then: what is reserved follows the highest step, whatever ran before it.
     higher = facts.peak_bytes < AS_HIGH * allocated
-    needs = told.peak_reserved_bytes * allocated // facts.peak_bytes if higher else told.peak_reserved_bytes
-    likely = higher or told.band is not None
-    if told.band is not None and reserved - needs < LEAST_FRACTION * reserved:
+    late = len(trace.beginning.segments) > 0
+    # A band around a history that is whole is what it may come to: the most of it is promised.
+    replayed = told.peak_reserved_bytes if late or told.band is None else max(told.peak_reserved_bytes, *told.band)
+    needs = replayed * allocated // facts.peak_bytes if higher else replayed
+    likely = higher or late
+    if late and told.band is not None and reserved - needs < LEAST_FRACTION * reserved:
         needs, likely = max(needs, *told.band), higher
     saves = reserved - needs
     if saves < (LEAST_FRACTION if likely else WORTH_FRACTION) * reserved or told.out_of_memory:
@@ -55,11 +58,11 @@ def advise(facts: Facts) -> Advice | None:
                 (
                     f"{amount(reserved)} are reserved where {amount(allocated)} are allocated at most.",
                     f"Replayed with PYTORCH_CUDA_ALLOC_CONF={CONF},",
-                    f"the recorded steps reserve {amount(told.peak_reserved_bytes)}, and the run's highest one as much more as it "
+                    f"the recorded steps reserve {amount(replayed)}, and the run's highest one as much more as it "
                     f"allocates, {amount(needs)}: some {amount(saves)} less."
                     if higher
                     else f"{amount(saves)} less would be reserved.",
-                    "What ran before the recording is not in the replay." if likely and told.band else "",
+                    "What ran before the recording is not in the replay." if likely and late else "",
                     risk_of(type(settings).parse(CONF)).words,
                 ),
             )
@@ -69,7 +72,7 @@ def advise(facts: Facts) -> Advice | None:
             "of": "reserved",
             "peak_reserved_bytes": reserved,
             "predicted_bytes": needs,
-            "replayed_bytes": told.peak_reserved_bytes,
+            "replayed_bytes": replayed,
             "band": told.band,
             "at_most": likely,
             "conf": CONF,

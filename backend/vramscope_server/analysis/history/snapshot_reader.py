@@ -203,7 +203,7 @@ class _Snapshot:
         raw = settings.get("PYTORCH_CUDA_ALLOC_CONF", settings.get("PYTORCH_ALLOC_CONF"))
         return Trace(
             device=device, device_name="", device_total_bytes=None, device_free_bytes=None, limit_bytes=None,
-            torch="2.13" if newer else "2.11", cuda=None, backend="native",
+            torch="2.13 or newer" if newer else "2.12 or older", cuda=None, backend="native",
             settings=raw if isinstance(raw, str) else "", settings_in_force=in_words(settings), reason="snapshot file",
             first_step=-1, last_step=-1, start=None, end=layout, events=events, lost_events=None,
             pools=self.pools, modules=[], words=self.words, frames=self.frames, stacks=self.stacks, notes=notes,

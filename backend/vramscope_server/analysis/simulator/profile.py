@@ -34,10 +34,16 @@ NEWEST: Final = PROFILES[-1]
 
 
 def profile_of(version: str) -> tuple[Profile, str]:
-    """The profile for a version of PyTorch (``"2.6.0+cu124"``), and a note where that is only the nearest: else ""."""
-    found = re.match(r"(\d+)\.(\d+)", version)
+    """The profile for a version of PyTorch (``"2.6.0+cu124"``), and a note where that is only the nearest: else "".
+
+    Of a snapshot file it is known only that it is ``"2.12 or older"``, or ``"2.13 or newer"``.
+    """
+    found = re.match(r"(\d+)\.(\d+)(?: or (older|newer))?", version)
     if not found:
         return NEWEST, f"PyTorch's version is not known ({version!r}): replayed by the rules of {NEWEST.name}"
+    if found[3]:
+        near = PROFILES[0] if found[3] == "older" else NEWEST
+        return near, f"The file does not tell its version of PyTorch ({version}): replayed by the rules of {near.name}"
     asked = int(found[1]), int(found[2])
     for profile in PROFILES:
         if asked == _number(profile):

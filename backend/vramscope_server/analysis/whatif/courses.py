@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vramscope_server.analysis.history.trace import Trace, reserved_after
 from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.profile import profile_of
-from vramscope_server.analysis.simulator.program import ALLOC, Program
+from vramscope_server.analysis.simulator.program import ALLOC, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.whatif.exact_replay import exact_replay
 from vramscope_server.analysis.whatif.program_of import derivation_of
@@ -45,7 +45,7 @@ class Courses:
     afresh: Course
     """from an empty allocator: what a smaller card would have to bear from its first allocation on"""
     others: tuple[Course, ...]
-    """laid out anew in other orders"""
+    """like ``afresh``, and as true: what was there in other orders, what waits for other streams done earlier and later"""
     kept: Course | None
     """where the beginning is not known: what was there lies where it lay, and beside it what the run had left behind"""
     missed_bytes: int
@@ -59,14 +59,15 @@ def courses_of(trace: Trace, *, own: bool) -> Courses:
     """The ways to replay a trace. ``own``: under the recorded settings, where what was there lies where it lay."""
     program = derivation_of(trace).program
     afresh = Course(program, None)
+    others = [Course(other, None) for other in waiting(program)]
     if not len(trace.beginning.segments):
-        return Courses(afresh, afresh, (), None, 0, "")
+        return Courses(afresh, afresh, tuple(others), None, 0, "")
+    there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
+    others += [Course(_anew(program, np.argsort(sign * there, kind="stable")), None) for sign in (-1, 1)]
     kept = Course(program, exact_replay(trace).initial)
     if own:
-        return Courses(kept, afresh, (), None, 0, "")
-    there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
-    by_size = [Course(_anew(program, np.argsort(sign * there, kind="stable")), None) for sign in (-1, 1)]
-    return Courses(afresh, afresh, tuple(by_size), kept, _missed(trace, afresh), ASSUMED)
+        return Courses(kept, afresh, tuple(others), None, 0, "")
+    return Courses(afresh, afresh, tuple(others), kept, _missed(trace, afresh), ASSUMED)
 
 
 def _missed(trace: Trace, afresh: Course) -> int:
@@ -83,5 +84,27 @@ def _anew(program: Program, order: npt.NDArray[np.int64]) -> Program:
     first = np.flatnonzero((program.event < 0) & (program.op == ALLOC))
     rows = np.arange(len(program))
     rows[first] = first[order]
+    return _in_order(program, rows)
+
+
+def waiting(program: Program) -> list[Program]:
+    """The same, with what other streams used free at the request, and after twice the recorded wait; none where nothing was."""
+    done = np.flatnonzero(program.op == FREE_COMPLETED)
+    if not len(done):
+        return []
+    asked = np.flatnonzero(program.op == FREE_REQUESTED)
+    request = np.full(int(program.item.max()) + 1, -1)
+    request[program.item[asked]] = asked
+    since = request[program.item[done]]
+    since = np.where(since < 0, done, since)  # (requested before the history begins: as recorded)
+    programs = []
+    for place in (since, 2 * done - since):
+        key = 2 * np.arange(len(program))
+        key[done] = 2 * place + 1
+        programs.append(_in_order(program, np.argsort(key, kind="stable")))
+    return programs
+
+
+def _in_order(program: Program, rows: npt.NDArray[np.int64]) -> Program:
     columns = ("op", "item", "size_bytes", "stream", "pool", "event")
     return Program(**{name: getattr(program, name)[rows] for name in columns})

@@ -85,7 +85,7 @@ def exact_replay(trace: Trace) -> ExactReplay:
     late = program.event >= 0
     releases = np.isin(program.op, (EMPTY_CACHE, EMPTY_POOL, POOL_FREEABLE))
     allocs = late & (program.op == ALLOC) & ~np.isin(program.event, told.failed)
-    addresses = _addresses(trace)
+    addresses = recorded_addresses(trace)
     for left in range(min(MOST_REPLAYS, 2 + MOST_OPERATIONS // max(len(program), 1)), 0, -1):
         done = replay(
             program,
@@ -180,7 +180,8 @@ def _words(trace: Trace, peak: int, end: int, first: int | None, compared: int) 
     return f"Replayed under its own settings, the run comes out otherwise{where}: peak reserved {peak:+,} bytes.{why}"
 
 
-def _addresses(trace: Trace) -> npt.NDArray[np.int64]:
+@lru_cache(maxsize=4)
+def recorded_addresses(trace: Trace) -> npt.NDArray[np.int64]:
     """Of the segments that were made, in order. An expandable one begins where it was mapped first."""
     events = trace.events
     changes = np.flatnonzero((events.action >= SEGMENT_ALLOC) & (events.action <= SEGMENT_UNMAP))

@@ -55,6 +55,8 @@ class Derivation:
     releases: Int64
     """events at which the allocator gave back memory to make room: retries, collections"""
     empty_caches: int
+    unseen_empty_caches: int | None
+    """calls that gave nothing back, by the allocator's own counters: a history does not tell when they were; None: not known"""
     failed: Int64
     """events of requests that failed"""
     ended_by_failure: bool
@@ -143,11 +145,12 @@ def derivation_of(trace: Trace) -> Derivation:
         pool_of=pool_of,
         releases=own,
         empty_caches=len(explicit),
+        unseen_empty_caches=_unseen_empty_caches(trace, len(explicit)),
         failed=failed,
         ended_by_failure=bool(died),
         room_low_bytes=room.low_bytes,
         room_high_bytes=room.high_bytes,
-        notes=_notes(trace, len(own), len(failed), bool(died)),
+        notes=_notes(len(own), len(failed), bool(died)),
     )
 
 
@@ -272,7 +275,18 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _notes(trace: Trace, releases: int, failed: int, died: bool) -> list[str]:
+def _unseen_empty_caches(trace: Trace, seen: int) -> int | None:
+    """All that waited for all streams, less retries, less those whose effect is in the history."""
+    counters = [layout.counters for layout in (trace.start, trace.end) if layout is not None]
+    if len(counters) < 2 or not all("num_sync_all_streams" in one for one in counters):
+        return None
+    synced, retried = (
+        counters[1][name] - counters[0].get(name, 0) for name in ("num_sync_all_streams", "num_alloc_retries")
+    )
+    return max(0, synced - retried - seen)
+
+
+def _notes(releases: int, failed: int, died: bool) -> list[str]:
     notes = []
     if releases:
         notes.append(
@@ -283,17 +297,6 @@ def _notes(trace: Trace, releases: int, failed: int, died: bool) -> list[str]:
         notes.append(
             f"{failed:,} requests failed in the recorded run; they are replayed, {end}, by their rounded size."
         )
-    counters = [layout.counters for layout in (trace.start, trace.end) if layout is not None]
-    if len(counters) == 2 and all("num_sync_all_streams" in one for one in counters):
-        synced, retried = (
-            counters[1][name] - counters[0].get(name, 0) for name in ("num_sync_all_streams", "num_alloc_retries")
-        )
-        seen = len(_bursts(trace)) - releases
-        if synced - retried > seen:
-            notes.append(
-                f"empty_cache() was called {synced - retried:,} times, {seen:,} of them with an effect; under other settings "
-                "the others could have one, which is not replayed: a history does not tell when they were."
-            )
     return notes
 
 

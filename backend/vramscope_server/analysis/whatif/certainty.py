@@ -1,0 +1,102 @@
+"""How sure a prediction is: exact, inside a band that other replays tell, or an estimate, and why.
+
+A replay gives one number in any case. It is exact where nothing is taken for granted that a history does not tell; what is
+taken for granted is a doubt. Some doubts can be bounded, by replays of what could as well have been: these give a band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.quantities import amount
+from vramscope_server.analysis.simulator.profile import profile_of
+from vramscope_server.analysis.simulator.program import FREE_REQUESTED
+from vramscope_server.analysis.whatif.card import Card
+from vramscope_server.analysis.whatif.exact_replay import Residual
+from vramscope_server.analysis.whatif.program_of import Derivation
+
+Certainty = Literal["exact", "band", "estimate"]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Something that is taken for granted."""
+
+    words: str
+    bounded: bool = False
+    """other replays tell what it may come to"""
+
+
+def certainty_of(doubts: Sequence[Doubt]) -> Certainty:
+    if not doubts:
+        return "exact"
+    return "band" if all(doubt.bounded for doubt in doubts) else "estimate"
+
+
+def doubts_of_recording(trace: Trace, residual: Residual) -> Iterator[Doubt]:
+    """Those of the recorded settings on the recorded card, and so of all others."""
+    if not residual.exact:
+        yield Doubt(
+            "The replay under the recorded settings does not give what was recorded (peak "
+            f"{residual.peak_reserved_bytes:+,} bytes), so that under others it will be off too."
+        )
+    if trace.lost_events:
+        yield Doubt(f"{trace.lost_events:,} events are missing in between: what they asked for is not replayed.")
+
+
+def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Iterator[Doubt]:
+    """Those of all settings but the recorded ones, and of other cards. ``by_address``: addresses decide between equal blocks."""
+    _, unknown = trace.parsed_settings
+    if unknown:
+        yield Doubt(unknown)
+    _, other = profile_of(trace.torch)
+    if other and not trace.torch.endswith("or newer"):  # (2.15 was checked, by the rules of the newest known here)
+        yield Doubt(f"{other}.")
+    if told.unseen_empty_caches:
+        yield Doubt(
+            f"empty_cache() was called {_times(told.unseen_empty_caches)} without an effect, at moments that no history tells; "
+            "where these settings leave something to give back it would have one, which is not replayed."
+        )
+    deferred = int(np.count_nonzero(told.program.op == FREE_REQUESTED))
+    if deferred:
+        yield Doubt(
+            f"{deferred:,} blocks waited for another stream. When that is done with them is taken from the recorded run; the band "
+            "is what comes of it where they wait not at all, and twice as long.",
+            bounded=True,
+        )
+    if by_address:
+        yield Doubt(
+            "In this version the addresses that cudaMalloc gives decide between free blocks of one size: the band is what three "
+            "orders of addresses give.",
+            bounded=True,
+        )
+
+
+def doubt_of_card(card: Card, fraction: float, *, is_full: bool) -> Doubt | None:
+    """Of a replay that comes near the size of the card. ``fraction``: the settings' limit.
+
+    None where a limit that PyTorch keeps to by itself binds first, or where it is known that the card is not full.
+    """
+    limits = [] if card.limit_bytes is None else [card.limit_bytes]
+    if fraction < 1 and card.total_bytes is not None:
+        limits.append(int(fraction * card.total_bytes))
+    if limits and min(limits) <= card.room_bytes:
+        return None
+    if card.outside_bytes is None:
+        return Doubt(
+            "It comes near to what the card has. What else takes memory of it is not known here: taken as nothing."
+        )
+    if not is_full:
+        return None
+    return Doubt(
+        f"The card is full in this replay. What else takes memory of it is taken as {amount(card.outside_bytes)} all the time."
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"

@@ -1,0 +1,161 @@
+"""How sure a prediction says that it is: what a history does not tell makes a band or an estimate of it, with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from history_windows import window_of
+
+from vramscope_server.analysis.history.snapshot_reader import read
+from vramscope_server.analysis.history.trace import Trace, from_window
+from vramscope_server.analysis.simulator.profile import NEWEST, PROFILES, profile_of
+from vramscope_server.analysis.simulator.program import ALLOC, FREE_COMPLETED, FREE_REQUESTED, Program
+from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
+from vramscope_server.analysis.simulator.settings import AllocatorSettings
+from vramscope_server.analysis.whatif.courses import waiting
+from vramscope_server.analysis.whatif.sweep import predict, sweep
+
+GIB, MIB = 1 << 30, 1 << 20
+CONF = "max_split_size_mb:64"
+
+
+@pytest.fixture(scope="module")
+def traces(recorded: dict[str, Any]) -> dict[str, Trace]:
+    return {kind: read(recorded[kind].path).devices[0] for kind in ("lengths", "late", "waits", "died")}
+
+
+def window(trace: Trace, **told: Any) -> Trace:
+    return from_window(window_of(trace, **told))
+
+
+def test_what_is_told_in_full_is_exact(traces: dict[str, Trace]) -> None:
+    """Also where a limit that PyTorch keeps to by itself is met before the card is."""
+    for conf in ("", CONF, "expandable_segments:True"):
+        told = predict(traces["lengths"], conf)
+        assert (told.certainty, told.reasons, told.band) == ("exact", [], None)
+    limited = predict(traces["lengths"], "per_process_memory_fraction:0.06", device_bytes=80 * GIB)
+    assert limited.retries > 0
+    assert limited.certainty == "exact"
+
+
+def test_a_beginning_that_is_not_known_makes_a_band_but_for_the_recorded_settings(traces: dict[str, Trace]) -> None:
+    assert predict(traces["late"], "").certainty == "exact"
+    told = predict(traces["late"], CONF)
+    assert told.certainty == "band"
+    assert "begins in the middle of the run" in " ".join(told.reasons)
+    assert set(told.reasons) <= set(told.notes)
+
+
+def test_the_smallest_card_of_a_late_window_tells_what_other_layouts_make_of_it(traces: dict[str, Trace]) -> None:
+    whole, late = (sweep(traces[kind], [CONF]).rows[1] for kind in ("lengths", "late"))
+    width = max(2 * MIB, (whole.smallest_card_bytes or 0) // 256)
+    assert whole.uncertainty_bytes <= width
+    assert late.uncertainty_bytes > 0
+    assert late.smallest_card_bytes is not None
+    assert late.uncertainty_bytes < late.smallest_card_bytes
+
+
+def test_what_other_streams_used_makes_a_band_around_what_comes_where_they_are_done_earlier(
+    traces: dict[str, Trace], recorded: dict[str, Any]
+) -> None:
+    told = predict(traces["waits"], CONF)
+    assert told.certainty == "band"
+    assert "waited for another stream" in " ".join(told.reasons)
+    assert told.band is not None and told.band[0] <= told.uncapped_peak_reserved_bytes <= told.band[1]
+    assert told.band[0] <= recorded["at once"].counted["peak_reserved_bytes"] <= told.band[1]
+    assert told.band[0] < told.band[1]
+    assert predict(traces["waits"], "").certainty == "exact", (
+        "under the recorded settings it is known when they were done"
+    )
+
+
+def columns(*rows: tuple[int, int, int]) -> Program:
+    op, item, mib = (np.array(column) for column in zip(*rows, strict=True))
+    zeros = np.zeros(len(rows), np.int32)
+    return Program(op.astype(np.uint8), item.astype(np.int32), mib * MIB, zeros, zeros, np.arange(len(rows)))
+
+
+def test_what_waits_is_done_at_the_request_or_after_twice_the_time() -> None:
+    """30 MiB wait while as much is asked for: their segment serves it, or not. 40 MiB wait while nothing is."""
+    program = columns(
+        (ALLOC, 0, 30), (FREE_REQUESTED, 0, 0), (ALLOC, 1, 30), (FREE_COMPLETED, 0, 0), (ALLOC, 2, 30), (ALLOC, 3, 30)
+    )  # fmt: skip
+    peaks = [
+        replay(one, AllocatorSettings(), profile=NEWEST, device_bytes=UNLIMITED).peak_reserved_bytes
+        for one in (program, *waiting(program))
+    ]
+    assert peaks == [90 * MIB, 90 * MIB, 120 * MIB]
+    at_once, twice = waiting(program)
+    assert at_once.op.tolist()[:3] == [ALLOC, FREE_REQUESTED, FREE_COMPLETED]
+    assert twice.op.tolist() == [ALLOC, FREE_REQUESTED, ALLOC, ALLOC, ALLOC, FREE_COMPLETED]
+    assert waiting(columns((ALLOC, 0, 30), (ALLOC, 1, 30))) == []
+
+
+def test_events_that_are_missing_make_an_estimate_of_every_row(traces: dict[str, Trace]) -> None:
+    rows = sweep(replace(traces["lengths"], lost_events=5), [CONF]).rows
+    assert [row.prediction.certainty for row in rows] == ["estimate", "estimate"]
+    assert "5 events are missing" in " ".join(rows[1].prediction.reasons)
+
+
+def test_a_replay_that_does_not_give_what_was_recorded_makes_estimates(traces: dict[str, Trace]) -> None:
+    other = replace(traces["lengths"], settings="max_split_size_mb:32", settings_in_force={})
+    for conf in ("", CONF, "max_split_size_mb:32"):
+        told = predict(other, conf)
+        assert told.certainty == "estimate"
+        assert "does not give what was recorded" in " ".join(told.reasons)
+
+
+def test_calls_of_empty_cache_without_an_effect_make_estimates_of_other_settings(traces: dict[str, Trace]) -> None:
+    counted = window_of(traces["lengths"])
+    assert counted.start is not None
+    for layout, syncs in ((counted.start, 1), (counted.end, 4)):
+        layout.counters.update(num_sync_all_streams=syncs, num_alloc_retries=0)
+    trace = from_window(counted)
+    told = predict(trace, CONF)
+    assert told.certainty == "estimate"
+    assert "empty_cache() was called 3 times without an effect" in " ".join(told.reasons)
+    assert predict(trace, "").certainty == "exact"
+    assert "is not known here" in " ".join(sweep(traces["lengths"], []).notes), "a file does not count them"
+    counted.end.counters.update(num_sync_all_streams=1)
+    assert predict(from_window(counted), CONF).certainty == "exact"
+
+
+def test_a_card_that_is_full_makes_an_estimate(traces: dict[str, Trace]) -> None:
+    """When cudaMalloc fails is decided by what else there is on the card."""
+    unknown = predict(traces["lengths"], CONF, device_bytes=5 * GIB)
+    assert unknown.certainty == "estimate"
+    assert "not known here: taken as nothing" in " ".join(unknown.reasons)
+    trace = window(traces["lengths"])
+    known = predict(trace, CONF, device_bytes=15 * GIB)
+    assert known.retries > 0
+    assert known.certainty == "estimate"
+    assert "taken as 10.0 GiB all the time" in " ".join(known.reasons)
+    assert predict(trace, CONF).certainty == "exact", "its own card has room"
+    died = traces["died"]
+    assert predict(died, "").certainty == "exact", "that is what happened"
+    assert predict(died, CONF).certainty == "estimate"
+
+
+def test_the_rules_of_another_version_make_an_estimate_and_are_named(traces: dict[str, Trace]) -> None:
+    older = replace(traces["lengths"], torch="2.6.0+cu124")
+    told = predict(older, CONF)
+    assert told.certainty == "estimate"
+    assert "PyTorch 2.6 was not checked: replayed by the rules of 2.11" in " ".join(told.reasons)
+    assert told.band is not None, "three orders of addresses"
+
+
+def test_a_file_that_does_not_tell_its_version_is_said_to_be_replayed_by_some_rules(traces: dict[str, Trace]) -> None:
+    assert traces["lengths"].torch == "2.13 or newer"
+    told = predict(traces["lengths"], CONF)
+    assert "does not tell its version of PyTorch (2.13 or newer): replayed by the rules of 2.13" in " ".join(told.notes)
+    profile, note = profile_of("2.12 or older")
+    assert profile is PROFILES[0]
+    assert "replayed by the rules of 2.11" in note
+    older = predict(replace(traces["lengths"], torch="2.12 or older"), CONF)
+    assert older.certainty == "estimate"
+    assert "replayed by the rules of 2.11" in " ".join(older.reasons)
+    assert msgspec.json.encode(older), "as plain as an answer must be"
