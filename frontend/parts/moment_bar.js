@@ -4,9 +4,10 @@ import { h, setText } from "vramscope/dom.js";
 import { bytes, count, isKnown, percent } from "vramscope/format.js";
 import { known } from "vramscope/parts/pieces.js";
 
-/** The strip of numbers. `peak`: the parts of reserved at the peak, null while they are not known. */
-export function figuresOf(told, peak) {
-  const cell = (name, label, value, note) => h("div", { class: "kpi", "data-kpi": name }, h("span", { class: "label" }, label), h("span", { class: "value" }, value === "…" ? value : known(value)), h("span", { class: "note" }, note));
+const cell = (name, label, value, note) => h("div", { class: "kpi", "data-kpi": name }, h("span", { class: "label" }, label), h("span", { class: "value" }, value === "…" ? value : known(value)), h("span", { class: "note" }, note));
+
+/** The strips of numbers. `peak`: the parts of reserved at the peak, null while they are not known; `ends`: where memory ran out. */
+export function figuresOf(told, peak, ends) {
   const free = peak && peak.usable_bytes + peak.stranded_bytes;
   const of = (part) => (peak && peak.reserved_bytes > 0 ? `${percent(part / peak.reserved_bytes)} of reserved` : "");
   return [
@@ -18,8 +19,20 @@ export function figuresOf(told, peak) {
       cell("stranded", "Of no use to the run", peak ? bytes(peak.stranded_bytes) : "…", peak ? of(peak.stranded_bytes) : ""),
       cell("oom", "Out of memory", told.out_of_memory_events.length === 0 ? "never" : count(told.out_of_memory_events.length), "in this recording"),
       cell("settings", "Recorded under", h("code", {}, told.settings || "default settings"), `PyTorch ${told.torch}`)),
+    ends.length > 0 && whenItRanOut(ends.at(-1), ends.length),
     notes(told),
   ];
+}
+
+/** The parts of reserved when memory ran out last: what the request that failed could not have. */
+function whenItRanOut(end, times) {
+  const of = (part) => (end.reserved_bytes > 0 ? `${percent(part / end.reserved_bytes)} of reserved` : "");
+  return h("section", { class: "card kpis", "aria-label": "When memory ran out" },
+    cell("oom-asked", times > 1 ? "Asked for when memory ran out last" : "Asked for when memory ran out", bytes(end.asked_bytes), `event ${count(end.event + 1)}`),
+    cell("oom-reserved", "Reserved then", bytes(end.reserved_bytes), "cached memory that could be given back was given back before"),
+    cell("oom-requested", "In use by request", bytes(end.requested_bytes), `${bytes(end.rounding_bytes)} more by rounding`),
+    cell("oom-usable", "Free, of use to the run", bytes(end.usable_bytes), of(end.usable_bytes)),
+    cell("oom-stranded", "Free, of no use to it", bytes(end.stranded_bytes), of(end.stranded_bytes)));
 }
 
 const [LITTLE, MUCH] = [0.05, 0.15]; // of reserved

@@ -38,7 +38,7 @@ export class SegmentsView {
       view: () => ({ ...this.window, event: this.event }),
       onView: (window) => setQuery(window),
       onMoment: (event) => this.goTo(event),
-      onTold: ({ peak }) => fill(this.figures, figuresOf(this.told, peak)),
+      onTold: ({ peak, out_of_memory: ends }) => fill(this.figures, figuresOf(this.told, peak, ends)),
     });
     this.map = new SegmentMap({
       file: `${file}-segments`,
@@ -63,7 +63,7 @@ export class SegmentsView {
     this.told = told;
     this.playing = false;
     this.read();
-    fill(this.figures, figuresOf(told, null));
+    fill(this.figures, figuresOf(told, null, []));
     this.bar = momentBar(told, { onEvent: (event) => this.goTo(event), onPlay: () => this.play() });
     fill(this.moment, this.bar.element);
     this.drawMoment();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 import time
@@ -15,11 +16,12 @@ from legibility import assert_legible
 
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
-from window_maker import MIB, training
+from window_maker import MIB, Allocator, training
+from window_maker import recorded as window_of
 from wire_maker import Agent, new_id, steps
 
 from vramscope import wire
-from vramscope.window import Window, pack
+from vramscope.window import EVENTS, Window, pack
 
 SECOND = 1_000_000_000
 
@@ -168,6 +170,11 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
     cards = table.locator("td.smallest").all_inner_texts()
     assert cards[1:] == sorted(cards[1:], key=lambda text: float(text.split()[0])), "ranked by the smallest card"
     assert "On 80.0 GiB" in table.locator("thead").inner_text()
+    # the weights were there before the window: what that leaves open is told in each row but the recorded one
+    sure = table.locator("[data-certainty]")
+    assert set(sure.all_inner_texts()[1:]) == {"band"} and sure.first.inner_text() == "exact"
+    assert "begins in the middle of the run" in sure.nth(1).get_attribute("title")
+    assert "begins in the middle of the run" in page.locator(".whatif-notes").inner_text()
     # too small a card: the recorded settings run out, and the moment is a click away
     page.goto(f"{recorded.page}?card=1")
     out = table.locator("tbody tr").first.locator("button")
@@ -178,6 +185,119 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
     assert event is not None
     out.click()
     eventually(lambda: query(page).get("event") == str(int(event[1]) - 1))
+
+
+def test_the_smallest_card_tells_what_other_beginnings_would_make_of_it(page: Any, server: Any) -> None:
+    choose, allocator = random.Random(2), Allocator()
+    held = [allocator.alloc(choose.randrange(1, 60) * MIB // 2) for _ in range(60)]
+    for block in held[::3]:
+        allocator.free(block)
+    start, allocator.events = allocator.layout(), {name: [] for name in EVENTS}
+    for _ in range(60):
+        allocator.alloc(choose.randrange(1, 60) * MIB // 2)
+    run = Sender(server.url, "uneven")
+    run.send(run.agent.steps(4))
+    run.record(window_of(start, allocator, last_step=1))
+    page.goto(run.page)
+    row = page.locator(".whatif-table [data-conf='max_split_size_mb:64']")
+    row.wait_for(timeout=COMPILED_MS)
+    assert re.search(r"1\.90 GiB\s+± 11\.8 MiB", row.locator(".smallest").inner_text())
+
+
+SEEN_PROGRESS = """
+new MutationObserver(() => {
+  const bar = document.querySelector('.whatif progress');
+  if (bar) (window.seen ??= []).push([bar.value, bar.max, bar.parentElement.innerText]);
+}).observe(document, { subtree: true, childList: true, attributes: true });
+"""
+
+
+def test_a_bar_tells_how_far_the_sweep_is(page: Any, server: Any) -> None:
+    run = Sender(server.url, "a long one")
+    run.send(run.agent.steps(4))
+    run.record(training(30, 24))
+    page.add_init_script(SEEN_PROGRESS)
+    page.goto(run.page)
+    page.locator(".whatif-table").wait_for(timeout=COMPILED_MS)
+    seen = page.evaluate("window.seen")
+    values = [value for value, _, _ in seen]
+    assert values == sorted(values) and len(set(values)) > 1, "it moves, and never back"
+    total = (
+        page.locator(".whatif-table tbody tr").count() + 1
+    )  # the replay that must give what was recorded comes first
+    assert {most for value, most, _ in seen if value > 0} == {total}
+    assert any(f"of {total} done" in words for _, _, words in seen)
+    assert page.locator(".whatif progress").count() == 0, "it goes when it is done"
+
+
+def test_the_moments_are_played_and_stopped(page: Any, recorded: Sender) -> None:
+    page.goto(recorded.page)
+    drawn(page, "map")
+    page.get_by_role("button", name="start", exact=True).click()
+    eventually(lambda: query(page).get("event") == "-1")
+    page.get_by_role("button", name="Play", exact=True).click()
+    stop = page.get_by_role("button", name="Stop", exact=True)
+    stop.wait_for()
+    slider = page.get_by_label("Moment: after which event")
+    eventually(lambda: int(slider.input_value()) > 5)
+    stop.click()
+    page.get_by_role("button", name="Play", exact=True).wait_for()
+    stood = page.evaluate("new Promise((done) => setTimeout(() => done(location.search), 400))")
+    assert page.evaluate("new Promise((done) => setTimeout(() => done(location.search), 600))") == stood
+    last = int(slider.get_attribute("max"))
+    slider.fill(str(last - 3))
+    eventually(lambda: query(page).get("event") == str(last - 3))
+    page.get_by_role("button", name="Play", exact=True).click()
+    eventually(lambda: query(page).get("event") == str(last), what="the end")
+    page.get_by_role("button", name="Play", exact=True).wait_for()
+
+
+def test_cards_of_8_to_192_gib_can_be_chosen(page: Any, server: Any) -> None:
+    run = Sender(server.url, "needs nine")
+    run.send(run.agent.steps(4))
+    run.record(training(2, 12, width=3072))
+    page.goto(run.page)
+    table = page.locator(".whatif-table")
+    table.wait_for(timeout=COMPILED_MS)
+    choice = page.get_by_label("Card", exact=True)
+    sizes = choice.locator("option").all_inner_texts()
+    assert sizes[0] == "80.0 GiB (as recorded)" and (sizes[1], sizes[-1]) == ("8 GiB", "192 GiB")
+    first = table.locator("tbody tr").first
+    assert "gets through" in first.inner_text()
+    choice.select_option("8")
+    eventually(lambda: "On 8.00 GiB" in table.locator("thead").inner_text())
+    assert "out of memory" in first.inner_text()
+    assert query(page)["card"] == "8"
+    choice.select_option("192")
+    eventually(lambda: "On 192.0 GiB" in table.locator("thead").inner_text())
+    assert "gets through" in first.inner_text()
+    choice.select_option("")
+    eventually(lambda: "On 80.0 GiB" in table.locator("thead").inner_text())
+    assert "card" not in query(page)
+
+
+def test_where_memory_ran_out_the_page_tells_what_was_free_and_of_what_use(page: Any, server: Any) -> None:
+    allocator = Allocator()
+    start = allocator.layout()
+    held = [allocator.alloc(3 * MIB) for _ in range(12)]
+    for block in held[::2]:
+        allocator.free(block)
+    allocator.note("oom", 7 * MIB, 30 * MIB, 0)  # its address is what the device has free
+    run = Sender(server.url, "ran out")
+    run.send(run.agent.steps(4))
+    run.record(window_of(start, allocator, last_step=1))
+    page.goto(run.page)
+    drawn(page, "strip")
+    ended = page.get_by_label("When memory ran out")
+    ended.wait_for()
+    assert "Asked for when memory ran out 30.0 MiB" in words(page, "[data-kpi=oom-asked]")
+    assert re.fullmatch(r"Reserved then 40\.0 MiB .*", words(page, "[data-kpi=oom-reserved]"))
+    assert "In use by request 18.0 MiB 0 B more by rounding" in words(page, "[data-kpi=oom-requested]")
+    usable, stranded = (
+        float(re.search(r"([\d.]+) MiB", words(page, f"[data-kpi=oom-{part}]"))[1])  # type: ignore[index]
+        for part in ("usable", "stranded")
+    )
+    assert usable + stranded == pytest.approx(22, abs=0.11) and stranded > 0
 
 
 def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any, recorded: Sender) -> None:
@@ -343,7 +463,11 @@ def test_what_was_predicted_stands_beside_what_was_measured(page: Any, server: A
     own, changed = (card.locator(f"[data-run='{run.agent.run}']") for run in (base, other))
     eventually(lambda: "±0.0 %" in own.inner_text(), seconds=COMPILED_MS / 1000)
     assert "1.46 GiB" in own.inner_text()
-    assert re.search(r"expandable_segments:True\s+1\.39 GiB\s+1\.39 GiB\s+±0\.0 %", changed.inner_text())
+    told = changed.inner_text()
+    assert re.search(r"expandable_segments:True\s+1\.39 GiB", told) and re.search(r"1\.39 GiB\s+±0\.0 %", told)
+    assert re.search(r"[\d.]+ [GM]iB \u2013 [\d.]+ [GM]iB\s+band", told), "where it may lie, and how sure that is"
+    assert "exact" in own.inner_text()
+    assert "begins in the middle of the run" in card.inner_text()
     assert "steps 1 to 3" in card.inner_text()
     assert "comes out identical" in card.inner_text()
 

@@ -89,7 +89,9 @@ def get_strip(request: Request, recording: str, first: First = None, end: End = 
             "events": len(trace.events),
             "highest": told(made, made.peak) | {"step": int(made.step[made.peak])},
             "peak": told(whole, whole.peak),
-            "out_of_memory": [told(whole, at) for at in whole.ooms],
+            "out_of_memory": [
+                told(whole, at) | {"asked_bytes": int(trace.events.size_bytes[whole.event[at]])} for at in whole.ooms
+            ],
             "misfits": made.misfits,
             "outline": {"event": whole.event, "in_use_bytes": whole.in_use, "reserved_bytes": whole.reserved},
         }
