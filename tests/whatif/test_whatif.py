@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from vramscope_server.analysis.advice.facts import Facts
 from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.quantities import amount
-from vramscope_server.analysis.simulator.settings import BadSetting
-from vramscope_server.analysis.whatif.recommendation import Risk, recommend
+from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
+from vramscope_server.analysis.whatif.recommendation import Risk, recommend, risk_of
 from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_card, sweep
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "fragmentation.md"
 GIB = 1 << 30
 CARD = 80 * GIB
 COUNTED = ("peak_reserved_bytes", "peak_allocated_bytes", "retries", "device_allocs", "out_of_memory")
@@ -189,6 +191,24 @@ def test_settings_that_need_a_limit_say_so(traces: dict[str, Trace]) -> None:
 def test_settings_that_pytorch_refuses_are_refused_with_its_reason(traces: dict[str, Trace]) -> None:
     with pytest.raises(BadSetting, match="max_split_size_mb"):
         sweep(traces["ring"], ["", "max_split_size_mb:5"])
+
+
+def test_what_is_said_of_a_risk_names_its_source() -> None:
+    for conf in DEFAULT_SWEEP[1:]:
+        risk = risk_of(AllocatorSettings.parse(conf))
+        assert risk.level > 0 and risk.words and risk.source.startswith("https://"), conf
+
+
+def test_what_is_said_of_large_segments_is_in_the_table_that_it_names() -> None:
+    """1.6 % at most: of the peaks in docs/fragmentation.md, which table.py makes."""
+    table = DOCUMENT.read_text().partition("<!-- table -->")[2].partition("<!-- /table -->")[0]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
+    peaks: dict[str, list[int]] = {}
+    for row in rows:
+        peaks.setdefault(row[1].strip(" `"), [int(cell.split()[0]) for cell in row[2:-1]])
+    moved = [new / old - 1 for new, old in zip(peaks["large_segment_size_mb:64"], peaks["default"], strict=True)]
+    assert 0.0155 < max(map(abs, moved)) <= 0.0165
+    assert "moved the peak by 1.6 % at most" in risk_of(AllocatorSettings.parse("large_segment_size_mb:64")).words
 
 
 # ---- the choice ----

@@ -94,7 +94,11 @@ def risk_of(settings: AllocatorSettings) -> Risk:
         return Risk(1, "roundup_power2_divisions makes blocks larger than what is asked for.", _DOCS)
     if settings.large_segment_bytes != default.large_segment_bytes:
         return Risk(
-            1, "large_segment_size_mb takes larger pieces of the card at once; little is known of it in practice.", ""
+            1,
+            "large_segment_size_mb changes the size of what is taken of the card for requests of 1 to 10 MiB (20 MiB by default): "
+            "larger pieces can stay partly empty. PyTorch added it as a knob for speed and reports no measurement; on six "
+            "trainings measured here 64 MiB moved the peak by 1.6 % at most (docs/fragmentation.md).",
+            f"{_PYTORCH}/pull/172056",
         )
     if settings.per_process_memory_fraction < 1:
         return Risk(1, "per_process_memory_fraction makes the run fail earlier than the card would.", _DOCS)
