@@ -1,0 +1,45 @@
+"""Real trainings under fourteen settings each: what is predicted from one history is what the real allocator then does.
+
+The larger part of what ``table.py --check`` compares every night: its settings, of trainings that are all alike from step to step,
+that have a smaller last batch, and that accumulate over other lengths.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from measured import measure_all
+from table import CARD, CONFS, COUNTED, recorded
+
+from vramscope_server.analysis.whatif.sweep import check, predict
+
+NAMES = ("gpt", "cnn", "accumulation")
+STEPS = 4  # the fourth batch of an epoch is the smaller one
+
+
+def test_fourteen_settings_of_three_trainings_come_as_predicted(emulated_gpu: None, tmp_path: Path) -> None:
+    """To the byte and to the call, and each says of itself that it is exact."""
+    histories = recorded(tmp_path, NAMES, steps=STEPS, total=CARD)
+    asked: list[Any] = [(name, conf, {"steps": STEPS, "total": CARD}) for name in NAMES for conf in CONFS]
+    differences = []
+    for (name, conf, _), measured in zip(asked, measure_all(asked), strict=True):
+        told = predict(histories[name][0], conf, device_bytes=CARD)
+        predicted, came = ({key: one[key] for key in COUNTED} for one in (vars(told), measured))
+        if predicted != came or told.certainty != "exact":
+            differences.append((name, conf, predicted, came, told.certainty, told.reasons))
+    assert not differences
+    assert len(asked) == 42
+    for name in NAMES:
+        assert check(histories[name][0]).exact
+        peaks = {predict(histories[name][0], conf, device_bytes=CARD).peak_reserved_bytes for conf in CONFS}
+        assert len(peaks) >= 8, "the settings make a difference"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_trainings_are_those_of_the_table(name: str) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "fragmentation.md").read_text()
+    header = next(line for line in document.splitlines() if line.startswith("| settings |"))
+    assert f" {name} " in header
+    assert all(f"| `{conf or 'default'}` |" in document for conf in CONFS)
