@@ -24,15 +24,16 @@ export function decode(values) {
 
 const known = (value) => typeof value === "number" && Number.isFinite(value);
 
-/** What a live row gives to one trace: the field times its scale, less another field, and only where a code matches. */
+/** What a live row gives to one trace: the field times its scale, less others, and only where a code matches and what it needs is known. */
 export function liveValue(columns, entry, i) {
   if (entry.where && columns[entry.where.field]?.[i] !== entry.where.equals) return undefined; // not this trace's row
+  if (entry.needs && !known(columns[entry.needs]?.[i])) return undefined;
   const value = columns[entry.field]?.[i];
   if (!known(value) || (value < 0 && !entry.signed)) return null;
   if (entry.minus) {
-    const other = columns[entry.minus]?.[i];
-    if (!known(other) || other < 0) return null;
-    return Math.max(0, value - other) * (entry.scale ?? 1);
+    const others = [entry.minus].flat().map((name) => columns[name]?.[i]);
+    if (!others.every((other) => known(other) && other >= 0)) return null;
+    return Math.max(0, others.reduce((rest, other) => rest - other, value)) * (entry.scale ?? 1);
   }
   return value * (entry.scale ?? 1);
 }

@@ -27,7 +27,7 @@ export class Kpis {
       cell("reserved", "Reserved now", "bytes that PyTorch took from the device"),
       cell("peak", "Peak allocated", "the allocator's own peak counter, to the byte"),
       cell("headroom", "Headroom", "capacity less the most that was ever in use on the device, context and other processes included; without NVML less the highest reserved"),
-      cell("fragmentation", "Fragmentation", "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"),
+      cell("fragmentation", "Never needed", "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"),
       cell("step", "Step time", "median over the run"),
       cell("cost", "Cost of watching", "measured inside this run: watched against unwatched steps"),
     );
@@ -79,7 +79,7 @@ export class Kpis {
     this.put("peak", `${run.lower_bound_steps > 0 && isKnown(run.peak_allocated_bytes) ? "≥ " : ""}${bytes(run.peak_allocated_bytes)}`, peakNote(run), run.peak_allocated_bytes, capacity);
     const { room, used, whole } = roomOf(run);
     this.put("headroom", bytes(room), isKnown(used) ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}` : "peak reserved unknown", used, capacity);
-    this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation?.never_needed_bytes)} reserved, never needed at once` : run.steps > 0 ? "no step's peaks are known" : "no step was seen");
+    this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation?.never_needed_bytes)} of what was reserved; ${isKnown(run.fragmentation?.stranded_bytes) ? `${bytes(run.fragmentation.stranded_bytes)} stranded` : "stranded: unknown"}` : run.steps > 0 ? "no step's peaks are known" : "no step was seen");
     this.put("step", seconds(run.step_seconds_median), stepNote(run, this.place));
     const cost = run.agent_overhead;
     const words = overhead(cost);

@@ -9,7 +9,7 @@ import { lossScale } from "vramscope/parts/loss_scale.js";
 const CHARTS = [
   { name: "categories", title: "Memory by category, at each step's peak", wide: true },
   { name: "memory", title: "Allocated and reserved" },
-  { name: "fragmentation", title: "Fragmentation: reserved and not used" },
+  { name: "fragmentation", title: "Fragmentation: where reserved memory is" },
   { name: "step_peaks", title: "Exact peak of the last 200 steps", ownSteps: 200 },
   { name: "phases", title: "Phases of a step", summary: true },
   { name: "utilization", title: "GPU: utilization, power, temperature" },

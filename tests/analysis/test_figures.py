@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import plotly.graph_objects as go
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ from vramscope_server.analysis.fragmentation.strip import Strip
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
 from vramscope_server.analysis.window import Column, FloatArray, LossWindow, RunWindow, StreamWindow
-from vramscope_server.figures import COMPARE_FIGURES, MODULES, RUN_FIGURES, strip, timeline
+from vramscope_server.figures import COMPARE_FIGURES, MODULES, RUN_FIGURES, fragmentation, strip, timeline
 from vramscope_server.figures.drawing import byte_unit, escaped, samples_of
 from vramscope_server.figures.loss_axis import spans_decades
 from vramscope_server.figures.memory_against_time import beside, pareto_front
@@ -59,6 +60,8 @@ def a_window(
         if stream == "steps":
             parts = {f"peak_{category}_bytes" for category in wire.CATEGORIES}
             at_peak = {name: columns[name].max for name in (*parts, "peak_allocated_bytes")}
+        elif envelope:
+            at_peak = {name: columns[name].max for name in fragmentation.READ}
         streams[stream] = StreamWindow(
             stream=stream,  # type: ignore[arg-type]
             x_values=np.arange(rows, dtype=float) + 1,
@@ -103,7 +106,7 @@ def test_each_module_declares_columns_that_the_wire_has(module: Any) -> None:
         assert set(columns) <= set(wire.STREAMS[stream])
     if hasattr(module, "AT_PEAK"):
         total, parts = module.AT_PEAK
-        assert {total, *parts} <= set(module.NEEDS["steps"])
+        assert any({total, *parts} <= set(columns) for columns in module.NEEDS.values())
 
 
 @pytest.mark.parametrize("envelope", [False, True])
@@ -124,7 +127,8 @@ def test_figures_are_neutral_to_the_theme_and_feedable(envelope: bool, x: str) -
             assert 0 <= entry["trace"] < len(sent["data"])
             columns = wire.STREAMS.get(entry["stream"], wire.LOSSES)
             assert entry["field"] in columns
-            assert entry.get("minus", entry["field"]) in columns
+            others = entry.get("minus", [])
+            assert {*([others] if isinstance(others, str) else others), entry.get("needs", entry["field"])} <= set(columns)
             assert entry["scale"] > 0
 
 
@@ -249,6 +253,52 @@ def test_a_step_in_which_somebody_reset_the_counters_is_marked(envelope: bool) -
 def _parts(columns: dict[str, Column]) -> tuple[FloatArray, FloatArray, FloatArray]:
     column = columns["peak_allocated_bytes"]
     return column.min, column.mean, column.max
+
+
+def a_fragmented(read: npt.NDArray[np.bool_], envelope: bool = False) -> RunWindow:
+    """Reserved 40 GiB, in use 20 to 32 of them, and stranded read in some of the rows."""
+    rows = read.size
+    reserved, active = np.full(rows, 40 * GIB), np.linspace(20, 32, rows) * GIB
+    values = {
+        "reserved_bytes": reserved, "active_bytes": active, "requested_bytes": active * 0.97,
+        "stranded_bytes": np.where(read, np.linspace(1, 12, rows) * GIB, np.nan),
+    }  # fmt: skip
+    window = a_window(rows=rows, envelope=envelope)
+    columns = window.samples.columns | {name: Column(one, one, one) for name, one in values.items()}
+    samples = dataclasses.replace(window.samples, columns=columns, at_peak=values if envelope else {})
+    return dataclasses.replace(window, streams=window.streams | {"samples": samples})
+
+
+def stacked(figure: go.Figure) -> dict[str, go.Scatter]:
+    return {trace.meta["role"]: trace for trace in figure.data if trace.meta["kind"] == "area"}
+
+
+@pytest.mark.parametrize("envelope", [False, True])
+def test_reserved_memory_is_a_stack_that_closes_to_the_byte(envelope: bool) -> None:
+    """At each reading of stranded; also where more was read as stranded than was free a moment before."""
+    read = np.arange(200) % 20 == 3
+    figure = RUN_FIGURES["fragmentation"](a_fragmented(read, envelope))
+    parts = stacked(figure)
+    assert list(parts) == ["requested", "rounding", "usable", "stranded"]
+    for trace in parts.values():
+        assert list(trace.x) == list(np.flatnonzero(read) + 1), "what is not known apart between two readings is not drawn"
+    total = sum(np.array(trace.y) for trace in parts.values())
+    assert np.abs(total * GIB - 40 * GIB).max() < 1
+    assert parts["stranded"].y[-1] < 9 and min(parts["usable"].y) == 0, "of 11.2 GiB read as stranded 8.4 were free"
+    feeds = {entry["field"]: entry for entry in figure.layout.meta["stream"] if entry.get("needs") == "stranded_bytes"}
+    assert feeds["reserved_bytes"]["minus"] == ["active_bytes", "stranded_bytes"]
+
+
+def test_before_a_window_was_recorded_what_is_free_is_one_and_stranded_unknown() -> None:
+    figure = RUN_FIGURES["fragmentation"](a_fragmented(np.zeros(50, bool)))
+    assert list(stacked(figure)) == ["requested", "rounding", "unused"]
+    assert "stranded: unknown until a window was recorded" in statements(figure)
+    late = (np.arange(400) > 300) & (np.arange(400) % 5 == 0)
+    parts = stacked(RUN_FIGURES["fragmentation"](a_fragmented(late)))
+    unused, stranded = (np.array(parts[name].y, float) for name in ("unused", "stranded"))
+    assert list(np.array(parts["unused"].x)[np.isfinite(unused)]) == list(range(1, 306))
+    assert (np.isfinite(unused) != np.isfinite(stranded)).all(), "never both, never neither"
+    assert not (stranded == 0).any(), "unknown is not 0"
 
 
 def test_the_floor_is_drawn_with_the_line_that_was_fitted_and_its_interval() -> None:

@@ -72,6 +72,7 @@ def test_show_json_has_the_keys_that_scripts_lean_on(server, cli):
         "reserved_minus_allocated_bytes": GIB - 3 * 512,  # of the four samples the one with most allocated
         "stranded_bytes": None,
         "never_needed_bytes": GIB,
+        "parts": None,
     }
 
 

@@ -332,6 +332,7 @@ def test_fragmentation_is_that_of_the_moment_when_reserved_was_highest(store: St
         "reserved_minus_allocated_bytes": 18 * GIB,
         "stranded_bytes": None,
         "never_needed_bytes": None,
+        "parts": None,
     }
     assert run["fragmentation_fraction"] is None, "no step was seen"
 
@@ -339,10 +340,21 @@ def test_fragmentation_is_that_of_the_moment_when_reserved_was_highest(store: St
 def test_stranded_bytes_are_read_now_and_then_and_the_reading_with_most_reserved_counts(store: Store) -> None:
     agent = store.agent()
     reserved = [10 * GIB, 40 * GIB, 20 * GIB, 15 * GIB]
-    store.send(agent, agent.samples(4, reserved_bytes=reserved, stranded_bytes=[GIB, -1, 5 * GIB, -1]))
+    used = {"active_bytes": 12 * GIB, "requested_bytes": 12 * GIB - 700}
+    store.send(agent, agent.samples(4, reserved_bytes=reserved, stranded_bytes=[GIB, -1, 5 * GIB, -1], **used))
     store.send(agent, agent.samples(1, reserved_bytes=50 * GIB))
     run = store.run(agent.run)
     assert run["fragmentation"]["stranded_bytes"] == 5 * GIB
+    parts = run["fragmentation"]["parts"]
+    assert parts == {
+        "reserved_bytes": reserved[2],
+        "requested_bytes": 12 * GIB - 700,
+        "rounding_bytes": 700,
+        "usable_bytes": 3 * GIB,
+        "stranded_bytes": 5 * GIB,
+    }
+    assert sum(parts.values()) == 2 * parts["reserved_bytes"], "the four add up to it"
+    assert store.rows[-1]["stranded_bytes"] == 5 * GIB
 
 
 def test_of_equal_reserved_the_reading_with_most_allocated_counts_whichever_came_first(store: Store) -> None:
@@ -361,6 +373,7 @@ def test_of_equal_reserved_the_reading_with_most_allocated_counts_whichever_came
         "reserved_minus_allocated_bytes": 2 * GIB,
         "stranded_bytes": GIB,
         "never_needed_bytes": None,
+        "parts": None,
     }
     assert told == [of_peak] * 2
 

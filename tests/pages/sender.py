@@ -57,6 +57,8 @@ class Training:
     allocator_settings: str | None = ""
     framework: str = "loop"
     nvml: bool = True
+    stranded: float = 0.0
+    """share of what is free that is read as of no use, every two seconds; 0: no window was recorded, so it is unknown"""
     seed: int = 0
     run: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -243,6 +245,9 @@ class Rank:
                 "alloc_retries": np.where(training.seed % 3 == 2, (numbers[position] // 90), 0),
                 "ooms": np.zeros(moments.size),
             }
+            if training.stranded:
+                readings = (moments % 2.0 < interval) & (moments > self.start + 5)
+                samples["stranded_bytes"] = np.where(readings, (reserved - allocated * 1.002) * training.stranded, -1)
             if training.nvml:
                 busy = np.where(phase == 0, 35, 96) + 2 * wobble
                 samples |= {
@@ -395,6 +400,7 @@ BASELINE = Training(
     name="baseline-fp32",
     tags=("sweep",),
     run="ba5e11e000000001",
+    stranded=0.3,
     techniques=(ADAMW, BATCH),
     config={"batch_size": 32, "dtype": "fp32", "lr": 3e-4, "model.layers": 12},
 )
@@ -413,6 +419,7 @@ BF16 = dataclasses.replace(
     BASELINE,
     name="bf16",
     run="bf16000000000001",
+    stranded=0.0,
     seed=2,
     activations=int(12.1 * GIB),
     step_seconds=0.28,

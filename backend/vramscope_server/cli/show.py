@@ -15,6 +15,8 @@ from vramscope_server.cli.words import STATE_STYLE, UNKNOWN, ago, amount, cost, 
 
 _CALLED: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
 """As the pages call them: what came since the forward began is one sum, which a recorded step takes apart."""
+PARTS: Final = {"stranded": "free and of no use", "usable": "free", "rounding": "rounding", "requested": "asked for"}
+"""of what is reserved (docs/fragmentation.md)"""
 _BAR: Final = 32
 _BESIDE_BAR: Final = 50
 """Characters that stand before a bar."""
@@ -147,7 +149,8 @@ def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "peak reserved", least + amount(told["peak_reserved_bytes"]) + _share(told, "peak_reserved_bytes")
     if told["foreign_reset_steps"]:
         yield "counters reset", _resets(told)
-    yield "fragmentation", _fragmentation(told)
+    yield "never needed", _never_needed(told)
+    yield "stranded", _stranded(told)
     yield "allocator", _allocator(told["allocator_settings"])
     yield "trained with", _techniques(told["techniques"])
     yield "loss", _loss(told.get("loss"))
@@ -192,14 +195,23 @@ def _share(told: dict[str, Any], name: str) -> str:
     return "" if value is None or not capacity else f" ({percent(value / capacity)} of the device)"
 
 
-def _fragmentation(told: dict[str, Any]) -> str:
+def _never_needed(told: dict[str, Any]) -> str:
     fraction, held = told["fragmentation_fraction"], told["fragmentation"] or {}
     if fraction is None:
         return UNKNOWN
-    said = f"{percent(fraction)}: {amount(held.get('never_needed_bytes'))} of what was reserved at most were never needed at once"
-    stranded = held.get("stranded_bytes")
-    # (Of another moment: a recorded window tells what is of use, and samples come ten times a second.)
-    return said if stranded is None else f"{said}; {amount(stranded)} were free but of no use to this run near the peak"
+    return f"{percent(fraction)}: {amount(held.get('never_needed_bytes'))} of what was reserved at most were never needed at once"
+
+
+def _stranded(told: dict[str, Any]) -> str:
+    """Free and of no use to this run when most was reserved, and where the rest was."""
+    held = told["fragmentation"] or {}
+    stranded, parts = held.get("stranded_bytes"), held.get("parts")
+    if stranded is None:
+        return f"{UNKNOWN}: a recorded window tells what is of use to this run"
+    if parts is None:
+        return f"{amount(stranded)} free and of no use to this run when most was reserved"
+    sums = (f"{amount(parts[f'{name}_bytes'])} {words}" for name, words in PARTS.items())
+    return f"{' + '.join(sums)} = {amount(parts['reserved_bytes'])} reserved, when it was most"
 
 
 def _loss(loss: dict[str, Any] | None) -> str:

@@ -10,8 +10,8 @@ unit      bytes | percent | watts | celsius | seconds | count
 divisor   what the drawn values times this give the unit
 smooths   a line that the page may smooth for the eye; peaks never are
 
-``layout.meta``: ``stream`` lists what live rows feed (trace, stream, field, scale; ``minus``: a field to take off;
-``where``: only rows with this code), ``x`` is time or step, ``x0_seconds`` the zero of a time axis, ``capacity`` the
+``layout.meta``: ``stream`` lists what live rows feed (trace, stream, field, scale; ``minus``: a field, or several, to
+take off; ``where``: only rows with this code; ``needs``: only rows in which this field is known), ``x`` is time or step, ``x0_seconds`` the zero of a time axis, ``capacity`` the
 device's capacity in the units of the y axis, ``kind`` series, or static where axes are not time or step, ``settled`` the
 end of the warm-up: an axis that does not begin at zero is drawn close around what comes after it.
 """
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.window import Column, FloatArray, RunWindow, StreamWindow
+from vramscope_server.analysis.window import FloatArray, RunWindow, StreamWindow
 
 
 class Unit(NamedTuple):
@@ -280,11 +280,6 @@ class Drawing:
             self.figure.update_yaxes(ticklabeloverflow="allow")
         self.figure.update_layout(meta=self.meta, **layout)
         return self.figure
-
-
-def difference(first: Column, second: Column) -> FloatArray:
-    """Mean of the difference of two columns: exact, because means subtract (extremes do not). Never below zero."""
-    return np.maximum(first.mean - second.mean, 0.0)
 
 
 def samples_of(window: RunWindow) -> StreamWindow:

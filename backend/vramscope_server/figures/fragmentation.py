@@ -1,93 +1,161 @@
-"""Fragmentation: memory that PyTorch holds and no tensor uses."""
+"""Fragmentation: where reserved memory is, over time; the parts add up to it (docs/fragmentation.md)."""
 
 from __future__ import annotations
 
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 import plotly.graph_objects as go
 
 from vramscope.wire import SAMPLES
-from vramscope_server.analysis.window import RunWindow
-from vramscope_server.figures.drawing import COUNT, Drawing, byte_unit, difference, highest, known, samples_of
+from vramscope_server.analysis.window import FloatArray, RunWindow, StreamWindow
+from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known, samples_of
 
-NEEDS = {
-    "samples": [
-        "reserved_bytes", "active_bytes", "requested_bytes", "stranded_bytes", "inactive_split_bytes", "alloc_retries",
-    ]
-}  # fmt: skip
+READ = ["stranded_bytes", "reserved_bytes", "active_bytes", "requested_bytes"]
+NEEDS = {"samples": [*READ, "inactive_split_bytes", "alloc_retries"]}
+AT_PEAK = ("stranded_bytes", READ)
+"""Where samples were thinned, a reading stands for its bucket: the one with most stranded. Its parts are of one moment."""
+
+APART: Final = 10
+"""So many usual distances between two readings are a gap, in which what is free is drawn as one: it is not known apart."""
+
+PARTS: Final = (
+    ("requested", "requested", "asked for, in blocks that tensors own or other streams still use"),
+    ("rounding", "rounding", "what blocks in use have beyond what was asked for"),
+    ("usable", "free, usable", "free, and of use to this run: weighted by what it asks for"),
+    ("stranded", "free, stranded", SAMPLES["stranded_bytes"].meaning),
+    ("unused", "free", "reserved minus active: usable or stranded, which is not known apart here"),
+)
+_FEEDS: Final[dict[str, dict[str, Any]]] = {
+    "requested": {"field": "requested_bytes"},
+    "rounding": {"field": "active_bytes", "minus": "requested_bytes"},
+    "usable": {"field": "reserved_bytes", "minus": ["active_bytes", "stranded_bytes"]},
+    "stranded": {"field": "stranded_bytes"},
+    "unused": {"field": "reserved_bytes", "minus": "active_bytes"},
+}
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """What is reserved and not asked for: free, of that stranded, and rounding; retries where there were any."""
+    """The parts of reserved, stacked; PyTorch's inactive split bytes as a line; retries where there were any."""
     drawing = Drawing.over(window)
     samples = samples_of(window)
     columns = samples.columns
-    free = difference(columns["reserved_bytes"], columns["active_bytes"])
-    rounding = difference(columns["active_bytes"], columns["requested_bytes"])
-    unit = byte_unit(highest(free, rounding, columns["stranded_bytes"].max, columns["inactive_split_bytes"].max))
+    unit = byte_unit(highest(columns["reserved_bytes"].max, columns["inactive_split_bytes"].max))
     drawing.y_axis(unit)
-    part = "mean" if samples.envelope else "value"
-    line = {"width": 1 if samples.envelope else 1.6}
-    for values, role, label, first, second, meaning in (
-        (
-            free,
-            "unused",
-            "free",
-            "reserved_bytes",
-            "active_bytes",
-            "reserved minus active: cached, in whole segments or pieces",
-        ),
-        (
-            rounding,
-            "rounding",
-            "rounding",
-            "active_bytes",
-            "requested_bytes",
-            "what blocks in use have beyond what was asked for",
-        ),
-    ):
-        if known(values):
-            feed = {"stream": "samples", "field": first, "minus": second}
-            drawing.trace(
-                samples.x_values, values, role=role, label=label, unit=unit, kind="line", part=part, line=line,
-                meaning=meaning, feed=feed,
-            )  # fmt: skip
-        elif samples.rows:
-            drawing.unknown(label)
-    for name, role, label in (
-        ("stranded_bytes", "stranded", "stranded"),
-        ("inactive_split_bytes", "inactive-split", "inactive split"),
-    ):
-        # Stranded is read now and then: the line goes from reading to reading.
-        shown = drawing.line(
-            samples,
-            name,
-            role=role,
-            label=label,
+    _stack(drawing, samples, unit)
+    if known(columns["reserved_bytes"].max):
+        drawing.trace(
+            samples.x_values,
+            columns["reserved_bytes"].max,
+            role="total",
+            label="reserved",
             unit=unit,
-            meaning=SAMPLES[name].meaning,
-            connectgaps=name == "stranded_bytes",
+            kind="line",
+            line={"width": 1},
+            meaning=SAMPLES["reserved_bytes"].meaning,
+            feed={"stream": "samples", "field": "reserved_bytes"},
         )
-        if not shown and samples.rows and name == "stranded_bytes":
-            drawing.say("stranded: unknown until a window was recorded")
-        elif not shown and samples.rows:
-            drawing.unknown(label)
+    shown = drawing.line(
+        samples,
+        "inactive_split_bytes",
+        role="inactive-split",
+        label="inactive split",
+        unit=unit,
+        meaning=SAMPLES["inactive_split_bytes"].meaning,
+    )
     if not samples.rows:
         drawing.say("nothing was recorded in this window")
-    retries = columns["alloc_retries"].max
-    if known(retries):
-        if highest(retries) > 0:
-            drawing.trace(
-                samples.x_values,
-                retries,
-                role="retries",
-                label="allocation retries",
-                unit=COUNT,
-                kind="line",
-                axis="y2",
-                line={"shape": "hv", "width": 1.2, "dash": "dash"},
-                meaning=SAMPLES["alloc_retries"].meaning,
-                feed={"stream": "samples", "field": "alloc_retries"},
-            )
-            drawing.count_axis("retries")
-        else:
-            drawing.say("no allocation retries")
+    elif not shown:
+        drawing.unknown("inactive split")
+    _retries(drawing, samples)
     return drawing.done()
+
+
+def _stack(drawing: Drawing, samples: StreamWindow, unit: Unit) -> None:
+    parts, at = _parts(samples)
+    read = known(parts["stranded"])
+    for name, label, meaning in PARTS:
+        values = parts[name]
+        if not known(values):
+            if samples.rows and name in ("requested", "rounding"):
+                drawing.unknown(label)
+            continue
+        # Live, a row is drawn where its parts are told: readings are some samples of many.
+        needs = {"needs": "stranded_bytes"} if read else {}
+        drawing.trace(
+            samples.x_values[at],
+            values,
+            role=name,
+            label=label,
+            unit=unit,
+            kind="area",
+            stackgroup="parts",
+            stackgaps="infer zero",
+            meaning=meaning,
+            feed=None if read and name == "unused" else {"stream": "samples", **_FEEDS[name], **needs},
+        )
+    if not samples.rows:
+        return
+    if not known(parts["unused"]) and not read:
+        drawing.unknown("free")
+    elif not read:
+        drawing.say("stranded: unknown until a window was recorded")
+    elif known(parts["unused"]):
+        drawing.say("stranded is unknown where what is free is drawn as one")
+
+
+def _parts(samples: StreamWindow) -> tuple[dict[str, FloatArray], npt.NDArray[np.int64]]:
+    """The parts at some of the rows, and which those are: the readings of stranded, and what lies in gaps between them."""
+    columns = samples.columns
+    peak = samples.at_peak or {name: columns[name].mean for name in READ}
+    read = np.isfinite(peak["stranded_bytes"])
+    stranded, reserved, active, requested = (np.where(read, peak[name], columns[name].mean) for name in READ)
+    free = np.maximum(reserved - active, 0.0)
+    stranded = np.minimum(stranded, free)  # the pieces are read a moment after the counters
+    known_apart = np.isfinite(stranded)
+    parts = {
+        "requested": requested,
+        "rounding": np.maximum(active - requested, 0.0),
+        "usable": free - stranded,
+        "stranded": stranded,
+        "unused": np.where(known_apart, np.nan, free),
+    }
+    at = np.flatnonzero(known_apart | _in_gap(known_apart))
+    return {name: values[at] for name, values in parts.items()}, at
+
+
+def _in_gap(read: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which rows lie in a stretch without a reading that is long beside the usual one; all where there is none."""
+    at = np.flatnonzero(read)
+    if not at.size:
+        return np.ones(read.size, bool)
+    usual = float(np.median(np.diff(at))) if at.size > 1 else 1.0
+    edges = np.r_[-1, at, read.size]
+    gap = np.zeros(read.size, bool)
+    for before, after in zip(edges[:-1], edges[1:], strict=True):
+        if after - before > APART * usual:
+            gap[before + 1 : after] = True
+    return gap
+
+
+def _retries(drawing: Drawing, samples: StreamWindow) -> None:
+    retries = samples.columns["alloc_retries"].max
+    if not known(retries):
+        return
+    if highest(retries) == 0:
+        drawing.say("no allocation retries")
+        return
+    drawing.trace(
+        samples.x_values,
+        retries,
+        role="retries",
+        label="allocation retries",
+        unit=COUNT,
+        kind="line",
+        axis="y2",
+        line={"shape": "hv", "width": 1.2, "dash": "dash"},
+        meaning=SAMPLES["alloc_retries"].meaning,
+        feed={"stream": "samples", "field": "alloc_retries"},
+    )
+    drawing.count_axis("retries")

@@ -127,7 +127,7 @@ def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
         "peak_categories": run["peak_categories"],
         "fragmentation": None
         if all(run[name] is None for name in FRAGMENTATION)
-        else {name: run[name] for name in FRAGMENTATION},
+        else {name: run[name] for name in FRAGMENTATION} | {"parts": _parts(connection, run)},
         "leaks": None
         if run["leaks"] is None
         else merge_leaks({r: x.look for r, x in load_looks(connection, run).items()}),
@@ -193,6 +193,13 @@ def _dropped_samples(connection: Connection, run: Run) -> int | None:
             return None
         dropped += int(session.dropped_samples)
     return dropped
+
+
+def _parts(connection: Connection, run: Run) -> dict[str, int] | None:
+    """Of the rank whose stranded bytes the run's are: see summary.aggregate."""
+    found = connection.execute(sa.select(ranks.c.summary).where(ranks.c.run_key == run["key"])).scalars()
+    summaries = [summary for summary in map(decode_summary, found) if summary.stranded_reserved_bytes is not None]
+    return max(summaries, key=lambda summary: summary.stranded_reserved_bytes or 0).parts if summaries else None
 
 
 def _most(places: list[dict[str, Any]], name: str) -> int | None:

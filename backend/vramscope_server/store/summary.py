@@ -104,9 +104,11 @@ class RankSummary(msgspec.Struct):
     inactive_split_bytes: int | None = None
     reserved_minus_allocated_bytes: int | None = None
     stranded_bytes: int | None = None
-    """of the readings of it likewise: most reserved, of these most allocated, which are the next two fields"""
+    """of the readings of it likewise: most reserved, of these most allocated; the next four fields are of the same reading"""
     stranded_reserved_bytes: int | None = None
     stranded_allocated_bytes: int | None = None
+    stranded_active_bytes: int | None = None
+    stranded_requested_bytes: int | None = None
     process_device_bytes: int | None = None
     """highest of the device's memory that the process was seen to use (NVML)"""
     device_used_bytes: int | None = None
@@ -137,6 +139,22 @@ class RankSummary(msgspec.Struct):
         if self.step_reserved_bytes is None and self.step_peak_bytes is not None:
             return self.peak_reserved_bytes
         return self.step_reserved_bytes
+
+    @property
+    def parts(self) -> dict[str, int] | None:
+        """Where reserved was at the reading of ``stranded_bytes`` (docs/fragmentation.md); the four add up to it. None: not known."""
+        reserved, active, requested = self.stranded_reserved_bytes, self.stranded_active_bytes, self.stranded_requested_bytes
+        if self.stranded_bytes is None or reserved is None or active is None or requested is None:
+            return None
+        free = max(0, reserved - active)
+        stranded = min(free, self.stranded_bytes)  # the pieces are read a moment after the counters
+        return {
+            "reserved_bytes": reserved,
+            "requested_bytes": min(requested, active),
+            "rounding_bytes": max(0, active - requested),
+            "usable_bytes": free - stranded,
+            "stranded_bytes": stranded,
+        }
 
     @property
     def peak_place(self) -> dict[str, Any]:
@@ -261,7 +279,7 @@ class RankSummary(msgspec.Struct):
         if allocated is None:
             allocated = np.full_like(reserved, wire.UNKNOWN)
         self._add_held(columns.get("inactive_split_bytes"), reserved, allocated)
-        self._add_stranded(columns.get("stranded_bytes"), reserved, allocated)
+        self._add_stranded(columns, reserved, allocated)
 
     def _add_held(self, inactive_split: IntArray | None, reserved: IntArray, allocated: IntArray) -> None:
         at = _nearest_to_peak(reserved, allocated)
@@ -284,7 +302,8 @@ class RankSummary(msgspec.Struct):
                 others = int(np.maximum(used[both] - process[both], 0).max())
                 self.other_processes_bytes = _most(self.other_processes_bytes, others)
 
-    def _add_stranded(self, stranded: IntArray | None, reserved: IntArray, allocated: IntArray) -> None:
+    def _add_stranded(self, columns: Mapping[str, IntArray], reserved: IntArray, allocated: IntArray) -> None:
+        stranded = columns.get("stranded_bytes")
         if stranded is None or not (known := (stranded != wire.UNKNOWN).nonzero()[0]).size:
             return
         at = int(known[_nearest_to_peak(reserved[known], allocated[known])])
@@ -292,6 +311,8 @@ class RankSummary(msgspec.Struct):
         if read >= (self.stranded_reserved_bytes or 0, _rank(self.stranded_allocated_bytes)):
             self.stranded_bytes = int(stranded[at])
             self.stranded_reserved_bytes, self.stranded_allocated_bytes = read[0], _known(allocated, at)
+            self.stranded_active_bytes = _known(columns.get("active_bytes"), at)
+            self.stranded_requested_bytes = _known(columns.get("requested_bytes"), at)
 
 
 def _phase(codes: IntArray | None, at: int) -> str | None:
