@@ -10,6 +10,7 @@ const CHARTS = [
   { name: "categories", title: "Memory by category, at each step's peak", wide: true },
   { name: "memory", title: "Allocated and reserved" },
   { name: "fragmentation", title: "Fragmentation: where reserved memory is" },
+  { name: "device", title: "The device's memory, and whose it is", wide: true },
   { name: "step_peaks", title: "Exact peak of the last 200 steps", ownSteps: 200 },
   { name: "phases", title: "Phases of a step", summary: true },
   { name: "utilization", title: "GPU: utilization, power, temperature" },
@@ -58,7 +59,7 @@ export class RunCharts {
   /** On a step axis, charts of samples are fetched again now and then: many samples share a step. */
   reloadStepSamples() {
     if (!this.page.drawsLive || this.page.view.x !== "step" || document.hidden) return;
-    for (const name of ["memory", "fragmentation", "utilization", "host"]) if (!this.elements.get(name).request) this.elements.get(name).reload();
+    for (const name of ["memory", "fragmentation", "device", "utilization", "host"]) if (!this.elements.get(name).request) this.elements.get(name).reload();
   }
 
   makeChart(spec) {

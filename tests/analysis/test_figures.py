@@ -61,7 +61,8 @@ def a_window(
             parts = {f"peak_{category}_bytes" for category in wire.CATEGORIES}
             at_peak = {name: columns[name].max for name in (*parts, "peak_allocated_bytes")}
         elif envelope:
-            at_peak = {name: columns[name].max for name in fragmentation.READ}
+            names = {*fragmentation.READ, *MODULES["device"].NEEDS["samples"]}
+            at_peak = {name: columns[name].max for name in names}
         streams[stream] = StreamWindow(
             stream=stream,  # type: ignore[arg-type]
             x_values=np.arange(rows, dtype=float) + 1,
@@ -299,6 +300,51 @@ def test_before_a_window_was_recorded_what_is_free_is_one_and_stranded_unknown()
     assert list(np.array(parts["unused"].x)[np.isfinite(unused)]) == list(range(1, 306))
     assert (np.isfinite(unused) != np.isfinite(stranded)).all(), "never both, never neither"
     assert not (stranded == 0).any(), "unknown is not 0"
+
+
+def on_the_device(*, unknown: tuple[str, ...] = (), envelope: bool = False) -> RunWindow:
+    """A card with 70 GiB in use, of which this process has 50 and PyTorch 45; every third sample only the driver was asked."""
+    rows = 90
+    active = np.linspace(20, 40, rows) * GIB
+    values = {
+        "allocated_bytes": active, "reserved_bytes": np.full(rows, 45 * GIB), "active_bytes": active,
+        "requested_bytes": active - 123, "inactive_split_bytes": np.full(rows, 2 * GIB),
+        "process_device_bytes": np.full(rows, 50 * GIB), "device_used_bytes": np.full(rows, 70 * GIB),
+    }  # fmt: skip
+    for name in values:
+        if any(word in name for word in unknown):
+            values[name] = np.full(rows, np.nan)
+    window = a_window(rows=rows, envelope=envelope)
+    columns = window.samples.columns | {name: Column(one, one, one) for name, one in values.items()}
+    samples = dataclasses.replace(window.samples, columns=columns, at_peak=values if envelope else {})
+    return dataclasses.replace(window, streams=window.streams | {"samples": samples})
+
+
+@pytest.mark.parametrize("envelope", [False, True])
+def test_the_devices_memory_adds_up_to_what_is_in_use_on_it(envelope: bool) -> None:
+    figure = RUN_FIGURES["device"](on_the_device(envelope=envelope))
+    parts = stacked(figure)
+    assert list(parts) == ["requested", "rounding", "inactive-split", "unused", "context", "others"]
+    assert np.abs(sum(np.array(trace.y) for trace in parts.values()) * GIB - 70 * GIB).max() < 1
+    (line,) = [trace for trace in figure.data if trace.meta["role"] == "device-used"]
+    assert set(line.y) == {70.0}
+    assert set(np.array(parts["context"].y).round(6)) == {5.0} and set(np.array(parts["others"].y).round(6)) == {20.0}
+
+
+@pytest.mark.parametrize(
+    ("unknown", "roles", "words"),
+    [
+        (("process_device",), ["outside"], "is this process's own: not told"),
+        (("device_used", "process_device"), [], "what is outside PyTorch: unknown"),
+        (("device_used",), ["context"], "other processes, unattributed: unknown"),
+    ],
+)
+def test_what_the_driver_does_not_tell_of_the_device_is_unknown_and_never_nothing(
+    unknown: tuple[str, ...], roles: list[str], words: str
+) -> None:
+    figure = RUN_FIGURES["device"](on_the_device(unknown=unknown))
+    assert list(stacked(figure))[4:] == roles
+    assert words in statements(figure)
 
 
 def test_the_floor_is_drawn_with_the_line_that_was_fitted_and_its_interval() -> None:

@@ -12,7 +12,7 @@ import pytest
 import sender
 from browsing import drawn, eventually, query
 
-FIGURES = ["categories", "memory", "fragmentation", "step_peaks", "phases", "utilization", "host"]
+FIGURES = ["categories", "memory", "fragmentation", "device", "step_peaks", "phases", "utilization", "host"]
 
 
 def points(chart: Any) -> int:

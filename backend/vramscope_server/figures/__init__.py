@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 from vramscope_server.analysis.window import RunWindow
 from vramscope_server.figures import (
     categories,
+    device,
     floor,
     fragmentation,
     host,
@@ -35,6 +36,7 @@ MODULES: dict[str, ModuleType] = {
         categories,
         memory,
         fragmentation,
+        device,
         step_peaks,
         phases,
         utilization,
@@ -53,6 +55,7 @@ RUN_FIGURES: dict[str, Callable[[RunWindow], go.Figure]] = {
     "categories": categories.draw,
     "memory": memory.draw,
     "fragmentation": fragmentation.draw,
+    "device": device.draw,
     "step_peaks": step_peaks.draw,
     "phases": phases.draw,
     "utilization": utilization.draw,

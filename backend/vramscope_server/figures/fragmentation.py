@@ -13,7 +13,7 @@ from vramscope_server.analysis.window import FloatArray, RunWindow, StreamWindow
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known, samples_of
 
 READ = ["stranded_bytes", "reserved_bytes", "active_bytes", "requested_bytes"]
-NEEDS = {"samples": [*READ, "inactive_split_bytes", "alloc_retries"]}
+NEEDS = {"samples": [*READ, "alloc_retries"]}
 AT_PEAK = ("stranded_bytes", READ)
 """Where samples were thinned, a reading stands for its bucket: the one with most stranded. Its parts are of one moment."""
 
@@ -37,11 +37,11 @@ _FEEDS: Final[dict[str, dict[str, Any]]] = {
 
 
 def draw(window: RunWindow) -> go.Figure:
-    """The parts of reserved, stacked; PyTorch's inactive split bytes as a line; retries where there were any."""
+    """The parts of reserved, stacked; retries where there were any."""
     drawing = Drawing.over(window)
     samples = samples_of(window)
     columns = samples.columns
-    unit = byte_unit(highest(columns["reserved_bytes"].max, columns["inactive_split_bytes"].max))
+    unit = byte_unit(highest(columns["reserved_bytes"].max))
     drawing.y_axis(unit)
     _stack(drawing, samples, unit)
     if known(columns["reserved_bytes"].max):
@@ -56,18 +56,8 @@ def draw(window: RunWindow) -> go.Figure:
             meaning=SAMPLES["reserved_bytes"].meaning,
             feed={"stream": "samples", "field": "reserved_bytes"},
         )
-    shown = drawing.line(
-        samples,
-        "inactive_split_bytes",
-        role="inactive-split",
-        label="inactive split",
-        unit=unit,
-        meaning=SAMPLES["inactive_split_bytes"].meaning,
-    )
     if not samples.rows:
         drawing.say("nothing was recorded in this window")
-    elif not shown:
-        drawing.unknown("inactive split")
     _retries(drawing, samples)
     return drawing.done()
 
@@ -93,6 +83,7 @@ def _stack(drawing: Drawing, samples: StreamWindow, unit: Unit) -> None:
             stackgroup="parts",
             stackgaps="infer zero",
             meaning=meaning,
+            line={"shape": "hvh"} if read else {},  # a reading stands for what lies around it
             feed=None if read and name == "unused" else {"stream": "samples", **_FEEDS[name], **needs},
         )
     if not samples.rows:
@@ -130,7 +121,7 @@ def _in_gap(read: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     at = np.flatnonzero(read)
     if not at.size:
         return np.ones(read.size, bool)
-    usual = float(np.median(np.diff(at))) if at.size > 1 else 1.0
+    usual = float(np.percentile(np.diff(at), 75)) if at.size > 1 else 1.0
     edges = np.r_[-1, at, read.size]
     gap = np.zeros(read.size, bool)
     for before, after in zip(edges[:-1], edges[1:], strict=True):
