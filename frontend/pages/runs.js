@@ -26,6 +26,7 @@ class RunsPage {
   total = 0;
   cursor = null;
   sort = null; // {column, descending}, as the URL has it
+  choices = {}; // filter -> what it was last drawn from
 
   constructor(root) {
     this.root = root;
@@ -53,6 +54,7 @@ class RunsPage {
   }
 
   update() {
+    if (this.welcomed) this.drawWelcome();
     const [filters, sort] = [this.readFilters(), this.readSort()];
     const sameFilters = JSON.stringify(filters) === JSON.stringify(this.filters);
     if (JSON.stringify(sort) !== JSON.stringify(this.sort)) {
@@ -70,8 +72,8 @@ class RunsPage {
   }
 
   readFilters() {
-    const { q = "", project = "", state = "", tag = "" } = store.get().query;
-    return { query: q, project, state, tag };
+    const { q = "", project = "", state = "", device = "", tag = "" } = store.get().query;
+    return { query: q, project, state, device, tag };
   }
 
   readSort() {
@@ -93,9 +95,10 @@ class RunsPage {
       this.typing = setTimeout(() => setQuery({ q: this.search.value }), 180);
     });
     this.project = h("select", { "aria-label": "Project", onchange: changed("project") });
+    this.device = h("select", { "aria-label": "Device", onchange: changed("device") });
+    this.tag = h("select", { "aria-label": "Tag", onchange: changed("tag") });
     this.state = h("select", { "aria-label": "State", onchange: changed("state") }, h("option", { value: "" }, "Any state"), STATES.map((state) => h("option", { value: state }, state)));
-    this.tagChip = h("button", { class: "chip", type: "button", hidden: true, title: "show all tags", onclick: () => setQuery({ tag: null }) });
-    this.filterBar = h("div", { class: "filters", role: "search" }, this.search, this.project, this.state, this.tagChip);
+    this.filterBar = h("div", { class: "filters", role: "search" }, this.search, this.project, this.state, this.device, this.tag);
     this.trouble = h("div");
     this.body = h("tbody");
     this.heads = COLUMNS.map(([kind, label, key, , meaning]) => {
@@ -121,11 +124,9 @@ class RunsPage {
   }
 
   syncFields() {
-    const { query, state, tag } = this.filters ?? this.readFilters();
+    const { query, state } = this.filters ?? this.readFilters();
     if (document.activeElement !== this.search) this.search.value = query;
     this.state.value = state;
-    this.tagChip.hidden = !tag;
-    this.tagChip.textContent = tag ? `tag: ${tag} ✕` : "";
   }
 
   async load() {
@@ -169,11 +170,13 @@ class RunsPage {
     else if (this.baselines.get(row.project)?.run_id === row.run_id) this.baselines.delete(row.project);
   }
 
-  take({ runs, total, next_cursor, projects }, fresh) {
+  take({ runs, total, next_cursor, projects, devices, tags }, fresh) {
     fill(this.trouble);
     this.total = total;
     this.cursor = next_cursor;
-    if (projects) this.drawProjects(projects);
+    this.drawChoices("project", "All projects", projects);
+    this.drawChoices("device", "Any device", devices);
+    this.drawChoices("tag", "Any tag", tags);
     for (const row of runs) this.learn(row);
     if (fresh) {
       this.order = [];
@@ -222,16 +225,17 @@ class RunsPage {
     }
   }
 
-  drawProjects(projects) {
-    const names = projects.map((project) => (typeof project === "string" ? project : project.name));
-    const chosen = this.filters.project;
-    if (chosen && !names.includes(chosen)) names.push(chosen);
+  /** What the list can be narrowed to. What was chosen stays to be seen, also where no run has it any more. */
+  drawChoices(filter, all, stored) {
+    const chosen = this.filters[filter];
+    const names = chosen && !stored.includes(chosen) ? [...stored, chosen] : stored;
     const key = names.join("\n");
-    if (this.projectKey !== key) {
-      this.projectKey = key;
-      fill(this.project, h("option", { value: "" }, "All projects"), names.map((name) => h("option", { value: name }, name)));
+    if (this.choices[filter] !== key) {
+      this.choices[filter] = key;
+      fill(this[filter], h("option", { value: "" }, all), names.map((name) => h("option", { value: name }, name)));
+      this[filter].hidden = names.length === 0;
     }
-    this.project.value = chosen;
+    this[filter].value = chosen;
   }
 
   arrange() {
@@ -286,11 +290,16 @@ class RunsPage {
     } else if (this.filtered) {
       this.welcomed = false;
       fill(this.nothing, h("section", { class: "card empty" }, h("h2", {}, "No run matches"), h("p", {}, "Nothing stored fits this search. ", h("a", { href: "/runs" }, "Show all runs"))));
-    } else if (!this.welcomed) {
-      this.welcomed = true;
-      fill(this.nothing, welcome());
-    }
+    } else this.drawWelcome();
     this.drawChosen();
+  }
+
+  /** Whether the server asks for a token may be heard after that there are no runs. */
+  drawWelcome() {
+    const asked = store.get().session?.required ? "with a token" : "without";
+    if (this.welcomed === asked) return;
+    this.welcomed = asked;
+    fill(this.nothing, welcome({ token: asked === "with a token" }));
   }
 
   choose(run, on) {

@@ -17,7 +17,8 @@ export function startLines() {
   };
 }
 
-export function welcome() {
+/** `token`: whether the server asks for one. */
+export function welcome({ token }) {
   const lines = startLines();
   return h(
     "section",
@@ -25,6 +26,7 @@ export function welcome() {
     h("div", {}, h("h1", {}, "Where does the memory go?"), h("p", { class: "muted" }, "Send the first run here; this page shows it while it trains.")),
     h("ol", {},
       h("li", {}, h("p", {}, "Where the training runs:"), snippet(lines.install)),
+      token && h("li", {}, h("p", {}, "This server asks for a token. One with the scope ingest, made on the ", h("a", { href: "/settings" }, "Settings"), " page, goes into the training’s environment:"), snippet("export VRAMSCOPE_TOKEN=…")),
       h("li", {}, h("p", {}, "One line in the script, with a Trainer, an Accelerator, a model, an optimizer, or nothing at all:"), snippet(lines.attach)),
       h("li", {}, h("p", {}, "Or no change of code at all:"), snippet(lines.command))),
     h("p", { class: "waiting", role: "status" }, h("span", { class: "pulse", "aria-hidden": "true" }), "waiting for the first run… it appears here by itself"),

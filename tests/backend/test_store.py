@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import sqlalchemy as sa
@@ -18,7 +19,7 @@ from vramscope_server.store.book import Stored
 from vramscope_server.store.compaction import Compactor
 from vramscope_server.store.database import Database, DatabaseRefused
 from vramscope_server.store.places import Place, load_columns
-from vramscope_server.store.queries import find_run, list_runs, run_in_full
+from vramscope_server.store.queries import find_run, list_choices, list_runs, run_in_full
 from vramscope_server.store.retention import Retention
 from vramscope_server.store.writer import Writer
 
@@ -565,6 +566,23 @@ def test_the_list_comes_in_pages_that_neither_repeat_nor_skip(store: Store) -> N
         assert list_runs(connection, query="H100 run")[1] == 25
         assert list_runs(connection, query="100%")[1] == 0
         assert list_runs(connection, state="finished")[1] == 0
+
+
+def test_the_list_is_narrowed_by_device_and_by_any_tag(store: Store) -> None:
+    card = wire.Device(index=0, name="NVIDIA A100-SXM4-40GB", total_bytes=40 * GIB)
+    odd = ['ü "quoted" 100%', "back\\slash", "plain"]
+    agents = [store.agent(new_id(), tags=odd), store.agent(new_id(), tags=["plain"])]
+    agents[1].attached = msgspec.structs.replace(agents[1].attached, devices=[card])
+    for agent in agents:
+        store.send(agent)
+    with store.database.reader() as connection:
+        choices = list_choices(connection)
+        assert choices == {"devices": ["NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3"], "tags": sorted(odd)}
+        for tag in choices["tags"]:
+            found = {row["run_id"] for row in list_runs(connection, tag=tag)[0]}
+            assert found == {agent.run for agent in agents if tag in agent.attached.tags}, tag
+        assert [row["run_id"] for row in list_runs(connection, device=card.name)[0]] == [agents[1].run]
+        assert list_runs(connection, device="NVIDIA A100")[1] == 0
 
 
 def test_one_database_has_one_server(store: Store) -> None:

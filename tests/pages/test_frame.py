@@ -114,6 +114,7 @@ def test_a_server_that_demands_a_token_gets_one(page: Any, own_server: Any) -> N
     field.fill(made["token"])
     page.get_by_role("button", name="Sign in").click()
     page.get_by_text("waiting for the first run").wait_for()
+    page.get_by_text("export VRAMSCOPE_TOKEN=…").wait_for()
     assert page.evaluate("document.cookie") == ""
     assert page.context.cookies()[0]["httpOnly"]
     assert page.context.cookies()[0]["sameSite"] == "Strict"

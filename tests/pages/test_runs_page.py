@@ -104,6 +104,25 @@ def test_filters_by_project_and_state(page: Any, server: Any) -> None:
     eventually(lambda: listed(page) == [sender.EIGHT.run])
 
 
+def test_filters_by_device_and_tag(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs")
+    row(page, sender.BASELINE.run).wait_for()
+    assert "NVIDIA H100 80GB HBM3" in page.get_by_label("Device").locator("option").all_inner_texts()
+    page.get_by_label("Device").select_option("CPU")
+    eventually(lambda: listed(page) == [sender.ON_CPU.run])
+    assert query(page) == {"device": "CPU"}
+    page.get_by_label("Device").select_option("")
+    row(page, sender.BASELINE.run).wait_for()
+    page.get_by_label("Tag").select_option("ckpt")
+    eventually(lambda: listed(page) == [sender.CHECKPOINTING.run])
+    page.reload()
+    eventually(lambda: listed(page) == [sender.CHECKPOINTING.run])
+    assert page.get_by_label("Tag").input_value() == "ckpt"
+    page.goto(f"{server.url}/runs?tag=no-such-tag")
+    page.get_by_text("No run matches").wait_for()
+    assert page.get_by_label("Tag").input_value() == "no-such-tag", "what hides the runs can be seen, and taken away"
+
+
 def test_sorts_with_unknown_last(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/runs")
     row(page, sender.BASELINE.run).wait_for()
@@ -176,6 +195,7 @@ def test_the_empty_page_helps_and_turns_live_by_itself(page: Any, own_server: An
     assert "pip install vramscope" in words
     assert f"vramscope run --server {own.url} -- python train.py" in words
     assert f'agent.attach(trainer, server="{own.url}")' in words
+    assert "TOKEN" not in words, "this server asks for none"
     page.locator(".live[data-state=live]").wait_for()
     training = live_run(own)
     row(page, training.run).wait_for()

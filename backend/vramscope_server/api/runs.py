@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from vramscope_server.house import House
-from vramscope_server.store.queries import list_runs, run_in_full
+from vramscope_server.store.queries import list_choices, list_runs, run_in_full
 
 from .answers import answer
 from .changes import change
@@ -41,15 +41,26 @@ def get_runs(
     project: Annotated[str, Query(max_length=200)] = "",
     state: Annotated[Literal["", "running", "finished", "failed", "lost"], Query()] = "",
     tag: Annotated[str, Query(max_length=200)] = "",
+    device: Annotated[str, Query(max_length=4096, description="the whole name, as rows have it")] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: Annotated[str, Query(max_length=200, description="next_cursor of the page before")] = "",
 ) -> Response:
-    """``{runs, total, next_cursor, projects}``: pinned and baseline first, then newest first."""
+    """``{runs, total, next_cursor, projects, devices, tags}``: pinned and baseline first, then newest first."""
     with reader(request.app.state.house) as connection:
         rows, total, following, projects = list_runs(
-            connection, query=query, project=project, state=state, tag=tag, limit=limit, cursor=_place(cursor)
+            connection,
+            query=query,
+            project=project,
+            state=state,
+            tag=tag,
+            device=device,
+            limit=limit,
+            cursor=_place(cursor),
         )
-    return answer({"runs": rows, "total": total, "next_cursor": _cursor(following), "projects": projects})
+        choices = list_choices(connection)
+    return answer(
+        {"runs": rows, "total": total, "next_cursor": _cursor(following), "projects": projects} | choices
+    )
 
 
 @router.get("/runs/{run}", summary="One run in full")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from .summary import RankSummary, decode_summary
 from .tables import events, looks, ranks, runs, sessions
 
 MAX_EVENTS: Final = 1000
+MAX_TAGS: Final = 500
 FRAGMENTATION: Final = (
     "inactive_split_bytes",
     "reserved_minus_allocated_bytes",
@@ -64,6 +66,7 @@ def list_runs(
     project: str = "",
     state: str = "",
     tag: str = "",
+    device: str = "",
     limit: int = 100,
     cursor: tuple[int, int, int] | None = None,
 ) -> tuple[list[dict[str, Any]], int, tuple[int, int, int] | None, list[str]]:
@@ -80,8 +83,10 @@ def list_runs(
         conditions.append(runs.c.project == project)
     if state:
         conditions.append(runs.c.state == state)
-    if tag:
-        conditions.append(sa.cast(runs.c.tags, sa.Text).like(f'%"{_like(tag)}"%', escape="\\"))
+    if tag:  # as the column's JSON spells it
+        conditions.append(sa.cast(runs.c.tags, sa.Text).like(f"%{_like(json.dumps(tag))}%", escape="\\"))
+    if device:
+        conditions.append(runs.c.device == device)
     first = sa.case((sa.or_(runs.c.pinned, runs.c.baseline), 1), else_=0)
     total = int(connection.execute(sa.select(sa.func.count()).select_from(runs).where(*conditions)).scalar() or 0)
     place = (first, runs.c.started_ns, runs.c.key)
@@ -97,6 +102,14 @@ def list_runs(
         following = (int(last["first"]), int(last["started_ns"]), int(last["key"]))
     projects = list(connection.execute(sa.select(runs.c.project).distinct().order_by(runs.c.project)).scalars())
     return [run_row(dict(row)) for row in found], total, following, projects
+
+
+def list_choices(connection: Connection) -> dict[str, list[str]]:
+    """What the list can be narrowed to: ``devices`` and ``tags`` of all runs, each in alphabetical order."""
+    devices = connection.execute(sa.select(runs.c.device).distinct().where(runs.c.device.is_not(None))).scalars()
+    as_text = sa.cast(runs.c.tags, sa.Text)
+    tags = {tag for text in connection.execute(sa.select(as_text).distinct()).scalars() for tag in json.loads(text)}
+    return {"devices": sorted(devices), "tags": sorted(tags)[:MAX_TAGS]}
 
 
 def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
