@@ -6,6 +6,7 @@ import { copyButton, download, fill, h } from "vramscope/dom.js";
 import { bytes, count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { subscribe } from "vramscope/live.js";
+import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
 import { comparability, compareTable } from "vramscope/parts/compare_table.js";
 import { compareVerdict } from "vramscope/parts/compare_verdict.js";
 import { Settings } from "vramscope/parts/differences.js";
@@ -65,6 +66,8 @@ class ComparePage {
 
   build() {
     this.trouble = h("div");
+    this.address = addressNote({ runs: anything, base: anything, x: oneOf("time", "step"), from: isNumber, to: isNumber, diff: oneOf("all"), sites: anything, find: anything, loss: oneOf("log", "linear") });
+    this.stops.push(this.address.stop);
     this.picker = h("div", { class: "picker" });
     this.warnings = h("div");
     this.table = h("section", { class: "card compared", hidden: true });
@@ -89,7 +92,7 @@ class ComparePage {
     this.sites = new SiteDifference();
     this.axis = h("div", { class: "view-bar" });
     this.grid.append(...this.charts.values());
-    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Compare")), this.trouble, this.picker, this.warnings, this.nothing, this.table, this.predictions.element, this.axis, this.grid, ...this.sites.parts, this.settings.element);
+    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Compare")), this.address.element, this.trouble, this.picker, this.warnings, this.nothing, this.table, this.predictions.element, this.axis, this.grid, ...this.sites.parts, this.settings.element);
     this.table.style.marginBottom = "14px";
   }
 

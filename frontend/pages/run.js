@@ -4,6 +4,7 @@ import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { endBanner, headline } from "vramscope/parts/run_head.js";
 import { RunPage, headOf, opens, withRow } from "vramscope/parts/run_page.js";
+import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
 import { Kpis } from "vramscope/parts/kpis.js";
 import { RunCharts } from "vramscope/parts/run_charts.js";
 import { eventsPanel, whoPanel } from "vramscope/parts/run_facts.js";
@@ -17,8 +18,10 @@ import { setQuery, store } from "vramscope/store.js";
 
 const SUMMARY_EVERY_MS = 10_000;
 const STEP_SAMPLES_EVERY_MS = 2_500;
+/** What this page's address may hold: view_bar.js reads it. A rank that there is not is told with what is shown instead. */
+const ADDRESS = { x: oneOf("time", "step", "clock"), from: isNumber, to: isNumber, last: isNumber, rank: anything, device: anything, smooth: oneOf("1"), loss: oneOf("log", "linear") };
 /** What of a run its verdict tells. */
-const VERDICT_OF = ["state", "peak_allocated_bytes", "peak_step", "peak_phase", "peak_categories", "leak_count", "fragmentation_fraction"];
+const VERDICT_OF = ["state", "peak_allocated_bytes", "peak_step", "peak_phase", "peak_categories", "lower_bound_steps", "leak_count", "fragmentation_fraction"];
 
 class MemoryPage extends RunPage {
   tab = "memory";
@@ -81,7 +84,9 @@ class MemoryPage extends RunPage {
     this.charts = new RunCharts(this);
     this.map = new RunMap(this);
     this.ranks = new RanksPanel((rank) => setQuery({ rank, device: null }));
-    fill(this.root, stale, head, ended, verdict, findings, this.kpis.element, bar, this.map.element, this.charts.element, this.ranks.element, h("div", { class: "panels" }, techniques, who, events));
+    const address = addressNote(ADDRESS);
+    this.stops.push(address.stop);
+    fill(this.root, stale, head, address.element, ended, verdict, findings, this.kpis.element, bar, this.map.element, this.charts.element, this.ranks.element, h("div", { class: "panels" }, techniques, who, events));
     this.drawAll();
     this.fetchLast();
     this.map.load();

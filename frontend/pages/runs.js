@@ -6,6 +6,7 @@ import { download, fill, h } from "vramscope/dom.js";
 import { ago, count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { anchored, subscribe } from "vramscope/live.js";
+import { addressNote, anything, oneOf } from "vramscope/parts/address.js";
 import { icon } from "vramscope/parts/icons.js";
 import { problemBanner } from "vramscope/parts/pieces.js";
 import { RUNS_COLUMNS as COLUMNS, runsCsv } from "vramscope/parts/runs_columns.js";
@@ -46,6 +47,7 @@ class RunsPage {
 
   close() {
     this.request?.abort();
+    this.address.stop();
     for (const stop of this.stops) stop();
     clearInterval(this.clock);
     clearTimeout(this.again);
@@ -73,7 +75,7 @@ class RunsPage {
 
   readFilters() {
     const { q = "", project = "", state = "", device = "", tag = "" } = store.get().query;
-    return { query: q, project, state, device, tag };
+    return { query: q, project, state: STATES.includes(state) ? state : "", device, tag };
   }
 
   readSort() {
@@ -98,6 +100,8 @@ class RunsPage {
     this.device = h("select", { "aria-label": "Device", onchange: changed("device") });
     this.tag = h("select", { "aria-label": "Tag", onchange: changed("tag") });
     this.state = h("select", { "aria-label": "State", onchange: changed("state") }, h("option", { value: "" }, "Any state"), STATES.map((state) => h("option", { value: state }, state)));
+    const sorts = COLUMNS.filter(([, , key]) => key).flatMap(([, label]) => [inUrl(label), `-${inUrl(label)}`]);
+    this.address = addressNote({ q: anything, project: anything, state: oneOf(...STATES), device: anything, tag: anything, sort: (text) => sorts.includes(text) });
     this.filterBar = h("div", { class: "filters", role: "search" }, this.search, this.project, this.state, this.device, this.tag);
     this.trouble = h("div");
     this.body = h("tbody");
@@ -117,7 +121,7 @@ class RunsPage {
     this.compareLink = h("button", { class: "button primary", type: "button", onclick: () => go(`/compare?runs=${[...this.chosen].join(",")}`) });
     this.compareBar = h("div", { class: "compare-bar", hidden: true }, h("span", { class: "said" }), this.compareLink, h("button", { class: "button quiet small", type: "button", onclick: () => this.choose(null) }, "Clear"));
     this.nothing = h("div");
-    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Runs")), this.trouble, this.filterBar, this.frame, this.nothing, this.compareBar);
+    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Runs")), this.address.element, this.trouble, this.filterBar, this.frame, this.nothing, this.compareBar);
     this.loader = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && this.loadMore(), { rootMargin: "600px" });
     this.loader.observe(this.more);
     this.syncFields();

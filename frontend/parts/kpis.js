@@ -2,6 +2,7 @@
 
 import { fill, h, setText } from "vramscope/dom.js";
 import { bytes, count, stepCount, isKnown, overhead, percent, seconds, UNKNOWN } from "vramscope/format.js";
+import { alertsCell } from "vramscope/parts/alerts.js";
 import { meter } from "vramscope/parts/pieces.js";
 import { roomOf } from "vramscope/parts/run_verdict.js";
 
@@ -29,6 +30,7 @@ export class Kpis {
       cell("headroom", "Headroom", "capacity less the most that was ever in use on the device, context and other processes included; without NVML less the highest reserved"),
       cell("fragmentation", "Never needed", "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"),
       cell("step", "Step time", "median over the run"),
+      cell("alerts", "Alerts", "what is wrong: leaks, out-of-memory errors, known traps, resets of the peak counters by somebody else"),
       cell("cost", "Cost of watching", "measured inside this run: watched against unwatched steps"),
     );
   }
@@ -81,6 +83,7 @@ export class Kpis {
     this.put("headroom", bytes(room), isKnown(used) ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}` : "peak reserved unknown", used, capacity);
     this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation?.never_needed_bytes)} of what was reserved; ${isKnown(run.fragmentation?.stranded_bytes) ? `${bytes(run.fragmentation.stranded_bytes)} stranded` : "stranded: unknown"}` : run.steps > 0 ? "no step's peaks are known" : "no step was seen");
     this.put("step", seconds(run.step_seconds_median), stepNote(run, this.place));
+    this.drawAlerts();
     const cost = run.agent_overhead;
     const words = overhead(cost);
     const figure = words.match(/(below )?[\d.]+ %/)?.[0];
@@ -89,6 +92,19 @@ export class Kpis {
     this.cells.cost.value.classList.toggle("unknown", !figure);
     this.cells.cost.note.title = words;
     if (run.dropped_samples > 0) setText(this.cells.cost.note, `${count(run.dropped_samples)} samples dropped`);
+  }
+
+  /** Its note holds links: built anew only when it says something else. */
+  drawAlerts() {
+    const { value, note, number } = alertsCell(this.run);
+    const { alerts: cell } = this.cells;
+    const key = [value, ...note].map((part) => part.textContent ?? part).join("\n");
+    if (cell.key === key) return;
+    cell.key = key;
+    setText(cell.value, value);
+    cell.value.classList.toggle("wrong", number > 0);
+    cell.value.classList.toggle("unknown", value === "none known");
+    fill(cell.note, note);
   }
 
   put(key, value, note, part, whole) {

@@ -41,13 +41,13 @@ function parts(run) {
 }
 
 /** Where the highest of all was, and what most of it is; what is none of the named, a recorded step tells. */
-function peak({ peak_allocated_bytes: most, peak_step: step, peak_phase: phase, peak_categories: categories, recordings }, link) {
+function peak({ peak_allocated_bytes: most, peak_step: step, peak_phase: phase, peak_categories: categories, lower_bound_steps: bounds, recordings }, link) {
   if (!isKnown(most)) return null;
   const where = [phase && `in ${phase}`, isKnown(step) && `of step ${count(step)}`].filter(Boolean).join(" ");
   const held = Object.entries(categories ?? {}).filter(([, value]) => isKnown(value));
   const all = held.reduce((sum, [, value]) => sum + value, 0);
   const [name, part] = held.length ? held.reduce((a, b) => (b[1] > a[1] ? b : a)) : [];
-  const so = `The peak is ${bytes(most)}${where && `, ${where}`}`;
+  const so = `The peak is ${bounds > 0 ? "at least " : ""}${bytes(most)}${where && `, ${where}`}`;
   if (!(all > 0)) return `${so}.`;
   const much = `${so}; ${percent(part / all, 0)} of it`;
   if (name === "other") return [`${much} is neither weights, buffers, gradients, optimizer state nor activations`, recordings > 0 && [": ", link("a recorded step names what is", "/anatomy")], "."];

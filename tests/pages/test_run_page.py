@@ -65,6 +65,7 @@ def test_peaks_that_are_lower_bounds_are_marked_everywhere(page: Any, server: An
     eventually(lambda: re.match(r"≥ \d\d\.\d GiB", peak.locator(".value").inner_text()))
     assert "lower bound: somebody reset the counters in 3 steps" in peak.locator(".note").inner_text()
     assert "reset by somebody else in 4 steps: in 3 of them behind" in page.locator("main").inner_text()
+    assert "The peak is at least" in page.locator("[data-verdict]").inner_text()
     chart = drawn(page, "step_peaks")
     marks = "(chart) => chart.traces.filter((trace) => trace.meta.kind === 'marker').map((trace) => [trace.meta.role, Array.from(trace.x)])"
     assert dict(chart.evaluate(marks)) == {"lower-bound": [10, 11, 12], "reset": [21]}
@@ -72,6 +73,39 @@ def test_peaks_that_are_lower_bounds_are_marked_everywhere(page: Any, server: An
     eventually(lambda: re.match(r"\d\d\.\d GiB", peak.locator(".value").inner_text()))
     page.get_by_role("heading", name="Where it ran").wait_for()
     assert "reset" not in " ".join(page.locator("[data-kpi=peak], .facts").all_inner_texts())
+
+
+def test_what_is_wrong_is_counted_and_leads_to_where_it_is_told(page: Any, server: Any) -> None:
+    alerts = page.locator("[data-kpi=alerts]")
+    page.goto(f"{server.url}/runs/{sender.TOO_LARGE.run}")
+    eventually(lambda: alerts.locator(".value").inner_text() == "3")
+    assert "1 out-of-memory error" in alerts.locator(".note").inner_text(), "it died of one of which no record came"
+    assert "not looked for: leaks" in alerts.locator(".note").inner_text()
+    alerts.get_by_role("link", name="2 findings").click()
+    assert page.evaluate("location.pathname").endswith(sender.TOO_LARGE.run), "they are on this page"
+    page.goto(f"{server.url}/runs/{sender.LEAKY.run}")
+    alerts.get_by_role("link", name=re.compile("leak")).click()
+    eventually(lambda: page.evaluate("location.pathname").endswith("/leaks"))
+    page.goto(f"{server.url}/runs/{sender.FIXED.run}")
+    eventually(lambda: re.match("none", alerts.locator(".value").inner_text()))
+
+
+def test_what_the_address_asks_for_in_vain_is_said_and_can_be_taken_away(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}?x=steps&from=abc&zoom=2&smooth=1")
+    note = page.locator(".address-note")
+    note.get_by_role("button", name="Take away").wait_for()
+    text = note.inner_text()
+    for words in ("x=steps is none of time, step, clock", "from=abc is no number", "zoom is not known here"):
+        assert words in text
+    note.get_by_role("button", name="Take away").click()
+    eventually(lambda: query(page) == {"smooth": "1"})
+    eventually(lambda: note.inner_text() == "")
+    page.locator("nav.tabs").get_by_text("Leaks").click()
+    eventually(lambda: page.evaluate("location.pathname").endswith("/leaks"))
+    page.goto(f"{server.url}/runs?sort=-no_such_column&state=broken")
+    page.locator("tbody tr").first.wait_for()
+    assert "sort=-no_such_column is not known" in note.inner_text()
+    assert "state=broken is none of running, finished, failed, lost" in note.inner_text()
 
 
 def test_a_failed_run_says_why(page: Any, server: Any) -> None:

@@ -1,0 +1,47 @@
+/** What an address asks for and its page does not know: said in one quiet line, instead of showing something else in silence. */
+
+import { fill, h } from "vramscope/dom.js";
+import { setQuery, store } from "vramscope/store.js";
+
+const SHOWN = 5;
+const LONG = 40;
+
+export const isNumber = (text) => text.trim() !== "" && Number.isFinite(Number(text));
+export const oneOf = (...words) => Object.assign((text) => words.includes(text), { words });
+export const anything = () => true;
+
+/** From and to make a window only where the one is before the other. */
+const backwards = ({ from, to }) => isNumber(from ?? "") && isNumber(to ?? "") && Number(to) <= Number(from);
+
+/**
+ * The keys of a query that `rules` (key -> whether a text is valid) does not have, or whose text it refuses: `[[key, words]]`.
+ */
+export function oddities(query, rules) {
+  const found = Object.entries(query).flatMap(([key, text]) => {
+    const rule = Object.hasOwn(rules, key) ? rules[key] : null;
+    if (rule === null) return [[key, `${short(key)} is not known here`]];
+    if (text === "" || rule(text)) return [];
+    return [[key, `${key}=${short(text)} ${rule.words ? `is none of ${rule.words.join(", ")}` : rule === isNumber ? "is no number" : "is not known"}`]];
+  });
+  return "from" in rules && backwards(query) ? [...found, ["from", `from=${query.from} is not before to=${query.to}`], ["to", null]] : found;
+}
+
+const short = (text) => (text.length > LONG ? `${text.slice(0, LONG - 1)}…` : text);
+
+/** The line, to be put into a page; it follows the address by itself. `stop()` when the page is left. */
+export function addressNote(rules) {
+  const element = h("div", { class: "address-note", role: "status" });
+  let before = null;
+  const draw = ({ query }) => {
+    if (query === before) return;
+    before = query;
+    const odd = oddities(query, rules);
+    const words = odd.map(([, said]) => said).filter(Boolean);
+    const away = () => setQuery(Object.fromEntries(odd.map(([key]) => [key, null])));
+    fill(element, words.length > 0 && h("p", { class: "muted" }, "Left out of this page’s address: ", words.slice(0, SHOWN).join("; "), words.length > SHOWN && `; and ${words.length - SHOWN} more`, ". ", h("button", { class: "button small quiet", type: "button", onclick: away }, "Take away")));
+  };
+  draw(store.get());
+  const path = store.get().path;
+  const stop = store.watch((state) => state.path === path && draw(state));
+  return { element, stop };
+}
