@@ -21,7 +21,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / ".cache" / "demo"
-PORT = 8265
 NAME = "gpt2-small"
 VRAMSCOPE = Path(sys.executable).parent / "vramscope"
 
@@ -29,12 +28,14 @@ VRAMSCOPE = Path(sys.executable).parent / "vramscope"
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=None)
-    steps = parser.parse_args().steps
+    parser.add_argument("--port", type=int, default=8265, help="of the server")
+    words = parser.parse_args()
+    steps = words.steps
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as tidily as Ctrl-C
 
-    address, server = f"http://127.0.0.1:{PORT}", None
+    address, server = f"http://127.0.0.1:{words.port}", None
     if not is_vramscope(address):
-        address = f"http://127.0.0.1:{free_port()}"
+        address = f"http://127.0.0.1:{free_port(words.port)}"
         server = start_server(address)
     try:
         print(f"vramscope: watch it at {address}" + ("" if steps else ", stop it with Ctrl-C"), flush=True)
@@ -55,13 +56,13 @@ def is_vramscope(address: str) -> bool:
         return False
 
 
-def free_port() -> int:
+def free_port(wanted: int) -> int:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just left is free for a server
         try:
-            probe.bind(("127.0.0.1", PORT))
+            probe.bind(("127.0.0.1", wanted))
         except OSError:
-            print(f"vramscope: port {PORT} is taken by something else, so the demo takes another")
+            print(f"vramscope: port {wanted} is taken by something else, so the demo takes another")
             probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 

@@ -1,0 +1,49 @@
+"""What ``make demo STEPS=...`` runs: it ends by itself, with a summary of the run, and leaves nothing running."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from ports import free_port
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+
+
+def of(folder: Path) -> list[str]:
+    """Command lines of processes whose environment names the folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue  # it ended meanwhile, or is somebody else's
+    return found
+
+
+def test_the_demo_trains_shows_its_run_and_stops_what_it_started(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES, tmp_path / "examples")  # it keeps its data beside them
+    port = free_port()
+    command = [sys.executable, tmp_path / "examples" / "demo.py", "--steps", "4", "--port", str(port)]
+    env = {**os.environ, "VRAMSCOPE_SPOOL_DIR": str(tmp_path / "spool")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    address = f"http://127.0.0.1:{port}"
+    assert f"vramscope: watch it at {address}\n" in done.stdout
+    assert f"vramscope: watching run 'gpt2-small': {address}/runs/" in done.stderr
+    told = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if len(line.split(maxsplit=1)) == 2)
+    assert told["steps"].startswith("4")
+    assert "finished" in done.stdout and "GiB" in done.stdout
+    assert "vramscope: the server has stopped" in done.stdout
+    assert of(tmp_path) == []
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(address)
+    assert not any(path.name.endswith(".batch") for path in tmp_path.rglob("*")), "everything reached the server"
