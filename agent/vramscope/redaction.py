@@ -65,7 +65,7 @@ _PLAIN: Final = frozenset(
     ("", "true", "false", "none", "null", "yes", "no", "on", "off", "0", "1", "enabled", "disabled", HIDDEN)
 )
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}(\.[0-9]*)?(e[+-]?[0-9]+)?", re.IGNORECASE)
-_OF_A_TOKENIZER: Final = re.compile(r"<[^<>\s]{1,40}>|\[[A-Z_]{1,20}[0-9]*\]|\|?\[?/?INST\]?\|?")
+_OF_A_TOKENIZER: Final = re.compile(r"<[^<>\s]{1,40}>|\[/?[A-Z_]{1,20}[0-9]*\]")
 _OPTION: Final = re.compile(r"[-+~]*(?P<name>[A-Za-z_][\w./-]*)")
 _USERS: Final = ("-u", "-U", "--user", "--username")
 
