@@ -229,7 +229,10 @@ def test_the_optimizers_remedies_know_how_it_updates_and_how_wide_its_numbers_ar
         facts = replace(died, update=box.update)
         return {one.what: one for one in remedies(facts, box, need_of(facts), "optimizer")}
 
-    eight, half = "an 8-bit optimizer (torchao or bitsandbytes)", "weights, gradients and state in bfloat16"
+    eight, half = (
+        "an 8-bit optimizer (bitsandbytes; torchao where weights have a multiple of 256 numbers)",
+        "weights, gradients and state in bfloat16",
+    )
     wide, narrow = told(), told(narrow_bytes=500 * MIB)
     assert any("foreach=False" in what for what in wide)
     assert not any("foreach=False" in what for what in [*told(update="one by one"), *told(update="fused")])

@@ -89,7 +89,7 @@ def _limit(case: Case) -> Iterator[Remedy]:
         saves_bytes=whole - limit,
         enough=case.need.fits(whole),
         source="formula",
-        source_words="what the card had free, and what PyTorch had of it",
+        source_words="what the card had free, and what PyTorch had of it: exact at that moment",
         cost="the room that was kept for others",
         rank=1,
     )
