@@ -264,7 +264,7 @@ class Events:
             if number % (4 * SLICE) == 0:
                 self._pause()
             if event.device_type().name != "CPU":
-                if event.activity_type() in DEVICE_WORK:
+                if _is_device_work(event):
                     row = rows.get(event.linked_correlation_id(), NONE)
                     self.kernels.append(Kernel(event.start_ns(), event.duration_ns(), row))
                 elif event.name() == MEMORY:
@@ -315,6 +315,16 @@ def mark_beginning() -> None:
 
     with torch._C._profiler._RecordFunctionFast(BEGINNING):
         pass
+
+
+def _is_device_work(event: Any) -> bool:
+    """Whether an event of a device is work that it did, and not a note of memory or of waiting."""
+    kind = getattr(event, "activity_type", None)
+    if kind is not None:
+        return kind() in DEVICE_WORK
+    # torch 2.6 does not tell. What it calls waiting: "Stream Wait Event", "Event Sync", "Context Sync"
+    name = event.name()
+    return name != MEMORY and not event.is_user_annotation() and not name.endswith((" Sync", " Wait Event"))
 
 
 def _frame_of(fields: Any) -> tuple[str, str, int] | None:
