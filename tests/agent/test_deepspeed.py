@@ -27,7 +27,7 @@ def trained(script: str, collector: Collector, spool, **more: str) -> Arrived:
     return Arrived(collector)
 
 
-@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("stage", [1, 2, 3])
 def test_steps_categories_and_techniques_are_those_of_the_training(collector, spool, stage: int) -> None:
     """ZeRO steps its groups of parameters one by one, takes gradients away, and keeps them in buckets that live in the backward."""
     arrived = trained(
@@ -54,8 +54,15 @@ def test_steps_categories_and_techniques_are_those_of_the_training(collector, sp
     assert arrived.attached.framework == "deepspeed"
     config = arrived.attached.config
     assert (config["deepspeed"], config["gradient_accumulation_steps"]) == (f"zero stage {stage}", 2)
-    chips = {technique.chip for technique in arrived.of(wire.Techniques)[-1].techniques}
-    assert {"accumulation 2", f"ZeRO-{stage}", "bf16 weights with fp32 masters", "batch 8"} <= chips
+    last = arrived.of(wire.Techniques)[-1]
+    assert {technique.kind: (technique.chip, technique.declared) for technique in last.techniques} == {
+        "gradient_accumulation": ("accumulation 2", "gradient_accumulation_steps=2"),
+        "mixed_precision": ("bf16 weights with fp32 masters", "mixed_precision='bf16'"),
+        "optimizer": ("AdamW", None),
+        "batch": ("batch 8", None),
+        "distributed": (f"ZeRO-{stage}", f"deepspeed='zero stage {stage}'"),
+    }
+    assert last.findings == []
     told = told_of(collector, "zero")["backward_loss"]
     assert told == [(n + 1, 2 * n + 0.5) for n in range(6)], "the mean of the micro-steps, before the scale"
     weights, bucket = 4 * (256 * 256 + 256), 16 << 20

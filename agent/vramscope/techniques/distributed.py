@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from vramscope import wire
+from vramscope.steps.deepspeed import of_zero
 from vramscope.techniques.facts import Facts, Found, said, technique
 
 KIND: Final = "distributed"
@@ -68,7 +69,8 @@ def _missed(facts: Facts, declared: _Declared, seen: str, ranks: int) -> wire.Fi
 def _declared(facts: Facts) -> _Declared | None:
     name, value = facts.setting("deepspeed", "fsdp")
     if name:
-        return _Declared(said(name, value if isinstance(value, str) else True), name, AWAITED[name])
+        told = of_zero(value).get("deepspeed", True) if not isinstance(value, str) else value  # (a whole configuration)
+        return _Declared(said(name, told), name, AWAITED[name])
     kind = str(facts.config.get("distributed_type", "NO"))
     strategy = str(facts.config.get("strategy", ""))
     if kind.upper() != "NO" and (_ranks() > 1 or not kind.upper().startswith("MULTI")):
