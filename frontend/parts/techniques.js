@@ -16,7 +16,6 @@ const NAMES = {
   compile: "torch.compile",
   peft: "trained parameters",
   attention: "attention",
-  zero_grad: "gradients",
   allocator: "allocator",
 };
 const PAGES = { "evaluation-with-graphs": ["leaks", "Leaks"], "split-and-expandable": ["fragmentation", "Fragmentation"] };

@@ -61,14 +61,15 @@ train(2)
     assert [finding.kind for finding in last.findings] == ["evaluation-with-graphs"]
 
 
-def test_allocator_settings_and_the_two_that_do_not_go_together(collector, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variable", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_allocator_settings_and_the_two_that_do_not_go_together(collector, tmp_path: Path, variable: str) -> None:
     conf = "expandable_segments:True,max_split_size_mb:128"
-    run("agent.attach(model)\ntrain(3)", collector, tmp_path / "spool", PYTORCH_CUDA_ALLOC_CONF=conf)
+    run("agent.attach(model)\ntrain(3)", collector, tmp_path / "spool", **{variable: conf})
     last = Arrived(collector).of(wire.Techniques)[-1]
     (allocator,) = (technique for technique in last.techniques if technique.kind == "allocator")
     assert (allocator.chip, allocator.declared, allocator.observed) == (
         "expandable_segments, max_split_size_mb:128",
-        f"PYTORCH_CUDA_ALLOC_CONF={conf}",
+        f"{variable}={conf}",
         conf,
     )
     assert [finding.kind for finding in last.findings] == ["split-and-expandable"]

@@ -94,11 +94,16 @@ def run_all() -> dict[str, Any]:
     """case -> its first and last message, or how it failed, and whether anything was left hooked; as plain values."""
     import msgspec
 
+    from vramscope import wire
+
     answers: dict[str, Any] = {}
     for name in CASES:
         try:
             messages = watched(name)
             told = {"first": msgspec.to_builtins(messages[0]), "last": msgspec.to_builtins(messages[-1])}
+            msgspec.convert(
+                list(told.values()), list[wire.Techniques]
+            )  # what the wire does not take is lost, all of it
         except Exception:  # a library whose releases do not get along takes its own case with it, and no other
             messages, told = [], {"failed": traceback.format_exc()}
         answers[name] = {**told, "messages": len(messages), "left": list(left_behind())}

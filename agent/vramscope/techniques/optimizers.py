@@ -39,6 +39,9 @@ def find(facts: Facts) -> Found | None:
     observed = " and ".join(
         dict.fromkeys(f"{_package(optimizer)}.{type(optimizer).__name__}" for optimizer in facts.optimizers)
     ) + (f" ({how})" if how else "")
+    kept = _kept_gradients(facts)
+    if kept:
+        observed += f"; gradients are kept from step to step, {kept / 2**20:,.3g} MiB beside the activations"
     told = technique(
         KIND,
         " + ".join(classes) + (f" {how}" if how == "fused" else ""),
@@ -48,8 +51,18 @@ def find(facts: Facts) -> Found | None:
         state_bytes=state,
         state_bytes_per_parameter=round(state / parameters, 2) if parameters else None,
         optimizers=len(facts.optimizers),
+        kept_gradient_bytes=kept or None,
     )
     return Found(told, _other_kind(facts, declared, str(value), classes))
+
+
+def _kept_gradients(facts: Facts) -> int:
+    """Bytes of gradients that ``zero_grad`` fills with zeros, or nobody drops: those of the step before are there when backward
+    begins. 0 where they are dropped, PyTorch's default since 2.0, and with models that take turns: one waits with its own."""
+    heard = facts.counted
+    if heard is None or not heard.keeps_gradients or heard.turns:
+        return 0
+    return sum(p.grad.numel() * p.grad.element_size() for p in facts.parameters if p.grad is not None)
 
 
 def _other_kind(facts: Facts, declared: str | None, asked: str, classes: Sequence[str]) -> wire.Finding | None:

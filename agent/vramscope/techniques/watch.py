@@ -26,7 +26,6 @@ from vramscope.techniques import (
     offload,
     optimizers,
     peft,
-    zero_grad,
 )
 from vramscope.techniques.facts import Facts
 from vramscope.techniques.nodes import names_of_nodes
@@ -63,7 +62,6 @@ KINDS: Final = (
     compile.find,
     peft.find,
     attention.find,
-    zero_grad.find,
     allocator.find,
 )
 TRAPS: Final = (closure.find, reentrant.find, eval_mode.find, empty_cache.find, scaler.find)

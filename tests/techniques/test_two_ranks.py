@@ -1,0 +1,71 @@
+"""Accelerate with two processes: DDP around the prepared model, and a model that trains beside it by mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import warm
+from ports import free_port
+
+pytestmark = [pytest.mark.gpu, pytest.mark.frameworks, pytest.mark.timeout(300), pytest.mark.xdist_group("techniques")]
+
+CODE = """
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+sys.path.insert(0, sys.argv[1])
+import torch, watching
+from accelerate.utils import InitProcessGroupKwargs
+from cases import CASES, Blocks, case, loop, plainly
+from framework_cases import accelerated
+
+CASES.clear()
+
+@case
+def prepared():
+    return accelerated(kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")])
+
+@case
+def beside():
+    accelerator, _ = accelerated()
+    return accelerator, loop(Blocks(plainly))[1]
+
+print(json.dumps(watching.run_all()))
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_ddp_is_seen_and_missed(tmp_path: Path) -> None:
+    ranks = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    programs = [
+        warm.Program(
+            CODE,
+            arguments=[str(Path(__file__).parent)],
+            env={**os.environ, **ranks, "RANK": str(rank), "LOCAL_RANK": "0"},  # (there is one GPU for both)
+            cwd=tmp_path,
+        )
+        for rank in range(2)
+    ]
+    for program in programs:
+        said, faults = program.communicate(280)
+        assert program.returncode == 0, faults[-4000:]
+        answers = json.loads(said.splitlines()[-1])
+        assert [answer["failed"] for answer in answers.values() if "failed" in answer] == []
+        distributed = {
+            case: next(one for one in answer["last"]["techniques"] if one["kind"] == "distributed")
+            for case, answer in answers.items()
+        }
+        assert {case: (one["chip"], one["declared"], one["observed"]) for case, one in distributed.items()} == {
+            "prepared": ("DDP x 2", "distributed_type='MULTI_GPU'", "DDP over 2 ranks"),
+            "beside": ("DDP", "distributed_type='MULTI_GPU'", ""),
+        }
+        assert {case: [one["kind"] for one in answer["last"]["findings"]] for case, answer in answers.items()} == {
+            "prepared": [],
+            "beside": ["distributed-not-seen"],
+        }
