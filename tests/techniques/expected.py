@@ -684,6 +684,23 @@ if CHECKPOINTS_PARTLY:
             },
             set(),
         ),
+        "hf_fsdp": (
+            {
+                "gradient_checkpointing": (
+                    "checkpointing",
+                    "activation_checkpointing=True",
+                    "2 FSDPGPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
+                ),
+                "offload": (
+                    "parameter offload",
+                    "cpu_offload=True",
+                    "on the host: parameters, while they are not used, 100 % of the optimizer's state",
+                ),
+                "distributed": ("FSDP2", "fsdp=True", "FSDP2 (S(0)), one rank"),
+                "attention": SDPA,
+            },
+            set(),
+        ),
         "hf_checkpoints_on_the_host": (
             {
                 "gradient_checkpointing": (

@@ -13,6 +13,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
+ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+"""what a launcher tells the only process"""
+
+
 def gpt2(**config: Any) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -121,6 +125,20 @@ if CHECKPOINTS_PARTLY:
     def hf_checkpoints_on_the_host() -> Any:
         """The hooks that take them there are around the checkpoint, and not within it."""
         return hugging_face(**{CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"offload": True}})
+
+    @case
+    def hf_fsdp() -> Any:
+        """Its second version, with the checkpoints and the offload of FSDP's own."""
+        alone()
+        by_block = {"version": 2, "transformer_layer_cls_to_wrap": ["GPT2Block"], "activation_checkpointing": True}
+        with mock.patch.dict(os.environ, ONE_RANK):
+            trainer, train = hugging_face(fsdp="full_shard auto_wrap offload", ddp_backend="gloo", fsdp_config=by_block)
+
+        def train_as_rank() -> None:
+            with mock.patch.dict(os.environ, ONE_RANK):
+                train()
+
+        return trainer, train_as_rank
 
 
 @case
@@ -338,7 +356,7 @@ def divided(**plugin: Any) -> Any:
     from accelerate import FullyShardedDataParallelPlugin
 
     alone()
-    with mock.patch.dict(os.environ, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1"):
+    with mock.patch.dict(os.environ, ONE_RANK):
         by_block = {"auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": ["Sequential"]}
         model_first = plugin["fsdp_version"] == 1  # which makes other parameters of the model's
         return accelerated(fsdp_plugin=FullyShardedDataParallelPlugin(**by_block, **plugin), model_first=model_first)
