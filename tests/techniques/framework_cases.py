@@ -12,7 +12,6 @@ from names import CHECKPOINTING, CHECKPOINTS_PARTLY, CHECKPOINTS_TO_HOST
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-
 ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
 """what a launcher tells the only process"""
 

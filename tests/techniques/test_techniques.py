@@ -112,6 +112,19 @@ def test_what_is_left_of_an_earlier_training_is_counted_to_the_byte(told) -> Non
     assert f"{3 * 3 * (2048 * 2048 + 2048) * 4 / 2**20:,.0f} MiB" in finding["text"]
 
 
+def test_results_of_an_earlier_training_are_told_with_what_holds_them(told) -> None:
+    """1024 rows of 65,536 numbers of the first training's outputs, in float32."""
+    (finding,) = told["earlier_run_outputs_alive"]["last"]["findings"]
+    assert "1 tensor that its forward gave (local 'outputs' of train_again()), 256 MiB" in finding["text"]
+
+
+def test_a_model_in_eval_mode_has_the_method_that_checkpoints(told) -> None:
+    (finding,) = told["checkpoint_gated_in_eval_mode"]["last"]["findings"]
+    assert "Gated.forward" in finding["text"]
+    line = Path(finding["file"]).read_text().splitlines()[finding["line"] - 1]
+    assert line.strip().startswith("def forward(self, x")
+
+
 def test_a_setting_of_the_framework_is_named_instead_of_a_line(told) -> None:
     (finding,) = told["hf_all"]["last"]["findings"]
     assert finding["file"] is None

@@ -15,9 +15,9 @@ AWAITED: Final[Mapping[str, tuple[str, ...]]] = {
     "deepspeed": ("ZeRO", "DeepSpeed"),
     "fsdp": ("FSDP", "DTensor"),
     "ddp": ("DDP",),
-    "multi": ("DDP",),
+    "multi": ("DDP", "FSDP", "DTensor"),
 }
-"""how a word for what was declared begins -> how what is seen of it does; nothing is known of others (Megatron's, XLA's)"""
+"""how a word for what was declared begins -> how what is seen of it may; nothing is known of others (Megatron's, XLA's)"""
 
 
 class _Declared(NamedTuple):
@@ -49,11 +49,11 @@ def _missed(facts: Facts, declared: _Declared, seen: str, ranks: int) -> wire.Fi
     """What is called in the step is something else than what was declared, or nothing of the kind."""
     if facts.heard is None or not declared.awaited or seen.startswith(declared.awaited):
         return None
-    if declared.awaited == ("DDP",) and ranks == 1:
+    if "DDP" in declared.awaited and ranks == 1:
         return None  # (Accelerate puts no DDP around a model that trains alone)
     if seen:
         what = f"what is called in the step is {seen}"
-    elif declared.awaited == ("DDP",):
+    elif "DDP" in declared.awaited:
         what = "no DDP is around the model that is called: each process trains one of its own, their gradients are not averaged"
     else:
         what = (
@@ -80,7 +80,7 @@ def _declared(facts: Facts) -> _Declared | None:
     else:
         return None
     awaited = next((seen for begins, seen in AWAITED.items() if word.lower().startswith(begins)), ())
-    return _Declared(text, "DDP" if awaited == ("DDP",) else word, awaited)
+    return _Declared(text, "DDP" if "DDP" in awaited else word, awaited)
 
 
 def _seen(facts: Facts) -> tuple[str, str]:
