@@ -129,7 +129,9 @@ def test_figures_are_neutral_to_the_theme_and_feedable(envelope: bool, x: str) -
             columns = wire.STREAMS.get(entry["stream"], wire.LOSSES)
             assert entry["field"] in columns
             others = entry.get("minus", [])
-            assert {*([others] if isinstance(others, str) else others), entry.get("needs", entry["field"])} <= set(columns)
+            assert {*([others] if isinstance(others, str) else others), entry.get("needs", entry["field"])} <= set(
+                columns
+            )
             assert entry["scale"] > 0
 
 
@@ -282,7 +284,9 @@ def test_reserved_memory_is_a_stack_that_closes_to_the_byte(envelope: bool) -> N
     parts = stacked(figure)
     assert list(parts) == ["requested", "rounding", "usable", "stranded"]
     for trace in parts.values():
-        assert list(trace.x) == list(np.flatnonzero(read) + 1), "what is not known apart between two readings is not drawn"
+        assert list(trace.x) == list(np.flatnonzero(read) + 1), (
+            "what is not known apart between two readings is not drawn"
+        )
     total = sum(np.array(trace.y) for trace in parts.values())
     assert np.abs(total * GIB - 40 * GIB).max() < 1
     assert parts["stranded"].y[-1] < 9 and min(parts["usable"].y) == 0, "of 11.2 GiB read as stranded 8.4 were free"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -148,6 +149,17 @@ def test_the_server_takes_of_the_agent_only_the_contract(path):
     allowed = COMMANDS_TAKE if is_command else SERVER_TAKES
     wrong = [i for i in imports(path) if i.package == "vramscope" and i.name not in allowed]
     assert not listed(path, wrong)
+
+
+def test_what_the_server_takes_of_the_agent_is_what_the_map_says():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    of_server = re.search(r"The server -> of the agent only its contracts \(([^)]+)\)", text)
+    of_commands = re.search(r"and, for its commands, ([^;.]+)[;.]", text)
+    for sentence, taken in (
+        (of_server, SERVER_TAKES - {"vramscope.__version__"}),
+        (of_commands, COMMANDS_TAKE - SERVER_TAKES),
+    ):
+        assert {f"vramscope.{name}" for name in re.findall(r"`(\w+)`", sentence.group(1))} == taken
 
 
 @pytest.mark.parametrize(

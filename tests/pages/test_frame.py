@@ -201,14 +201,16 @@ def test_a_full_disk_is_said_on_every_page_as_long_as_it_is(context: Any, own_se
         assert told_problems(page) == ""
     ballast = disk.fill()
     noise = list(rank.blocks(*rank.make(200)))
-    with pytest.raises(RuntimeError, match="503.*disk that holds the database is full"):
+    with pytest.raises(RuntimeError, match=r"503.*disk that holds the database is full"):
         for _ in range(100):
             rank.post(*noise)
     for page in (run, runs):
         eventually(lambda page=page: "the disk that holds the database is full" in told_problems(page))
         page.locator("main .card").first.wait_for()
     run.reload()
-    eventually(lambda: "the disk that holds the database is full" in told_problems(run), what="told to one who comes now")
+    eventually(
+        lambda: "the disk that holds the database is full" in told_problems(run), what="told to one who comes now"
+    )
     assert_legible(run)
     run.locator(".rail").get_by_text("Settings").click()
     run.get_by_role("heading", name="Settings").wait_for()
@@ -230,9 +232,7 @@ def posted(rank: sender.Rank, blocks: list[Any]) -> bool:
     return True
 
 
-def test_a_read_only_disk_is_said_on_every_page_and_all_is_shown(
-    page: Any, own_server: Any, small_disk: Any
-) -> None:
+def test_a_read_only_disk_is_said_on_every_page_and_all_is_shown(page: Any, own_server: Any, small_disk: Any) -> None:
     disk = small_disk(20_000)
     own = own_server(disk.path)
     training = sender.past(own.url, sender.Training(name="kept", run="d15c000000000002"), hours=1, steps=20)

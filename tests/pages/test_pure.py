@@ -144,7 +144,8 @@ def test_an_address_is_told_what_of_it_is_not_known(loaded: Any) -> None:
           const { oddities, isNumber, oneOf, anything } = await import("vramscope/parts/address.js");
           const rules = { x: oneOf("time", "step"), from: isNumber, to: isNumber, q: anything };
           const of = (text) => oddities(Object.fromEntries(new URLSearchParams(text)), rules).map(([, words]) => words);
-          return ["", "x=step&from=1.5&to=2e3&q=%3Cb%3E", "x=", "x=clocks", "from=abc", "from= ", "from=5&to=5", "foo=1&toString=2"].map(of);
+          const asked = ["", "x=step&from=1.5&to=2e3&q=%3Cb%3E", "x=", "x=clocks", "from=abc", "from= ", "from=5&to=5"];
+          return [...asked, "foo=1&toString=2"].map(of);
         }"""
     )
     assert result == [
@@ -157,10 +158,12 @@ def test_alerts_count_what_is_wrong_and_name_what_nobody_looked_for(loaded: Any)
     result = loaded.evaluate(
         """async () => {
           const { alertsOf } = await import("vramscope/parts/alerts.js");
-          const well = { run_id: "a", leak_count: 0, out_of_memory_count: 0, oom_records: null, findings: [], foreign_reset_steps: 0, ranks: [{ peak_allocated_bytes: 1 }] };
+          const looked = { leak_count: 0, out_of_memory_count: 0, oom_records: null, findings: [], foreign_reset_steps: 0 };
+          const well = { ...looked, run_id: "a", ranks: [{ peak_allocated_bytes: 1 }] };
           const bad = { ...well, leak_count: 2, oom_records: 1, out_of_memory_count: 3, findings: [{}], foreign_reset_steps: 40 };
           const old = { ...well, leak_count: null, out_of_memory_count: null, findings: null, foreign_reset_steps: null };
-          return [well, bad, old].map(alertsOf).map(({ alerts, unknown }) => [alerts.map(({ number, words }) => [number, words]), unknown]);
+          const told = ({ alerts, unknown }) => [alerts.map(({ number, words }) => [number, words]), unknown];
+          return [well, bad, old].map(alertsOf).map(told);
         }"""
     )
     bad = [[2, "2 leaks"], [3, "3 out-of-memory errors"], [1, "1 finding"], [1, "counters reset in 40 steps"]]

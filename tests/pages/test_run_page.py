@@ -67,7 +67,8 @@ def test_peaks_that_are_lower_bounds_are_marked_everywhere(page: Any, server: An
     assert "reset by somebody else in 4 steps: in 3 of them behind" in page.locator("main").inner_text()
     assert "The peak is at least" in page.locator("[data-verdict]").inner_text()
     chart = drawn(page, "step_peaks")
-    marks = "(chart) => chart.traces.filter((trace) => trace.meta.kind === 'marker').map((trace) => [trace.meta.role, Array.from(trace.x)])"
+    marks = """(chart) => chart.traces.filter((trace) => trace.meta.kind === "marker")
+      .map((trace) => [trace.meta.role, Array.from(trace.x)])"""
     assert dict(chart.evaluate(marks)) == {"lower-bound": [10, 11, 12], "reset": [21]}
     page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
     eventually(lambda: re.match(r"\d\d\.\d GiB", peak.locator(".value").inner_text()))

@@ -75,7 +75,9 @@ def _alive(problems: list[str]) -> bytes:
 
 @router.get("/live/delta", summary="The same events by polling")
 async def delta(request: Request, after: Annotated[int, Query(ge=0)] = 0, runs: Runs = "") -> Response:
-    """``{events: [{id, event, data}], last, gap, problems}``. Ask first with 0, then with ``last``. ``gap``: fetch windows again."""
+    """``{events: [{id, event, data}], last, gap, problems}``. Ask first with 0, then with ``last``.
+
+    ``gap``: fetch windows again; ``problems``: the server's."""
     house: House = request.app.state.house
     wanted = await run_in_threadpool(_ids, house, runs)
     events, gap = house.broadcaster.since(after, wanted) if after else ([], False)

@@ -58,9 +58,7 @@ def get_runs(
             cursor=_place(cursor),
         )
         choices = list_choices(connection)
-    return answer(
-        {"runs": rows, "total": total, "next_cursor": _cursor(following), "projects": projects} | choices
-    )
+    return answer({"runs": rows, "total": total, "next_cursor": _cursor(following), "projects": projects} | choices)
 
 
 @router.get("/runs/{run}", summary="One run in full")

@@ -31,10 +31,12 @@ class Part(NamedTuple):
 
 
 OF_PYTORCH: Final = (
-    Part("requested", "requested", "tensors, asked for", "requested_bytes", (), "asked for, in blocks in use; private pools (CUDA graphs) among them"),
+    Part("requested", "requested", "tensors, asked for", "requested_bytes", (),
+         "asked for, in blocks in use; those of private pools (CUDA graphs) among them"),
     Part("rounding", "rounding", "rounding", "active_bytes", ("requested_bytes",), "what blocks in use have beyond that"),
     Part("inactive-split", "inactive-split", "free pieces", "inactive_split_bytes", (), "free, in segments that are partly in use"),
-    Part("unused", "unused", "cached segments", "reserved_bytes", ("active_bytes", "inactive_split_bytes"), "whole segments that PyTorch keeps and nobody uses"),
+    Part("unused", "unused", "cached segments", "reserved_bytes", ("active_bytes", "inactive_split_bytes"),
+         "whole segments that PyTorch keeps and nobody uses"),
 )  # fmt: skip
 OF_PROCESS: Final = Part(
     "context", "optimizer", "context, libraries", "process_device_bytes", ("reserved_bytes",),

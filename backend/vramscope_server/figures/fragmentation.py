@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Final
 
 import numpy as np
@@ -124,7 +125,7 @@ def _in_gap(read: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     usual = float(np.percentile(np.diff(at), 75)) if at.size > 1 else 1.0
     edges = np.r_[-1, at, read.size]
     gap = np.zeros(read.size, bool)
-    for before, after in zip(edges[:-1], edges[1:], strict=True):
+    for before, after in itertools.pairwise(edges):
         if after - before > APART * usual:
             gap[before + 1 : after] = True
     return gap

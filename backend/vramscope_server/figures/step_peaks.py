@@ -84,7 +84,11 @@ def _resets(drawing: Drawing, steps: StreamWindow, allocated: FloatArray, unit: 
                 marker={"symbol": symbol, "size": 9},
                 meaning=meaning,
                 shown={"colour": colour},
-                feed={"stream": "steps", "field": "peak_allocated_bytes", "where": {"field": "foreign_reset", "equals": code}},
+                feed={
+                    "stream": "steps",
+                    "field": "peak_allocated_bytes",
+                    "where": {"field": "foreign_reset", "equals": code},
+                },
             )
 
 

@@ -142,8 +142,12 @@ class RankSummary(msgspec.Struct):
 
     @property
     def parts(self) -> dict[str, int] | None:
-        """Where reserved was at the reading of ``stranded_bytes`` (docs/fragmentation.md); the four add up to it. None: not known."""
-        reserved, active, requested = self.stranded_reserved_bytes, self.stranded_active_bytes, self.stranded_requested_bytes
+        """Where reserved was at the reading of ``stranded_bytes``: four that add up (docs/fragmentation.md). None: not known."""
+        reserved, active, requested = (
+            self.stranded_reserved_bytes,
+            self.stranded_active_bytes,
+            self.stranded_requested_bytes,
+        )
         if self.stranded_bytes is None or reserved is None or active is None or requested is None:
             return None
         free = max(0, reserved - active)

@@ -63,7 +63,10 @@ def _own(run: Run) -> Row:
         "effective_batch": batch.effective,
         "samples_per_second": per_second,
         "emulated": any(device["emulated"] for rank in run["ranks"] for device in rank["devices"]),
-        **{name: run[name] for name in ("fragmentation_fraction", "stranded_bytes", "leaked_bytes", "worst_leak", "graphs_alive")},
+        **{
+            name: run[name]
+            for name in ("fragmentation_fraction", "stranded_bytes", "leaked_bytes", "worst_leak", "graphs_alive")
+        },
         "leaks": run["leak_count"],
         **_loss(run),
         **{name: run[name] for name in ("steps", "state", "recordings")},
