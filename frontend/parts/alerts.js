@@ -1,4 +1,4 @@
-/** What is wrong with a run, counted, each with where it is told: leaks, out-of-memory errors, traps, peaks that somebody reset. */
+/** What is wrong with a run, counted, each with where it is told: leaks, out-of-memory errors, traps, peaks that are lower bounds. */
 
 import { h } from "vramscope/dom.js";
 import { count, stepCount } from "vramscope/format.js";
@@ -7,17 +7,18 @@ const many = (number, one, more) => `${count(number)} ${number === 1 ? one : mor
 
 /**
  * `{alerts, unknown}`: of each kind that there is `{number, words, page}` (of this run) or `{number, words, part}` (a selector on its
- * page), and what nobody has looked for. Resets count as one, in however many steps they were.
+ * page), and what nobody has looked for. Resets count as one, in however many steps they were, and only where they cost the
+ * exact peak: many a script calls PyTorch's own function, which harms nothing.
  */
 export function alertsOf(run) {
-  const { leak_count: leaks, findings, foreign_reset_steps: resets } = run;
+  const { leak_count: leaks, findings, foreign_reset_steps: resets, lower_bound_steps: bounds } = run;
   const died = /OutOfMemoryError$/.test(run.error_type ?? "") ? 1 : 0; // of which no record may have come
   const errors = Math.max(run.oom_records ?? 0, run.out_of_memory_count ?? 0, died);
   const alerts = [
     { number: leaks ?? 0, words: many(leaks, "leak", "leaks"), page: "/leaks" },
     { number: errors, words: many(errors, "out-of-memory error", "out-of-memory errors"), page: "/oom" },
     { number: findings?.length ?? 0, words: many(findings?.length, "finding", "findings"), part: ".findings" },
-    { number: resets > 0 ? 1 : 0, words: `counters reset in ${stepCount(resets)}`, part: "vs-chart[data-figure=step_peaks]" },
+    { number: bounds > 0 ? 1 : 0, words: `counters reset in ${stepCount(bounds)}`, part: "vs-chart[data-figure=step_peaks]" },
   ].filter(({ number }) => number > 0);
   const unknown = [leaks === null && "leaks", findings === null && "traps", run.ranks.some((rank) => rank.peak_allocated_bytes !== null) && resets === null && "resets"].filter(Boolean);
   return { alerts, unknown };
