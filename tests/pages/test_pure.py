@@ -159,7 +159,8 @@ def test_alerts_count_what_is_wrong_and_name_what_nobody_looked_for(loaded: Any)
         """async () => {
           const { alertsOf } = await import("vramscope/parts/alerts.js");
           const looked = { leak_count: 0, out_of_memory_count: 0, oom_records: null, findings: [] };
-          const well = { ...looked, foreign_reset_steps: 9, lower_bound_steps: 0, run_id: "a", ranks: [{ peak_allocated_bytes: 1 }] };
+          const exact = { foreign_reset_steps: 9, lower_bound_steps: 0 };
+          const well = { ...looked, ...exact, run_id: "a", ranks: [{ peak_allocated_bytes: 1 }] };
           const bad = { ...well, leak_count: 2, oom_records: 1, out_of_memory_count: 3, findings: [{}], lower_bound_steps: 40 };
           const untold = { foreign_reset_steps: null, lower_bound_steps: null };
           const old = { ...well, ...untold, leak_count: null, out_of_memory_count: null, findings: null };
