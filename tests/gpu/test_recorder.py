@@ -225,6 +225,39 @@ def test_events_know_their_step_phase_stack_and_module(training) -> None:
     assert all(row["stack"] == wire.UNKNOWN for row in events if row["step"] < 3), "stacks in one step only"
 
 
+def test_what_the_model_itself_makes_is_told_under_its_own_name(training) -> None:
+    """The loss in a model's own forward was "no module": of GPT-2's peak a third."""
+    import torch
+    from torch import nn
+
+    class Scored(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(512, 512, device="cuda")
+
+        def forward(self, inputs: Any) -> Any:
+            return (self.inner(inputs) - torch.ones(192, 512, device="cuda")).square().mean()
+
+    model = Scored()
+    run = training(plan=asked())
+    optimizer = torch.optim.SGD(model.parameters())
+    run.hooks.add_root(model)
+    run.recorder.begin()
+    inputs = torch.zeros(192, 512, device="cuda")
+    for _ in range(3):
+        model(inputs).backward()
+        optimizer.step()
+    (recorded,) = run.end()
+    forward = [
+        row for row in rows(recorded.events) if row["action"] == ALLOC and wire.PHASES[row["phase"]] == "forward"
+    ]
+    large = [row["module"] for row in forward if row["size_bytes"] == 192 * 512 * 4]
+    # inner's output; the ones, the difference and its square: in each of the two steps that were asked for
+    assert [recorded.modules[module] if module >= 0 else "" for module in large] == 2 * ["inner", *3 * ["Scored"]]
+    behind = [row["module"] for row in rows(recorded.events) if row["phase"] == wire.PHASES.index("optimizer")]
+    assert set(behind) <= {wire.UNKNOWN}, "and nothing of what comes after it"
+
+
 def test_modules_are_told_through_an_error_another_thread_and_a_function_in_front_of_ours(training) -> None:
     """What is in front of a module's call passes it on, whatever happens in there, and goes."""
     import torch

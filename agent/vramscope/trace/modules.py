@@ -68,9 +68,9 @@ class ModuleTags:
         self._put_back()
 
     def phase(self, prefix: str) -> None:
-        """Another phase begins: tags begin with this from now on. The model that begins it is not told: all runs in it."""
-        self._prefix, self._inside = prefix, ""
-        self._set_tag(prefix)
+        """Another phase begins: tags begin with this from now on. A forward begins within the call of the model itself."""
+        self._prefix = prefix
+        self._set_tag(prefix + self._inside)
 
     def names(self, roots: Iterable[torch.nn.Module]) -> list[str]:
         """The modules' names, in the order of their numbers; the class's name where the root does not know it."""
