@@ -54,7 +54,7 @@ export class Predictions {
       told.recording && h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
         h("thead", {}, h("tr", {}, ["Run", "Settings"].map((label) => h("th", { scope: "col" }, label)), ["Predicted", "Measured", "Error"].map((label) => h("th", { scope: "col", class: "number" }, label)))),
         h("tbody", {}, told.rows.map((row) => this.line(row, result))))),
-      reasons.length > 0 && h("ul", { class: "pad whatif-notes muted" }, reasons.map((reason) => h("li", {}, reason))));
+      reasons.length > 0 && h("ul", { class: "whatif-notes muted" }, reasons.map((reason) => h("li", {}, reason))));
   }
 
   /** The baseline's is the recorded one, by whatever name it goes. */

@@ -70,7 +70,7 @@ class Readings:
     address: Int64
     """ALLOC: of the block; -1: out of memory. Else -1"""
     statistics: Int64
-    """shape (operations, len(STATISTICS)); rows after the end of the replay are 0"""
+    """shape (operations, how many of STATISTICS were asked for); rows after the end of the replay are 0"""
 
     def __getitem__(self, name: str) -> Int64:
         """One of STATISTICS."""
@@ -135,6 +135,7 @@ def replay(
     segment_addresses: Sequence[int] | Int64 | None = None,
     address_order: AddressOrder = "rising",
     readings: bool = False,
+    statistics: int = len(STATISTICS),
     stop_at_oom: bool = True,
 ) -> Replay:
     """Do a program's operations as that version of PyTorch would, with these settings.
@@ -146,9 +147,10 @@ def replay(
     initial             what is there already; operations with event -1, which would make it, are then left out
     segment_addresses   of the segments that are made, in order, cudaMalloc's and reservations alike; where they end,
                         or where there are none, addresses are made up in ``address_order``
+    statistics          how many of STATISTICS are read, the first ones
     stop_at_oom         False: an ALLOC that fails is left out, its FREE too, and the program goes on
 
-    Costs some 0.3 µs an operation; with readings 150 bytes an operation. The first call in a process loads the compiled
+    Costs some 0.3 µs an operation; with readings 8 bytes an operation and statistic. The first call in a process loads the compiled
     code from disk, the first call ever compiles it for some ten seconds.
     Raises ValueError where the settings choose cudaMallocAsync, which has no segments of PyTorch's.
     """
@@ -164,7 +166,7 @@ def replay(
     if initial is not None:
         _lay(heap, Initial(*(_plain(column, np.int64) for column in initial)))
     count = len(program)
-    read = np.zeros((count if readings else 0, 1 + len(STATISTICS)), np.int64)
+    read = np.zeros((count if readings else 0, 1 + statistics), np.int64)
     progress = np.array([0, -1], np.int64)  # the next operation; the first that ran out of memory
     while True:
         _run(heap, *columns, progress, initial is not None, stop_at_oom, read)
@@ -298,7 +300,7 @@ def _compiled(sources: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
             progress[0] += 1
             if read.shape[0]:
                 read[i, 0] = address
-                for statistic in range(len(STATISTICS)):
+                for statistic in range(read.shape[1] - 1):
                     read[i, 1 + statistic] = counts[statistic]
             if stop_at_oom and progress[1] >= 0:
                 break

@@ -12,6 +12,7 @@ from vramscope_server.analysis.history.trace import Trace, reserved_after
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, AddressOrder, Hazard, Replay, replay
+from vramscope_server.analysis.simulator.segments import GRANULE
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.whatif.card import Card, card_of
 from vramscope_server.analysis.whatif.certainty import (
@@ -196,16 +197,25 @@ class Case:
         high = _whole(max(outside + most.peak_reserved_bytes, most.peak_reserved_bytes / max(share, 1e-6)))
         width = max(STEP_BYTES, high // _STEPS_OF_CARD)
         most_bytes = int(4 * (outside + most.peak_reserved_bytes / max(share, 1e-6)))
-        found = self._border(card, afresh, low, high, width, most_bytes)
+        settings = self.settings
+        # Where nothing but the card's end can make a difference, the replay with room is the one on a card of its peak.
+        known = share == 1.0 and not settings.expandable_segments and not settings.throw_on_cudamalloc_oom
+        known &= settings.large_segment_bytes % GRANULE == 0  # (the device gives whole granules)
+        found = self._border(card, afresh, low, high, width, most_bytes, survives=known)
         if found is None:
             return None, 0
         others = (self._border_near(card, way, found, (low, most_bytes), width) for way in self.other_ways)
         away = max((abs(other - found) for other in others if other is not None), default=0)
         return found, width + away
 
-    def _border(self, card: Card, way: Way, low: int, high: int, width: int, most_bytes: int) -> int | None:
-        """A size on which it survives, with one that is at most ``width`` smaller on which it does not. ``low`` is such a one."""
-        while not self._survives(card.of(high), way):
+    def _border(
+        self, card: Card, way: Way, low: int, high: int, width: int, most_bytes: int, *, survives: bool = False
+    ) -> int | None:
+        """A size on which it survives, with one that is at most ``width`` smaller on which it does not. ``low`` is such a one.
+
+        ``survives``: it is known that it does on ``high``.
+        """
+        while not survives and not self._survives(card.of(high), way):
             if high > most_bytes:
                 return None
             low, high = high, _whole(high * 1.05 + width)
@@ -227,7 +237,9 @@ class Case:
         high, by = found, width
         while high - by > least and self._survives(card.of(high - by), way):
             high, by = high - by, 2 * by
-        return self._border(card, way, max(least, high - by), high, width, most_bytes) if by > width else high
+        if by == width:
+            return high
+        return self._border(card, way, max(least, high - by), high, width, most_bytes, survives=True)
 
     def _survives(self, card: Card, way: Way) -> bool:
         done = self.run(card, *way)

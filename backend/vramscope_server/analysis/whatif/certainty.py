@@ -42,8 +42,7 @@ def doubts_of_recording(trace: Trace, residual: Residual) -> Iterator[Doubt]:
     """Those of the recorded settings on the recorded card, and so of all others."""
     if not residual.exact:
         yield Doubt(
-            "The replay under the recorded settings does not give what was recorded (peak "
-            f"{residual.peak_reserved_bytes:+,} bytes), so that under others it will be off too."
+            "The replay under the recorded settings does not give what was recorded, so that under others it will be off, too."
         )
     if trace.lost_events:
         yield Doubt(f"{trace.lost_events:,} events are missing in between: what they asked for is not replayed.")

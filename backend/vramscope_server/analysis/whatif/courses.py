@@ -59,15 +59,24 @@ def courses_of(trace: Trace, *, own: bool) -> Courses:
     """The ways to replay a trace. ``own``: under the recorded settings, where what was there lies where it lay."""
     program = derivation_of(trace).program
     afresh = Course(program, None)
-    others = [Course(other, None) for other in waiting(program)]
+    others = _others(trace)
     if not len(trace.beginning.segments):
-        return Courses(afresh, afresh, tuple(others), None, 0, "")
-    there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
-    others += [Course(_anew(program, np.argsort(sign * there, kind="stable")), None) for sign in (-1, 1)]
+        return Courses(afresh, afresh, others, None, 0, "")
     kept = Course(program, exact_replay(trace).initial)
     if own:
-        return Courses(kept, afresh, tuple(others), None, 0, "")
-    return Courses(afresh, afresh, tuple(others), kept, _missed(trace, afresh), ASSUMED)
+        return Courses(kept, afresh, others, None, 0, "")
+    return Courses(afresh, afresh, others, kept, _missed(trace, afresh), ASSUMED)
+
+
+@lru_cache(maxsize=4)
+def _others(trace: Trace) -> tuple[Course, ...]:
+    """As ``Courses.others``: the same for all settings."""
+    program = derivation_of(trace).program
+    programs = waiting(program)
+    if len(trace.beginning.segments):
+        there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
+        programs += [_anew(program, np.argsort(sign * there, kind="stable")) for sign in (-1, 1)]
+    return tuple(Course(one, None) for one in programs)
 
 
 def _missed(trace: Trace, afresh: Course) -> int:

@@ -16,7 +16,7 @@ from vramscope_server.analysis.history.trace import Trace, reserved_after
 from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import ALLOC, EMPTY_CACHE, EMPTY_POOL, POOL_FREEABLE
-from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
+from vramscope_server.analysis.simulator.replay import STATISTICS, UNLIMITED, replay
 from vramscope_server.analysis.whatif.program_of import derivation_of, initial_of
 
 USUAL_TOTAL_BYTES: Final = 80 << 30
@@ -97,6 +97,8 @@ def exact_replay(trace: Trace) -> ExactReplay:
             initial=initial if ages is None or initial is None else initial._replace(segment_age=ages.age),
             segment_addresses=addresses,
             readings=True,
+            statistics=STATISTICS.index("reserved_bytes")
+            + 1,  # (all of them would be the most memory that a what-if takes)
             stop_at_oom=False,
         )
         assert done.readings is not None

@@ -121,9 +121,10 @@ def derivation_of(trace: Trace) -> Derivation:
             alone = used and not np.any(pool_of[np.maximum(events.pool[burst.first : burst.last + 1], 0)] == 0)
             returns, of = (EMPTY_POOL, max(used)) if alone and len(used) == 1 else (EMPTY_CACHE, 0)
             rows.append(_rows(np.array([burst.first]), returns, np.array([-1]), pool=np.array([of]), within=np.ones(1)))
-    table = [np.concatenate([row[at] for row in rows]) for at in range(7)]
-    order = np.lexsort((table[1], table[0]))
-    when, _, op, who, size, stream, pool = (column[order] for column in table)
+    # One column after the other: all at once would be the most memory that a what-if takes.
+    order = np.lexsort([np.concatenate([row[at] for row in rows]) for at in (1, 0)])
+    when, op, who, size, stream, pool = (np.concatenate([row[at] for row in rows])[order] for at in (0, 2, 3, 4, 5, 6))
+    del rows
     born = op == ALLOC
     number = np.cumsum(born) - 1
     item_of = np.full(len(lives) + len(failed), -1, np.int64)  # lives, then failed requests
