@@ -13,7 +13,7 @@ from history_windows import window_of
 from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.trace import Trace, from_window
 from vramscope_server.analysis.simulator.profile import NEWEST, PROFILES, profile_of
-from vramscope_server.analysis.simulator.program import ALLOC, FREE_COMPLETED, FREE_REQUESTED, Program
+from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.whatif.courses import waiting
@@ -80,7 +80,7 @@ def columns(*rows: tuple[int, int, int]) -> Program:
 
 
 def test_what_waits_is_done_at_the_request_or_after_twice_the_time() -> None:
-    """30 MiB wait while as much is asked for: their segment serves it, or not. 40 MiB wait while nothing is."""
+    """30 MiB wait while as much is asked for: their segment serves it, or not."""
     program = columns(
         (ALLOC, 0, 30), (FREE_REQUESTED, 0, 0), (ALLOC, 1, 30), (FREE_COMPLETED, 0, 0), (ALLOC, 2, 30), (ALLOC, 3, 30)
     )  # fmt: skip
@@ -90,9 +90,15 @@ def test_what_waits_is_done_at_the_request_or_after_twice_the_time() -> None:
     ]
     assert peaks == [90 * MIB, 90 * MIB, 120 * MIB]
     at_once, twice = waiting(program)
-    assert at_once.op.tolist()[:3] == [ALLOC, FREE_REQUESTED, FREE_COMPLETED]
+    assert at_once.op.tolist() == [ALLOC, FREE, ALLOC, FREE_COMPLETED, ALLOC, ALLOC]
     assert twice.op.tolist() == [ALLOC, FREE_REQUESTED, ALLOC, ALLOC, ALLOC, FREE_COMPLETED]
     assert waiting(columns((ALLOC, 0, 30), (ALLOC, 1, 30))) == []
+    to_the_end = columns((ALLOC, 0, 30), (FREE_REQUESTED, 0, 0), (ALLOC, 1, 30))
+    peaks = [
+        replay(one, AllocatorSettings(), profile=NEWEST, device_bytes=UNLIMITED).peak_reserved_bytes
+        for one in waiting(to_the_end)
+    ]
+    assert peaks == [30 * MIB, 60 * MIB]
 
 
 def test_events_that_are_missing_make_an_estimate_of_every_row(traces: dict[str, Trace]) -> None:

@@ -7,7 +7,7 @@ known. So its blocks are allocated anew, and other ways to lay them out say how 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vramscope_server.analysis.history.trace import Trace, reserved_after
 from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.profile import profile_of
-from vramscope_server.analysis.simulator.program import ALLOC, FREE_COMPLETED, FREE_REQUESTED, Program
+from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.whatif.exact_replay import exact_replay
 from vramscope_server.analysis.whatif.program_of import derivation_of
@@ -97,21 +97,23 @@ def _anew(program: Program, order: npt.NDArray[np.int64]) -> Program:
 
 
 def waiting(program: Program) -> list[Program]:
-    """The same, with what other streams used free at the request, and after twice the recorded wait; none where nothing was."""
-    done = np.flatnonzero(program.op == FREE_COMPLETED)
-    if not len(done):
-        return []
+    """The same, with what other streams used free at the request, and after twice the recorded wait; none where nothing was.
+
+    What waits to the end of the history waits so in the second, too.
+    """
     asked = np.flatnonzero(program.op == FREE_REQUESTED)
+    if not len(asked):
+        return []
+    done = np.flatnonzero(program.op == FREE_COMPLETED)
     request = np.full(int(program.item.max()) + 1, -1)
     request[program.item[asked]] = asked
     since = request[program.item[done]]
     since = np.where(since < 0, done, since)  # (requested before the history begins: as recorded)
-    programs = []
-    for place in (since, 2 * done - since):
-        key = 2 * np.arange(len(program))
-        key[done] = 2 * place + 1
-        programs.append(_in_order(program, np.argsort(key, kind="stable")))
-    return programs
+    key = 2 * np.arange(len(program))
+    key[done] = 2 * (2 * done - since) + 1
+    # (of what is free already, the completion does nothing)
+    at_once = replace(program, op=np.where(program.op == FREE_REQUESTED, FREE, program.op).astype(np.uint8))
+    return [at_once, _in_order(program, np.argsort(key, kind="stable"))]
 
 
 def _in_order(program: Program, rows: npt.NDArray[np.int64]) -> Program:
