@@ -1,7 +1,7 @@
 """Real trainings under fourteen settings each: what is predicted from one history is what the real allocator then does.
 
-The larger part of what ``table.py --check`` compares every night: its settings, of trainings that are all alike from step to step,
-that have a smaller last batch, and that accumulate over other lengths.
+A part of what ``predictions_table.py --check`` compares every night: all its settings, of trainings that are alike from step to
+step, that have a smaller last batch, and that accumulate over other lengths.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from measured import measure_all
-from table import CARD, CONFS, COUNTED, recorded
+from predictions_table import CARD, CONFS, COUNTED, recorded
 
 from vramscope_server.analysis.whatif.sweep import check, predict
 

@@ -200,7 +200,7 @@ def test_what_is_said_of_a_risk_names_its_source() -> None:
 
 
 def test_what_is_said_of_large_segments_is_in_the_table_that_it_names() -> None:
-    """1.6 % at most: of the peaks in docs/fragmentation.md, which table.py makes."""
+    """1.6 % at most: of the peaks in docs/fragmentation.md, which predictions_table.py makes."""
     table = DOCUMENT.read_text().partition("<!-- table -->")[2].partition("<!-- /table -->")[0]
     rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
     peaks: dict[str, list[int]] = {}

@@ -1,7 +1,7 @@
 """Makes the tables of docs/fragmentation.md: what the replay predicts against what the real allocator then does.
 
-    python tests/whatif/table.py           # half a minute on two cores; rewrites the part of the page between the marks
-    python tests/whatif/table.py --check   # rewrites nothing; exit 1 where anything comes otherwise than predicted
+    python tests/whatif/predictions_table.py           # half a minute on two cores; rewrites the part of the page between the marks
+    python tests/whatif/predictions_table.py --check   # rewrites nothing; exit 1 where anything comes otherwise than predicted
 
 Each training runs once with history, and again under each setting; a second time with a history that begins in its middle;
 and on the smallest card that the replay names for a setting, and on one that is a little smaller.
