@@ -197,10 +197,8 @@ class Case:
         high = _whole(max(outside + most.peak_reserved_bytes, most.peak_reserved_bytes / max(share, 1e-6)))
         width = max(STEP_BYTES, high // _STEPS_OF_CARD)
         most_bytes = int(4 * (outside + most.peak_reserved_bytes / max(share, 1e-6)))
-        settings = self.settings
-        # Where nothing but the card's end can make a difference, the replay with room is the one on a card of its peak.
-        known = share == 1.0 and not settings.expandable_segments and not settings.throw_on_cudamalloc_oom
-        known &= settings.large_segment_bytes % GRANULE == 0  # (the device gives whole granules)
+        # Where the card's size decides on nothing else, the replay with room is the one on a card of its peak.
+        known = self._ends_with_the_card(card)
         found = self._border(card, afresh, low, high, width, most_bytes, survives=known)
         if found is None:
             return None, 0
@@ -223,8 +221,9 @@ class Case:
             middle = _whole((low + high) / 2)
             if middle >= high:
                 break
-            if self._survives(card.of(middle), way):
-                high = middle
+            enough = self._enough(card.of(middle), way)
+            if enough is not None:
+                high = enough
             else:
                 low = middle
         return high
@@ -242,8 +241,27 @@ class Case:
         return self._border(card, way, max(least, high - by), high, width, most_bytes, survives=True)
 
     def _survives(self, card: Card, way: Way) -> bool:
+        return self._enough(card, way) is not None
+
+    def _enough(self, card: Card, way: Way) -> int | None:
+        """A size on which it survives, at most this card's: what it reserved at most would have done. None: it does not survive."""
         done = self.run(card, *way)
-        return done.out_of_memory_at < 0 and not stopped(done, self.told.program)
+        if done.out_of_memory_at >= 0 or stopped(done, self.told.program):
+            return None
+        assert card.total_bytes is not None
+        # What failed on this card fails on a smaller one as well, and what succeeded fits: it would go the same way.
+        needed = _whole((card.outside_bytes or 0) + done.peak_reserved_bytes)
+        return min(card.total_bytes, needed) if self._ends_with_the_card(card) else card.total_bytes
+
+    def _ends_with_the_card(self, card: Card) -> bool:
+        """Whether the card's size decides on nothing but when cudaMalloc fails: no limit is a part of it, no range of addresses."""
+        settings = self.settings
+        return (
+            min(settings.per_process_memory_fraction, card.limit_fraction or 1.0) == 1.0
+            and not settings.expandable_segments
+            and not settings.throw_on_cudamalloc_oom
+            and settings.large_segment_bytes % GRANULE == 0  # (the device gives whole granules)
+        )
 
     def _said_of(self, done: Replay, card: Card) -> Iterator[str]:
         settings = self.settings
