@@ -20,6 +20,7 @@ from vramscope_server.analysis.floor import trend
 from vramscope_server.analysis.fragmentation.strip import Strip
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
+from vramscope_server.analysis.timeline.ruler import Ruler
 from vramscope_server.analysis.window import Column, FloatArray, LossWindow, RunWindow, StreamWindow
 from vramscope_server.figures import COMPARE_FIGURES, MODULES, RUN_FIGURES, fragmentation, strip, timeline
 from vramscope_server.figures.drawing import byte_unit, escaped, samples_of
@@ -498,7 +499,7 @@ def test_an_out_of_memory_error_has_a_cross_on_the_strip_and_on_the_timeline() -
     over = Overview(0, 6, event, series, held[None, :], held, 2 * held, peak=3)
     for figure, gib in [
         (strip.draw(parts, [], capacity_bytes=None), 2),
-        (timeline.draw(over, [], out_of_memory=[2, 5, 9]), 1),
+        (timeline.draw(over, Ruler(), out_of_memory=[2, 5, 9]), 1),
     ]:
         [cross] = [trace for trace in figure.data if trace.meta["role"] == "out-of-memory"]
         assert cross.marker.symbol == "x"

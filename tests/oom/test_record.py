@@ -129,7 +129,8 @@ def test_it_says_who_held_the_memory_by_category_module_and_line(
     assert "of what was made outside of it no line is known" in told["by_site_words"], "the weights are older"
     rows = {row["name"]: row for row in told["counters"]["rows"]}
     assert rows["allocated_bytes"]["at"] == told["message"]["allocated_bytes"]
-    assert 0 < rows["allocated_bytes"]["before"] < rows["allocated_bytes"]["at"]
+    # (as much, where a sample fell between the last allocation and the one that failed)
+    assert 0 < rows["allocated_bytes"]["before"] <= rows["allocated_bytes"]["at"]
     assert rows["reserved_bytes"]["at"] == told["message"]["reserved_bytes"]
     assert rows["device_used_bytes"]["at"] == told["message"]["total_bytes"] - told["message"]["free_bytes"]
     assert 0 <= told["counters"]["before_seconds"] < 10
