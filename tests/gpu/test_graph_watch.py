@@ -220,3 +220,23 @@ def test_what_is_kept_on_the_host_lowers_no_peak_of_the_gpu_and_is_not_advised_t
     assert leak[:3] == ["tensor-growth", "kept", 0]
     assert leak[3] == "it lies in the host's memory, which grows; no peak of the GPU falls without it"
     assert "keep less of it (a sum, a mean, the last one), bound it" in leak[4] and ".cpu()" not in leak[4]
+
+
+def test_small_tensors_are_no_parts_of_larger_ones_though_each_takes_a_block() -> None:
+    """Sixteen numbers take a block of 512 bytes: to clone them would free nothing, and is not advised."""
+    (advice,) = run("""
+    torch.empty(1, device="cuda")
+    hooks = watch()
+    model = nn.Linear(64, 6).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    entropies = []
+    for step in range(40):
+        for _ in range(8):
+            probabilities = model(torch.zeros(16, 64, device="cuda")).softmax(1)
+            entropies.append(-(probabilities * probabilities.log()).sum(1).detach())
+        optimizer.zero_grad()
+        probabilities.mean().backward()
+        optimizer.step()
+    print(json.dumps([leak.advice for leak in looks[-1].leaks if leak.name == "entropies"]))
+    """)
+    assert "keep less of it" in advice[0] and "clone" not in advice[0]

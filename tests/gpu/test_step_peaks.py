@@ -6,7 +6,9 @@ import json
 import random
 import sys
 import textwrap
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -288,3 +290,22 @@ def test_the_state_of_an_optimizer_from_before_attach_is_no_temporary(training) 
     weights = rounded(model.parameters())
     assert at_peak.optimizer == rounded(v for s in stranger.state.values() for v in s.values())
     assert 0 < at_peak.activations <= 2 * weights
+
+
+def test_what_functional_call_puts_into_a_model_is_not_asked_for_its_gradient() -> None:
+    """It is the result of something, and PyTorch warns in the user's terminal who asks."""
+    import torch
+    from torch import nn
+
+    from vramscope.memory.categories import Categories
+
+    class Counted(nn.Linear):
+        def forward(self, inputs: Any) -> Any:
+            Categories([], [self], None).count(0)
+            return super().forward(inputs)
+
+    model = Counted(8, 8, device="cuda")
+    adapted = {name: parameter * 2 for name, parameter in model.named_parameters()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.func.functional_call(model, adapted, (torch.zeros(1, 8, device="cuda"),))

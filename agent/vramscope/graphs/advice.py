@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from vramscope.collector import collector_comes_by
 from vramscope.graphs.group import Group
 from vramscope.graphs.holders import Holder
 from vramscope.graphs.walk import NODE_BYTES
-from vramscope.heap import with_subclasses
 
 LARGE_SCALAR_BYTES = 4096
 """mse_loss, say, leaves its scalar in a storage as large as the prediction"""
@@ -57,7 +54,7 @@ def of(
 def _plain(group: Group, per: str) -> str:
     """Of tensors without graphs, more from round to round."""
     holder, name = group.holder, group.holder.name
-    if metric := _metric(holder):
+    if metric := holder.metric:
         variable = name.rpartition(".")[0] or name
         return (
             f"{metric} keeps every batch until it is reset: {variable}.reset() at the end of each epoch, or "
@@ -116,15 +113,6 @@ def _of_machinery(holder: Holder) -> str:
             "register_hook gives and .remove() it, or make the function once"
         )
     return ""
-
-
-def _metric(holder: Holder) -> str:
-    """The class of a torchmetrics metric that keeps them in a state of its own; "" where it is none."""
-    metrics = getattr(sys.modules.get("torchmetrics"), "Metric", None)
-    if metrics is None:
-        return ""
-    names = {kind.__name__ for kind in with_subclasses(metrics)}
-    return next((one for link in holder.chain if (one := link.partition(".")[0]) in names), "")
 
 
 def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:

@@ -65,6 +65,8 @@ class Line(NamedTuple):
     constant: bool
     """stores constants only, or empty containers: an initialisation"""
     in_loop: bool
+    texts: frozenset[str]
+    """constants: the keys that it names, among others"""
 
 
 def with_inner(code: types.CodeType, depth: int = 3) -> Iterator[types.CodeType]:
@@ -92,6 +94,7 @@ class _Draft:
         self.removes = self.overwrites = self.cuts = False
         self.computes = False
         self.in_loop = False
+        self.texts: set[str] = set()
         self.own: set[str] = set()
         """variables of a comprehension on this line that is no function of its own (from Python 3.12 on)"""
 
@@ -108,6 +111,8 @@ def _read(code: types.CodeType) -> Iterator[Line]:
         at.append((instruction.offset, number))
         draft = drafts.setdefault(number, _Draft())
         operation, argument = instruction.opname, instruction.argval
+        if operation == "LOAD_CONST" and isinstance(argument, str):
+            draft.texts.add(argument)
         if operation == "LOAD_FAST_AND_CLEAR":
             draft.own.add(argument)
         for kind, name in _names(operation, argument):
@@ -163,6 +168,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.calls,
             constant,
             draft.in_loop,
+            frozenset(draft.texts),
         )
 
 

@@ -257,13 +257,15 @@ def is_array(kind: type) -> bool:
 
 
 def bound_of(value: Any, parent: Any = None) -> int | None:
-    """Elements beyond which a container cannot grow; of one that is a queue's own, as the queue, its ``parent``, says."""
+    """Elements beyond which a container cannot grow; of a queue's own, or a cached function's, as its ``parent`` says."""
     kind = type(value)
     for name, attribute in _QUEUES:
         bounded = getattr(sys.modules.get(name), "Queue", None)
         if bounded is not None and issubclass(type(parent), bounded):
             most = parent.__dict__.get(attribute)
             return most if type(most) is int and most > 0 else None
+    if type(parent) is functools._lru_cache_wrapper:
+        return functools._lru_cache_wrapper.cache_info(parent).maxsize or None
     if issubclass(kind, collections.deque):
         return collections.deque.maxlen.__get__(value)  # type: ignore[no-any-return]
     return length(value) if issubclass(kind, (tuple, frozenset)) else None

@@ -14,6 +14,7 @@ from vramscope.graphs.holders import Holder
 from vramscope.graphs.storages import Storages
 from vramscope.graphs.sweep import add_with_gradient
 from vramscope.graphs.walk import NODE_BYTES, Budget, Graph, walk
+from vramscope.memory.allocator import block_bytes
 
 MOST_GRAPHS_WALKED: Final = 24
 """of one holder; the bytes of the others follow from these"""
@@ -193,11 +194,17 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
             for (function, name), size in attributes.items()
         ],
         examples=storages.describe(tensors),
-        seen_bytes=sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors),
+        seen_bytes=sum(map(_seen_bytes, tensors)),
         cut_short=cut_short,
         references=[weakref.ref(tensor) for tensor in _spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
     )
+
+
+def _seen_bytes(tensor: Any) -> int:
+    """What its elements take if they stand alone: on a GPU whole blocks, as what it stands on is counted in blocks."""
+    size: int = tensor.numel() * tensor.dtype.itemsize
+    return size if tensor.device.type == "cpu" else block_bytes(size)
 
 
 def _where(function: type, name: str) -> tuple[str, int | None]:

@@ -7,6 +7,7 @@ import functools
 import itertools
 import queue
 import re
+import sys
 import types
 import weakref
 from collections.abc import Collection, Iterable, Sequence
@@ -37,7 +38,7 @@ class Holder(NamedTuple):
     container: bool
     """takes more and more: a list, a dict, an object's attribute that is one"""
     bound: int | None
-    """elements that the container never has more of: a deque's maxlen"""
+    """elements that the container never has more of: a deque's maxlen, a cached function's maxsize"""
     size: int | None
     """elements of the container"""
     carried: bool
@@ -49,6 +50,8 @@ class Holder(NamedTuple):
     """it is reached through a module"""
     emptied: bool = False
     """a container that the code takes out of too, or overwrites: it may have a bound that is not reached yet"""
+    metric: str = ""
+    """class of torchmetrics' metric that has it in a state"""
 
 
 class Codes:
@@ -143,7 +146,8 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
     if last.size is not None:
         words += f" -> {classes.name_of(last.kind)}[{last.size}]"
     within = _numbered_place(links, codes) if numbered else _inner_place(paths, len(links), codes)
-    place, line = within or _place(links, codes, container=is_container)
+    key = next((label[2:-2] for label in reversed((*_labels(links), *deeper)) if _is_text_key(label)), "")
+    place, line = within or _place(links, codes, container=is_container, key=key)
     return Holder(
         key=group_key(paths[0], family),
         name=name.strip()[:200],
@@ -153,12 +157,29 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
         line=line if line is not None else root.line,
         function=place.co_name if place is not None else root.owner,
         container=is_container,
-        bound=last.bound if is_container else None,
+        bound=last.bound if is_container or _is_in_a_cached_function(last) else None,
         size=last.size,
         carried=len(links) > 1 or is_container or root.code is None or lines.carried_by_loop(root.code, root.name),
         variable=len(links) == 1,
         in_model=any(_is_module(link.kind) for link in links),
         emptied=is_container and _is_emptied(links, codes),
+        metric=_metric_among(paths[0].links()),
+    )
+
+
+def _is_in_a_cached_function(link: Path) -> bool:
+    return link.parent is not None and link.parent.kind is functools._lru_cache_wrapper
+
+
+def _is_text_key(label: str) -> bool:
+    return label.startswith("['") and label.endswith("']")
+
+
+def _metric_among(links: list[Path]) -> str:
+    """The class of torchmetrics' metric that has it in a state; "" where none has."""
+    metric = getattr(sys.modules.get("torchmetrics"), "Metric", None)
+    return next(
+        (classes.name_of(link.kind) for link in links if metric is not None and metric in classes.bases(link.kind)), ""
     )
 
 
@@ -246,8 +267,8 @@ def _chain(path: Path) -> list[str]:
     return words
 
 
-def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.CodeType | None, int | None]:
-    """The function and the line that keep."""
+def _place(links: list[Path], codes: Codes, *, container: bool, key: str) -> tuple[types.CodeType | None, int | None]:
+    """The function and the line that keep; ``key``: under which a dict of theirs has it, where that is a text."""
     root = links[0].root
     at = lines.added_at(_own_codes(links[-1].kind), "self") if container else None
     if at is not None:
@@ -266,7 +287,7 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
         elif "'" in label and not label.startswith("["):  # a closure's or a generator's variable
             name, owner = label.split("'")[1], None
             function = label.strip().partition("()")[0] if "() local" in label else None
-            found = _variable(name, codes, container=container, function=function)
+            found = _variable(name, codes, container=container, function=function, key=key)
             if found is not None:
                 return found
     if owner is not None or root.of_class is not None:
@@ -274,8 +295,8 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
         own = [] if kind is None else _own_codes(kind)
         if owner is None:
             of = root.owner.rpartition(".")[2]
-        at = lines.attribute_kept_at(own, name, container=container) or lines.attribute_kept_at(
-            codes.all, name, container=container, of=of, strictly=owner is not None and not own
+        at = lines.attribute_kept_at(own, name, container=container, key=key) or lines.attribute_kept_at(
+            codes.all, name, container=container, of=of, strictly=owner is not None and not own, key=key
         )
         if at is not None:
             return at
@@ -285,10 +306,10 @@ def _place(links: list[Path], codes: Codes, *, container: bool) -> tuple[types.C
         # A library's object: the user's line that feeds it.
         container, name = True, root.name
     if root.code is not None:
-        line = lines.name_kept_at(root.code, root.name, container=container)
+        line = lines.name_kept_at(root.code, root.name, container=container, key=key)
         if line is not None:
             return root.code, line
-    found = _variable(name, codes, container=container, file=root.file)
+    found = _variable(name, codes, container=container, file=root.file, key=key)
     return found if found is not None else (root.code, None)
 
 
@@ -316,8 +337,9 @@ def _fed_at(links: list[Path], attribute: str, codes: Codes) -> tuple[types.Code
             code.co_name for code in lines.codes_of_class(kind) if lines.adds_to_attribute(code, attribute)
         )
         if adding:
-            at = lines.called_at(_own_codes(kind), "self", adding) or lines.called_at(
-                codes.all, links[0].root.name, adding
+            through = frozenset(link.label[1:] for link in links[1:] if link.label.startswith("."))
+            at = lines.called_at(_own_codes(kind), "self", adding, through) or lines.called_at(
+                codes.all, links[0].root.name, adding, through
             )
             if at is not None:
                 return at
@@ -331,7 +353,13 @@ def _numbered_place(links: list[Path], codes: Codes) -> tuple[types.CodeType, in
 
 
 def _variable(
-    name: str, codes: Codes, *, container: bool, file: str | None = None, function: str | None = None
+    name: str,
+    codes: Codes,
+    *,
+    container: bool,
+    file: str | None = None,
+    function: str | None = None,
+    key: str = "",
 ) -> tuple[types.CodeType, int] | None:
     for outer in codes.all:
         if file is not None and outer.co_filename != file:
@@ -339,7 +367,7 @@ def _variable(
         for code in [outer] if function is None else with_inner(outer):
             line = None
             if function in (None, code.co_name):
-                line = lines.name_kept_at(code, name, container=container)
+                line = lines.name_kept_at(code, name, container=container, key=key)
             if line is not None:
                 return code, line
     return None

@@ -14,15 +14,19 @@ from vramscope.graphs import classes
 from vramscope.graphs.bytecode import Line, lines_of, with_inner
 
 
-def name_kept_at(code: types.CodeType, name: str, *, container: bool) -> int | None:
-    """The line of a function (or of one inside it) that keeps something in variable ``name``; None where there is none."""
+def name_kept_at(code: types.CodeType, name: str, *, container: bool, key: str = "") -> int | None:
+    """The line of a function (or of one inside it) that keeps something in variable ``name``; None where there is none.
+
+    key   under which the variable, a dict, has it: of two lines the one that names it is right
+    """
     best: tuple[int, int] | None = None
     for part in with_inner(code):
         if not _has_variable(part, name):
             continue  # (to read a function's bytecode takes longer than all else)
         for line in lines_of(part):
             score = _score(line, name in line.loads, name in line.stores, container=container)
-            score = score * 8 + min(len(line.loads), 7) if score else 0  # of two, the one that has more to keep
+            # (of two, the one that has more to keep)
+            score = (score * 2 + (key in line.texts)) * 8 + min(len(line.loads), 7) if score else 0
             if score and (best is None or score > best[0]):
                 best = score, line.number
     return best[1] if best else None
@@ -33,12 +37,19 @@ def _has_variable(code: types.CodeType, name: str) -> bool:
 
 
 def attribute_kept_at(
-    codes: Iterable[types.CodeType], attribute: str, *, container: bool, of: str = "", strictly: bool = False
+    codes: Iterable[types.CodeType],
+    attribute: str,
+    *,
+    container: bool,
+    of: str = "",
+    strictly: bool = False,
+    key: str = "",
 ) -> tuple[types.CodeType, int] | None:
     """The function and line, of those given, that keep something in an attribute of that name.
 
     of         what the object is called where its name is known: of two lines the one that has it is right
     strictly   a line that does not have it is of no use
+    key        as of :func:`name_kept_at`
     """
     best: tuple[int, types.CodeType, int] | None = None
     for code in codes:
@@ -54,9 +65,8 @@ def attribute_kept_at(
                     score += 8
                 elif strictly:
                     continue
-                score = (
-                    score * 2 + (not line.overwrites) if score else 0
-                )  # ``cache[key] = []`` comes before what is put there
+                # (``cache[key] = []`` comes before what is put there)
+                score = (score * 2 + (key in line.texts)) * 2 + (not line.overwrites) if score else 0
                 if score and (best is None or score > best[0]):
                     best = score, part, line.number
     return best[1:] if best else None
@@ -98,13 +108,19 @@ def adds_to_attribute(code: types.CodeType, attribute: str) -> bool:
     )
 
 
-def called_at(codes: Iterable[types.CodeType], of: str, methods: frozenset[str]) -> tuple[types.CodeType, int] | None:
-    """The first function and line that call one of these methods of the variable ``of``."""
+def called_at(
+    codes: Iterable[types.CodeType], of: str, methods: frozenset[str], through: frozenset[str] = frozenset()
+) -> tuple[types.CodeType, int] | None:
+    """The function and line that call one of these methods of the variable ``of``: the first of those that go through the most
+    of these attributes (``model.losses.update(x)``, and not ``model.accuracy.update(x)``)."""
+    best: tuple[int, types.CodeType, int] | None = None
     for code in codes:
         for line in lines_of(code):
             if line.calls and of in line.loads and not methods.isdisjoint(line.attributes_loaded):
-                return code, line.number
-    return None
+                score = len(through & line.attributes_loaded)
+                if best is None or score > best[0]:
+                    best = score, code, line.number
+    return best[1:] if best else None
 
 
 def named_at(codes: Iterable[types.CodeType]) -> tuple[types.CodeType, int] | None:

@@ -293,7 +293,8 @@ class Categories:
         for parameter in (*every, *zero.parameters()):
             parameters += fresh(parameter)
         for parameter in every:
-            if parameter.grad is not None:
+            # (functional_call puts results into a module for a moment: PyTorch warns who asks for their gradient)
+            if parameter.is_leaf and parameter.grad is not None:
                 gradients += fresh(parameter.grad)
         for tensor in zero.gradients():
             gradients += fresh(tensor)

@@ -263,7 +263,7 @@ class LossWatch:
         if self._probes:
             return all((p := probe()) is None or p.grad is None for probe in self._probes)
         # The first step: nobody has stepped yet.
-        return all(p.grad is None for root in self._roots() for p in root.parameters())
+        return all(p.grad is None for root in self._roots() for p in root.parameters() if p.is_leaf)
 
     def _probes_live(self) -> bool:
         for probe in self._probes:  # (in each step: any() would take three times as long)

@@ -226,3 +226,64 @@ def metric_that_keeps_everything(device: str) -> None:
         optimizer.step()
         everything.update(out.detach())  # <- leak; fix: everything.update(out.detach().mean())
         del out
+
+
+@leaks(
+    ("tensor-growth", "growing"),
+    holder=("value", "residuals"),
+    bytes_each=64 * 128 * FLOAT_BYTES,
+    advice="model.residuals.reset()",
+    frameworks=True,
+)
+def one_metric_of_two(device: str) -> None:
+    """Both are fed alike, and one of them keeps: its own line is told, not the one before."""
+    from torchmetrics import CatMetric, MeanMetric
+
+    class Scored(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = mlp(device, outputs=128)
+            self.loss, self.residuals = MeanMetric(), CatMetric()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.net(x)
+
+    model = Scored().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, _ in loader(device, rows=64):
+        out = model(x)
+        loss = out.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        model.loss.update(loss.detach())
+        model.residuals.update(out.detach())  # <- leak; fix: model.residuals.update(out.detach().mean())
+        del out
+
+
+class AUROC:
+    """Of the user's own, called as one of torchmetrics' is."""
+
+    def __init__(self) -> None:
+        self.scores: list[torch.Tensor] = []
+
+    def update(self, scores: torch.Tensor) -> None:
+        # fix here: scores = scores.mean()
+        self.scores.append(scores)  # <- leak of metric_of_ones_own
+
+
+@leaks("tensor-growth", holder="scores", bytes_each=64 * 128 * FLOAT_BYTES, advice="keep less of it", frameworks=True)
+def metric_of_ones_own(device: str) -> None:
+    import torchmetrics  # noqa: F401 - which has a class of that name
+
+    model = mlp(device, outputs=128)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    area = AUROC()
+    for x, _ in loader(device, rows=64):
+        out = model(x)
+        loss = out.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        area.update(out.detach())
+        del out

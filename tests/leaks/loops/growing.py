@@ -60,6 +60,23 @@ def defaultdict_of_lists(device: str) -> Any:
     return history
 
 
+@leaks("growing", holder="history['penalty']", bytes_each=SCALAR, nodes=True)
+def log_of_two_keys(device: str) -> Any:
+    """Two lists in a dict are filled side by side, one with numbers: the line is the one that names the other's key."""
+    model = mlp(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    history: dict[str, list[Any]] = {"loss": [], "penalty": []}
+    for x, y in loader(device):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        penalty = next(model.parameters()).square().mean()
+        (loss + 0.1 * penalty).backward()
+        optimizer.step()
+        history["loss"].append(loss.item())
+        history["penalty"].append(penalty)  # <- leak; fix: history["penalty"].append(penalty.item())
+    return history
+
+
 @dataclasses.dataclass
 class Epoch:
     number: int

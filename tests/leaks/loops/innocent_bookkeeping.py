@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import functools
 import queue
 import threading
 from typing import Any
@@ -24,6 +25,26 @@ def train_on(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor
     loss.backward()
     optimizer.step()
     return loss
+
+
+@functools.lru_cache(maxsize=64)
+def angles(length: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    turns = torch.outer(torch.arange(64.0, device=device), torch.arange(float(length), device=device))
+    return turns.cos(), turns.sin()
+
+
+@innocent(
+    "a cache with room for sixty-four, which fills as lengths come", settles_bytes=64 * 2 * 64 * 128 * FLOAT_BYTES
+)
+def cached_function_with_a_bound(device: str) -> None:
+    angles.cache_clear()
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for number, (x, y) in enumerate(loader(device, steps=60)):
+        cosine, _ = angles(64 + number, device)
+        train_on(model, optimizer, x * cosine.mean(), y)
+        del cosine
+    angles.cache_clear()
 
 
 @innocent("``loss`` and ``out`` of the last step live into the next: a few KB")
