@@ -986,3 +986,27 @@ def test_a_leak_that_slows_down_is_told_with_the_figures_of_now():
     counts = [leak.count for look in looks for leak in look.leaks if leak.kind == "tensor-growth"]
     assert counts == sorted(counts)
     assert counts[-1] > 70, counts
+
+
+def test_what_an_evaluation_adds_a_batch_is_not_thinned_by_the_steps_before_it():
+    """Two evaluations lie many steps apart, and what grows in them was divided by these: 102 of 366 KiB a batch."""
+    net = model(width=256)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    with watched() as looks:
+        for _ in range(3):
+            for _ in range(25):
+                loss = F.cross_entropy(net(torch.randn(8, 32)), torch.zeros(8, dtype=torch.long))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            total = torch.zeros(())
+            net.eval()
+            for _ in range(30):
+                total = total + F.cross_entropy(net(torch.randn(64, 32)), torch.zeros(64, dtype=torch.long))
+            net.train()
+            assert float(total) > 0
+            del total
+    (leak,) = [leak for look in looks for leak in look.leaks if leak.kind == "growing-eval"][-1:]
+    each = 64 * (32 + 256 + 10) * 4 + 64 * 8  # the batch, what ReLU gave, the log-probabilities, the targets
+    assert leak.per == "batch"
+    assert leak.growth_bytes_per_step == pytest.approx(each, rel=0.1)

@@ -27,7 +27,7 @@ OUTLIVES: Final = "it outlives its {per}, so it is alive at every later peak"
 TO_COME: Final = "measured in the next step"
 IN_HOST_MEMORY: Final = "it lies in the host's memory, which grows; no peak of the GPU falls without it"
 ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU; what it holds would be free in every later step"
-AT_MOST: Final = "at most: how much lies there at the peak depends on when the collector comes by"
+AS_SEEN: Final = "as much as lay there when it was looked at: how much lies there at the peak depends on when the collector comes by"
 
 Key = tuple[str, ...]
 
@@ -225,7 +225,7 @@ class Findings:
             return Effect(0, IN_HOST_MEMORY)
         if verdict.kind == "cycle":
             outlives = verdict.group.holder.key[0] == "create_graph"
-            return Effect(verdict.freed_bytes, OUTLIVES.format(per=verdict.per) if outlives else AT_MOST)
+            return Effect(verdict.freed_bytes, OUTLIVES.format(per=verdict.per) if outlives else AS_SEEN)
         if verdict.kind in ("growing", "growing-eval", "tensor-growth"):
             return Effect(verdict.freed_bytes, OUTLIVES.format(per=verdict.per))
         if verdict.kind == "no_grad-missing":

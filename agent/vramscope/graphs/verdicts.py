@@ -207,6 +207,8 @@ class Judge:
             self._accused[holder.key] = kind, chain
         words, freed = advice.of(kind, group, moment.retained, chain=chain, per=moment.per)
         age = max(reach, 1) if group.graphs else None
+        if kind == "growing-eval" and moment.evaluating:
+            growth = group.held_bytes / count  # (between two evaluations lie the training's steps)
         return Verdict(kind, group, count, age, growth, words, freed, per=moment.per)
 
     def _of_graphs(
