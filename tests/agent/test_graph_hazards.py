@@ -489,6 +489,43 @@ def test_of_a_sum_over_many_steps_all_is_told_and_not_the_part_that_was_walked()
     assert 0.8 * a_step * found[0].count <= found[0].held_bytes <= 1.2 * a_step * found[0].count
 
 
+@pytest.mark.parametrize("kept", ["moving averages", "a shadow of each weight"])
+def test_values_that_are_carried_side_by_side_are_told_whole(kept):
+    """Of long graphs a look walks a part, the newest first: it went down the spine of the first, and told 0.1 of 5 MiB."""
+    net = nn.Sequential(nn.Linear(32, 256), nn.Sigmoid(), nn.Linear(256, 32))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    averages, size = {"loss": torch.zeros(()), "spread": torch.zeros(())}, 4 * 64 * (32 + 256 + 32)
+    if kept != "moving averages":
+        averages = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
+        size = 2 * 4 * (2 * 32 * 256 + 256 + 32)
+    with watched() as looks:
+        for step in range(160):
+            x = torch.randn(64, 32)
+            y = net(x)
+            optimizer.zero_grad()
+            F.mse_loss(y, x).backward()
+            optimizer.step()
+            if kept == "moving averages":
+                values = {"loss": F.mse_loss(net(x), x), "spread": net(x).var()}
+                for name, value in values.items():
+                    averages[name] = averages[name] + (value - averages[name]) / (step + 1)
+                del values
+            else:
+                for name, parameter in net.named_parameters():
+                    gap = (parameter - averages[name]).abs().sqrt()
+                    averages[name] = averages[name] + 0.001 * gap
+                del gap
+            del y
+    (leak,) = [leak for leak in looks[-1].leaks if leak.name == "averages"]
+    assert leak.kind == "growing"
+    # (what one step adds, measured over the looks in which all of it was still walked)
+    early = next(leak for look in looks for leak in look.leaks if leak.name == "averages" and leak.count >= 12)
+    assert early.held_bytes >= size
+    a_step = early.growth_bytes_per_step
+    assert leak.held_bytes == pytest.approx(early.held_bytes + a_step * (leak.count - early.count), rel=0.1)
+    assert leak.growth_bytes_per_step == pytest.approx(a_step, rel=0.1)
+
+
 def test_what_two_losses_of_a_step_share_counts_once():
     """Both keep the trunk's activations; of the many graphs some are walked, and what they share is shared by the others too."""
     trunk, heads = nn.Sequential(nn.Linear(32, 256), nn.ReLU()), nn.ModuleList(nn.Linear(256, 8) for _ in range(2))

@@ -27,7 +27,9 @@ OUTLIVES: Final = "it outlives its {per}, so it is alive at every later peak"
 TO_COME: Final = "measured in the next step"
 IN_HOST_MEMORY: Final = "it lies in the host's memory, which grows; no peak of the GPU falls without it"
 ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU; what it holds would be free in every later step"
-AS_SEEN: Final = "as much as lay there when it was looked at: how much lies there at the peak depends on when the collector comes by"
+AS_SEEN: Final = (
+    "as much as lay there when it was looked at: how much lies there at the peak depends on when the collector comes by"
+)
 
 Key = tuple[str, ...]
 

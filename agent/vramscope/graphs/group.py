@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from vramscope import wire
 from vramscope.graphs import classes, lines, storages
@@ -157,6 +157,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
     firsts: list[int] = []
     others: list[int] = []
     """bytes of a run's first graph, and what each of the others has beside those before it"""
+    walks: list[Walk] = []
     for run in nodes:
         of_run: Storages = {}
         for node in run:
@@ -167,7 +168,9 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
             visited += graph.nodes
             cut_short |= not graph.complete
             its = {key: size for key, size in {**graph.saved, **graph.parameters}.items() if key not in known}
-            (others if of_run else firsts).append(sum(size for key, size in its.items() if key not in of_run))
+            beside = sum(size for key, size in its.items() if key not in of_run)
+            (others if of_run else firsts).append(beside)
+            walks.append(Walk(beside, max(1, node._sequence_nr() - graph.oldest), graph.complete))
             of_run |= its
             for function, name, size in graph.attributes:
                 attributes[function, name] = max(size, attributes.get((function, name), 0))
@@ -178,6 +181,9 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
     if factor > 1 and others and (counted := sum(saved.values())):
         # Losses of one step share its activations: what one more graph adds is less than what a graph has.
         saved_factor = (fmean(firsts) + fmean(others) * (len(with_graph) - 1)) / counted
+    if births and births[-1] - births[0] <= budget.chains.step_numbers:
+        unequal = _of_unequal_walks(walks)
+        saved_factor, visited = saved_factor * unequal, round(visited * unequal)
     return Group(
         holder=holder,
         tensors=len(tensors),
@@ -199,6 +205,24 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
         references=[weakref.ref(tensor) for tensor in _spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
     )
+
+
+class Walk(NamedTuple):
+    """How far one graph was walked."""
+
+    saved_bytes: int
+    span: int
+    """operations between its newest and the oldest that was visited"""
+    complete: bool
+
+
+def _of_unequal_walks(walks: Sequence[Walk]) -> float:
+    """Bytes there are for each that was counted, where values are carried on side by side (a shadow of each weight): the walk
+    of the first may have left nothing for the others', which go as far."""
+    farthest = max((walk.span for walk in walks), default=1)
+    counted = sum(walk.saved_bytes for walk in walks)
+    reckoned = sum(walk.saved_bytes * (1.0 if walk.complete else farthest / walk.span) for walk in walks)
+    return reckoned / counted if counted else 1.0
 
 
 def _seen_bytes(tensor: Any) -> int:
