@@ -63,9 +63,15 @@ export class EventsTable {
     this.giveUp?.abort();
   }
 
+  /** Soon; what was typed just before into another field goes with it. */
   typed(name, text) {
     clearTimeout(this.typing);
-    this.typing = setTimeout(() => setQuery({ [name]: text.trim() || null, page: null }), TYPED_MS);
+    this.asked = { ...this.asked, [name]: text.trim() || null, page: null };
+    this.typing = setTimeout(() => {
+      const { asked } = this;
+      this.asked = null;
+      setQuery(asked);
+    }, TYPED_MS);
   }
 
   /** What is asked for, as the URL has it. */
