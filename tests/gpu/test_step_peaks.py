@@ -119,7 +119,7 @@ class Seldom:
 
     asked = 0
 
-    def allows(self) -> bool:
+    def allows(self, now_ns: int) -> bool:
         self.asked += 1
         return self.asked % 40 == 1
 

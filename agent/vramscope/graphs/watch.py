@@ -276,13 +276,17 @@ class GraphWatch:
     @property
     def is_due(self) -> bool:
         """A look waits for the next forward."""
-        return bool(self._suspicion or self._due or self._window_asks)
+        recorder = self._clock.recorder  # (asked some times a step, so the rest is left to where a window is open)
+        open_ = recorder is not None and recorder.window is not None
+        return bool(self._suspicion or self._due or (open_ and self._window_asks))
 
     @property
     def _window_asks(self) -> bool:
         """A window is being recorded, of which one wants to know what the known leaks hold."""
         recorder = self._clock.recorder
-        return recorder is not None and self._findings.names_holders and recorder.asks_who_holds
+        if recorder is None or recorder.window is None:
+            return False
+        return self._findings.names_holders and recorder.asks_who_holds
 
     # -- when to look ----------------------------------------------------------------------------------------------------
 

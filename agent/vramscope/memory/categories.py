@@ -48,8 +48,8 @@ class Budget:
         self._now = now
         self._free_at_ns = 0
 
-    def allows(self) -> bool:
-        return self._now() >= self._free_at_ns
+    def allows(self, now_ns: int) -> bool:
+        return now_ns >= self._free_at_ns
 
     def spent(self, nanoseconds: int) -> None:
         self._free_at_ns = self._now() + int(nanoseconds / self._fraction)
@@ -99,7 +99,7 @@ class Categories:
         """A phase begins; ``cuts`` are of the one that ended. Only a step that is sampled does anything here."""
         if not self._began:
             self._began = True
-            wanted = self._step in FIRST_STEPS or self._peak_budget.allows()
+            wanted = self._step in FIRST_STEPS or self._peak_budget.allows(self._now())
             self._sampling = wanted and bool(devices) and self._peak_of is not None
         if not self._sampling:
             return
@@ -121,8 +121,9 @@ class Categories:
     def end_step(self, stretches: list[Stretch], devices: tuple[int, ...]) -> list[tuple[Split, Split]] | None:
         """The splits at the step's end and at its peak, a device each; None where this step was not counted."""
         start = self._now()
-        self._stop_following(devices, stretches[-1].cuts)
-        due = self._count_budget.allows()
+        if self._handles:
+            self._stop_following(devices, stretches[-1].cuts)
+        due = self._count_budget.allows(start)
         marks: list[tuple[int, int]] = []
         if len(stretches) == 1:
             marks = [(cut.allocated_bytes, cut.peak_allocated_bytes) for cut in stretches[0].cuts]

@@ -77,7 +77,8 @@ class ProfileRecorder:
         self._packing = Packing(self._plan.ended)
         self._asks_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
         self._device_name: Callable[[int], str] = torch.cuda.get_device_name
-        self._window: _Open | None = None
+        self.window: _Open | None = None
+        """that is being recorded"""
         self._steps_s: deque[float] = deque(maxlen=STEPS_TO_KNOW)
         self._step_ended_s = 0.0
         self._off = False
@@ -85,7 +86,7 @@ class ProfileRecorder:
     @property
     def is_open(self) -> bool:
         """A profile is being recorded."""
-        return self._window is not None
+        return self.window is not None
 
     @guarded("recording profiles")
     def begin(self) -> None:
@@ -107,13 +108,13 @@ class ProfileRecorder:
     @guarded("recording profiles")
     def before_fork(self) -> None:
         """The child would go on profiling, for as long as it lives: a profile that this thread has opened is put off."""
-        if self._window is not None and self._switch.belongs_to_us:
+        if self.window is not None and self._switch.belongs_to_us:
             with self._all_or_nothing():
                 self._put_off()
 
     def after_fork_in_child(self) -> None:
         """The child records nothing, and does not touch what is open."""
-        window, self._window = self._window, None
+        window, self.window = self.window, None
         self._off = True
         self._clock.profiler = None
         if window is not None and window.modules is not None:
@@ -124,13 +125,12 @@ class ProfileRecorder:
     # -- what the clock tells ------------------------------------------------------------------------------------------
 
     def entered(self) -> None:
-        """A phase begins."""
-        if self._window is not None:
-            self._mark()
+        """A phase begins, within a profile."""
+        self._mark()
 
     def goes_on(self) -> None:
-        """Another forward within a phase: an evaluation, say, which has no end in sight."""
-        if self._window is not None and self._switch.belongs_to_us:
+        """Another forward within a phase of a profile: an evaluation, say, which has no end in sight."""
+        if self._switch.belongs_to_us:
             self._keep_bounds_within_a_phase()
 
     def end_step(self, stretches: Sequence[Stretch]) -> None:
@@ -139,12 +139,12 @@ class ProfileRecorder:
             return
         now_s = time.perf_counter()
         took_s, self._step_ended_s = now_s - self._step_ended_s, now_s
-        if self._window is None:
+        if self.window is None:
             self._steps_s.append(took_s)
             if self._plan.may_wish(self._clock.step):
                 self._begin_if_wished()
         else:
-            self._window.steps_s.append(took_s)
+            self.window.steps_s.append(took_s)
             self._step_in()
 
     # -- a profile -----------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class ProfileRecorder:
             marks=[],
             step_before_s=step_s,
         )
-        self._window = window = _Open(raw)
+        self.window = window = _Open(raw)
         if not wish.stacks and not is_compiled():
             window.modules = ModuleMarks()
             window.modules.begin()
@@ -197,7 +197,7 @@ class ProfileRecorder:
 
     @guarded("recording profiles")
     def _mark(self) -> None:
-        window, clock = self._window, self._clock
+        window, clock = self.window, self._clock
         if window is None:
             return
         with self._all_or_nothing():
@@ -211,9 +211,9 @@ class ProfileRecorder:
 
     @guarded("recording profiles")
     def _keep_bounds_within_a_phase(self) -> None:
-        if self._window is not None:
+        if self.window is not None:
             with self._all_or_nothing():
-                self._keep_bounds(self._window)
+                self._keep_bounds(self.window)
 
     def _keep_bounds(self, window: _Open) -> None:
         if window.is_overdue:
@@ -225,7 +225,7 @@ class ProfileRecorder:
 
     @guarded("recording profiles")
     def _step_in(self) -> None:
-        window = self._window
+        window = self.window
         assert window is not None
         with self._all_or_nothing():
             window.raw.steps += 1
@@ -236,7 +236,7 @@ class ProfileRecorder:
 
     @guarded("recording profiles")
     def _end_open_window(self) -> None:
-        window = self._window
+        window = self.window
         if window is None:
             return
         with self._all_or_nothing():
@@ -247,7 +247,7 @@ class ProfileRecorder:
 
     def _close(self, note: str = "", *, in_step: bool) -> None:
         """``in_step``: within a step, which is then the last one in it; else at the end of one."""
-        window = self._window
+        window = self.window
         assert window is not None
         began = time.perf_counter()
         raw = window.raw
@@ -258,7 +258,7 @@ class ProfileRecorder:
             window.modules.end()
         with collector_paused():
             raw.profiler = self._switch.close()
-        self._window = None
+        self.window = None
         if window.modules is not None or raw.wish.stacks:
             raw.modules = names_of(self._roots, {} if window.modules is None else window.modules.kinds)
         raw.last_step = max(raw.first_step, self._clock.step + in_step)
@@ -271,7 +271,7 @@ class ProfileRecorder:
 
     def _give_up(self) -> None:
         """Leave everything as it was before the profile."""
-        window, self._window = self._window, None
+        window, self.window = self.window, None
         try:
             if window is not None and window.modules is not None:
                 window.modules.end()
@@ -280,7 +280,7 @@ class ProfileRecorder:
 
     def _put_off(self) -> None:
         """What goes on now is no step's work: leave everything as it was, and begin anew when a step has ended."""
-        window = self._window
+        window = self.window
         self._give_up()
         if window is not None:
             self._plan.again(window.raw.wish)

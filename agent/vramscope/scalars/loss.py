@@ -79,7 +79,8 @@ class LossWatch:
         self._roots = roots
         self._now = now
         self._tensor = torch.Tensor
-        self._cuda_is_up: Callable[[], bool] = torch.cuda.is_initialized
+        self._is_initialized: Callable[[], bool] = torch.cuda.is_initialized
+        self._cuda_is_up = False
         self._device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
         self._capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
         self._compiling: Callable[[], bool] = torch.compiler.is_compiling
@@ -107,7 +108,8 @@ class LossWatch:
     def forward(self) -> None:
         """A forward with gradients begins. Costs 0.3 µs, on a GPU 0.6."""
         self.begun = True
-        if self._cuda_is_up():
+        self._cuda_is_up = self._cuda_is_up or self._is_initialized()
+        if self._cuda_is_up:
             device = self._device()
             self._forward_on = (device, self._stream(device))
 

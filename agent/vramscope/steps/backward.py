@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
@@ -25,9 +26,9 @@ class BackwardFront:
     def install(self) -> None:
         import torch
 
-        hooks = self._hooks
+        hooks, clock = self._hooks, self._hooks.clock
         graph_task = torch._C._current_graph_task_id
-        enter = guarded("backward hook")(hooks.clock.enter)
+        enter = guarded("backward hook")(clock.enter)
         engine_calls = guarded("DeepSpeed's engine")(hooks.engines.listen)
         walk, loss = guarded("graph watch")(self._before_walk), guarded("the loss")(self._before_backward)
 
@@ -37,8 +38,10 @@ class BackwardFront:
             if "deepspeed" in sys.modules:
                 engine_calls()
             enter(BACKWARD)
-            walk(args, kwargs, "tensors", 2)
-            loss(args, kwargs)
+            if hooks.graphs is not None or hooks.techniques is not None or not clock.step:
+                walk(args, kwargs, "tensors", 2)
+            if hooks.loss is not None:
+                loss(args, kwargs)
             answer = original(*args, **kwargs)
             hooks.after_backward()
             return answer
@@ -57,7 +60,7 @@ class BackwardFront:
         clock, graphs, techniques = hooks.clock, hooks.graphs, hooks.techniques
         if clock.step == 0:
             hooks.in_first_step_backward()
-        if (graphs is None and techniques is None) or not clock.is_training_thread():
+        if get_ident() != clock.thread and not clock.is_training_thread():
             return
         given = args[0] if args else kwargs.get(roots)
         if graphs is not None:
@@ -65,10 +68,10 @@ class BackwardFront:
             retain = args[place] if len(args) > place else kwargs.get("retain_graph")
             create = args[place + 1] if len(args) > place + 1 else kwargs.get("create_graph")
             hooks.timed(graphs.before_walk, given, bool(retain), bool(create))
-        if techniques is not None:
+        if techniques is not None and techniques.hears_walks:
             techniques.before_walk(given[0] if isinstance(given, (list, tuple)) and given else given)
 
     def _before_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        hooks = self._hooks
-        if hooks.loss is not None and hooks.clock.is_training_thread():
-            hooks.timed(hooks.loss.backward, args, kwargs)
+        clock, loss = self._hooks.clock, self._hooks.loss
+        if loss is not None and (get_ident() == clock.thread or clock.is_training_thread()):
+            clock.timed(loss.backward, args, kwargs)

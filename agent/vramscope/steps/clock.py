@@ -11,12 +11,12 @@ unscaling, gradients reduced by hand, copies of weights, the making of the next 
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from operator import methodcaller
 from random import Random
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from vramscope import wire
@@ -118,6 +118,8 @@ class Graphs(Protocol):
 class Windows(Protocol):
     """Records windows of allocator history (trace/recorder.py). All calls are on the training thread."""
 
+    @property
+    def window(self) -> object | None: ...  # that is being recorded; None: none is
     def entered(self) -> None: ...
     def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
     def end_step(self, stretches: list[Stretch]) -> None: ...
@@ -143,6 +145,8 @@ class Losses(Protocol):
 class Profiles(Protocol):
     """Records profiles of single steps (profile/recorder.py). All calls are on the training thread."""
 
+    @property
+    def window(self) -> object | None: ...  # the profile that is being recorded; None: none is
     def entered(self) -> None: ...
     def goes_on(self) -> None: ...
     def end_step(self, stretches: list[Stretch]) -> None: ...
@@ -173,6 +177,9 @@ class StepClock:
         """optimizer steps finished"""
         self.phase = OTHER
         self.watched = phases
+        """its phases are read"""
+        self.calm = False
+        """this step is left alone, to measure what watching costs"""
         self.counters: list[PeakCounter] = []
         self.anatomy: Anatomy | None = None
         self.graphs: Graphs | None = None
@@ -183,7 +190,8 @@ class StepClock:
         self.look_for_devices: Callable[[], None] | None = None
         """called at marks while no device is watched, so that the first step with CUDA is exact; costs 0.3 µs"""
         self._devices: tuple[int, ...] = ()
-        self._thread: int | None = None
+        self.thread: int | None = None
+        """the thread that was heard to train; None: none yet"""
         self._stretches: list[Stretch] = []
         self._since_ns = self._entered_ns = now()
         self._micro_steps = 0
@@ -224,7 +232,7 @@ class StepClock:
         if phase == BACKWARD:
             self._micro_steps += 1
         if phase == self.phase or not self.watched or not self.is_training_thread():
-            if self.profiler is not None:
+            if self.profiler is not None and self.profiler.window is not None:
                 self.profiler.goes_on()
             return
         began = self._now()
@@ -235,14 +243,14 @@ class StepClock:
             self.anatomy.begin(phase, self._devices, self._stretches[-1].cuts)
         if self.recorder is not None:
             self.recorder.entered()
-        if self.profiler is not None:
+        if self.profiler is not None and self.profiler.window is not None:
             self.profiler.entered()
         self._entered_ns = self._now()
         self._agent_ns += self._entered_ns - began
 
     def end_step(self) -> None:
         """The optimizer has stepped: the step is complete, and the next begins with *data*."""
-        if not self.is_training_thread():
+        if get_ident() != self.thread and not self.is_training_thread():
             return
         began = self._now()
         self._close(began)
@@ -320,11 +328,6 @@ class StepClock:
         """Backward passes of the step that runs, so far."""
         return self._micro_steps
 
-    @property
-    def calm(self) -> bool:
-        """This step is left alone, to measure what watching costs."""
-        return self._phases and not self.watched
-
     def spent(self, nanoseconds: int) -> None:
         """Time that the agent took on the training thread outside of the clock's own calls."""
         self._agent_ns += nanoseconds
@@ -374,7 +377,8 @@ class StepClock:
             self._calm_from = self.step + self._random.randint(1, max(1, 2 * watched - 1))
             self._calm_until = self._calm_from + calm
             self._calm_stretches += 1
-        self.watched = not self._calm_from <= self.step < self._calm_until
+        self.calm = self._calm_from <= self.step < self._calm_until
+        self.watched = not self.calm
 
     def _next_stretches(self) -> tuple[int, int]:
         """How many steps to watch on average, and how many to leave alone then. Some 5 µs, once for all of them."""
@@ -388,16 +392,11 @@ class StepClock:
             return 1, min(BLOCK_STEPS, round(calm_for_one))
         return min(BLOCK_STEPS, round(UNWATCHED_STEPS / calm_for_one)), UNWATCHED_STEPS
 
-    @property
-    def thread(self) -> int | None:
-        """The thread that was heard to train; None: none yet."""
-        return self._thread
-
     def is_training_thread(self) -> bool:
         """Only one thread trains; replicas and helpers that run the same hooks elsewhere are not heard."""
-        ident = threading.get_ident()
-        if ident != self._thread:
-            if self._thread is not None and self._now() - self._since_ns < SILENCE_NS:
+        ident = get_ident()
+        if ident != self.thread:
+            if self.thread is not None and self._now() - self._since_ns < SILENCE_NS:
                 return False
-            self._thread = ident
+            self.thread = ident
         return True

@@ -73,8 +73,10 @@ class EngineFront:
         self._hooks = hooks
         self._kinds: set[type] = set()
         """of engines, in front of whose ``step`` we are"""
-        self._in_step = False
-        self._stepped: torch.optim.Optimizer | None = None
+        self.in_step = False
+        """an engine's step runs: it is over when that is"""
+        self.stepped: torch.optim.Optimizer | None = None
+        """one whose step was over within it: maybe not the last, as ZeRO steps group by group"""
 
     def listen(self) -> None:
         """A backward is about to begin, which may be an engine's."""
@@ -92,23 +94,17 @@ class EngineFront:
         is_over = guarded("DeepSpeed's step")(self._over)
 
         def step(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            self._in_step = True
+            self.in_step = True
             try:
                 return original(*args, **kwargs)
             finally:
-                self._in_step = False
+                self.in_step = False
                 is_over()
 
         self._hooks.fronts.put(kind, "step", step)
 
-    def keeps(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether its step, which is over, is one in an engine's: maybe not the last, as ZeRO steps group by group."""
-        if self._in_step:
-            self._stepped = optimizer
-        return self._in_step
-
     def _over(self) -> None:
         # (No optimizer has stepped where fp16 overflowed: that ends nothing.)
-        optimizer, self._stepped = self._stepped, None
+        optimizer, self.stepped = self.stepped, None
         if optimizer is not None:
             self._hooks.stepped(optimizer)

@@ -18,6 +18,7 @@ import contextlib
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vramscope.fronts import Fronts
@@ -69,7 +70,7 @@ class LoopHooks:
         self.graph_task: Callable[[], int] = lambda: OUTSIDE
         """of autograd: which walk runs on this thread; PyTorch's own function, so that asking makes no frame"""
         self._grad_enabled: Callable[[], bool] = lambda: True
-        self._is_plain: Callable[[Any], bool] = lambda given: False
+        self._tensor: type[Any] | None = None
         self._plainly: Callable[[], Any] = contextlib.nullcontext
         self._transforming: Callable[[], int | None] = lambda: None
         """the level of torch.func's transformations, within one"""
@@ -95,7 +96,7 @@ class LoopHooks:
         pre = register_optimizer_step_pre_hook(self._before_optimizer)
         post = register_optimizer_step_post_hook(self._after_optimizer)
         self._removals += [pre.remove, post.remove]
-        self._is_plain = lambda given: type(given) is torch.Tensor
+        self._tensor = torch.Tensor
         self._plainly = torch._C.DisableTorchFunction
         self.graph_task = torch._C._current_graph_task_id
         self._grad_enabled = torch.is_grad_enabled
@@ -138,7 +139,8 @@ class LoopHooks:
         self.roots.add(module)
         before = module.register_forward_pre_hook(ModuleHook(self._before_forward), with_kwargs=True)
         self._removals.append(before.remove)
-        self._removals.append(module.register_forward_hook(ModuleHook(self._after_forward)).remove)
+        if self.graphs is not None:
+            self._removals.append(module.register_forward_hook(ModuleHook(self._after_forward)).remove)
 
     def find_roots(self) -> None:
         """Hook the outermost modules that have parameters. A sweep over all objects: some 30 ms, once or twice a run."""
@@ -173,11 +175,12 @@ class LoopHooks:
     @guarded("forward hook")
     def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         clock, graphs = self.clock, self.graphs
-        self._forward_begins()
+        if self.loss is not None:
+            self._forward_begins()
         clock.rows = self._rows_of(module, args, kwargs)
         if (clock.calm and (graphs is None or not graphs.is_due)) or self.graph_task() != OUTSIDE:
             return  # (a root inside backward is being recomputed: activation checkpointing)
-        if not clock.is_training_thread():
+        if get_ident() != clock.thread and not clock.is_training_thread():
             return
         before = clock.phase
         if self._grad_enabled():
@@ -201,7 +204,7 @@ class LoopHooks:
     def _rows_of(self, module: torch.nn.Module, args: Any, kwargs: Any) -> int | None:
         """Of the batch, as far as the first argument tells. 0.9 µs; a class of the user's is not asked, nor a mode of theirs."""
         given: Any = args[0] if args else next(iter(kwargs.values()), None)
-        if not self._is_plain(given):
+        if type(given) is not self._tensor:
             return None
         with self._plainly():
             shape = given.shape
@@ -220,13 +223,13 @@ class LoopHooks:
             self.timed(self.graphs.before_forward, module.training)
 
     def _forward_begins(self) -> None:
-        loss = self.loss
-        if loss is not None and self._grad_enabled() and self.clock.is_training_thread():
+        loss, clock = self.loss, self.clock
+        if loss is not None and self._grad_enabled() and (get_ident() == clock.thread or clock.is_training_thread()):
             loss.forward()
 
     @guarded("forward hook")
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if self.graphs is None or not self._grad_enabled() or self.clock.calm:
+        if self.clock.calm or self.graphs is None or not self._grad_enabled():
             return
         if self.graph_task() == OUTSIDE:
             self.timed(self.graphs.after_forward, module, output)
@@ -255,13 +258,15 @@ class LoopHooks:
             # Each parameter's as soon as its gradient is there, on a thread of autograd's: the step ends with the backward.
             self._stepped_in_backward = True
             return
-        if not self.engines.keeps(optimizer):
+        if self.engines.in_step:
+            self.engines.stepped = optimizer
+        else:
             self.stepped(optimizer)
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer's step is over: the training's, if it is the one that leads."""
         # With several optimizers (a GAN's two) one of them leads: a step lasts from one of its steps to the next.
-        leader = self.leader
+        leader = None if self._leader is None else self._leader()
         if leader is not optimizer:
             if self.clock.micro_steps != self._others_after:  # those that follow one backward step together
                 self._others_after = self.clock.micro_steps

@@ -79,6 +79,8 @@ class TechniqueWatch:
         self._report = report
         self._framework = "loop"
         self._config: Mapping[str, Any] = {}
+        self.hears_walks = True
+        """what a backward walks is of use now: in an observed step, and in the first"""
         self._sight: Sight | None = None
         self._open: Sight | None = None
         self._forward_is_compiled = False
@@ -141,6 +143,7 @@ class TechniqueWatch:
         self._steps += 1
         self._recent.append(backwards)
         sight, self._open = self._open, None
+        self.hears_walks = False
         if sight is not None:
             sight.end(backwards)
         if sight is not None and (self._sight is None or backwards == self._usual()):
@@ -175,6 +178,7 @@ class TechniqueWatch:
     def _observe(self) -> None:
         optimizers = self._optimizers()
         parameters = _trained(optimizers)
+        self.hears_walks = True
         self._open = Sight(self._clock, lambda: self._hooks.loader.batches)
         around = compile.models_around(self._hooks.roots) if is_compiled() else []
         compiled = self._forward_is_compiled or (is_compiled() and compile.compiled_modules(self._hooks.roots) > 0)

@@ -95,14 +95,15 @@ class Recorder:
         self._get_metadata: Callable[[], str] = getattr(torch._C, "_cuda_getMemoryMetadata", lambda: "")
         self._is_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
         self._readings = Readings()
-        self._window: OpenWindow | None = None
+        self.window: OpenWindow | None = None
+        """that is being recorded"""
         self._off = False
         self._onlookers = Onlookers(roots, optimizers)
 
     @property
     def is_open(self) -> bool:
         """A window is being recorded."""
-        return self._window is not None
+        return self.window is not None
 
     @guarded("recording windows")
     def begin(self) -> None:
@@ -130,7 +131,7 @@ class Recorder:
 
     def after_fork_in_child(self) -> None:
         """The child records nothing, and does not touch what is on: that is CUDA's."""
-        window, self._window = self._window, None
+        window, self.window = self.window, None
         self._off = True
         self._clock.recorder = None
         if window is not None and window.modules is not None:
@@ -142,14 +143,14 @@ class Recorder:
 
     def entered(self) -> None:
         """A phase begins; its step's counters have just been cut."""
-        if self._window is not None:
+        if self.window is not None:
             self._mark()
         elif self._clock.step == 0 and not self._off:
             self._begin_if_wished()  # CUDA may have come up after attach
 
     def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The outermost module is called with these arguments, at the beginning of a phase."""
-        window = self._window
+        window = self.window
         if window is not None:
             with window.timed():
                 window.owners.inputs(len(window.raw.marks) - 1, args, kwargs)
@@ -157,19 +158,19 @@ class Recorder:
     @property
     def asks_who_holds(self) -> bool:
         """A window is open that is long enough for two looks at what leaks hold."""
-        return self._window is not None and self._window.wish.steps > 1
+        return self.window is not None and self.window.wish.steps > 1
 
     def held(self, seen: Iterable[Seen]) -> None:
         """A look is over, at a step's boundary: this is what all known leaks hold."""
         self._mark()
-        window = self._window
+        window = self.window
         if window is not None and window.raw.held is not None:
             window.raw.held.look(len(window.raw.marks) - 1, seen)
 
     def needed(self, addresses: Iterable[int]) -> None:
         """A backward is about to begin, and these are saved for it."""
         self._mark()
-        window = self._window
+        window = self.window
         if window is not None and window.raw.held is not None:
             window.raw.held.needed(len(window.raw.marks) - 1, addresses)
 
@@ -177,7 +178,7 @@ class Recorder:
         """A step is over, and these were its stretches."""
         if self._off:
             return
-        window = self._window
+        window = self.window
         if window is None:
             self._begin_if_wished(stretches)
         else:
@@ -186,7 +187,7 @@ class Recorder:
     @guarded("recording windows")
     def renumbered(self, by: int) -> None:
         """The step that runs has a number that is higher by so many: a run was resumed."""
-        window = self._window
+        window = self.window
         if window is not None:
             window.raw.first_step += by
             window.raw.marks[:] = [mark._replace(step=mark.step + by) for mark in window.raw.marks]
@@ -246,16 +247,16 @@ class Recorder:
         )
         raw.owners = owners = Owners(self._roots, self._onlookers)
         raw.held = Held()
-        self._window = OpenWindow(wish, raw, metadata, len(clock.cuts()), owners)
+        self.window = OpenWindow(wish, raw, metadata, len(clock.cuts()), owners)
         if stacks:
-            self._tag_modules(self._window)
+            self._tag_modules(self.window)
         self._mark()
         owners.all(0)
-        self._window.spent_ns = time.perf_counter_ns() - began
+        self.window.spent_ns = time.perf_counter_ns() - began
 
     @guarded("recording windows")
     def _mark(self) -> None:
-        window, clock = self._window, self._clock
+        window, clock = self.window, self._clock
         if window is None:
             return
         with self._all_or_nothing():
@@ -313,7 +314,7 @@ class Recorder:
 
     @guarded("recording windows")
     def _end_open_window(self) -> None:
-        window = self._window
+        window = self.window
         if window is not None:
             with self._all_or_nothing():
                 # (What comes behind the last step is no step of the training: it lets go, and is not what the run asks for.)
@@ -328,7 +329,7 @@ class Recorder:
     @guarded("recording windows")
     def out_of_memory(self) -> dict[int, str]:
         """Memory has run out: the open window ends with that. Gives by device what it is called; nothing where none is open."""
-        window = self._window
+        window = self.window
         if window is None:
             return {}
         with self._all_or_nothing():
@@ -341,7 +342,7 @@ class Recorder:
 
     def _close(self, note: str = "", *, in_step: bool) -> None:
         """``in_step``: within a step, which is then the last one in it; else at the end of one."""
-        window = self._window
+        window = self.window
         assert window is not None
         began = time.perf_counter_ns()
         raw = window.raw
@@ -371,7 +372,7 @@ class Recorder:
 
     def _give_up(self) -> None:
         """Leave everything as it was before the window."""
-        window, self._window = self._window, None
+        window, self.window = self.window, None
         try:
             if window is not None:
                 if window.modules is not None:
