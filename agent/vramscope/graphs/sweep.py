@@ -5,6 +5,7 @@ Where the process has so many objects that a pass over them all takes too long, 
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -229,7 +230,32 @@ def held_by_python(tensor: Any, extra: int) -> bool:
 
     extra   references that the caller makes beside its argument
     """
-    return sys.getrefcount(tensor) - _OF_CALL - extra - (1 if tensor._use_count() > 1 else 0) > 0
+    if _native_owners_count():
+        native = 1 if tensor._use_count() > 1 else 0
+    else:
+        native = 0
+        _given_back_to_python(tensor)
+    return sys.getrefcount(tensor) - _OF_CALL - extra - native > 0
+
+
+@functools.cache
+def _native_owners_count() -> bool:
+    """Whether C++ has one reference to the Python object of each tensor that it holds too, as PyTorch 2.13 does.
+
+    Before (2.6) it has none while Python has one, and takes over the last that Python lets go of."""
+    import torch
+
+    holder, held = torch.empty(0, device="cpu", requires_grad=True), torch.empty(0, device="cpu")
+    alone = sys.getrefcount(held)
+    holder.grad = held
+    return sys.getrefcount(held) > alone
+
+
+def _given_back_to_python(tensor: Any) -> None:
+    """Where C++ owned the Python object it does so no longer, until we let go of it: it has been given out of C++ again."""
+    import torch
+
+    torch._C._functorch.unwrap_if_dead(tensor)
 
 
 def _references(thing: Any) -> int:

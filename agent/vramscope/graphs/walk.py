@@ -1,7 +1,6 @@
 """Counts what an autograd graph keeps alive: saved tensors, attributes of custom Functions, parameters of older models.
 
-Saved tensors are read as they lie (``SavedTensor.data``, PyTorch 2.11), so that no unpack hook runs: no recomputation of a
-checkpoint, no copy back from the host. Where that is missing they are read through the hook only if none is set.
+Saved tensors are read so that no unpack hook runs (see saved.py): no recomputation of a checkpoint, no copy back from the host.
 The walk makes Python wrappers of the nodes it visits, so it is bounded: in one look, and of a chain through many steps, in all
 looks together (see sentinel.py).
 """
@@ -12,6 +11,7 @@ import heapq
 from typing import Any, Final, NamedTuple
 
 from vramscope.graphs import storages
+from vramscope.graphs.saved import saved as saved_tensors
 from vramscope.graphs.storages import Storages
 
 NODE_BYTES: Final = 480
@@ -83,9 +83,6 @@ class Graph(NamedTuple):
     complete: bool
 
 
-_saved_names: dict[type, tuple[str, ...]] = {}
-
-
 def walk(root: Any, budget: Budget) -> Graph:
     """Visit a graph from a node down. About 1.6 µs a node.
 
@@ -129,8 +126,9 @@ def walk(root: Any, budget: Budget) -> Graph:
                     storages.add(parameters, variable.grad)
             continue
         oldest = min(oldest, number)
-        for tensor in _saved_by(node):
-            storages.add(saved, tensor)
+        for value in saved_tensors.of(node, number):
+            for tensor in tensors_in(value):
+                storages.add(saved, tensor)
         if isinstance(node, function):
             for name, value in list(node.__dict__.items()):
                 for tensor in tensors_in(value):
@@ -142,30 +140,6 @@ def walk(root: Any, budget: Budget) -> Graph:
     if budget.chained_left < chained_left:
         budget.chains.walked(root, chained_left - budget.chained_left)
     return Graph(saved, tuple(attributes), parameters, oldest, len(seen), not (stack or older or left_out))
-
-
-def _saved_by(node: Any) -> list[Any]:
-    kind = type(node)
-    names = _saved_names.get(kind)
-    if names is None:
-        names = _saved_names[kind] = tuple(name for name in dir(kind) if name.startswith("_raw_saved"))
-    found = []
-    for name in names:
-        try:
-            value = getattr(node, name)
-        except RuntimeError:
-            continue  # freed by a backward
-        for packed in value if isinstance(value, (list, tuple)) else (value,):
-            found.extend(tensors_in(_as_it_lies(packed)))
-    return found
-
-
-def _as_it_lies(packed: Any) -> Any:
-    """The stored object of a SavedTensor; None where it was freed, or where only a hook of the user's could say."""
-    try:
-        return packed.data
-    except (AttributeError, RuntimeError):
-        return None
 
 
 def tensors_in(value: Any, depth: int = 2) -> list[Any]:

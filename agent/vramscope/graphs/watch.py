@@ -22,6 +22,7 @@ from vramscope.graphs.given import given_storages, is_given
 from vramscope.graphs.group import Group
 from vramscope.graphs.looker import LOOK_SECONDS, Looker
 from vramscope.graphs.rounds import Rounds
+from vramscope.graphs.saved import saved
 from vramscope.graphs.sentinel import NewestNode, Outputs, Sentinels
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.verdicts import Judge, Moment, material_bytes
@@ -109,6 +110,7 @@ class GraphWatch:
         self._ages_are_sure = True
         self._differentiable: tuple[str, int, str] | None = None
         """file, line and function of the last backward(create_graph=True)"""
+        saved.listen()
         clock.graphs = self
 
     # -- what the hooks tell ---------------------------------------------------------------------------------------------
@@ -227,6 +229,7 @@ class GraphWatch:
     def close(self) -> None:
         """The session ends."""
         self._first_call.stop()
+        saved.close()
 
     def after_forward(self, module: Any, output: Any) -> None:
         """A root module has answered. Some 2 µs."""
