@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from vramscope_server.analysis.compiled import inner
 from vramscope_server.analysis.simulator.blocks import list_free, list_unmapped
 from vramscope_server.analysis.simulator.heap import (
     ACTIVE,
@@ -82,7 +83,7 @@ class Initial(NamedTuple):
     """which allocation of the program lives here; of an inactive block: -1"""
 
 
-@compiled
+@inner
 def lay(heap: Heap, initial: Initial) -> None:
     """Fill an empty heap. It must have room for a record a block and two a segment.
 
