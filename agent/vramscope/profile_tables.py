@@ -10,6 +10,7 @@ Stands on msgspec alone, because both sides import it.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import msgspec
@@ -65,6 +66,17 @@ KEYS: Final = {
     },
 }
 """What tells a row of each table from the others."""
+
+MAX_CHANGES: Final = 100_000
+"""of one history; of more there is none: 4 MB before it is compressed"""
+HISTORY: Final = {
+    "change_bytes": "of an allocation its size; of its end, minus that",
+    "total_bytes": "allocated afterwards, by the allocator's own count; -1: not told, as of what Python lets go by itself",
+    "operations": "row of that table which the block is held for, from its allocation to its end; -1: allocated before the window",
+    "modules": "the same of that table; -1 too where there are no modules",
+    "lines": "the same of that table; -1 too where there are no lines",
+}
+"""Columns of the memory events of a window in their order: so the tables close at every moment."""
 
 Columns = dict[str, bytes]
 """name -> rows * 8 bytes"""
@@ -136,6 +148,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     operations: Columns
     modules: Columns
     lines: Columns
+    history: Columns = {}
+    """empty where there were more than MAX_CHANGES, or the allocator tells no counters"""
     words: list[Text]
     """names of operations, modules, classes, functions and files"""
     notes: list[Text] = []
@@ -171,14 +185,15 @@ def unpack(data: bytes) -> Profile:
     if profile.format != FORMAT:
         raise BadProfile(f"a profile of format {profile.format}; known here: {FORMAT}")
     for table in TABLES:
-        _check(table, getattr(profile, table))
+        _check(table, getattr(profile, table), (*KEYS[table], *QUANTITIES))
+    _check("history", profile.history, HISTORY)
     return profile
 
 
-def _check(table: str, columns: Columns) -> None:
+def _check(table: str, columns: Columns, known: Iterable[str]) -> None:
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1 or any(length % 8 for length in lengths):
         raise BadProfile(f"{table}: columns of different lengths, {sorted(lengths)} bytes")
-    missing = [key for key in (*KEYS[table], *QUANTITIES) if key not in columns] if columns else []
+    missing = [key for key in known if key not in columns] if columns else []
     if missing:
         raise BadProfile(f"{table}: no column {missing[0]!r}")

@@ -12,6 +12,7 @@ import { setQuery, store } from "vramscope/store.js";
 
 const PATIENCE_MS = 60_000; // after that long without a profile the button comes back
 const BY = [["peak", "Alive at the peak"], ["allocated", "Allocated"], ["cpu", "CPU time"], ["device", "Device time"]];
+const TABLES = ["operations", "modules", "lines"];
 const LEVEL_PX = 22;
 
 class OperationsPage extends RunPage {
@@ -46,16 +47,26 @@ class OperationsPage extends RunPage {
     return BY.filter(([name]) => name !== "device" || this.told?.device_time);
   }
 
+  /** Whose rows the memory is stacked by, as the URL has it. */
+  get stack() {
+    const wanted = store.get().query.stack;
+    return this.stacks.includes(wanted) ? wanted : TABLES[0];
+  }
+
+  get stacks() {
+    return TABLES.filter((name) => this.told?.tables[name].rows > 0);
+  }
+
   build() {
-    const { stale, head, ended, bar, trouble, verdict, figures, notes, by, empty } = this.divide("stale", "head", "ended", "bar", "trouble", "verdict", "figures", "notes", "by", "empty");
+    const { stale, head, ended, bar, trouble, verdict, figures, notes, by, stack, empty } = this.divide("stale", "head", "ended", "bar", "trouble", "verdict", "figures", "notes", "by", "stack", "empty");
     const figure = (name, title) => {
       const made = chart({
         title,
         file: `${this.file}-${name}`,
-        numbers: name === "operations",
+        numbers: name !== "modules",
         describe: () => `${title}. ${this.told?.[this.by === "cpu" || this.by === "device" ? "time" : "memory"] ?? ""}`,
         load: async (signal) => {
-          const answer = await api.profileFigure(this.shown, name, { by: this.by }, signal);
+          const answer = await api.profileFigure(this.shown, name, name === "memory" ? { table: this.stack } : { by: this.by }, signal);
           const levels = answer.figure.layout.meta?.levels;
           if (levels) made.querySelector(".plot-frame").style.setProperty("min-height", `${Math.max(140, Math.min(700, levels * LEVEL_PX + 56))}px`);
           return answer;
@@ -67,9 +78,10 @@ class OperationsPage extends RunPage {
     };
     this.modules = figure("modules", "The steps as modules");
     this.operations = figure("operations", "Operations that took most");
+    this.memory = figure("memory", "Memory through the steps");
     this.table = new ProfileTable();
-    by.className = "view-bar";
-    this.recorded = h("div", {}, verdict, figures, notes, by, h("div", { class: "charts" }, this.modules, this.operations), this.table.element);
+    by.className = stack.className = "view-bar";
+    this.recorded = h("div", {}, verdict, figures, notes, stack, h("div", { class: "charts" }, this.memory), by, h("div", { class: "charts" }, this.modules, this.operations), this.table.element);
     fill(this.root, stale, head, ended, bar, trouble, empty, this.recorded);
     this.show();
   }
@@ -78,6 +90,7 @@ class OperationsPage extends RunPage {
     if (!this.id) return;
     if (this.chosen?.profile !== this.shown) this.show();
     else if (this.drawnBy !== this.by) this.reload();
+    else if (this.stackedBy !== this.stack) this.restack();
   }
 
   async show() {
@@ -105,6 +118,13 @@ class OperationsPage extends RunPage {
     this.drawnBy = this.by;
     this.drawBy();
     for (const one of [this.modules, this.operations]) one.reload();
+    this.restack();
+  }
+
+  restack() {
+    this.stackedBy = this.stack;
+    this.drawBy();
+    this.memory.reload();
   }
 
   drawRun() {
@@ -177,11 +197,13 @@ class OperationsPage extends RunPage {
   }
 
   drawBy() {
-    const { by, choices } = this;
-    this.put("by", [by, choices], () => [
-      h("span", { class: "muted" }, "Figures by"),
-      h("span", { class: "segmented", role: "group", "aria-label": "Figures by" }, choices.map(([name, label]) => h("button", { type: "button", "data-by": name, "aria-pressed": String(name === by), onclick: () => setQuery({ by: name === "peak" ? null : name }) }, label))),
-    ]);
+    const { by, choices, stack, stacks } = this;
+    const segmented = (label, name, options, chosen, first) => [
+      h("span", { class: "muted" }, label),
+      h("span", { class: "segmented", role: "group", "aria-label": label }, options.map(([value, words]) => h("button", { type: "button", [`data-${name}`]: value, "aria-pressed": String(value === chosen), onclick: () => setQuery({ [name]: value === first ? null : value }) }, words))),
+    ];
+    this.put("by", [by, choices], () => segmented("Figures by", "by", choices, by, "peak"));
+    this.put("stack", [stack, stacks], () => segmented("Memory by", "stack", stacks.map((name) => [name, `${name[0].toUpperCase()}${name.slice(1)}`]), stack, TABLES[0]));
   }
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 from wire_maker import GIB
 
 from vramscope import wire
-from vramscope.profile_tables import KEYS, NO_LINE, OUTSIDE, PYTHON, QUANTITIES, Cost, Profile
+from vramscope.profile_tables import HISTORY, KEYS, NO_LINE, OUTSIDE, PYTHON, QUANTITIES, Cost, Profile
 
 MARKUP = "<img src=x onerror=alert(1)>"
 
@@ -28,6 +28,14 @@ def columns(table: str, words: list[str], rows: list[dict[str, Any]]) -> dict[st
         empty: Any = "" if key in ("shapes", "kind", "file") else 0
         made[key] = np.array([number(key, row.get(key, empty)) for row in rows], "<i8").tobytes()
     return made
+
+
+def history_of(changes: list[tuple[int, int | None, int, int, int]]) -> dict[str, bytes]:
+    """Columns of profile_tables.HISTORY from (bytes, allocated afterwards, a row of each table)."""
+    rows = [(change, wire.UNKNOWN if total is None else total, *rows) for change, total, *rows in changes]
+    return {
+        name: np.array(column, "<i8").tobytes() for name, column in zip(HISTORY, zip(*rows, strict=True), strict=True)
+    }
 
 
 def a_profile(*, device_time: bool = True, **changes: Any) -> Profile:
@@ -62,6 +70,20 @@ def a_profile(*, device_time: bool = True, **changes: Any) -> Profile:
         {**line, "line": 8, "last_line": wire.UNKNOWN, "calls": 1, **held(GIB, GIB // 2), **times(20_000_000, 0)},
         {"name": NO_LINE, "line": wire.UNKNOWN, "last_line": wire.UNKNOWN, **times(40_000_000, 0)},
     ])  # fmt: skip
+    history = history_of(
+        [
+            # (change, allocated or None, rows of operations, modules, lines)
+            (GIB, 2 * GIB, 0, 1, 0),
+            (GIB // 2, 5 * GIB // 2, 2, 2, 1),
+            (GIB // 2, 3 * GIB, 1, 1, 0),
+            (-GIB // 2, None, 1, 1, 0),
+            (-GIB // 2, 2 * GIB, 2, 2, 1),
+            (1 << 20, 2 * GIB + (3 << 20), 0, 1, 0),  # (2 MiB came that nobody told of)
+            (-GIB, GIB + (3 << 20), 0, 1, 0),
+            (-GIB // 4, 3 * GIB // 4 + (3 << 20), -1, -1, -1),
+            (-1 << 20, 3 * GIB // 4, 0, 1, 0),  # (and the 2 MiB went)
+        ]
+    )
     facts: dict[str, Any] = {
         "device": 0, "device_name": "NVIDIA H100 80GB HBM3", "torch": "2.13.0", "cuda": "13.0", "reason": "asked for",
         "first_step": 20, "last_step": 21, "steps": 2, "device_time": device_time, "stacks": True, "modules_known": True,
@@ -70,6 +92,6 @@ def a_profile(*, device_time: bool = True, **changes: Any) -> Profile:
         "allocated_bytes": 5 * GIB, "freed_bytes": 5 * GIB, "start_bytes": GIB, "peak_bytes": 3 * GIB, "before_bytes": GIB,
         "unattributed_peak_bytes": 0, "peak_step": 20, "peak_phase": 3, "peak_ns": 30_000_000, "retries": 0,
         "device_allocations": 1, "device_frees": 0, "operations": operations, "modules": modules, "lines": lines,
-        "words": words,
+        "history": history, "words": words,
     }  # fmt: skip
     return Profile(**{**facts, **changes})

@@ -9,12 +9,15 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from profile_maker import a_profile
+from profile_maker import MARKUP, a_profile, history_of
 from running import RunningServer
 from wire_maker import Agent, steps
 
 from vramscope import profile_tables, wire
-from vramscope.profile_tables import PYTHON, BadProfile, pack, unpack
+from vramscope.profile_tables import NO_LINE, NOT_ATTRIBUTED, OUTSIDE, PYTHON, BadProfile, pack, unpack
+from vramscope_server.analysis.profile.history import BEFORE
+from vramscope_server.analysis.profile.history import history_of as history_of_table
+from vramscope_server.analysis.timeline.overview import held_by
 
 
 def numbers(told: Any) -> list[float]:
@@ -42,6 +45,9 @@ def test_a_profile_comes_back_as_it_was_packed_and_bad_bytes_say_what_is_wrong()
         unpack(pack(msgspec.structs.replace(profile, operations=less)))
     with pytest.raises(BadProfile, match="lines: columns of different lengths"):
         unpack(pack(msgspec.structs.replace(profile, lines={**profile.lines, "calls": b"12345678"})))
+    with pytest.raises(BadProfile, match=r"history: no column 'total_bytes'"):
+        less = {name: data for name, data in profile.history.items() if name != "total_bytes"}
+        unpack(pack(msgspec.structs.replace(profile, history=less)))
     with pytest.raises(BadProfile, match="format 99"):
         unpack(pack(msgspec.structs.replace(profile, format=99)))
     many = profile_tables.MAX_BYTES
@@ -174,3 +180,48 @@ def test_a_live_run_is_asked_and_told_once_and_one_that_ended_is_not(server: Run
     server.send(agent, wire.Ended(time_ns=agent.start_ns + 1, state="finished"))
     late = server.http.post(f"/runs/{agent.run}/profiles")
     assert late.status_code == 409 and "only a running training can be profiled" in late.json()["detail"]
+
+
+def test_what_was_held_adds_up_to_what_was_allocated_at_every_moment(server: RunningServer) -> None:
+    """By each table; what nobody told of has an area of its own, and what was there before its own."""
+    ident = send(server, Agent(), "profile00031", pack(a_profile()))
+    gib, mib = 1 << 30, 1 << 20
+    allocated = [1, 2, 2.5, 3, 2.5, 2, *((at * gib + 3 * mib) / gib for at in (2, 1, 0.75)), 0.75]
+    for table, names in {
+        "operations": ["aten::mm", MARKUP, PYTHON],
+        "modules": ["up", "up.inner", "Net", OUTSIDE],
+        "lines": ["net.py:7", "net.py:8", NO_LINE],
+    }.items():
+        figure = server.get(f"/profiles/{ident}/figures/memory", table=table)["figure"]
+        held = {trace["meta"]["role"].partition(":")[2]: numbers(trace["y"]) for trace in figure["data"]}
+        assert list(held) == ["before the profile", *names, "(not attributed)"]
+        assert np.sum(list(held.values()), 0).tolist() == allocated
+        assert held["before the profile"] == [1] * 8 + [0.75] * 2
+        assert held["(not attributed)"] == [0] * 6 + [2 * mib / gib] * 3 + [0]
+        assert numbers(figure["data"][0]["x"]) == [*range(10)]
+        (said,) = [one["text"] for one in figure["layout"]["annotations"]]
+        assert said == "not attributed at most: 2.0 MiB"
+
+
+@pytest.mark.parametrize("changes", [{"history": {}}, {"start_bytes": None}, {"modules": {}}])
+def test_a_profile_that_does_not_tell_its_moments_says_so(server: RunningServer, changes: dict[str, Any]) -> None:
+    """As those of earlier agents, and those without counters or modules."""
+    ident = send(server, Agent(), f"profileno{''.join(changes).replace('_', '')}", pack(a_profile(**changes)))
+    figure = server.get(f"/profiles/{ident}/figures/memory", table="modules")["figure"]
+    assert not figure["data"] and "not told" in figure["layout"]["annotations"][0]["text"]
+
+
+def test_what_was_let_go_unseen_is_taken_from_what_was_there_before() -> None:
+    """And does not come again when the allocator's count rises."""
+    history = history_of([
+        (100, 1_050, 0, 1, 0),  # (50 of before went unseen)
+        (100, 1_200, 0, 1, 0),  # (50 came unseen)
+        (-100, 1_100, 0, 1, 0),
+    ])  # fmt: skip
+    made = history_of_table(a_profile(history=history, start_bytes=1_000), "operations")
+    assert made is not None
+    names = made.grouping.names
+    held = held_by(made.course, made.grouping.group, len(names), np.arange(-1, 3))
+    assert held[names.index(BEFORE)].tolist() == [1_000, 950, 950, 950]
+    assert held[names.index(NOT_ATTRIBUTED)].tolist() == [0, 0, 50, 50]
+    assert held.sum(0).tolist() == [1_000, 1_050, 1_200, 1_100]

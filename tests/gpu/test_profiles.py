@@ -138,6 +138,36 @@ def counted(name: str) -> int:
     return int(torch.cuda.memory_stats()[name])
 
 
+def closes_at_every_moment(profile: Profile, table: str) -> tuple[Any, Any]:
+    """(not attributed, allocated) after each change; what the rows hold is told by names, and adds up."""
+    import numpy as np
+
+    from vramscope_server.analysis.profile.history import BEFORE, history_of
+    from vramscope_server.analysis.timeline.overview import held_by
+
+    made = history_of(profile, table)
+    assert made is not None
+    course, names = made.course, made.grouping.names
+    held = held_by(course, made.grouping.group, len(names), np.arange(-1, course.end))
+    told = np.frombuffer(profile.history["total_bytes"], "<i8")
+    assert (told >= 0).sum() > 0.5 * len(told)
+    assert (held.sum(0)[1:][told >= 0] == told[told >= 0]).all(), "the allocator's own count"
+    assert held[:, 0].sum() == profile.start_bytes
+    assert held[:, -1].sum() == profile.start_bytes + profile.allocated_bytes - profile.freed_bytes
+    assert (held >= 0).all()
+    assert profile.peak_bytes == held.sum(0).max()
+    peak = held[:, course.peak(-1, course.end) + 1]
+    at_peak: dict[str, int] = {}
+    for row in rows(profile, table):
+        name = f"{row['file'].rsplit('/', 1)[-1]}:{row['line']}" if row.get("file") else row["name"]
+        while table == "modules" and name not in names and "." in name:
+            name = name.rpartition(".")[0]  # cut, where there are many
+        at_peak[name] = at_peak.get(name, 0) + row["self_peak_bytes"]
+    at_peak |= {BEFORE: profile.before_bytes, NOT_ATTRIBUTED: profile.unattributed_peak_bytes}
+    assert dict(zip(names, peak.tolist(), strict=True)) == at_peak
+    return held[names.index(NOT_ATTRIBUTED)], held.sum(0)
+
+
 @pytest.mark.parametrize("wish", [PLAIN, ASKED], ids=["plain", "with stacks"])
 def test_each_byte_is_in_one_row_and_the_sums_are_the_allocators_own(training, wish: Wish) -> None:
     """Also with what Python lets go, what another stream had, an error in an operation, and a thread that nobody told of us."""
@@ -177,6 +207,7 @@ def test_each_byte_is_in_one_row_and_the_sums_are_the_allocators_own(training, w
         assert profile.peak_bytes == (
             total(profile, table, "self_peak_bytes") + profile.before_bytes + profile.unattributed_peak_bytes
         )
+        closes_at_every_moment(profile, table)
     lost = {row["name"]: row["self_allocated_bytes"] for row in rows(profile, "operations")}.get(NOT_ATTRIBUTED, 0)
     assert lost == wish.steps * 8_000_000, "the thread's alone"
 
@@ -218,6 +249,8 @@ def test_of_the_example_model_less_than_2_percent_are_not_attributed(training, w
         assert profile.peak_bytes == (
             total(profile, table, "self_peak_bytes") + profile.before_bytes + profile.unattributed_peak_bytes
         )
+        unknown, allocated = closes_at_every_moment(profile, table)
+        assert (unknown < 0.02 * allocated).all(), "at every moment"
     outside = sum(row["self_allocated_bytes"] for row in rows(profile, "operations") if row["name"] == PYTHON)
     assert outside < 0.02 * profile.allocated_bytes, "nor is it merely called Python's"
 

@@ -94,6 +94,20 @@ def test_what_takes_time_and_memory_stands_in_two_sentences_two_figures_and_thre
     assert page.get_by_role("link", name="Trace").get_attribute("href").endswith("/trace")
 
 
+def test_what_was_held_is_stacked_by_operations_modules_or_lines(page: Any, profiled: Sender) -> None:
+    page.goto(profiled.page)
+    chart = drawn(page, "profile-memory")
+    items = page.locator("[data-figure=profile-memory] .legend")
+    assert "1.0 GiB aten::mm" not in items.inner_text(), "both phases' are one"
+    assert "1.5 GiB aten::mm" in items.inner_text() and f"512.0 MiB {MARKUP}" in items.inner_text()
+    assert "not attributed at most: 2.0 MiB" in page.locator("[data-figure=profile-memory] .chart-notes").inner_text()
+    page.locator("[data-stack=lines]").click()
+    eventually(lambda: "net.py:7" in items.inner_text())
+    assert query(page)["stack"] == "lines"
+    drawn(page, "profile-memory")
+    assert chart.evaluate("(chart) => chart.traces[0].meta.role") == "earlier:before the profile"
+
+
 def test_another_profile_says_what_it_does_not_know(page: Any, profiled: Sender) -> None:
     page.goto(profiled.page)
     page.get_by_label("Profile", exact=True).select_option(index=1)

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramscope import wire
+from vramscope.profile.history import history_columns
 from vramscope.profile.plan import Wish
 from vramscope.profile.raw import Raw
 from vramscope.profile.reading import Events
 from vramscope.profile.summing import Sums, Words, line_columns, module_columns, operation_columns
-from vramscope.profile_tables import Cost, Profile, pack
+from vramscope.profile_tables import MAX_CHANGES, Cost, Profile, pack
 from vramscope.uploads import Artifact
 
 MAX_TRACE_BYTES: Final = 1 << 30
@@ -65,6 +66,8 @@ def tables_of(raw: Raw, events: Events, spent_s: Callable[[], float]) -> Profile
     for other in watched:
         if other != device and by_device.get(other):
             notes.append(f"cuda:{other} allocated {by_device[other]} bytes too, which are not in these tables")
+    if len(sums.allocations) > MAX_CHANGES:
+        notes.append(f"more than {MAX_CHANGES} allocations and frees: what was held moment by moment is not told")
     operations = operation_columns(sums, words, events)
     modules = module_columns(sums, words, events, raw.modules) if raw.modules is not None else {}
     lines = line_columns(sums, words, events) if raw.wish.stacks else {}
@@ -107,6 +110,7 @@ def tables_of(raw: Raw, events: Events, spent_s: Callable[[], float]) -> Profile
         operations=operations,
         modules=modules,
         lines=lines,
+        history=history_columns(sums, (True, raw.modules is not None, raw.wish.stacks)),
         words=words.words,
         notes=notes,
     )

@@ -17,6 +17,9 @@ CALLS, CPU, SELF_CPU, DEVICE, SELF_DEVICE, ALLOCATED, SELF_ALLOCATED, FREED, SEL
     len(_AT)
 )
 
+Keys = tuple[list[Hashable], list[Hashable], list[Hashable]]
+_UNATTRIBUTED: Final[Keys] = ([(NOT_ATTRIBUTED, wire.UNKNOWN)], [NOT_ATTRIBUTED], [NOT_ATTRIBUTED])
+
 
 class Table:
     """Rows by their key; each a list in the order of profile_tables.QUANTITIES."""
@@ -151,7 +154,7 @@ class Sums:
             known = self._around[row] = list(found)
         return known
 
-    def _keys_of(self, row: int) -> tuple[list[Hashable], list[Hashable], list[Hashable]]:
+    def _keys_of(self, row: int) -> Keys:
         """(operations, modules, lines) that a row's doing belongs to."""
         events = self._events
         phase = wire.UNKNOWN if row == NONE else self._phases[row]
@@ -161,8 +164,7 @@ class Sums:
         return operations or [(PYTHON, phase)], modules or [OUTSIDE], lines or [NO_LINE]
 
     def _add(self, quantity: int, row: int, amount: int) -> None:
-        for table, keys in zip((self.operations, self.modules, self.lines), self._keys_of(row), strict=True):
-            table.add(quantity, keys, amount)
+        self._add_to(quantity, self._keys_of(row), amount)
 
     def _sum_times(self) -> None:
         events = self._events
@@ -193,11 +195,7 @@ class Sums:
 
     def _sum_memory(self) -> None:
         for event in self.allocations:
-            quantity = ALLOCATED if event.size_bytes > 0 else FREED
-            if event.operation == NONE and event.thread != self._events.main_thread:
-                self._unattributed(quantity, abs(event.size_bytes))
-            else:
-                self._add_memory(quantity, event, abs(event.size_bytes))
+            self._add_memory(ALLOCATED if event.size_bytes > 0 else FREED, event, abs(event.size_bytes))
         for event in self.peak.alive:
             self._add_memory(PEAK, event, event.size_bytes)
         seen_allocated = sum(event.size_bytes for event in self.allocations if event.size_bytes > 0)
@@ -209,19 +207,24 @@ class Sums:
             if told is not None and told > seen:
                 self._unattributed(quantity, told - seen)
 
-    def _add_memory(self, quantity: int, event: Allocation, amount: int) -> None:
+    def memory_keys(self, event: Allocation) -> Keys:
+        """(operations, modules, lines) whose doing an allocation or its end is, each from within."""
         if event.operation != NONE:
-            self._add(quantity, event.operation, amount)
-            return
-        phase = self.mark_at(event.time_ns).phase
-        self.operations.add(quantity, [(PYTHON, phase)], amount)
-        self.modules.add(quantity, [OUTSIDE], amount)
-        self.lines.add(quantity, self._events.line_chains.around(event.line) or [NO_LINE], amount)
+            return self._keys_of(event.operation)
+        if event.thread != self._events.main_thread:
+            return _UNATTRIBUTED
+        lines = self._events.line_chains.around(event.line) or [NO_LINE]
+        return [(PYTHON, self.mark_at(event.time_ns).phase)], [OUTSIDE], lines
+
+    def _add_memory(self, quantity: int, event: Allocation, amount: int) -> None:
+        self._add_to(quantity, self.memory_keys(event), amount)
 
     def _unattributed(self, quantity: int, amount: int) -> None:
-        self.operations.add(quantity, [(NOT_ATTRIBUTED, wire.UNKNOWN)], amount)
-        self.modules.add(quantity, [NOT_ATTRIBUTED], amount)
-        self.lines.add(quantity, [NOT_ATTRIBUTED], amount)
+        self._add_to(quantity, _UNATTRIBUTED, amount)
+
+    def _add_to(self, quantity: int, keys: Keys, amount: int) -> None:
+        for table, of_table in zip((self.operations, self.modules, self.lines), keys, strict=True):
+            table.add(quantity, of_table, amount)
 
     @property
     def allocated_bytes(self) -> int | None:

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope import wire
 from vramscope.profile_tables import BadProfile, Profile, unpack
+from vramscope_server.analysis.profile.history import history_of
 from vramscope_server.analysis.profile.tables import DEFAULT_SORT, SORTS, Table, tables_of
 from vramscope_server.analysis.profile.verdict import memory_sentence, time_sentence
 from vramscope_server.house import House
@@ -28,7 +29,7 @@ router = APIRouter(tags=["profiles"])
 log = logging.getLogger("vramscope_server")
 
 TableName = Literal["operations", "modules", "lines"]
-FigureName = Literal["operations", "modules"]
+FigureName = Literal["operations", "modules", "memory"]
 BY: Final = {
     "peak": "self_peak_bytes",
     "allocated": "self_allocated_bytes",
@@ -76,7 +77,7 @@ def get_profile(request: Request, profile: str) -> Response:
     facts = {
         name: getattr(opened, name)
         for name in opened.__struct_fields__
-        if name not in ("operations", "modules", "lines", "words", "cost", "format", "peak_phase")
+        if name not in ("operations", "modules", "lines", "history", "words", "cost", "format", "peak_phase")
     }
     phase = opened.peak_phase
     return answer(
@@ -115,11 +116,19 @@ def get_table(
 
 
 @router.get("/profiles/{profile}/figures/{name}", summary="A figure of a profile")
-def get_figure(request: Request, profile: str, name: FigureName, by: By = "peak") -> Response:
-    """``{figure}``: the operations that took most, or the step as modules."""
-    from vramscope_server.figures import profile_modules, profile_operations
+def get_figure(
+    request: Request,
+    profile: str,
+    name: FigureName,
+    by: By = "peak",
+    table: Annotated[TableName, Query(description="of memory: whose rows are stacked")] = "operations",
+) -> Response:
+    """``{figure}``: the operations that took most, the step as modules, or what was held moment by moment."""
+    from vramscope_server.figures import profile_history, profile_modules, profile_operations
 
     _, opened, _ = open_profile(request, profile)
+    if name == "memory":
+        return answer({"figure": profile_history.draw(history_of(opened, table)).to_dict()})
     draw = profile_operations.draw if name == "operations" else profile_modules.draw
     return answer({"figure": draw(Table.of(opened, name), BY[by]).to_dict()})
 

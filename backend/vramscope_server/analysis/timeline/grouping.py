@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from vramscope.profile_tables import NOT_ATTRIBUTED
 from vramscope.wire import PHASES
 from vramscope_server.analysis.anatomy.categories import CATEGORIES, categories_of
 from vramscope_server.analysis.history.order import numbered
@@ -39,12 +40,12 @@ _STACKED: Final = (
 class Grouping:
     """The groups of all allocations of a trace, in the order in which they are stacked, from the bottom up."""
 
-    by: By
+    by: str
     names: list[str]
     group: Ids
     """of each row of trace.lives"""
     rank: Whole
-    """of each group: 0 holds most at the trace's peak; -1: what was there before"""
+    """of each group: 0 holds most at the peak; -1: always told by itself, as what was there before"""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -94,8 +95,9 @@ def series_of(grouping: Grouping, held_bytes: Whole) -> Series:
     kept = np.arange(count)
     if count > MOST_SERIES:
         largest = np.lexsort((grouping.rank, -held_bytes))
-        earlier = np.flatnonzero(grouping.rank < 0)
-        kept = np.sort(np.unique(np.concatenate([earlier, largest[~np.isin(largest, earlier)][: MOST_SERIES - 2]])))
+        always = np.flatnonzero(grouping.rank < 0)
+        room = MOST_SERIES - 1 - max(1, len(always))
+        kept = np.sort(np.unique(np.concatenate([always, largest[~np.isin(largest, always)][:room]])))
     of_group = np.full(count, len(kept), np.int32)
     of_group[kept] = np.arange(len(kept))
     names = [grouping.names[at] for at in kept]
@@ -111,8 +113,8 @@ def series_of(grouping: Grouping, held_bytes: Whole) -> Series:
 
 def _key(grouping: Grouping, at: int) -> str:
     name = grouping.names[at]
-    if name == EARLIER:
-        return "earlier"
+    if grouping.rank[at] < 0:
+        return "unknown" if name == NOT_ATTRIBUTED else "earlier"
     if grouping.by == "category":
         return name
     if grouping.by == "phase":
