@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import sys
 from dataclasses import fields, replace
@@ -21,6 +22,8 @@ from window_maker import MIB, Allocator, packed, recorded, training
 
 from vramscope.window import ACTIONS, FRAMES, Window
 from vramscope.wire import PHASES
+from vramscope_server.analysis.history import exports
+from vramscope_server.analysis.history.exports import as_perfetto
 from vramscope_server.analysis.history.frames import is_library
 from vramscope_server.analysis.history.trace import Events, Trace, from_window, layout_at
 from vramscope_server.analysis.timeline import flame as flames
@@ -430,6 +433,27 @@ def test_what_the_ruler_does_not_draw_is_counted_and_said() -> None:
     assert timeline_figure.ruler_words(near) == "", "where all is drawn nothing is said"
     one = Ruler([], {"step": 1, "phase": 0}, {})
     assert timeline_figure.ruler_words(one) == "not drawn in the ruler: 1 step too narrow to be seen"
+
+
+def test_the_export_for_perfetto_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many stretches that are too narrow, how deep modules are told, and allocations beyond the largest; else nothing."""
+
+    def written(window: Window) -> tuple[dict[str, Any], list[str], int]:
+        trace = from_window(window)
+        told = json.loads(b"".join(as_perfetto(trace, 0, len(trace.events))))
+        labels = [one["args"]["labels"] for one in told["traceEvents"] if one["name"] == "process_labels"]
+        return told["otherData"], labels, sum(one.get("tid") == "step" for one in told["traceEvents"])
+
+    about, labels, steps = written(training(120, 1))
+    assert (about["steps too narrow to be told"], steps) == (120 - MOST_SPANS, MOST_SPANS)
+    assert f"steps too narrow to be told: {120 - MOST_SPANS}" in labels[0]
+    assert "allocations not drawn" not in about
+    monkeypatch.setattr(exports, "MOST_SLICES", 5)
+    about, labels, _ = written(training(2, 1))
+    assert about["allocations not drawn"] == about["allocations"] - 5 > 0
+    assert "too narrow" not in labels[0]
+    monkeypatch.undo()
+    assert written(training(2, 1))[1] == []
 
 
 def test_one_looks_first_where_stacks_are_known_if_that_is_nearly_as_high() -> None:
