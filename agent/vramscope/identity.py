@@ -12,11 +12,12 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from vramscope import __version__, wire
 from vramscope.memory.host import Host
 from vramscope.redaction import Secrets
+from vramscope.trace.in_force import VARIABLES, words_in_force
 
 GIT_TIMEOUT_S = 2.0
 
@@ -137,19 +138,42 @@ def uuid_of(properties: Any) -> str | None:
     return None if uuid is None else f"GPU-{uuid}"
 
 
-def allocator_settings() -> str | None:
-    """The allocator settings in force, as they were given; "" for the defaults."""
+def allocator_settings() -> str:
+    """The allocator settings in force, those that were given last first; "" for the defaults."""
+    text, told = _given(), _told()
+    if told:
+        _in_force.clear()
+        _in_force[text] = words_in_force(told, text)
+    return _in_force.get(text, text)[:4096]
+
+
+_in_force: Final[dict[str, str]] = {}
+"""what the allocator told when the newest text had been given: it tells nothing while a history is recorded"""
+_NOBODYS_POOL: Final = (-1, -1)
+
+
+def _given() -> str:
     import torch
 
     settings = getattr(torch._C, "_accelerator_getAllocatorSettings", None)  # torch 2.13 and later
-    if settings is not None:
-        text = settings()
-        if isinstance(text, str):
-            return text[:4096]
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):  # in PyTorch's own order
-        if name in os.environ:
-            return os.environ[name][:4096]
-    return ""
+    text = settings() if settings is not None else None
+    if isinstance(text, str):
+        return text
+    # in PyTorch's own order
+    return next((os.environ[name] for name in VARIABLES if name in os.environ), "")
+
+
+def _told() -> dict[str, Any]:
+    """A snapshot's ``allocator_settings``; {} where that would take long, or make a CUDA context. Some 20 µs."""
+    import torch
+
+    if not hasattr(torch._C, "_accelerator_getAllocatorSettings") or not torch.cuda.is_initialized():
+        return {}
+    if torch.cuda.get_allocator_backend() != "native" or torch._C._cuda_isHistoryEnabled():
+        return {}
+    # (of a pool that there is none of: no segments are told)
+    told = torch._C._cuda_memorySnapshot(_NOBODYS_POOL).get("allocator_settings")
+    return told if isinstance(told, dict) else {}
 
 
 def attached(

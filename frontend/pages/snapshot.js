@@ -138,17 +138,17 @@ function facts(snapshot, device) {
   ].filter(Boolean);
   const notes = [...snapshot.notes, ...device.notes];
   return [
-    h("p", { class: "snapshot-facts" }, said.join(" · "), h("br"), h("span", { class: "muted" }, "allocator settings: "), h("code", {}, device.settings || "default")),
+    h("p", { class: "snapshot-facts" }, said.join(" · "), h("br"), h("span", { class: "muted" }, "allocator settings: "), h("code", {}, device.settings || "default"), (device.settings_given ?? device.settings) !== device.settings && h("span", { class: "muted" }, ` (given last: ${device.settings_given || "none"})`)),
     settingsInForce(device.settings_in_force ?? {}),
     notes.length > 0 && h("p", { class: "muted snapshot-notes" }, notes.join(" ")),
   ];
 }
 
-/** All that PyTorch had at the end, which a text of two words tells little of. */
+/** All that PyTorch tells of itself at the end, which a text of two words tells little of. */
 function settingsInForce(settings) {
   const rows = Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1));
   return rows.length > 0 && h("details", { class: "settings-in-force" },
-    h("summary", { class: "muted" }, `${rows.length} settings in force`),
+    h("summary", { class: "muted" }, `${rows.length} settings as PyTorch tells them`),
     h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", {}, h("code", {}, name)), h("dd", {}, h("code", {}, String(value ?? "unknown")))])));
 }
 

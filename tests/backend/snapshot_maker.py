@@ -104,6 +104,8 @@ IN_FORCE = {
     "roundup_power2_divisions": "[256:1,512:2,1024:8]",
 }  # fmt: skip
 """What is shown of them beside the text that was given."""
+AS_TEXT = "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,1024:8,>:0]"
+"""what was in force, as one text"""
 
 
 def with_private_pool(told: dict[str, Any], segments: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from running import RunningServer
-from snapshot_maker import IN_FORCE, MIB, SETTINGS, snapshot_of, with_private_pool
+from snapshot_maker import AS_TEXT, IN_FORCE, MIB, SETTINGS, snapshot_of, with_private_pool
 
 from vramscope_server.__main__ import main
 from vramscope_server.analysis.history import snapshot_reader
@@ -64,13 +64,14 @@ def test_it_says_which_settings_were_in_force_and_which_pools_are_private(cli: C
     code, out, _ = cli(path)
     out = " ".join(out.split())
     assert code == 0
-    assert f"settings: {SETTINGS['PYTORCH_CUDA_ALLOC_CONF']}" in out
+    assert f"settings in force: {AS_TEXT} (given last: {SETTINGS['PYTORCH_CUDA_ALLOC_CONF']})" in out
     assert (
-        "in force: expandable_segments False, garbage_collection_threshold 0.0, max_round_threshold -1, "
+        "told by PyTorch: expandable_segments False, garbage_collection_threshold 0.0, max_round_threshold -1, "
         "max_split_size_mb 128.0, roundup_power2_divisions [256:1,512:2,1024:8]"
     ) in out
     assert "private pools (CUDA graphs): 1: 0,1" in out
     (device,) = json.loads(cli(path, "--json")[1])["devices"]
+    assert (device["settings"], device["settings_given"]) == (AS_TEXT, SETTINGS["PYTORCH_CUDA_ALLOC_CONF"])
     assert (device["settings_in_force"], device["private_pools"]) == (IN_FORCE, [[0, 1]])
 
 

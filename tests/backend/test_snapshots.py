@@ -29,6 +29,7 @@ import pytest
 from disks import SmallDisk
 from running import RunningServer
 from snapshot_maker import (
+    AS_TEXT,
     BASE,
     IN_FORCE,
     MARKUP,
@@ -125,7 +126,10 @@ def test_a_private_pool_and_the_settings_in_force_are_shown(server: RunningServe
     row = settled(server, upload(server, pickle.dumps(told))["snapshot"])
     one, other = row["devices"]
     assert (one["private_pools"], other["private_pools"]) == ([[0, 1]], [])
-    assert (one["settings"], one["settings_in_force"]) == (SETTINGS["PYTORCH_CUDA_ALLOC_CONF"], IN_FORCE)
+    assert (one["settings"], one["settings_given"]) == (AS_TEXT, SETTINGS["PYTORCH_CUDA_ALLOC_CONF"])
+    assert one["settings_in_force"] == IN_FORCE
+    written = server.http.get(f"/recordings/{one['recording']}/export", params={"format": "perfetto"})
+    assert json.loads(written.content)["otherData"]["settings"] == AS_TEXT
     path = f"/recordings/{one['recording']}"
     places = [server.get(f"{path}/block", offset=2 * MIB * at)["segment"] for at in range(20)]
     assert [place["private_pool"] for place in places] == [None] * 14 + [[0, 1]] * 6, "the map: the default pool first"

@@ -79,7 +79,7 @@ def test_what_if_settings_in_force_and_exports_of_an_uploaded_file(
     page.locator("tr[data-state=ready] a").click()
     page.locator(".settings-in-force summary").click()
     told = page.locator(".settings-in-force").inner_text()
-    assert "5 settings in force" in told
+    assert "5 settings as PyTorch tells them" in told
     for name, value in IN_FORCE.items():  # numbers and truths as JavaScript writes them
         shown = json.dumps(value).strip('"').removesuffix(".0")
         assert re.search(rf"{name}\s+{re.escape(shown)}(\s|$)", told), name

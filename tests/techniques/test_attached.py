@@ -75,6 +75,24 @@ def test_allocator_settings_and_the_two_that_do_not_go_together(collector, tmp_p
     assert [finding.kind for finding in last.findings] == ["split-and-expandable"]
 
 
+def test_settings_that_were_given_one_after_the_other_are_told_together(collector, tmp_path: Path) -> None:
+    """PyTorch keeps the last text alone, and the settings of both: these two do not go together."""
+    script = """
+torch.zeros(1, device=device)
+torch._C._accelerator_setAllocatorSettings("max_split_size_mb:128")
+agent.attach(model)
+train(3)
+"""
+    run(script, collector, tmp_path / "spool", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    arrived = Arrived(collector)
+    both = "max_split_size_mb:128,expandable_segments:True"
+    assert [message.allocator_settings for message in arrived.of(wire.Attached)] == [both]
+    last = arrived.of(wire.Techniques)[-1]
+    (allocator,) = (technique for technique in last.techniques if technique.kind == "allocator")
+    assert (allocator.observed, allocator.declared) == (both, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+    assert [finding.kind for finding in last.findings] == ["split-and-expandable"]
+
+
 def test_switched_off_nothing_is_told_and_nothing_hooked(collector, tmp_path: Path) -> None:
     script = f"""{MODEL}
 agent.attach(model, techniques=False)

@@ -16,7 +16,7 @@ VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 def find(facts: Facts) -> Found | None:
     given = next((name for name in VARIABLES if os.environ.get(name)), None)
     declared = None if given is None else f"{given}={os.environ[given]}"[:4096]
-    in_force = allocator_settings() or ""
+    in_force = allocator_settings()
     if not in_force and declared is None:
         return None
     text = in_force or (os.environ.get(given, "") if given else "")  # what is in force may differ from what was given

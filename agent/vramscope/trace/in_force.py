@@ -19,6 +19,7 @@ _AS_THEY_ARE: Final = (
     "pinned_num_register_threads",
     "pinned_use_cuda_host_register",
 )
+_IN_TEXT: Final = ("large_segment_size_mb", "max_non_split_rounding_mb")
 _IN_MIB: Final = {
     "max_split_size": "max_split_size_mb",
     "max_round_threshold": "pinned_max_round_threshold_mb",
@@ -49,10 +50,23 @@ def in_force(told: dict[str, Any], text: str) -> dict[str, int | float | bool | 
         numbers = {number for _, number in slots}
         as_list = "[" + ",".join(f"{slot}:{number}" for slot, number in slots) + "]"
         settings["roundup_power2_divisions"] = numbers.pop() if len(numbers) == 1 else as_list
-    large = _in_text("large_segment_size_mb", text, DEFAULT_LARGE_SEGMENT_MB)
-    settings["large_segment_size_mb"] = large
-    settings["max_non_split_rounding_mb"] = _in_text("max_non_split_rounding_mb", text, large)
+    of_segment, of_rounding = _IN_TEXT
+    settings[of_segment] = large = _in_text(of_segment, text, DEFAULT_LARGE_SEGMENT_MB)
+    settings[of_rounding] = _in_text(of_rounding, text, large)
     return settings
+
+
+def words_in_force(told: dict[str, Any], text: str) -> str:
+    """The text that was given last, and behind it what earlier texts left: each resets some settings alone.
+
+    ``told``: a snapshot's ``allocator_settings``. What PyTorch does not tell is not in it.
+    """
+    left = [
+        f"{name}:{value}"
+        for name, value in in_force(told, text).items()
+        if name not in (*_IN_TEXT, "pinned_num_register_threads") and value and not re.search(rf"\b{name}\b", text)
+    ]
+    return ",".join(filter(None, (text, *left)))
 
 
 def _in_text(name: str, text: str, default: int) -> int:

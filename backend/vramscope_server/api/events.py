@@ -207,7 +207,7 @@ def _page(opened: Opened, name: str, low: int, high: int) -> str:
         f"device {trace.device}",
         f"events {low:,} to {high:,} of {len(trace.events):,}",
         f"highest {amount(int(course.allocated[made.peak + 1]))} allocated, at event {made.peak:,}",
-        f"settings: {trace.settings or 'default'}",
+        f"settings: {trace.parsed_settings[0].text or 'default'}",
     ]
     stretches = ruler(trace, first, end)
     drawn = timeline.draw(made, stretches, out_of_memory=opened.moments.out_of_memory_events)

@@ -110,7 +110,8 @@ def summary(trace: Trace) -> dict[str, Any]:
         "end_allocated_bytes": trace.end.allocated_bytes,
         "segments": len(trace.end.segments),
         "private_pools": [list(trace.pools[at]) for at in sorted({*trace.end.segments.pool.tolist()}) if at > 0],
-        "settings": trace.settings,
+        "settings": trace.parsed_settings[0].text,
+        "settings_given": trace.settings,
         "settings_in_force": trace.settings_in_force,
         "torch": trace.torch,
         "notes": [*trace.notes, *trace.told_of_lives],
@@ -121,10 +122,15 @@ def _print(out: Console, told: dict[str, Any]) -> None:
     span = f" in {duration(told['seconds'])}" if told["seconds"] is not None else ""
     head = f"GPU {told['device']}: {count(told['events'])} events{span}, {count(told['allocations'])} allocations"
     out.print(Text(head, style="bold"))
-    out.print(Text(f"settings: {plain(told['settings']) or 'default'}"))
+    given = (
+        ""
+        if told["settings"] == told["settings_given"]
+        else f" (given last: {plain(told['settings_given']) or 'none'})"
+    )
+    out.print(Text(f"settings in force: {plain(told['settings']) or 'default'}{given}"))
     if told["settings_in_force"]:
         in_force = ", ".join(f"{name} {_setting(value)}" for name, value in sorted(told["settings_in_force"].items()))
-        out.print(Text(f"in force: {plain(in_force)}", style="dim"))
+        out.print(Text(f"told by PyTorch: {plain(in_force)}", style="dim"))
     oom = f", {count(told['out_of_memory'])} times out of memory" if told["out_of_memory"] else ""
     peak = amount(told["peak_reserved_bytes"])
     out.print(Text(f"peak: {peak} reserved, {amount(told['peak_allocated_bytes'])} allocated{oom}"))

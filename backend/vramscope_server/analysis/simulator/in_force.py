@@ -116,6 +116,12 @@ def words_of(settings: AllocatorSettings) -> str:
 
 
 def _divisions(slots: tuple[int, ...]) -> str:
-    if len(set(slots)) == 1:
+    """The first size stands for all below it, too, and ``>`` for all above the last."""
+    lead = next((at for at, number in enumerate(slots) if number != slots[0]), len(slots))
+    if lead == len(slots):
         return str(slots[0])
-    return f"[{','.join(f'{1 << slot}:{number}' for slot, number in enumerate(slots))}]"
+    tail = len(slots)
+    while slots[tail - 1] == slots[-1]:
+        tail -= 1
+    between = [f"{1 << at}:{slots[at]}" for at in range(lead, tail)]
+    return f"[{','.join([f'{1 << (lead - 1)}:{slots[0]}', *between, f'>:{slots[-1]}'])}]"
