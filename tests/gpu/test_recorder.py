@@ -429,6 +429,26 @@ def test_a_window_that_overflows_has_no_start_and_counts_what_is_lost(training) 
     assert any("a bound was met" in note for note in recorded.notes)
 
 
+def test_settings_that_are_changed_within_a_window_are_told(training) -> None:
+    import torch
+
+    change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+    if change is None:
+        from torch.cuda.memory import _set_allocator_settings as change
+    run = training()
+    run.recorder.begin()
+    run.step()
+    try:
+        run.step(within=lambda: change("garbage_collection_threshold:0.8"))  # (nothing without a limit)
+        run.step()
+    finally:
+        change("")
+    (recorded,) = run.end()
+    (note,) = recorded.notes
+    assert "changed within this window" in note and "to 'garbage_collection_threshold:0.8'" in note
+    assert recorded.settings == "garbage_collection_threshold:0.8"
+
+
 def test_of_a_resumed_run_the_first_window_counts_on(training) -> None:
     """It begins at attach; only later it is known how many steps there were before."""
     run = training()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from vramscope.trace.events import Entries, Events
-from vramscope.trace.in_force import given, in_force
+from vramscope.trace.in_force import given, in_force, words_in_force
 from vramscope.trace.layouts import layout
 from vramscope.trace.pools import Pools
 from vramscope.trace.raw import Facts, Raw, Tree
@@ -54,6 +54,13 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
     held, holdings, looks = raw.held.columns(events.bounds()) if raw.held is not None else ({}, [], [])
     told = raw.end.get("allocator_settings", {})
     settings = given(told)
+    began = raw.start.get("allocator_settings", {})
+    if began != told:
+        before, after = (words_in_force(one, given(one)) or "the default ones" for one in (began, told))
+        notes.append(
+            f"the allocator's settings were changed within this window, from {before!r} to {after!r}: where it is replayed, the "
+            "latter are taken for all of it"
+        )
     return Window(
         device=device,
         device_name=facts.name,

@@ -3,7 +3,7 @@
 Condition: in a profile in which kernels were seen, at least one of them ran in less than half of the time.
 Arithmetic: a step cannot get shorter than its kernels: what is left of it, as it was before the profile slowed it down, is the most
 that can be won. No bytes: what it costs and gives in memory depends on the remedy.
-Tested on profiles that are made up: device times need CUPTI, which the emulated GPU does not have.
+Tested on profiles that are made up: device times need CUPTI, which the emulated GPU does not have. Never seen on a real card.
 """
 
 from __future__ import annotations
