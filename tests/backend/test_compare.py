@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import time
 
 import msgspec
@@ -128,3 +129,34 @@ def test_the_command_prints_what_the_page_copies(server: RunningServer, capsys: 
         out = capsys.readouterr().out
         assert out.splitlines() == page.replace("\x1b", "\\x1b").splitlines(), form
     assert main(["compare", base.run, other.run, "--format", "word", "--server", server.url]) == 2
+
+
+def test_seeds_are_one_row_for_people_and_a_line_each_for_programs(
+    server: RunningServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def finished(name: str, seed: int, peak: int) -> Agent:
+        agent = Agent(name=f"{name} {seed}", config={"kind": name, "seed": seed}, git_commit="abc")
+        server.send(agent, agent.steps(20, peak_allocated_bytes=peak * MIB), agent.ended())
+        return agent
+
+    base = [finished("wide", seed, 1000 + seed) for seed in (1, 2, 3)]
+    runs = [*base, finished("narrow", 1, 500)]
+    named = {"runs": ",".join(agent.run for agent in runs), "base": base[0].run}
+    told = server.get("/compare", **named)
+    assert [row["run"] for row in told["rows"]] == [agent.run for agent in runs], "a row a run, as always"
+    assert [(row["name"], row["n"]) for row in told["together"]] == [("wide 1", 3), ("narrow 1", 1)]
+    assert told["together"][0]["peak_allocated_bytes"] == 1002 * MIB
+    words = ["compare", *(agent.run for agent in runs), "--server", server.url]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "wide 1 and 2 more" in out and "1002.0 MiB ± 2.5 MiB" in out and "Student's t" in out
+    assert main([*words, "--each"]) == 0
+    out = capsys.readouterr().out
+    assert "wide 2" in out and "±" not in out
+    assert main([*words, "--format", "markdown", "--each"]) == 0
+    assert capsys.readouterr().out.count("\n| ") == 1 + 4, "the rule and a line a run"
+    table = server.http.get("/compare/table", params=named | {"format": "csv"}).text
+    lines = list(csv.DictReader(io.StringIO(table, newline="")))
+    assert [line["n"] for line in lines] == ["3", "3", "3", "1"]
+    assert main([*words, "--json"]) == 0
+    assert [row["run"] for row in json.loads(capsys.readouterr().out)] == [agent.run for agent in runs]

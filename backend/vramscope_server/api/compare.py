@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
-from vramscope_server.analysis.comparison.formats import as_text
+from vramscope_server.analysis.comparison.formats import as_csv, as_text
 from vramscope_server.analysis.comparison.rows import compared
+from vramscope_server.analysis.comparison.together import with_repeats
 from vramscope_server.store.places import Run
 from vramscope_server.store.queries import UnknownRun, find_run, run_in_full
 
@@ -53,15 +54,17 @@ def _baseline(connection: Connection, text: str) -> Run:
 def get_compare(request: Request, runs: Runs, base: Base = None) -> Response:
     """``rows`` in the given order, baseline first, each with the ``reasons`` why it is not quite comparable.
 
+    ``together``: the same with repeats of one configuration as one row: their number, means, and between what these lie.
     ``settings``: everything known of configuration, allocator and surroundings, one value for each run, null where it has
     none; ``differences``: those of them in which the runs differ.
     """
     full = _in_full(request, runs, base)
-    rows = compared(full)
+    rows, together = with_repeats(full, compared(full))
     settings = _settings(full)
     return answer(
         {
             "rows": rows,
+            "together": together,
             "warnings": [f"{row['name']}: {reason['text']}." for row in rows for reason in row["reasons"]],
             "differences": [one for one in settings if any(value != one["values"][0] for value in one["values"])],
             "settings": settings,
@@ -82,9 +85,14 @@ def get_table(
     form: Annotated[
         Literal["markdown", "csv", "latex"], Query(alias="format", description="what it is written in")
     ] = "markdown",
+    repeats: Annotated[
+        Literal["together", "each"], Query(description="repeats of one configuration: in one row, or each in its own")
+    ] = "together",
 ) -> Response:
-    """Markdown and LaTeX for people, with notes below; CSV for programs, in bytes, seconds and fractions."""
-    text = as_text(compared(_in_full(request, runs, base)), form)
+    """Markdown and LaTeX for people, with notes below; CSV for programs: bytes, seconds, fractions, and always a line a run."""
+    full = _in_full(request, runs, base)
+    rows, together = with_repeats(full, compared(full))
+    text = as_csv(rows, together) if form == "csv" else as_text(rows if repeats == "each" else together, form)
     return Response(text, headers={"Cache-Control": "no-store"}, media_type=f"{_MEDIA[form]}; charset=utf-8")
 
 

@@ -126,12 +126,13 @@ def compare(
     form: Annotated[
         TableFormat | None, typer.Option("--format", help="print the table as markdown, csv, latex or json")
     ] = None,
+    each: Annotated[bool, typer.Option("--each", help="repeats of one configuration each in a row of its own")] = False,
     as_json: Json = False,
 ) -> None:
     """Compare runs with a baseline: peaks, percent, time."""
     from vramscope_server.cli.compare import show
 
-    show(server, "json" if as_json else form.value if form else None, baseline, run)
+    show(server, "json" if as_json else form.value if form else None, baseline, run, each=each)
 
 
 @app.command()

@@ -6,13 +6,14 @@ from typing import Any
 
 from rich.text import Text
 
-from vramscope_server.analysis.comparison.formats import EMULATED
+from vramscope_server.analysis.comparison.formats import EMULATED, REPEATS, between, has_repeats, name_of, ratio
 from vramscope_server.cli.screen import Column, console, print_table
 from vramscope_server.cli.talk import ask, fetch, id_of, print_json
 from vramscope_server.cli.words import ABSENT, amount, count, duration, graphs, percent, plain
 
 _COLUMNS = (
     Column("RUN"),
+    Column("N", number=True),
     Column("ID", needed=7, number=True),
     Column("TECHNIQUE"),
     Column("PEAK", number=True),
@@ -33,12 +34,16 @@ _COLUMNS = (
 )
 
 
-def show(server: str, form: str | None, baseline: str, runs: list[str]) -> None:
-    """Print a table, baseline first; or the same as ``form``: json, markdown, csv, latex. Raises talk.Failure."""
+def show(server: str, form: str | None, baseline: str, runs: list[str], *, each: bool = False) -> None:
+    """Print a table, baseline first; or the same as ``form``: json, markdown, csv, latex. Raises talk.Failure.
+
+    each  repeats of one configuration stand each in a row; else together in one, but for json, which is a row a run always
+    """
     words = [id_of(server, run) if "," in run or not run.strip() else run for run in (baseline, *runs)]
     named = {"runs": ",".join(words), "base": words[0]}
     if form not in (None, "json"):
-        for line in fetch(server, "/compare/table", **named, format=form).decode().rstrip("\n").split("\n"):
+        asked = {"format": form, "repeats": "each" if each else "together"}
+        for line in fetch(server, "/compare/table", **named, **asked).decode().rstrip("\n").split("\n"):
             print(plain(line.rstrip("\r")))
         return
     told: dict[str, Any] = ask(server, "/compare", **named)
@@ -46,15 +51,19 @@ def show(server: str, form: str | None, baseline: str, runs: list[str]) -> None:
         print_json(told["rows"])
         return
     out = console()
-    print_table(out, _COLUMNS, [_cells(row, is_baseline=not at) for at, row in enumerate(told["rows"])])
+    rows = told["rows"] if each else told.get("together", told["rows"])
+    repeated = has_repeats(rows)
+    print_table(out, _COLUMNS, [_cells(row, is_baseline=not at, repeated=repeated) for at, row in enumerate(rows)])
     out.print(Text("saved: of the peak allocated, reserved and on the device; less is better.", style="dim"))
+    if repeated:
+        out.print(Text(REPEATS, style="dim"))
     if any(row["graphs_alive"] for row in told["rows"]):
         out.print(
             Text("graphs: autograd graphs of earlier steps that were still alive at the newest one.", style="dim")
         )
     if any(row["emulated"] for row in told["rows"]):
         out.print(Text(EMULATED, style="dim"))
-    for row in told["rows"]:
+    for row in rows:
         left = row["leave_one_out"]
         if left is not None and left["allocated_bytes"] is not None:
             said = f"{left['technique']} lowers the peak inside the combination by {amount(left['allocated_bytes'])}"
@@ -66,21 +75,22 @@ def show(server: str, form: str | None, baseline: str, runs: list[str]) -> None:
         out.print(Text(f"not quite comparable: {plain(warning)}", style="yellow"))
 
 
-def _cells(row: dict[str, Any], *, is_baseline: bool) -> list[str | Text]:
+def _cells(row: dict[str, Any], *, is_baseline: bool, repeated: bool) -> list[str | Text]:
     mark = " !" if row["reasons"] else ""
     return [
-        Text(plain(row["name"]) + mark, style="bold" if is_baseline else "default"),
+        Text(plain(name_of(row)) + mark, style="bold" if is_baseline else "default"),
+        count(row["n"]) if repeated else "",
         row["run"],
         plain(row["label"] or ""),
-        amount(row["peak_allocated_bytes"], ABSENT),
-        _saved(row["saved_fraction"], is_baseline),
-        amount(row["peak_reserved_bytes"], ABSENT),
-        _saved(row["reserved_saved_fraction"], is_baseline),
+        amount(row["peak_allocated_bytes"], ABSENT) + between(row, "peak_allocated_bytes", amount),
+        _saved(row, "saved_fraction", is_baseline),
+        amount(row["peak_reserved_bytes"], ABSENT) + between(row, "peak_reserved_bytes", amount),
+        _saved(row, "reserved_saved_fraction", is_baseline),
         amount(row["peak_device_bytes"], ABSENT) if row["peak_device_of"] else "",
-        _saved(row["device_saved_fraction"], is_baseline) if row["peak_device_of"] else "",
+        _saved(row, "device_saved_fraction", is_baseline) if row["peak_device_of"] else "",
         duration(row["wall_seconds"], ABSENT),
-        duration(row["step_seconds_median"], ABSENT),
-        "baseline" if is_baseline else _ratio(row["step_time_ratio"]),
+        duration(row["step_seconds_median"], ABSENT) + between(row, "step_seconds_median", duration),
+        "baseline" if is_baseline else _ratio(row),
         "" if row["effective_batch"] is None else count(row["effective_batch"]),
         percent(row["fragmentation_fraction"], ABSENT),
         amount(row["stranded_bytes"], ABSENT),
@@ -90,14 +100,22 @@ def _cells(row: dict[str, Any], *, is_baseline: bool) -> list[str | Text]:
     ]
 
 
-def _saved(fraction: float | None, is_baseline: bool) -> str:
+def _saved(row: dict[str, Any], field: str, is_baseline: bool) -> str:
     if is_baseline:
         return "baseline"
-    return percent(None if fraction is None else 0.0 - fraction, ABSENT, signed=True)
+    return ABSENT if row[field] is None else _change(row[field]) + between(row, field, _change)
 
 
-def _ratio(value: float | None) -> str:
-    return ABSENT if value is None else f"×{value:.2f}"  # noqa: RUF001 - times
+def _change(saved: float) -> str:
+    return percent(0.0 - saved, signed=True)
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    return (
+        ABSENT
+        if row["step_time_ratio"] is None
+        else ratio(row["step_time_ratio"]) + between(row, "step_time_ratio", ratio)
+    )
 
 
 def _loss(row: dict[str, Any]) -> str:

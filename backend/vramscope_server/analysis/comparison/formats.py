@@ -31,7 +31,23 @@ class Column:
 
 
 def _mib(field: str) -> Callable[[Row, bool], str | None]:
-    return lambda row, _: None if row[field] is None else f"{row[field] / MIB:,.0f}"
+    return _with_spread(field, lambda value: f"{value / MIB:,.0f}")
+
+
+def _with_spread(field: str, words: Callable[[float], str]) -> Callable[[Row, bool], str | None]:
+    return lambda row, _: None if row[field] is None else words(row[field]) + between(row, field, words)
+
+
+def between(row: Row, field: str, words: Callable[[float], str]) -> str:
+    """What stands behind the mean of repeats: `` ± 12`` where an interval is known, `` (1,204 to 1,228)`` where there are only two;
+    empty where the figure is that of one run."""
+    told = row.get("spreads", {}).get(field)
+    if told is None:
+        return ""
+    if told["low"] == told["high"] or told["kind"] == "t95":
+        return f" ± {words((told['high'] - told['low']) / 2).lstrip('+-×')}"  # noqa: RUF001 - times
+    low, high = sorted((told["low"], told["high"]), key=abs)
+    return f" ({words(low)} to {words(high)})"
 
 
 def _change(field: str) -> Callable[[Row, bool], str | None]:
@@ -40,7 +56,11 @@ def _change(field: str) -> Callable[[Row, bool], str | None]:
     def words(row: Row, is_baseline: bool) -> str | None:
         if is_baseline:
             return ""
-        return None if row[field] is None else percent(0.0 - row[field], signed=True)
+        if row[field] is None:
+            return None
+        return percent(0.0 - row[field], signed=True) + between(
+            row, field, lambda value: percent(0.0 - value, signed=True)
+        )
 
     return words
 
@@ -49,14 +69,17 @@ def _times(field: str) -> Callable[[Row, bool], str | None]:
     def words(row: Row, is_baseline: bool) -> str | None:
         if is_baseline:
             return ""
-        return None if row[field] is None else f"×{row[field]:.2f}"  # noqa: RUF001 - times
+        return None if row[field] is None else ratio(row[field]) + between(row, field, ratio)
 
     return words
 
 
-def _rate(value: float | None) -> str | None:
-    if value is None:
-        return None
+def ratio(value: float) -> str:
+    """Of times."""
+    return f"×{value:.2f}"  # noqa: RUF001 - times
+
+
+def _rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -67,45 +90,58 @@ def _leaked(row: Row, _: bool) -> str | None:
 
 
 def _final_loss(row: Row, _: bool) -> str | None:
-    return row["loss_words"] or (None if row["final_loss"] is None else f"{row['final_loss']:.4g}")
+    return row["loss_words"] or _with_spread("final_loss", lambda value: f"{value:.4g}")(row, False)
 
 
 def _technique(row: Row, is_baseline: bool) -> str:
     if is_baseline:
         return "baseline" if row["name"] == "baseline" else f"{row['name']} (baseline)"
-    return str(row["label"] or row["name"])
+    return str(row["label"] or name_of(row))
 
 
 COLUMNS: Final = (
     Column("technique", _technique, number=False),
-    Column("run", lambda row, _: row["name"], number=False),
+    Column("run", lambda row, _: name_of(row), number=False),
+    Column("n", lambda row, _: count(row.get("n"), "") or None),
     Column("allocated MiB", _mib("peak_allocated_bytes")),
     Column("saved", _change("saved_fraction")),
     Column("reserved MiB", _mib("peak_reserved_bytes")),
     Column("saved", _change("reserved_saved_fraction")),
     Column("device MiB", _mib("peak_device_bytes"), "peak_device_bytes"),
     Column("saved", _change("device_saved_fraction"), "peak_device_bytes"),
-    Column("wall time", lambda row, _: duration(row["wall_seconds"], "") or None, "wall_seconds"),
+    Column("wall time", _with_spread("wall_seconds", duration), "wall_seconds"),
     Column("ratio", _times("wall_time_ratio"), "wall_time_ratio"),
-    Column("step time", lambda row, _: duration(row["step_seconds_median"], "") or None),
+    Column("step time", _with_spread("step_seconds_median", duration)),
     Column("ratio", _times("step_time_ratio")),
     Column("effective batch", lambda row, _: count(row["effective_batch"], "") or None, "effective_batch"),
-    Column(
-        "samples/s",
-        lambda row, _: _rate(row["samples_per_second"]),
-        "samples_per_second",
-    ),
+    Column("samples/s", _with_spread("samples_per_second", _rate), "samples_per_second"),
     Column("final loss", _final_loss, "loss_source"),
     Column("leaked", _leaked, "leaks"),
-    Column("never needed", lambda row, _: percent(row["fragmentation_fraction"], "") or None, "fragmentation_fraction"),
+    Column("never needed", _with_spread("fragmentation_fraction", percent), "fragmentation_fraction"),
     Column("stranded MiB", _mib("stranded_bytes"), "stranded_bytes"),
 )
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:
-    """Those of which some row tells something; names beside techniques only where they differ."""
+    """Those of which some row tells something; names beside techniques only where they differ, ``n`` where there are repeats."""
     told = [c for c in COLUMNS if c.needed is None or any(row[c.needed] is not None for row in rows)]
-    return [c for c in told if c.title != "run" or any(row["label"] not in (None, row["name"]) for row in rows[1:])]
+    left_out = set()
+    if not any(row["label"] not in (None, row["name"]) for row in rows[1:]):
+        left_out.add("run")
+    if not has_repeats(rows):
+        left_out.add("n")
+    return [c for c in told if c.title not in left_out]
+
+
+def has_repeats(rows: Sequence[Row]) -> bool:
+    """Whether some row stands for more than one run."""
+    return any(len(row.get("runs", ())) > 1 for row in rows)
+
+
+def name_of(row: Row) -> str:
+    """Of a run; of repeats that of the first, and how many there are besides."""
+    more = len(row.get("runs", ())) - 1
+    return f"{row['name']} and {more} more" if more > 0 else str(row["name"])
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]], list[str]]:
@@ -142,13 +178,23 @@ LEGEND: Final = (
 EMULATED: Final = "times: of a GPU that is emulated and computes nothing; its memory is right, its times mean nothing."
 
 
+REPEATS: Final = (
+    "n: runs that are repeats of one configuration, the same but for a seed; figures are their means. ±: half the 95 % interval of "
+    "the mean by Student's t; (a to b): the lowest and the highest where fewer than three runs tell it."
+)
+
+
 def legend(rows: Sequence[Row]) -> list[str]:
     """What the columns mean, and what no reader should take from them."""
-    return [LEGEND, *([EMULATED] if any(row["emulated"] for row in rows) else [])]
+    return [
+        LEGEND,
+        *([REPEATS] if has_repeats(rows) else []),
+        *([EMULATED] if any(row["emulated"] for row in rows) else []),
+    ]
 
 
 def as_text(rows: Sequence[Row], form: str) -> str:
-    """The table in one of FORMATS."""
+    """The table in one of FORMATS. ``rows``: each run's, or with repeats together."""
     return {"markdown": markdown, "csv": as_csv, "latex": latex}[form](rows)
 
 
@@ -184,7 +230,7 @@ def markdown(rows: Sequence[Row]) -> str:
 _LATEX: Final = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-    '"': "''", "×": r"$\times$", "–": "--", "−": "$-$", "µ": r"\textmu{}",  # noqa: RUF001 - signs of our own
+    '"': "''", "×": r"$\times$", "–": "--", "−": "$-$", "µ": r"\textmu{}", "±": r"$\pm$",  # noqa: RUF001 - signs of our own
 }  # fmt: skip
 
 
@@ -221,19 +267,40 @@ CSV_FIELDS: Final = (
     "graphs_alive", "steps", "state", "not_comparable", "final_loss", "first_loss", "loss_source", "loss_words",
 )  # fmt: skip
 """bytes, seconds and fractions as they are; empty: not known"""
+REPEATED: Final = (
+    "peak_allocated_bytes",
+    "peak_reserved_bytes",
+    "peak_device_bytes",
+    "saved_fraction",
+    "step_seconds_median",
+    "step_time_ratio",
+)
+"""figures of which a line tells besides what they come to over all repeats: of how many it is known, their mean, between what it
+lies, and whether that is a range or a 95 % interval"""
+SPREAD: Final = ("n", "mean", "low", "high", "kind")
+CSV_REPEATS: Final = ("repeats_of", "n", *(f"{field}_{part}" for field in REPEATED for part in SPREAD))
 
 
-def as_csv(rows: Sequence[Row]) -> str:
-    """One line a run under a head; what a spreadsheet would take for a formula is made text."""
+def as_csv(rows: Sequence[Row], together: Sequence[Row] = ()) -> str:
+    """One line a run under a head; what a spreadsheet would take for a formula is made text.
+
+    Where some of the runs are repeats (``together``: the rows with these as one), each line tells besides of its group.
+    """
+    groups = {run["run"]: row for row in together for run in row["runs"]} if has_repeats(together) else {}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(CSV_FIELDS)
+    writer.writerow((*CSV_FIELDS, *(CSV_REPEATS if groups else ())))
     for row in rows:
         told = row | {
             "techniques": None if row["techniques"] is None else " + ".join(row["techniques"]),
             "not_comparable": "; ".join(reason["text"] for reason in row["reasons"]),
         }
-        writer.writerow([_csv_cell(told[field]) for field in CSV_FIELDS])
+        cells = [told[field] for field in CSV_FIELDS]
+        if groups:
+            spreads = groups[row["run"]]["spreads"]
+            cells += [row["repeats_of"], row["n"]]
+            cells += [spreads.get(field, {}).get(part) for field in REPEATED for part in SPREAD]
+        writer.writerow(map(_csv_cell, cells))
     return out.getvalue()
 
 

@@ -1,0 +1,8 @@
+"""Tests are imported by path: what they share lies beside them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

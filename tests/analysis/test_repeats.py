@@ -1,0 +1,220 @@
+"""Runs that are repeats of one configuration: which are, and what is told of them together."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import Any
+
+import pytest
+from compared_runs import ACCUMULATION, CHECKPOINTING, MIB, PLAIN, a_run, told
+
+from vramscope_server.analysis.comparison.formats import CSV_FIELDS, as_csv, as_text
+from vramscope_server.analysis.comparison.repeats import is_seed, repeats
+from vramscope_server.analysis.comparison.rows import compared
+from vramscope_server.analysis.comparison.spread import spread, spread_of_ratio, t_975
+from vramscope_server.analysis.comparison.together import with_repeats
+
+DIRTY = "3f1c9ab27d50+"
+
+
+def seeded(seed: int | None, name: str = "run", **changes: Any) -> dict[str, Any]:
+    config = {"batch_size": 64, "gradient_accumulation_steps": 1, "output_dir": f"out/{name}"}
+    return a_run(f"{name}-{seed}", config=config | ({} if seed is None else {"seed": seed}), **changes)
+
+
+# ---- which are ----
+
+
+def test_runs_that_differ_in_a_seed_or_in_nothing_are_repeats() -> None:
+    assert repeats([seeded(1), seeded(2), seeded(2)]) == [[0, 1, 2]]
+    assert repeats([a_run("a"), a_run("b")]) == [[0, 1]]
+    assert repeats([seeded(1), a_run("other", device="Tesla T4"), seeded(2)]) == [[0, 2], [1]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config": {"batch_size": 32, "seed": 2}},
+        {"project": "llama"},
+        {"techniques": told(**CHECKPOINTING)},
+        {"device": "Tesla T4"},
+        {"capacity_bytes": 40 * 1024 * MIB},
+        {"world_size": 2},
+        {"rank": {"torch": "2.12.0"}},
+        {"allocator_settings": "expandable_segments:True"},
+        {"git_commit": "0000000"},
+        {"command": ["train.py", "--lr", "1e-4"]},
+        {"command": ["other.py", "--lr", "3e-4"]},
+        {"command": ["train.py", "--lr", "3e-4", "--fast"]},
+        {"steps": 500},
+        {"state": "running"},
+        {"state": "failed"},
+        {"leaks": [{"kind": "growing", "name": "history"}]},
+    ],
+)
+def test_a_run_that_differs_in_anything_else_stands_alone(changes: dict[str, Any]) -> None:
+    assert repeats([a_run("a"), a_run("b", **changes)]) == [[0], [1]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["--seed", "1"], ["--seed", "-2"]),
+        (["--seed=1", "--bf16"], ["--seed=2", "--bf16"]),
+        (["trainer.seed=1"], ["trainer.seed=2"]),
+        (["--output-dir", "a", "--bf16"], ["--output-dir", "b", "--bf16"]),
+        (["+data.random_state=1", "x.yaml"], ["+data.random_state=2", "x.yaml"]),
+    ],
+)
+def test_seeds_and_places_of_a_command_line_are_read(one: list[str], other: list[str]) -> None:
+    assert repeats([a_run("a", command=["train.py", *one]), a_run("b", command=["train.py", *other])]) == [[0, 1]]
+
+
+def test_what_begins_random_numbers_is_a_seed_and_speed_is_none() -> None:
+    assert all(map(is_seed, ("seed", "config.data_seed", "--SEED", "args.random_state", "seed_everything")))
+    assert not any(map(is_seed, ("speed_up", "seeding.batch", "states", "learning_rate")))
+
+
+def test_code_that_may_have_changed_between_keeps_runs_apart_unless_their_seeds_differ() -> None:
+    """A leak mended between two runs of one configuration: their mean would say nothing of either."""
+    assert repeats([seeded(1, git_commit=DIRTY), seeded(2, git_commit=DIRTY)]) == [[0, 1]]
+    assert repeats([seeded(42, git_commit=None), seeded(42, git_commit=None)]) == [[0], [1]]
+    again = [seeded(seed, git_commit=DIRTY) for seed in (1, 2, 1, 2)]
+    assert repeats(again) == [[0], [1], [2], [3]], "the same seeds once more: which code was theirs is not known"
+    assert repeats([seeded(None, git_commit=DIRTY), seeded(1, git_commit=DIRTY)]) == [[0], [1]]
+
+
+def test_where_nobody_told_of_a_configuration_nothing_is_a_repeat() -> None:
+    for command in ([], ["train.py"], ["/env/ipykernel_launcher.py", "-f", "kernel-1.json"]):
+        assert repeats([a_run(name, config={}, command=command) for name in "ab"]) == [[0], [1]]
+
+
+# ---- what is told ----
+
+
+def test_intervals_of_means_are_students() -> None:
+    two, three = spread([10, 14]), spread([10, 14, 12])
+    assert (two.mean, two.low, two.high, two.kind) == (12, 10, 14, "range")
+    assert (three.mean, three.kind) == (12, "t95")
+    assert three.high - 12 == pytest.approx(4.3027 * 2 / math.sqrt(3))
+    assert t_975(1e9) == pytest.approx(1.96, abs=1e-3)
+    exact = {11: 2.2010, 13: 2.1604, 17: 2.1098, 25: 2.0595, 49: 2.0096}
+    for df, quantile in exact.items():
+        assert quantile - 1e-4 <= t_975(df) <= quantile * 1.001, "between rows of the table it errs to the wide side"
+
+
+def test_a_ratio_knows_the_spread_of_both_sides() -> None:
+    assert spread_of_ratio([4, 6], [2, 2.5]).low == pytest.approx(4 / 2.5)
+    one_sided, both = spread_of_ratio([4, 5, 6], [2, 2, 2]), spread_of_ratio([4, 5, 6], [1.6, 2, 2.4])
+    assert one_sided.kind == both.kind == "t95" and one_sided.mean == both.mean == 2.5
+    # the base is known exactly: the interval is that of the mean, divided by it
+    assert one_sided.high - 2.5 == pytest.approx((spread([4, 5, 6]).high - 5) / 2)
+    # equal relative errors: the error grows by the square root of two, and the degrees of freedom double
+    assert both.high - 2.5 == pytest.approx(2.5 * t_975(4) * math.sqrt(2) * 0.2 / math.sqrt(3))
+    assert spread_of_ratio([3, 3, 3], [2, 2, 2]).low == 1.5
+
+
+def seeds_of_two() -> list[dict[str, Any]]:
+    base = [
+        seeded(seed, "base", allocated=1000 + seed, step_seconds_median=0.5 + seed / 100, techniques=told(**PLAIN))
+        for seed in (1, 2, 3)
+    ]
+    chips = told(**PLAIN, **CHECKPOINTING)
+    cheap = [
+        seeded(seed, "cheap", allocated=500, step_seconds_median=0.6 + seed / 100, techniques=chips) for seed in (1, 2)
+    ]
+    return [base[0], cheap[0], base[1], cheap[1], base[2]]
+
+
+def test_repeats_are_one_row_of_means_and_each_run_keeps_its_own() -> None:
+    runs = seeds_of_two()
+    rows, together = with_repeats(runs, compared(runs))
+    assert [row["run"] for row in rows] == [run["run_id"] for run in runs]
+    assert [row["n"] for row in rows] == [3, 2, 3, 2, 3]
+    assert rows[4]["repeats_of"] == runs[0]["run_id"] and rows[4]["peak_allocated_bytes"] == 1003 * MIB
+    base, cheap = together
+    assert (base["label"], base["n"], cheap["label"], cheap["n"]) == ("baseline", 3, "checkpointing", 2)
+    assert [run["name"] for run in cheap["runs"]] == ["cheap-1", "cheap-2"]
+    assert base["peak_allocated_bytes"] == 1002 * MIB
+    told_ = base["spreads"]["peak_allocated_bytes"]
+    assert told_["kind"] == "t95" and told_["high"] - told_["mean"] == pytest.approx(4.3027 / math.sqrt(3) * MIB)
+    assert cheap["saved_fraction"] == pytest.approx(1 - 500 / 1002)
+    saved = cheap["spreads"]["saved_fraction"]
+    assert (saved["kind"], saved["low"], saved["high"]) == (
+        "range",
+        pytest.approx(1 - 500 / 1001),
+        pytest.approx(1 - 500 / 1003),
+    )
+    assert cheap["step_time_ratio"] == pytest.approx(0.615 / 0.52)
+    assert base["saved_fraction"] == 0 and "saved_fraction" not in base["spreads"]
+
+
+def test_a_run_alone_against_repeats_is_held_against_their_mean() -> None:
+    runs = [*seeds_of_two(), seeded(1, "alone", allocated=501, techniques=told(optimizer="SGD"))]
+    alone = with_repeats(runs, compared(runs))[1][2]
+    assert alone["n"] == 1 and alone["peak_allocated_bytes"] == 501 * MIB
+    assert alone["saved_fraction"] == pytest.approx(0.5) and set(alone["spreads"]) >= {"saved_fraction"}
+    assert "peak_allocated_bytes" not in alone["spreads"]
+
+
+def test_without_repeats_nothing_changes() -> None:
+    runs = [a_run("a"), a_run("b", allocated=500, techniques=told(**CHECKPOINTING), device="Tesla T4")]
+    plain = compared(runs)
+    before = {form: as_text(plain, form) for form in ("markdown", "latex", "csv")}
+    rows, together = with_repeats(runs, plain)
+    for row, one in zip(compared(runs), together, strict=True):
+        assert {name: one[name] for name in row} == row
+    assert {form: as_text(together, form) for form in ("markdown", "latex")} == {
+        f: before[f] for f in ("markdown", "latex")
+    }
+    assert as_csv(rows, together) == before["csv"]
+
+
+def test_one_of_three_that_diverged_is_said_so() -> None:
+    runs = seeds_of_two()
+    odd = {"value": "nan", "step": 120, "ended": True}
+    runs[4]["loss"] = {"final": None, "first": 9.0, "final_of": 1, "source": "backward", "not_finite": odd}
+    base = with_repeats(runs, compared(runs))[1][0]
+    assert base["loss_words"] == "NaN from step 120 (1 of 3)"
+    assert any("does not learn" in reason["text"] for reason in base["reasons"])
+
+
+def test_leave_one_out_is_between_means() -> None:
+    everything = PLAIN | CHECKPOINTING | ACCUMULATION | {"mixed_precision": "bf16", "optimizer_8bit": "8-bit"}
+    without = {kind: chip for kind, chip in everything.items() if kind != "optimizer_8bit"}
+    runs = [seeded(1, "base", techniques=told(**PLAIN))]
+    runs += [seeded(seed, "all", allocated=300 + seed, techniques=told(**everything)) for seed in (1, 3)]
+    runs += [seeded(seed, "but", allocated=400, techniques=told(**without)) for seed in (1, 2)]
+    _, together = with_repeats(runs, compared(runs))
+    assert together[2]["label"] == "all but 8-bit"
+    assert together[2]["leave_one_out"]["allocated_bytes"] == 98 * MIB
+
+
+# ---- as text ----
+
+
+def test_people_read_n_mean_and_interval_and_what_they_are() -> None:
+    runs = seeds_of_two()
+    text = as_text(with_repeats(runs, compared(runs))[1], "markdown")
+    head, _, base, cheap = [line for line in text.splitlines() if line.startswith("|")]
+    assert "| n |" in head
+    assert "| base-1 and 2 more | 3 | 1,002 ± 2 |" in base
+    assert "| cheap-1 and 1 more | 2 | 500 ± 0 | -50.1 % (-50.0 % to -50.1 %) |" in cheap
+    assert "615 ms (610 ms to 620 ms) | ×1.18 (×1.15 to ×1.22)" in cheap  # noqa: RUF001 - times
+    assert "95 % interval of the mean by Student's t" in text
+    latex = as_text(with_repeats(runs, compared(runs))[1], "latex")
+    assert r"1,002 $\pm$ 2" in latex
+
+
+def test_programs_read_a_line_a_run_and_what_its_repeats_come_to() -> None:
+    runs = seeds_of_two()
+    read = list(csv.DictReader(io.StringIO(as_csv(*with_repeats(runs, compared(runs))), newline="")))
+    assert [line["run"] for line in read] == [run["run_id"] for run in runs]
+    assert list(read[0])[: len(CSV_FIELDS)] == list(CSV_FIELDS)
+    for line in (read[0], read[2], read[4]):
+        assert (line["repeats_of"], line["n"]) == ("id-base-1", "3")
+        assert float(line["peak_allocated_bytes_mean"]) == 1002 * MIB and line["peak_allocated_bytes_kind"] == "t95"
+    assert read[4]["peak_allocated_bytes"] == str(1003 * MIB), "its own"
+    assert read[1]["step_time_ratio_kind"] == "range" and float(read[1]["step_time_ratio_low"]) > 1
