@@ -7,7 +7,7 @@ import { bytes, count } from "vramscope/format.js";
 import { onAction } from "vramscope/keys.js";
 import { subscribe } from "vramscope/live.js";
 import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
-import { comparability, compareTable } from "vramscope/parts/compare_table.js";
+import { comparability, compareTable, hasRepeats } from "vramscope/parts/compare_table.js";
 import { compareVerdict } from "vramscope/parts/compare_verdict.js";
 import { Settings } from "vramscope/parts/differences.js";
 import { lossScale } from "vramscope/parts/loss_scale.js";
@@ -58,15 +58,15 @@ class ComparePage {
   }
 
   readView() {
-    const { runs = "", base = "", x, from, to, diff, sites = null, find = "", loss } = store.get().query;
+    const { runs = "", base = "", x, from, to, diff, sites = null, find = "", loss, repeats } = store.get().query;
     const ids = [...new Set(runs.split(",").map((id) => id.trim()).filter(Boolean))].slice(0, MOST_RUNS);
     const numberOf = (text) => (text && Number.isFinite(Number(text)) ? Number(text) : null);
-    return { runs: ids, base: ids.includes(base) ? base : (base || ids[0] || null), x: x === "time" ? "time" : "step", from: numberOf(from), to: numberOf(to), all: diff === "all", sites, find, loss };
+    return { runs: ids, base: ids.includes(base) ? base : (base || ids[0] || null), x: x === "time" ? "time" : "step", from: numberOf(from), to: numberOf(to), all: diff === "all", sites, find, loss, each: repeats === "each" };
   }
 
   build() {
     this.trouble = h("div");
-    this.address = addressNote({ runs: anything, base: anything, x: oneOf("time", "step"), from: isNumber, to: isNumber, diff: oneOf("all"), sites: anything, find: anything, loss: oneOf("log", "linear") });
+    this.address = addressNote({ runs: anything, base: anything, x: oneOf("time", "step"), from: isNumber, to: isNumber, diff: oneOf("all"), sites: anything, find: anything, loss: oneOf("log", "linear"), repeats: oneOf("each") });
     this.stops.push(this.address.stop);
     this.picker = h("div", { class: "picker" });
     this.warnings = h("div");
@@ -175,13 +175,20 @@ class ComparePage {
     for (const spec of CHARTS) this.charts.get(spec.name).hidden = Boolean(spec.only && !rows.some(spec.only));
     this.drawPicker();
     fill(this.nothing, this.view.runs.length === 0 && h("section", { class: "card empty" }, h("h2", {}, "No runs chosen"), h("p", {}, "Search above, or tick runs in the ", h("a", { href: "/runs" }, "list of runs"), ".")));
-    const weak = comparability(rows);
-    fill(this.warnings, compareVerdict(rows), weak && h("div", { class: "banner warn" }, h("strong", {}, rows.length === 1 ? "Take care." : "Not quite comparable."), h("span", {}, weak)));
-    if (some) this.drawTable(rows);
+    const told = this.told();
+    const weak = comparability(told);
+    fill(this.warnings, compareVerdict(told), weak && h("div", { class: "banner warn" }, h("strong", {}, told.length === 1 ? "Take care." : "Not quite comparable."), h("span", {}, weak)));
+    if (some) this.drawTable(told);
     this.predictions.show(rows);
     this.sites.show(rows, this.view.sites);
     this.drawAxis(some);
     this.settings.draw(this.answer?.settings ?? [], rows, { all: this.view.all, find: this.view.find, colourOf: (position) => this.colourOf(position) });
+  }
+
+  /** The rows of the table: repeats of one configuration in one, or each run in its own. */
+  told() {
+    const { rows = [], together = rows } = this.answer ?? {};
+    return this.view.each ? rows : together;
   }
 
   drawAxis(some) {
@@ -254,25 +261,30 @@ class ComparePage {
   }
 
   drawTable(rows) {
+    const repeated = hasRepeats(this.answer.together ?? []);
+    const { each } = this.view;
+    const press = (label, value) => h("button", { type: "button", "aria-pressed": String(each === value), onclick: () => setQuery({ repeats: value ? "each" : null }) }, label);
+    const position = new Map(this.answer.rows.map((row, i) => [row.run, i]));
     fill(
       this.table,
-      h("header", {}, h("h2", {}, "Against the baseline"), h("span", { class: "muted" }, `peaks in MiB; saved is of the peak before it${rows.some((row) => row.emulated) ? "; times of an emulated GPU mean nothing" : ""}`), h("span", { class: "spring" }),
+      h("header", {}, h("h2", {}, "Against the baseline"), h("span", { class: "muted" }, `peaks in MiB; saved is of the peak before it${rows.some((row) => row.emulated) ? "; times of an emulated GPU mean nothing" : ""}${hasRepeats(rows) ? "; repeats of one configuration together: means, and between what they lie" : ""}`), h("span", { class: "spring" }),
+        repeated && h("div", { class: "segmented", role: "group", "aria-label": "Repeats" }, press("Repeats together", false), press("Each run", true)),
         copyButton("Copy link", () => this.permanentLink(), { title: "the ids of these runs: it stays right when runs are renamed" }),
         copyButton("Copy Markdown", () => api.compareTable(this.asked("markdown"))),
         copyButton("Copy LaTeX", () => api.compareTable(this.asked("latex"))),
         h("button", { class: "button small", type: "button", onclick: () => this.exportCsv() }, "CSV")),
-      compareTable(rows, (position) => this.colourOf(position)),
+      compareTable(rows, (run) => this.colourOf(position.get(run))),
     );
   }
 
   /** Of what is compared, by ids: names move on to newer runs. */
   asked(format) {
     const ids = this.answer.rows.map((row) => row.run);
-    return { runs: ids.join(","), base: ids[0], format };
+    return { runs: ids.join(","), base: ids[0], format, repeats: this.view.each ? "each" : null };
   }
 
   permanentLink() {
-    const { runs, base } = this.asked();
+    const { runs, base } = this.asked("");
     const link = new URL("/compare", location.origin);
     for (const [name, value] of Object.entries({ ...store.get().query, runs, base })) link.searchParams.set(name, value);
     return link.href.replaceAll("%2C", ",");

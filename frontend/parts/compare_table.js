@@ -1,4 +1,7 @@
-/** Runs against the baseline, as people write it down: techniques, three peaks, what is saved of each, time, batch. */
+/**
+ * Runs against the baseline, as people write it down: techniques, three peaks, what is saved of each, time, batch. Repeats of one
+ * configuration may stand in one row: then figures are means, and between what they lie stands below them.
+ */
 
 import { h } from "vramscope/dom.js";
 import { bytes, count, graphs, isKnown, number, percent, ratio, seconds, signedPercent } from "vramscope/format.js";
@@ -16,19 +19,20 @@ const place = (row, page) => `/runs/${encodeURIComponent(row.run)}${page}`;
 /** Head, whether it is a number, whether these rows need the column (undefined: always), what a cell holds, what its head means. */
 const COLUMNS = [
   ["Technique", false, undefined, techniqueCell, "in what the run differs from the baseline; hover for all that it uses"],
-  ["Allocated", true, undefined, (row) => [mib(row.peak_allocated_bytes), meter(row.peak_allocated_bytes, row.capacity_bytes)], "the allocator’s own exact peak of what tensors hold, in MiB: what the training itself needs"],
+  ["n", true, hasRepeats, (row) => count(row.runs.length), "runs that are repeats of one configuration: the same but for a seed. Figures are their means; below stands ± half the 95 % interval of the mean (Student’s t), or the lowest and the highest where fewer than three tell it"],
+  ["Allocated", true, undefined, (row) => [mib(row.peak_allocated_bytes), meter(row.peak_allocated_bytes, row.capacity_bytes), between(row, "peak_allocated_bytes", inMib)], "the allocator’s own exact peak of what tensors hold, in MiB: what the training itself needs"],
   ["saved", true, several, saved("saved_fraction"), "of the peak allocated: the headline"],
-  ["Reserved", true, undefined, (row) => mib(row.peak_reserved_bytes), "the peak of what PyTorch took from the card, in MiB"],
+  ["Reserved", true, undefined, (row) => [mib(row.peak_reserved_bytes), between(row, "peak_reserved_bytes", inMib)], "the peak of what PyTorch took from the card, in MiB"],
   ["saved", true, several, saved("reserved_saved_fraction"), "of the peak reserved"],
   ["Device", true, some("peak_device_bytes"), deviceCell, "the highest that the driver told, in MiB: with the context and libraries; what nvidia-smi shows"],
   ["saved", true, someAgainst("peak_device_bytes"), saved("device_saved_fraction"), "of the device’s peak"],
-  ["Wall time", true, some("wall_seconds"), (row) => timed(row, known(seconds(row.wall_seconds), SHORT)), "from attach to the end, all attempts together, without the gaps between them"],
+  ["Wall time", true, some("wall_seconds"), (row) => timed(row, [known(seconds(row.wall_seconds), SHORT), between(row, "wall_seconds", seconds)]), "from attach to the end, all attempts together, without the gaps between them"],
   ["ratio", true, someAgainst("wall_seconds"), times("wall_time_ratio"), "of wall times; only between finished runs of as many steps"],
-  ["Step time", true, undefined, (row) => timed(row, known(seconds(row.step_seconds_median), SHORT)), "median"],
+  ["Step time", true, undefined, (row) => timed(row, [known(seconds(row.step_seconds_median), SHORT), between(row, "step_seconds_median", seconds)]), "median"],
   ["ratio", true, several, times("step_time_ratio"), "of step times"],
   ["Batch", true, some("effective_batch"), batchCell, "effective batch: batch × accumulation × ranks"],
-  ["Samples/s", true, some("samples_per_second"), (row) => timed(row, known(isKnown(row.samples_per_second) ? rate(row.samples_per_second) : "unknown", SHORT)), "effective batch / median step time"],
-  ["Never needed", true, undefined, (row) => known(percent(row.fragmentation_fraction), SHORT), "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"],
+  ["Samples/s", true, some("samples_per_second"), (row) => timed(row, [known(isKnown(row.samples_per_second) ? rate(row.samples_per_second) : "unknown", SHORT), between(row, "samples_per_second", rate)]), "effective batch / median step time"],
+  ["Never needed", true, undefined, (row) => [known(percent(row.fragmentation_fraction), SHORT), between(row, "fragmentation_fraction", percent)], "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"],
   ["Stranded", true, undefined, (row) => h("a", { class: "quiet-link", href: place(row, "/fragmentation") }, mib(row.stranded_bytes)), "free and of no use to the run when most was reserved, in MiB: in pieces or pools that its requests cannot use; unknown until a window was recorded"],
   ["Final loss", true, (rows) => rows.some((row) => row.loss_source), lossCell, "mean of the newest tenth of its losses, at most 100"],
   ["Leaked", true, some("leaks"), leakedCell, "bytes that leaks hold, on the rank where that is most"],
@@ -37,7 +41,12 @@ const COLUMNS = [
   ["State", false, undefined, (row) => stateBadge(row.state)],
 ];
 
-/** The baseline stands first. `colourOf(position)`: the colour of a run in the charts below. */
+/** Whether some row stands for more than one run. */
+export function hasRepeats(rows) {
+  return rows.some((row) => (row.runs?.length ?? 1) > 1);
+}
+
+/** The baseline stands first. `colourOf(run)`: the colour of a run in the charts below. */
 export function compareTable(rows, colourOf) {
   const columns = COLUMNS.filter(([, , needed]) => !needed || needed(rows));
   const marked = (position) => position === 0 && several(rows);
@@ -46,7 +55,7 @@ export function compareTable(rows, colourOf) {
       "tr",
       { class: marked(position) ? "baseline" : null, "data-run": row.run },
       h("th", { class: "run", scope: "row" },
-        h("span", { class: "name-line" }, h("span", { class: "swatch marker", style: { "--swatch": colourOf(position) } }), h("a", { href: place(row, "") }, row.name), marked(position) && h("span", { class: "chip baseline" }, "baseline")),
+        (row.runs ?? [row]).map((one, i) => h("span", { class: "name-line" }, h("span", { class: "swatch marker", style: { "--swatch": colourOf(one.run) } }), h("a", { href: place(one, "") }, one.name), i === 0 && marked(position) && h("span", { class: "chip baseline" }, "baseline"))),
         row.reasons.length > 0 && h("span", { class: "reasons", title: reasonsOf(row) }, h("span", { "aria-label": "not quite comparable" }, "⚠ "), reasonsOf(row))),
       columns.map(([, number, , content]) => h("td", { class: number ? "number" : null }, content(row, rows[0]))),
     );
@@ -65,9 +74,28 @@ export function comparability(rows) {
 }
 
 function mib(value) {
-  if (!isKnown(value)) return known("unknown", SHORT);
+  return isKnown(value) ? h("span", { title: bytes(value) }, inMib(value)) : known("unknown", SHORT);
+}
+
+function inMib(value) {
   const size = value / MIB;
-  return h("span", { title: bytes(value) }, size >= 10 || size === 0 ? count(size) : size.toPrecision(2));
+  return size >= 10 || size === 0 ? count(size) : size.toPrecision(2);
+}
+
+/** What lies below the mean of repeats: "± 12" where an interval is known, else from where to where; null where one run tells it. */
+function between(row, field, words) {
+  const told = row.spreads?.[field];
+  if (!told) return null;
+  const { n, low, high, kind } = told;
+  const interval = kind === "t95" || low === high;
+  const ends = [low, high].sort((a, b) => Math.abs(a) - Math.abs(b)).map((value) => words(value));
+  return h("span", { class: "below", "data-spread": kind, title: interval ? `half the 95 % interval of the mean of ${count(n)}` : `the lowest and the highest of ${count(n)}` }, interval ? `± ${words((high - low) / 2).replace(/^[+−×±]/, "")}` : ends.join(" to "));
+}
+
+/** Whether a figure of repeats may as well be this one: its interval holds it. */
+function mayBe(row, field, value) {
+  const told = row.spreads?.[field];
+  return Boolean(told) && told.low <= value && value <= told.high;
 }
 
 const rate = (value) => (value >= 100 ? count(value) : String(Number(value.toPrecision(3))));
@@ -86,7 +114,8 @@ function saved(field) {
     if (row === base) return none();
     if (!isKnown(row[field])) return known("unknown", SHORT);
     const change = -row[field];
-    return h("span", { class: Math.abs(change) < 0.005 ? "" : change < 0 ? "less" : "more" }, signedPercent(change));
+    const same = Math.abs(change) < 0.005 || mayBe(row, field, 0);
+    return [h("span", { class: same ? "" : change < 0 ? "less" : "more" }, signedPercent(change)), between(row, field, (value) => signedPercent(-value))];
   };
 }
 
@@ -96,7 +125,8 @@ function times(field) {
     const value = row[field];
     if (!isKnown(value)) return known("unknown", SHORT);
     const nothing = row.emulated || base.emulated;
-    return timed({ emulated: nothing }, h("span", { class: nothing ? null : value > 1.005 ? "more" : value < 0.995 ? "less" : "" }, ratio(value)));
+    const same = nothing || mayBe(row, field, 1);
+    return timed({ emulated: nothing }, [h("span", { class: same ? null : value > 1.005 ? "more" : value < 0.995 ? "less" : "" }, ratio(value)), between(row, field, ratio)]);
   };
 }
 
@@ -107,7 +137,7 @@ function timed({ emulated }, content) {
 
 function deviceCell(row) {
   const whole = row.peak_device_of === "device";
-  return h("span", { title: whole ? "of the whole device: what this process has of it is not told here" : null }, mib(row.peak_device_bytes), whole && h("span", { class: "muted" }, " all"));
+  return h("span", { title: whole ? "of the whole device: what this process has of it is not told here" : null }, mib(row.peak_device_bytes), whole && h("span", { class: "muted" }, " all"), between(row, "peak_device_bytes", inMib));
 }
 
 function batchCell(row) {
@@ -121,8 +151,10 @@ function lossCell(row) {
   if (row.loss_words) return h("span", { class: "more lost", title: row.loss_source }, row.loss_words);
   if (!isKnown(row.final_loss)) return known("unknown", SHORT);
   const first = isKnown(row.first_loss) ? `, ${number(row.first_loss)} at first` : "";
-  return h("span", { title: `mean of ${row.loss_of}${first}; ${row.loss_source}` }, String(Number(row.final_loss.toPrecision(4))));
+  return h("span", { title: `mean of ${row.loss_of}${first}; ${row.loss_source}` }, lossWords(row.final_loss), between(row, "final_loss", lossWords));
 }
+
+const lossWords = (value) => String(Number(value.toPrecision(4)));
 
 /** Nothing leaks is a finding; nobody has looked is none. */
 function leakedCell(row) {

@@ -1,4 +1,7 @@
-/** Of runs side by side, in one sentence: which needs least, how much less than the baseline, and what that costs in time. */
+/**
+ * Of runs side by side, in one sentence: which needs least, how much less than the baseline, and what that costs in time. A saving
+ * that repeats do not bear out is none.
+ */
 
 import { h } from "vramscope/dom.js";
 import { bytes, isKnown, percent, ratio } from "vramscope/format.js";
@@ -13,10 +16,12 @@ export function compareVerdict(rows) {
   const judged = comparable.length ? comparable : known;
   if (judged.length === 0) return null;
   const best = judged.reduce((a, b) => (b.saved_fraction > a.saved_fraction ? b : a));
-  const saves = best.saved_fraction >= NOTHING;
+  const { low, n } = best.spreads?.saved_fraction ?? { low: best.saved_fraction };
+  const saves = best.saved_fraction >= NOTHING && low > 0;
+  const chance = best.saved_fraction >= NOTHING && !saves;
   const words = saves
     ? [h("strong", {}, `${best.name} needs least: ${percent(best.saved_fraction, 0)} less than ${base.name}.`), `${bytes(best.peak_allocated_bytes)} allocated at its peak instead of ${bytes(base.peak_allocated_bytes)}${inTime(best, base)}.`]
-    : [h("strong", {}, `None needs less than ${base.name}.`), `${bytes(base.peak_allocated_bytes)} allocated at its peak.`];
+    : [h("strong", {}, `None needs less than ${base.name}${chance ? ` by more than ${n > 1 ? "its repeats" : "repeats"} differ` : ""}.`), `${bytes(base.peak_allocated_bytes)} allocated at its peak.`];
   const left = comparable.length > 0 && known.length > comparable.length && h("span", {}, "Runs marked ⚠ are left out.");
   return h("div", { class: `banner verdict ${saves && comparable.length ? "good" : "quiet"}`, "data-verdict": true }, words, left);
 }

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -178,3 +179,54 @@ def test_a_name_as_long_as_can_be_makes_no_page_wider(page: Any, own_server: Any
     legend = page.locator("vs-chart[data-figure=memory_against_time] .legend")
     assert legend.evaluate("(legend) => legend.scrollWidth <= legend.clientWidth"), "its names end in …"
     assert_legible(page)
+
+
+def seeds(server: Any) -> list[str]:
+    """Three seeds of one configuration, two of another; of two the step time differs by chance alone."""
+    trainings = [
+        dataclasses.replace(
+            of,
+            name=f"{of.name} seed {seed}",
+            run=f"{of.run[:14]}{seed:02d}",
+            seed=seed,
+            config={**of.config, "seed": seed},
+        )
+        for of, many in ((sender.BASELINE, 3), (sender.CHECKPOINTING, 2))
+        for seed in range(1, many + 1)
+    ]
+    return [sender.past(server.url, one, hours=2, steps=60).run for one in trainings]
+
+
+def test_seeds_are_one_row_with_means_and_intervals_and_come_apart_on_demand(page: Any, own_server: Any) -> None:
+    server = own_server()
+    runs = seeds(server)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{server.url}/compare?runs={','.join(runs)}")
+    table = page.locator(".compare-table")
+    table.wait_for()
+    rows = table.locator("tbody tr")
+    assert rows.count() == 2
+    heads = [head.lower() for head in table.locator("thead th").all_inner_texts()]
+    base, other = ([cell.inner_text() for cell in row.locator("th, td").all()] for row in rows.all())
+    assert (base[heads.index("n")], other[heads.index("n")]) == ("3", "2")
+    assert all(f"seed {seed}" in base[0] for seed in (1, 2, 3)), "each can be opened"
+    assert re.search(r"± [\d\u202f.]+$", base[heads.index("allocated")])
+    assert re.search(r"−\d+\.\d % to −\d+\.\d %$", other[heads.index("saved")])
+    page.get_by_role("button", name="Copy Markdown").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert "| n |" in page.evaluate("navigator.clipboard.readText()")
+    drawn(page, "peaks_over_steps")
+    swatches = rows.first.locator(".swatch").evaluate_all(
+        "(all) => all.map((one) => one.style.getPropertyValue('--swatch'))"
+    )
+    assert len(set(swatches)) == 3, "the charts show each run in its colour"
+    page.get_by_role("button", name="Each run").click()
+    eventually(lambda: rows.count() == 5)
+    assert query(page)["repeats"] == "each" and table.locator("[data-spread]").count() == 0
+    page.reload()
+    eventually(lambda: rows.count() == 5)
+    for width in (1440, 400):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(f"{server.url}/compare?runs={','.join(runs)}")
+        eventually(lambda: rows.count() == 2)
+        assert_legible(page)
