@@ -48,6 +48,8 @@ const onScreen = new IntersectionObserver(
 export class ChartElement extends HTMLElement {
   drawnAt = -Infinity;
   visible = false;
+  stale = false; // what it shows is to be fetched again when it is seen
+  misfits = false; // its picture is of another size than its place: drawn anew even where nobody sees it, or it would stick out
   figure = null;
   traces = [];
   pending = [];
@@ -94,7 +96,8 @@ export class ChartElement extends HTMLElement {
     addEventListener("pointerup", this.pointerUp);
     this.resize = new ResizeObserver(() => {
       const { width, height } = this.drawn ? this.plot.layout : {};
-      if (width && (width !== this.plot.clientWidth || height !== this.plot.clientHeight)) wantDraw(this);
+      this.misfits = Boolean(width) && this.plot.clientWidth > 0 && (width !== this.plot.clientWidth || height !== this.plot.clientHeight);
+      if (this.misfits) wantDraw(this);
     });
     this.resize.observe(this.plot);
     onScreen.observe(this);
@@ -115,12 +118,12 @@ export class ChartElement extends HTMLElement {
   seen(isVisible) {
     this.visible = isVisible;
     if (!isVisible) return;
-    if (!this.figure && !this.request) this.reload();
+    if ((!this.figure || this.stale) && !this.request) this.reload();
     else if (waits(this)) wantDraw(this);
   }
 
   mayDraw() {
-    return this.visible && !document.hidden && !this.dragging && !this.gone && this.figure !== null;
+    return (this.visible || this.misfits) && !document.hidden && !this.dragging && !this.gone && this.figure !== null;
   }
 
   /** Fetch the window again; the old picture stays until the new one is here. Off the screen: later. */
@@ -128,7 +131,7 @@ export class ChartElement extends HTMLElement {
     if (!this.visible) {
       this.request?.abort();
       this.request = null;
-      this.figure = null;
+      this.stale = true;
       return;
     }
     this.request?.abort();
@@ -157,6 +160,7 @@ export class ChartElement extends HTMLElement {
     const statements = (layout.annotations ?? []).filter((annotation) => annotation.name === "statement").map((annotation) => unescaped(annotation.text));
     layout.annotations = (layout.annotations ?? []).filter((annotation) => annotation.name !== "statement");
     this.figure = figure;
+    this.stale = false;
     this.traces = figure.data.map((trace) => ({ ...trace, x: decode(trace.x), y: decode(trace.y) }));
     this.stream = layout.meta?.stream ?? [];
     this.feeds = new Set(this.stream.map((entry) => entry.stream));
@@ -188,7 +192,7 @@ export class ChartElement extends HTMLElement {
       if (this.pending.length < MOST_PENDING) this.pending.push(message);
       return;
     }
-    if (!this.figure || !this.feeds.has(message.stream)) return;
+    if (!this.figure || this.stale || !this.feeds.has(message.stream)) return;
     if (this.append_(message)) {
       if (this.added > TAIL_ROWS || this.traces.length === 0) this.reload();
       else wantDraw(this);
@@ -264,6 +268,7 @@ export class ChartElement extends HTMLElement {
     const layout = themedLayout(this, colors);
     const data = themedTraces(this, colors);
     this.drawn = true;
+    this.misfits = false;
     this.zoomGuard = true;
     const drawing = Plotly.react(this.plot, data.filter((trace) => !isPolygons(trace)), layout, CONFIG);
     drawPolygons(this, data.filter(isPolygons));

@@ -267,7 +267,7 @@ class ComparePage {
     const position = new Map(this.answer.rows.map((row, i) => [row.run, i]));
     fill(
       this.table,
-      h("header", {}, h("h2", {}, "Against the baseline"), h("span", { class: "muted" }, `peaks in MiB; saved is of the peak before it${rows.some((row) => row.emulated) ? "; times of an emulated GPU mean nothing" : ""}${hasRepeats(rows) ? "; repeats of one configuration together: means, and between what they lie" : ""}`), h("span", { class: "spring" }),
+      h("header", {}, h("h2", {}, "Against the baseline"), h("span", { class: "muted" }, `peaks in MiB; saved is of the peak before it${rows.some((row) => row.emulated) ? "; times of an emulated GPU mean nothing" : ""}${hasRepeats(rows) ? "; of repeats the means" : ""}`), h("span", { class: "spring" }),
         repeated && h("div", { class: "segmented", role: "group", "aria-label": "Repeats" }, press("Repeats together", false), press("Each run", true)),
         copyButton("Copy link", () => this.permanentLink(), { title: "the ids of these runs: it stays right when runs are renamed" }),
         copyButton("Copy Markdown", () => api.compareTable(this.asked("markdown"))),

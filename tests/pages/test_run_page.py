@@ -471,3 +471,23 @@ def test_where_tokens_are_demanded_who_may_read_may_delete(page: Any, own_server
     page.get_by_role("button", name="Delete run").click()
     page.get_by_role("button", name="Delete this run for good?").click()
     page.get_by_text("waiting for the first run").wait_for()
+
+
+def test_a_chart_out_of_sight_follows_a_window_that_narrows(page: Any, server: Any) -> None:
+    """Who narrows the window, or prints the page, finds no picture that sticks out of its place."""
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    names = ["categories", "memory", "fragmentation", "utilization"]
+    for name in names:
+        drawn(page, name)
+    page.evaluate("scrollTo(0, 0)")
+    fits = "(all) => all.filter((one) => one.drawn).map((one) => [one.dataset.figure, one.visible, one.plot.layout.width - one.plot.clientWidth])"
+    charts = page.locator("vs-chart")
+    eventually(lambda: any(not seen for _, seen, _ in charts.evaluate_all(fits)), what="a chart out of sight")
+    page.set_viewport_size({"width": 800, "height": 900})
+    eventually(
+        lambda: (
+            all(over == 0 for _, _, over in charts.evaluate_all(fits))
+            and charts.first.evaluate("(one) => one.plot.clientWidth < 800")
+        )
+    )
+    assert any(not seen for _, seen, _ in charts.evaluate_all(fits))
