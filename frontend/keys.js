@@ -1,7 +1,7 @@
 /** Keyboard: one table of keys, which is also the help page. */
 
 import { h } from "vramscope/dom.js";
-import { go, store } from "vramscope/store.js";
+import { go, togglePause } from "vramscope/store.js";
 
 /** [keys, what they do, name of the action that a page answers, or a function]. */
 const KEYS = [
@@ -10,7 +10,7 @@ const KEYS = [
   ["g r", "go to Runs", () => go("/runs")],
   ["g c", "go to Compare", () => go("/compare")],
   ["g s", "go to Settings", () => go("/settings")],
-  ["space", "pause or go on drawing live data", () => store.set({ paused: !store.get().paused })],
+  ["space", "pause or go on drawing live data", togglePause],
   ["f", "follow: the whole run, up to the newest", "follow"],
   ["b", "make this run the baseline, or take it back", "baseline"],
   ["[", "one step back (moves the window)", "back"],

@@ -23,24 +23,31 @@ export function createStore(state) {
   };
 }
 
-/** `live`: state of the stream (connecting, live, polling, stale, paused, asleep) and since when it is stale; `problems`: the server's. */
+/**
+ * `live`: state of the stream (connecting, live, polling, stale, paused, asleep) and since when it is stale; `paused`: live data are
+ * not drawn, as the address says; `problems`: the server's.
+ */
 export const store = createStore({
-  path: location.pathname,
-  query: readQuery(),
+  ...here(),
   live: { state: "connecting", staleSince: null },
-  paused: false,
   session: null,
   problems: [],
 });
 
-function readQuery() {
-  return Object.fromEntries(new URLSearchParams(location.search));
+function here() {
+  const query = Object.fromEntries(new URLSearchParams(location.search));
+  return { path: location.pathname, query, paused: query.paused === "1" };
 }
 
 /** Go to another page. */
 export function go(href, { replace = false } = {}) {
   history[replace ? "replaceState" : "pushState"](null, "", href);
-  store.set({ path: location.pathname, query: readQuery() });
+  store.set(here());
+}
+
+/** Draw live data no more, or again. */
+export function togglePause() {
+  setQuery({ paused: store.get().paused ? null : 1 });
 }
 
 /** Change parts of the view; null takes a part away. Replaces the history entry: a view is one place to go back to. */
@@ -54,7 +61,7 @@ export function setQuery(patch, { push = false } = {}) {
   go(location.pathname + (text ? `?${text}` : ""), { replace: !push });
 }
 
-addEventListener("popstate", () => store.set({ path: location.pathname, query: readQuery() }));
+addEventListener("popstate", () => store.set(here()));
 
 /** Take over clicks on links to our own pages. */
 export function followLinks(root) {

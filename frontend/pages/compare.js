@@ -42,7 +42,7 @@ class ComparePage {
       onAction("export", () => this.exportCsv()),
       onAction("axis", () => setQuery({ x: this.view.x === "time" ? null : "time", from: null, to: null })),
       onAction("escape", () => setQuery({ from: null, to: null })),
-      onAction("follow", () => setQuery({ from: null, to: null })),
+      onAction("follow", () => setQuery({ from: null, to: null, paused: null })),
     );
   }
 

@@ -36,7 +36,7 @@ class LeaksPage extends RunPage {
   actions() {
     return {
       escape: () => setQuery({ from: null, to: null }),
-      follow: () => setQuery({ from: null, to: null }),
+      follow: () => setQuery({ from: null, to: null, paused: null }),
       back: () => this.choose(-1),
       on: () => this.choose(1),
       export: (event) => this.floor.export("csv", event ?? { target: this.floor.querySelector(".menu-item") }),

@@ -14,7 +14,7 @@ import { findingsPanel, shortWords, techniquesPanel } from "vramscope/parts/tech
 import { RunMap } from "vramscope/parts/run_map.js";
 import { roomOf, runVerdict } from "vramscope/parts/run_verdict.js";
 import { placeInWords, placesOf, readView, viewBar } from "vramscope/parts/view_bar.js";
-import { setQuery, store } from "vramscope/store.js";
+import { setQuery, store, togglePause } from "vramscope/store.js";
 
 const SUMMARY_EVERY_MS = 10_000;
 const STEP_SAMPLES_EVERY_MS = 2_500;
@@ -37,10 +37,7 @@ class MemoryPage extends RunPage {
 
   actions() {
     return {
-      follow: () => {
-        setQuery({ from: null, to: null });
-        store.set({ paused: false });
-      },
+      follow: () => setQuery({ from: null, to: null, paused: null }),
       axis: () => this.setAxis(this.view.clock ? "time" : this.view.x === "step" ? "clock" : "step"),
       smooth: () => setQuery({ smooth: this.view.smooth ? null : 1 }),
       baseline: () => this.toggleBaseline(),
@@ -55,7 +52,6 @@ class MemoryPage extends RunPage {
     super.close();
     clearTimeout(this.zooming);
     clearTimeout(this.refreshing);
-    store.set({ paused: false });
   }
 
   get running() {
@@ -278,7 +274,7 @@ class MemoryPage extends RunPage {
     const places = this.places();
     this.put("bar", [this.view, places.length, this.running], () => {
       this.map.draw();
-      this.pauseButton = this.running && h("button", { class: "button small", type: "button", onclick: () => store.set({ paused: !store.get().paused }), title: "pause or go on (space)" }, store.get().paused ? "Go on" : "Pause");
+      this.pauseButton = this.running && h("button", { class: "button small", type: "button", onclick: togglePause, title: "pause or go on (space)" }, store.get().paused ? "Go on" : "Pause");
       return [viewBar(this.view, places, { onAll: () => this.zoom(null), onAxis: (x) => this.setAxis(x), words: (value) => placeInWords(this.view, this.zero, value) }), this.pauseButton];
     });
   }

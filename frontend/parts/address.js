@@ -10,6 +10,9 @@ export const isNumber = (text) => text.trim() !== "" && Number.isFinite(Number(t
 export const oneOf = (...words) => Object.assign((text) => words.includes(text), { words });
 export const anything = () => true;
 
+/** What any page's address may say: series that are switched off in its charts, and that nothing new is drawn. */
+const EVERYWHERE = { hide: anything, paused: oneOf("1") };
+
 /** From and to make a window only where the one is before the other. */
 const backwards = ({ from, to }) => isNumber(from ?? "") && isNumber(to ?? "") && Number(to) <= Number(from);
 
@@ -17,8 +20,9 @@ const backwards = ({ from, to }) => isNumber(from ?? "") && isNumber(to ?? "") &
  * The keys of a query that `rules` (key -> whether a text is valid) does not have, or whose text it refuses: `[[key, words]]`.
  */
 export function oddities(query, rules) {
+  const known = { ...EVERYWHERE, ...rules };
   const found = Object.entries(query).flatMap(([key, text]) => {
-    const rule = Object.hasOwn(rules, key) ? rules[key] : null;
+    const rule = Object.hasOwn(known, key) ? known[key] : null;
     if (rule === null) return [[key, `${short(key)} is not known here`]];
     if (text === "" || rule(text)) return [];
     return [[key, `${key}=${short(text)} ${rule.words ? `is none of ${rule.words.join(", ")}` : rule === isNumber ? "is no number" : "is not known"}`]];

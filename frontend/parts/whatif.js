@@ -8,11 +8,10 @@ import { sharedNotes, whatIfTable } from "vramscope/parts/whatif_table.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const GIB = 2 ** 30;
+const BETWEEN = ";"; // of settings in the address: PyTorch's own have none
 const CARDS_GIB = [8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192];
 
 export class WhatIf {
-  own = [];
-
   constructor({ onEvent }) {
     this.onEvent = onEvent;
     this.card = h("select", { "aria-label": "Card", onchange: (event) => setQuery({ card: event.target.value || null }) });
@@ -26,13 +25,40 @@ export class WhatIf {
       h("div", { class: "pad" }, this.parts.progress, this.parts.advice, this.parts.trouble),
       this.parts.table,
       h("div", { class: "pad whatif-foot" }, this.form, this.parts.residual, this.parts.notes));
-    this.stop = store.watch(({ query }) => this.device !== undefined && this.cardOf(query) !== this.device && this.ask());
+    this.own = ownOf(store.get().query);
+    this.stop = store.watch(({ query }) => this.device !== undefined && this.follow(query));
   }
 
   close() {
     this.stop();
     this.sweep?.drop();
     this.mine?.drop();
+  }
+
+  /** The address names another card, or other settings than were tried here. */
+  follow(query) {
+    const own = ownOf(query);
+    const others = query.try !== this.said && own.join(BETWEEN) !== this.own.join(BETWEEN);
+    this.said = query.try;
+    if (others) Object.assign(this, { own, adding: null });
+    if (this.cardOf(query) !== this.device) this.ask();
+    else if (others) {
+      this.askMine();
+      this.draw();
+    }
+  }
+
+  /** What was tried and taken stands in the address: a link shows it, too. */
+  keep() {
+    this.said = this.own.join(BETWEEN) || undefined;
+    if (store.get().query.try !== this.said) setQuery({ try: this.said ?? null });
+  }
+
+  takeAway(conf) {
+    this.own = this.own.filter((other) => other !== conf);
+    this.keep();
+    this.askMine();
+    this.draw();
   }
 
   cardOf(query) {
@@ -89,26 +115,33 @@ export class WhatIf {
     // a setting that PyTorch refuses is told, and not asked for again
     if (mine?.problem) {
       this.refuse(mine.problem);
-      const others = this.own.filter((conf) => conf !== this.adding);
+      const others = this.own.filter((conf) => conf !== (this.adding ?? mine.problem.seen));
       if (others.length < this.own.length) {
         this.own = others;
         this.askMine();
       } else this.mine = null;
       this.adding = null;
+      if (this.own.length === 0) this.keep();
     } else if (this.adding && mine?.answer?.state === "done") {
       if (this.tried === this.field.value) this.field.value = ""; // unless the next is being typed
       this.adding = null;
     }
+    if (mine?.answer) this.keep();
     const result = sweep.answer?.result;
     fill(this.parts.progress, progressOf(sweep), this.mine && progressOf(this.mine));
     fill(this.parts.trouble, sweep.problem && problemBanner(sweep.problem));
     fill(this.parts.advice, result && advice(result));
     const yours = mine?.answer?.result?.rows ?? [];
-    fill(this.parts.table, result && whatIfTable(result, { yours: yours.filter((row) => !row.recorded && this.own.includes(row.conf) && !result.rows.some((other) => other.conf === row.conf)), told: this.told, device: this.device, onEvent: this.onEvent }));
+    fill(this.parts.table, result && whatIfTable(result, { yours: yours.filter((row) => !row.recorded && this.own.includes(row.conf) && !result.rows.some((other) => other.conf === row.conf)), told: this.told, device: this.device, onEvent: this.onEvent, onTakeAway: (conf) => this.takeAway(conf) }));
     fill(this.parts.residual, result && residual(result.residual));
     const notes = result ? [...result.notes, ...sharedNotes(result.rows)] : [];
     fill(this.parts.notes, notes.length > 0 && h("ul", { class: "whatif-notes muted" }, notes.map((note) => h("li", {}, note))));
   }
+}
+
+/** The reader's own settings, as the address has them. */
+function ownOf({ try: text = "" }) {
+  return [...new Set(text.split(BETWEEN).map((conf) => conf.trim()).filter(Boolean))];
 }
 
 /** What to do, with the line to copy. */

@@ -4,8 +4,8 @@ import { h } from "vramscope/dom.js";
 import { bytes, count, isKnown } from "vramscope/format.js";
 import { known } from "vramscope/parts/pieces.js";
 
-/** `yours`: rows of the reader's own settings; `onEvent(event)`: to the moment of an out-of-memory error. */
-export function whatIfTable({ rows, recommendation }, { yours, told, device, onEvent }) {
+/** `yours`: rows of the reader's own settings, `onTakeAway(conf)`: one of them goes; `onEvent(event)`: to the moment of an out-of-memory error. */
+export function whatIfTable({ rows, recommendation }, { yours, told, device, onEvent, onTakeAway }) {
   const recorded = rows.find((row) => row.recorded);
   const ranked = [recorded, ...[...rows, ...yours].filter((row) => row !== recorded).sort(bySmallestCard)];
   const risks = [...new Map(ranked.filter((row) => row.risk.words).map((row) => [row.risk.words, row.risk])).values()];
@@ -15,7 +15,7 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
     const mine = yours.includes(row);
     const mark = row === recorded ? "as recorded" : recommendation?.conf && row.conf === recommendation.conf ? "recommended" : mine ? "yours" : null;
     return h("tr", { class: [mark === "recommended" && "selected", row === recorded && "recorded"].filter(Boolean).join(" ") || null, "data-conf": row.conf },
-      h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && [" ", h("span", { class: mark === "recommended" ? "chip good" : "chip" }, mark)], certainty(row)),
+      h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && [" ", h("span", { class: mark === "recommended" ? "chip good" : "chip" }, mark)], mine && [" ", h("button", { class: "button quiet small", type: "button", "aria-label": `take ${row.conf || "default settings"} away`, title: "take it away", onclick: () => onTakeAway(row.conf) }, "✕")], certainty(row)),
       h("td", { class: "number smallest" }, h("span", { class: row.smallest_card_bytes === least ? "best" : null }, known(bytes(row.smallest_card_bytes), { short: true })), giveOrTake(row)),
       h("td", { class: "number peak" }, known(bytes(row.peak_reserved_bytes), { short: true }), uncapped(row)),
       h("td", { class: "number" }, row === recorded ? h("span", { class: "muted" }, "—") : saved(row.saved_bytes)),

@@ -326,6 +326,14 @@ def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any
     eventually(lambda: "foo: Unrecognized key" in refusal.inner_text())
     row.wait_for()
     assert field.input_value() == "foo:1", "also where others are asked again"
+    assert query(page)["try"] == "max_split_size_mb:333"
+    page.goto(f"{page.url.partition('?')[0]}?try=foo:1;max_split_size_mb:333")
+    row.wait_for(timeout=COMPILED_MS)
+    eventually(lambda: query(page)["try"] == "max_split_size_mb:333", what="what is refused leaves the address")
+    assert "foo: Unrecognized key" in refusal.inner_text()
+    page.get_by_role("button", name="take max_split_size_mb:333 away").click()
+    row.wait_for(state="detached")
+    assert "try" not in query(page)
 
 
 def test_several_recordings_can_be_chosen_and_deleted(page: Any, server: Any) -> None:

@@ -327,6 +327,12 @@ def test_a_legend_switches_a_series_off_in_all_charts(page: Any, server: Any) ->
     eventually(lambda: memory.evaluate(shown))
     peaks = drawn(page, "step_peaks")
     eventually(lambda: peaks.evaluate(shown))
+    assert query(page) == {"hide": "reserved"}
+    page.reload()
+    eventually(lambda: drawn(page, "memory").evaluate(shown), what="a link that shows the same")
+    assert page.locator(".address-note").inner_text() == ""
+    memory.get_by_role("button", name="reserved").click()
+    eventually(lambda: query(page) == {} and not memory.evaluate(shown))
 
 
 def test_ranks_have_a_table_and_each_can_be_shown(page: Any, server: Any) -> None:
@@ -362,7 +368,13 @@ def test_live_rows_move_the_charts_without_reload(page: Any, server: Any, live_r
     paused = memory.get_attribute("data-newest")
     page.wait_for_timeout(1200)
     assert memory.get_attribute("data-newest") == paused
+    assert query(page) == {"paused": "1"}
+    page.reload()
+    page.locator(".live[data-state=paused]").wait_for()
+    page.get_by_role("button", name="Go on").wait_for()
+    drawn(page, "memory")
     page.keyboard.press("Space")
+    eventually(lambda: query(page) == {})
     eventually(lambda: float(memory.get_attribute("data-newest")) > float(paused) + 1)
 
 
@@ -480,7 +492,10 @@ def test_a_chart_out_of_sight_follows_a_window_that_narrows(page: Any, server: A
     for name in names:
         drawn(page, name)
     page.evaluate("scrollTo(0, 0)")
-    fits = "(all) => all.filter((one) => one.drawn).map((one) => [one.dataset.figure, one.visible, one.plot.layout.width - one.plot.clientWidth])"
+    fits = (
+        "(all) => all.filter((one) => one.drawn)"
+        ".map((one) => [one.dataset.figure, one.visible, one.plot.layout.width - one.plot.clientWidth])"
+    )
     charts = page.locator("vs-chart")
     eventually(lambda: any(not seen for _, seen, _ in charts.evaluate_all(fits)), what="a chart out of sight")
     page.set_viewport_size({"width": 800, "height": 900})
