@@ -15,6 +15,7 @@ from vramscope import __version__
 from . import pages
 from .access import Access
 from .api import (
+    alerts,
     anatomy,
     compare,
     differences,
@@ -107,6 +108,7 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
         predictions,
         live,
         tokens,
+        alerts,
         session,
         server,
         docs,

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from vramscope_server.house import House
+from vramscope_server.store.preferences import alert_rules
 from vramscope_server.store.queries import list_choices, list_runs, run_in_full
 
 from .answers import answer
@@ -63,9 +64,9 @@ def get_runs(
 
 @router.get("/runs/{run}", summary="One run in full")
 def get_run(request: Request, run: str) -> Response:
-    """``show RUN --json``, and ranks, config, events, window."""
+    """``show RUN --json``, and ranks, config, events, window, and by which rules its page counts alerts."""
     with reader(request.app.state.house) as connection:
-        return answer(run_in_full(connection, the_run(connection, run)))
+        return answer(run_in_full(connection, the_run(connection, run)) | {"alert_rules": alert_rules(connection)})
 
 
 @router.patch("/runs/{run}", summary="Rename, tag, pin, or make the baseline")

@@ -221,6 +221,13 @@ snapshots = Table(
     Column("notes", JSON, nullable=False),
 )
 
+preferences = Table(
+    "preferences",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("value", JSON, nullable=False),
+)
+
 tokens = Table(
     "tokens",
     metadata,
