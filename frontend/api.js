@@ -86,6 +86,8 @@ export function queryString(parameters = {}) {
 const at = encodeURIComponent;
 
 export const api = {
+  alerts: () => request("GET", "/alerts"),
+  changeAlerts: (rules) => request("PATCH", "/alerts", { body: rules }),
   runs: (parameters, signal) => request("GET", `/runs${queryString(parameters)}`, { signal }),
   run: (run, signal) => request("GET", `/runs/${at(run)}`, { signal }),
   changeRun: (run, patch) => request("PATCH", `/runs/${at(run)}`, { body: patch }),

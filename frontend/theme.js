@@ -1,6 +1,8 @@
-/** Light and dark, and the colours that charts take from the style sheets. */
+/** Light and dark, the palette of figures, and the colours that charts take from the style sheets. */
 
 const KEY = "vramscope-theme";
+const PALETTE = "vramscope-palette";
+export const PALETTES = ["brightness"]; // besides that of tokens.css; each is a block of palettes.css
 const listeners = new Set();
 let cache = null;
 
@@ -21,6 +23,21 @@ export function setTheme(name) {
   changed();
 }
 
+/** The palette that figures are drawn in: one of PALETTES, or null for the first. */
+export function setPalette(name) {
+  if (name) localStorage.setItem(PALETTE, name);
+  else localStorage.removeItem(PALETTE);
+  wearPalette(name);
+  changed();
+}
+
+export const chosenPalette = () => document.documentElement.dataset.palette ?? null;
+
+function wearPalette(name) {
+  if (PALETTES.includes(name)) document.documentElement.dataset.palette = name;
+  else delete document.documentElement.dataset.palette;
+}
+
 export const chosenTheme = () => document.documentElement.dataset.theme ?? null;
 
 export function toggleTheme() {
@@ -35,10 +52,12 @@ export function onThemeChange(listener) {
 export function start() {
   const stored = localStorage.getItem(KEY);
   if (stored === "dark" || stored === "light") document.documentElement.dataset.theme = stored;
+  wearPalette(localStorage.getItem(PALETTE));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
   addEventListener("storage", (event) => {
-    if (event.key !== KEY) return;
-    if (event.newValue) document.documentElement.dataset.theme = event.newValue;
+    if (event.key === PALETTE) wearPalette(event.newValue);
+    else if (event.key !== KEY) return;
+    else if (event.newValue) document.documentElement.dataset.theme = event.newValue;
     else delete document.documentElement.dataset.theme;
     changed();
   });

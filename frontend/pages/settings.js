@@ -1,13 +1,16 @@
-/** The server's own page: tokens, what is stored and for how long, versions, theme, and lines to copy. */
+/** The server's own page: tokens, alerts, what is stored and for how long, versions, looks, and lines to copy. */
 
 import { api } from "vramscope/api.js";
 import { copyButton, fill, h } from "vramscope/dom.js";
 import { ago, bytes, count, isKnown, moment } from "vramscope/format.js";
+import { AlertRules } from "vramscope/parts/alert_rules.js";
 import { known, problemBanner, snippet } from "vramscope/parts/pieces.js";
 import { twiceButton } from "vramscope/parts/twice.js";
 import { serverAddress, startLines } from "vramscope/parts/welcome.js";
 import { store } from "vramscope/store.js";
-import { chosenTheme, onThemeChange, setTheme } from "vramscope/theme.js";
+import { chosenPalette, chosenTheme, onThemeChange, setPalette, setTheme } from "vramscope/theme.js";
+
+const SHOWN_ROLES = ["parameters", "buffers", "optimizer", "gradients", "activations", "other"];
 
 class SettingsPage {
   constructor(root) {
@@ -18,8 +21,8 @@ class SettingsPage {
     this.storage = h("section", { class: "card" });
     this.versions = h("section", { class: "card" });
     this.looks = h("section", { class: "card" });
-    this.starts = h("section", { class: "card" });
-    fill(root, h("div", { class: "page-head" }, h("h1", {}, "Settings")), this.trouble, h("div", { class: "settings" }, this.tokens, this.storage, this.versions, this.starts, this.looks));
+    this.starts = h("section", { class: "card wide" });
+    fill(root, h("div", { class: "page-head" }, h("h1", {}, "Settings")), this.trouble, h("div", { class: "settings" }, this.tokens, new AlertRules().element, this.looks, this.storage, this.versions, this.starts));
     this.stopTheme = onThemeChange(() => this.drawLooks());
     this.drawLooks();
     this.drawStarts();
@@ -60,7 +63,8 @@ class SettingsPage {
         h("dt", {}, "runs"), h("dd", {}, known(count(database?.runs))),
         h("dt", {}, "size"), h("dd", {}, known(bytes(database?.bytes))),
         h("dt", {}, "database"), h("dd", {}, known(database?.kind ?? "unknown")),
-        h("dt", {}, "kept"), h("dd", {}, kept.length ? kept.map((line) => h("div", {}, line)) : "everything: no limit of age or size is set"))),
+        h("dt", {}, "kept"), h("dd", {}, kept.length ? kept.map((line) => h("div", {}, line)) : "everything: no limit of age or size is set"),
+        h("dt", {}, "set by"), h("dd", {}, h("code", {}, "VRAMSCOPE_RETENTION_DAYS"), ", ", h("code", {}, "VRAMSCOPE_RETENTION_BYTES"), " where the server is started"))),
     );
   }
 
@@ -80,8 +84,21 @@ class SettingsPage {
 
   drawLooks() {
     const chosen = chosenTheme();
-    const press = (label, value) => h("button", { type: "button", "aria-pressed": String(chosen === value), onclick: () => setTheme(value) }, label);
-    fill(this.looks, h("header", {}, h("h2", {}, "Appearance")), h("div", { class: "pad stack" }, h("div", { class: "segmented", role: "group", "aria-label": "Theme" }, press("As the system", null), press("Light", "light"), press("Dark", "dark")), h("p", { class: "muted" }, "Kept in this browser. Press ", h("kbd", {}, "?"), " on any page for the keyboard.")));
+    const palette = chosenPalette();
+    const press = (label, on, onclick) => h("button", { type: "button", "aria-pressed": String(on), onclick }, label);
+    const theme = (label, value) => press(label, chosen === value, () => setTheme(value));
+    const colours = (label, value) => press(label, palette === value, () => setPalette(value));
+    fill(
+      this.looks,
+      h("header", {}, h("h2", {}, "Appearance")),
+      h("div", { class: "pad stack" },
+        h("p", { class: "muted" }, "Kept in this browser."),
+        h("div", { class: "choice" }, "Theme", h("div", { class: "segmented", role: "group", "aria-label": "Theme" }, theme("As the system", null), theme("Light", "light"), theme("Dark", "dark"))),
+        h("div", { class: "choice" }, "Figures differ", h("div", { class: "segmented", role: "group", "aria-label": "Figures differ" }, colours("By colour", null), colours("By brightness", "brightness"))),
+        h("div", { class: "swatches", "aria-hidden": "true" }, SHOWN_ROLES.map((role) => h("span", { class: "swatch", style: { "--swatch": `var(--role-${role})` } }))),
+        h("p", { class: "muted" }, palette ? "What differs in a figure differs in brightness, from dark blue to light yellow: for print, and for eyes that tell no colours apart." : "Okabe and Ito’s palette, whose colours stay apart for most colour-blind readers."),
+        h("p", { class: "muted" }, "Sizes are in KiB, MiB and GiB, powers of 1024, as PyTorch and nvidia-smi tell them: 1 GiB is 1.074 GB. Press ", h("kbd", {}, "?"), " on any page for the keyboard.")),
+    );
   }
 
   drawStarts() {

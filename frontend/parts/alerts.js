@@ -1,38 +1,66 @@
-/** What is wrong with a run, counted, each with where it is told: leaks, out-of-memory errors, traps, peaks that are lower bounds. */
+/**
+ * What is wrong with a run, counted by the server's rules (Settings), each with where it is told: leaks, out-of-memory errors, traps,
+ * peaks that are lower bounds, and, where somebody asked for it, little headroom and much that was never needed.
+ */
 
 import { h } from "vramscope/dom.js";
-import { count, stepCount } from "vramscope/format.js";
+import { count, isKnown, percent, stepCount } from "vramscope/format.js";
+import { roomOf } from "vramscope/parts/run_verdict.js";
 
 const many = (number, one, more) => `${count(number)} ${number === 1 ? one : more}`;
 
+/** The rules where the server tells none; those that are on count what is wrong by itself. */
+const ON = {
+  leaks: { on: true, least_bytes: 0, words: "leaks" },
+  out_of_memory: { on: true, words: "out-of-memory errors" },
+  findings: { on: true, words: "traps" },
+  resets: { on: true, words: "resets" },
+  headroom: { on: false },
+  never_needed: { on: false },
+};
+
+const share = (fraction) => percent(fraction, Number.isInteger(Math.round(fraction * 1e6) / 1e4) ? 0 : 1);
+
 /**
- * `{alerts, unknown}`: of each kind that there is `{number, words, page}` (of this run) or `{number, words, part}` (a selector on its
- * page), and what nobody has looked for. Resets count as one, in however many steps they were, and only where they cost the
+ * `{alerts, unknown, off}`: of each kind that there is `{number, words, page}` (of this run) or `{number, words, part}` (a selector on
+ * its page), what nobody has looked for, and what the rules leave out. Resets count as one, in however many steps they were, and only where they cost the
  * exact peak: many a script calls PyTorch's own function, which harms nothing.
  */
 export function alertsOf(run) {
-  const { leak_count: leaks, findings, foreign_reset_steps: resets, lower_bound_steps: bounds } = run;
+  const { leak_count: leaks, findings, foreign_reset_steps: resets, lower_bound_steps: bounds, fragmentation_fraction: never, capacity_bytes: capacity } = run;
+  const rules = { ...ON, ...run.alert_rules };
+  const { room } = roomOf(run);
   const died = /OutOfMemoryError$/.test(run.error_type ?? "") ? 1 : 0; // of which no record may have come
   const errors = Math.max(run.oom_records ?? 0, run.out_of_memory_count ?? 0, died);
   const alerts = [
-    { number: leaks ?? 0, words: many(leaks, "leak", "leaks"), page: "/leaks" },
-    { number: errors, words: many(errors, "out-of-memory error", "out-of-memory errors"), page: "/oom" },
-    { number: findings?.length ?? 0, words: many(findings?.length, "finding", "findings"), part: ".findings" },
-    { number: bounds > 0 ? 1 : 0, words: `counters reset in ${stepCount(bounds)}`, part: "vs-chart[data-figure=step_peaks]" },
-  ].filter(({ number }) => number > 0);
-  const unknown = [leaks === null && "leaks", findings === null && "traps", run.ranks.some((rank) => rank.peak_allocated_bytes !== null) && resets === null && "resets"].filter(Boolean);
-  return { alerts, unknown };
+    { rule: "leaks", number: run.leaked_bytes < rules.leaks.least_bytes ? 0 : (leaks ?? 0), words: many(leaks, "leak", "leaks"), page: "/leaks" },
+    { rule: "out_of_memory", number: errors, words: many(errors, "out-of-memory error", "out-of-memory errors"), page: "/oom" },
+    { rule: "findings", number: findings?.length ?? 0, words: many(findings?.length, "finding", "findings"), part: ".findings" },
+    { rule: "resets", number: bounds > 0 ? 1 : 0, words: `counters reset in ${stepCount(bounds)}`, part: "vs-chart[data-figure=step_peaks]" },
+    { rule: "headroom", number: isKnown(room) && room < capacity * rules.headroom.below_fraction ? 1 : 0, words: `headroom below ${share(rules.headroom.below_fraction)}`, part: "[data-kpi=headroom]" },
+    { rule: "never_needed", number: never > rules.never_needed.above_fraction ? 1 : 0, words: `more than ${share(rules.never_needed.above_fraction)} of reserved never needed`, page: "/fragmentation" },
+  ].filter(({ rule, number }) => rules[rule].on && number > 0);
+  const unknown = [
+    ["leaks", leaks === null, "leaks"],
+    ["findings", findings === null, "traps"],
+    ["resets", run.ranks.some((rank) => rank.peak_allocated_bytes !== null) && resets === null, "resets"],
+    ["headroom", !isKnown(room), "headroom"],
+    ["never_needed", !isKnown(never), "what was never needed"],
+  ].flatMap(([rule, is, words]) => (rules[rule].on && is ? [words] : []));
+  const off = Object.keys(ON).filter((rule) => ON[rule].on && !rules[rule].on).map((rule) => ON[rule].words);
+  return { alerts, unknown, off };
 }
 
 /** Value and note of a key figure. */
 export function alertsCell(run) {
-  const { alerts, unknown } = alertsOf(run);
+  const { alerts, unknown, off } = alertsOf(run);
   const number = alerts.reduce((sum, alert) => sum + alert.number, 0);
   const to = ({ words, page, part }) => (page ? h("a", { href: `/runs/${encodeURIComponent(run.run_id)}${page}` }, words) : h("a", { href: location.pathname + location.search, onclick: (event) => show(event, part) }, words));
   const rest = unknown.length > 0 && `not looked for: ${unknown.join(", ")}`;
+  const silent = off.length > 0 && h("a", { href: "/settings" }, `not counted: ${off.join(", ")}`);
   return {
     value: number > 0 ? count(number) : unknown.length > 0 ? "none known" : "none",
-    note: [...alerts.map(to), rest].filter(Boolean).flatMap((part, i) => (i ? [" · ", part] : [part])),
+    note: [...alerts.map(to), rest, silent].filter(Boolean).flatMap((part, i) => (i ? [" · ", part] : [part])),
     number,
   };
 }

@@ -30,7 +30,7 @@ export class Kpis {
       cell("headroom", "Headroom", "capacity less the most that was ever in use on the device, context and other processes included; without NVML less the highest reserved"),
       cell("fragmentation", "Never needed", "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"),
       cell("step", "Step time", "median over the run"),
-      cell("alerts", "Alerts", "what is wrong: leaks, out-of-memory errors, known traps, peaks that are lower bounds because somebody reset the counters"),
+      cell("alerts", "Alerts", "what is wrong: leaks, out-of-memory errors, known traps, peaks that are lower bounds because somebody reset the counters; which of it is counted is set on the Settings page"),
       cell("cost", "Cost of watching", "measured inside this run: watched against unwatched steps"),
     );
   }

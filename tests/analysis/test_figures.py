@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from pathlib import Path
@@ -154,6 +155,39 @@ def test_the_two_dark_palettes_are_the_same() -> None:
     by_system, by_choice = rest.split(':root[data-theme="dark"]', 1)
     variables = re.compile(r"(--[\w-]+):\s*([^;]+);")
     assert dict(variables.findall(by_system)) == dict(variables.findall(by_choice))
+
+
+def luminance(colour: str) -> float:
+    """Of a screen that shows it in grey."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_by_brightness_what_stands_beside_one_another_differs_in_grey() -> None:
+    """Each theme has its block, the two dark ones are the same, and each colour replaces one that there is."""
+    css = (FRONTEND / "styles" / "palettes.css").read_text()
+    variables = re.compile(r"--role-([\w-]+):\s*([^;]+);")
+    light, by_system, by_choice = (dict(variables.findall(part)) for part in blocks(css))
+    assert by_system == by_choice and light.keys() == by_system.keys()
+    assert light.keys() <= dict(variables.findall((FRONTEND / "styles" / "tokens.css").read_text())).keys()
+    stacks = (
+        ("parameters", "buffers", "optimizer", "gradients", "activations", "other"),
+        ("activations", "temporaries", "other"),
+        ("phase-data", "phase-forward", "phase-backward", "phase-optimizer", "phase-eval"),
+        ("requested", "rounding", "usable", "stranded"),
+        ("requested", "rounding", "inactive-split", "unused"),
+    )
+    for palette in (light, by_system):
+        for stack in stacks:
+            for one, other in itertools.pairwise(stack):
+                dark, bright = sorted((luminance(palette[one]), luminance(palette[other])))
+                assert (bright + 0.05) / (dark + 0.05) > 1.25, (one, other)
+
+
+def blocks(css: str) -> list[str]:
+    """What stands between the braces of each selector of the palette."""
+    return re.findall(r"html:root\[data-palette[^{]*\{([^}]*)\}", css)
 
 
 @pytest.mark.parametrize("name", RUN_FIGURES)

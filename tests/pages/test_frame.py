@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 from typing import Any
@@ -77,6 +78,57 @@ def test_settings_show_the_server(page: Any, server: Any) -> None:
     assert re.search(r"Plotly.js\s+4\.", text)
     assert re.search(r"size\s+\d", text)
     assert f"VRAMSCOPE_SERVER={server.url}" in text
+
+
+def test_alerts_are_set_for_everybody_and_a_run_counts_by_them(page: Any, own_server: Any) -> None:
+    own = own_server()
+    run = sender.past(
+        own.url, dataclasses.replace(sender.BASELINE, findings=(sender.IN_EVAL_MODE,)), hours=1, steps=30
+    ).run
+    page.goto(f"{own.url}/runs/{run}")
+    alerts = page.locator("[data-kpi=alerts]")
+    eventually(lambda: alerts.locator(".value").inner_text() == "1")
+    page.goto(f"{own.url}/settings")
+    rule = page.locator("[data-rule=headroom]")
+    assert rule.get_by_role("spinbutton").is_disabled()
+    rule.get_by_role("checkbox").check()
+    field = rule.get_by_role("spinbutton")
+    eventually(field.is_enabled)
+    page.context.watcher.expected.append("422")
+    field.fill("150")
+    field.press("Enter")
+    said = page.locator(".card", has=page.get_by_role("heading", name="Alerts")).get_by_role("status")
+    eventually(lambda: "less than 1" in said.inner_text() and "Nothing was changed" in said.inner_text())
+    assert field.get_attribute("aria-invalid") == "true" and field.input_value() == "150", "there to be mended"
+    field.fill("99")
+    field.press("Enter")
+    eventually(lambda: said.inner_text() == "Stored." and field.get_attribute("aria-invalid") is None)
+    page.locator("[data-rule=findings]").get_by_role("checkbox").uncheck()
+    eventually(lambda: not httpx.get(f"{own.url}/api/v1/alerts", trust_env=False).json()["rules"]["findings"]["on"])
+    page.reload()
+    eventually(lambda: page.locator("[data-rule=headroom] input[type=number]").input_value() == "99")
+    page.goto(f"{own.url}/runs/{run}")
+    note = alerts.locator(".note")
+    eventually(lambda: "headroom below 99 %" in note.inner_text() and "not counted: traps" in note.inner_text())
+    assert alerts.locator(".value").inner_text() == "1"
+
+
+def test_figures_may_differ_by_brightness_and_this_browser_keeps_it(page: Any, server: Any) -> None:
+    page.goto(f"{server.url}/settings")
+    before = "getComputedStyle(document.documentElement).getPropertyValue('--role-gradients')"
+    coloured = page.evaluate(before)
+    page.get_by_role("button", name="By brightness").click()
+    page.get_by_text("differs in brightness").wait_for()
+    bright = page.evaluate(before)
+    assert bright != coloured
+    page.goto(f"{server.url}/runs/{sender.BASELINE.run}")
+    chart = drawn(page, "categories")
+    of = "(chart) => chart.plot.data.find((trace) => trace.meta.role === 'gradients').line.color"
+    assert chart.evaluate(of) == bright.strip()
+    page.goto(f"{server.url}/settings")
+    page.get_by_role("button", name="By colour").click()
+    page.reload()
+    eventually(lambda: page.evaluate(before) == coloured)
 
 
 def test_tokens_are_made_shown_once_and_revoked(page: Any, own_server: Any) -> None:

@@ -172,6 +172,32 @@ def test_alerts_count_what_is_wrong_and_name_what_nobody_looked_for(loaded: Any)
     assert result == [[[], []], [bad, []], [[], ["leaks", "traps", "resets"]]]
 
 
+def test_alerts_follow_the_rules_that_the_server_tells(loaded: Any) -> None:
+    result = loaded.evaluate(
+        """async () => {
+          const { alertsOf } = await import("vramscope/parts/alerts.js");
+          const rules = {
+            leaks: { on: true, least_bytes: 1000 }, out_of_memory: { on: true }, findings: { on: false }, resets: { on: true },
+            headroom: { on: true, below_fraction: 0.05 }, never_needed: { on: true, above_fraction: 0.125 },
+          };
+          const run = {
+            run_id: "a", ranks: [{ peak_allocated_bytes: 1 }], leak_count: 2, leaked_bytes: 999, findings: [{}], alert_rules: rules,
+            foreign_reset_steps: 0, lower_bound_steps: 0, capacity_bytes: 100, peak_reserved_bytes: 96, fragmentation_fraction: 0.2,
+          };
+          const told = ({ alerts, unknown, off }) => [alerts.map(({ words }) => words), unknown, off];
+          const unknown = { ...run, leaked_bytes: 1000, capacity_bytes: null, fragmentation_fraction: null };
+          const roomy = { ...run, peak_reserved_bytes: 90, fragmentation_fraction: 0.1 };
+          return [run, unknown, roomy].map(alertsOf).map(told);
+        }"""
+    )
+    off = ["traps"]
+    assert result == [
+        [["headroom below 5 %", "more than 12.5 % of reserved never needed"], [], off],
+        [["2 leaks"], ["headroom", "what was never needed"], off],
+        [[], [], off],
+    ]
+
+
 def test_statistics_leave_unknown_out(call: Any) -> None:
     assert call("series", "stats", [None, 1, 3, None]) == {"last": 3, "min": 1, "max": 3, "mean": 2}
     assert call("series", "stats", [None]) == {"last": None, "min": None, "max": None, "mean": None}

@@ -1,0 +1,84 @@
+/** Which alerts are counted, and from where on: a line each, stored by the server as soon as it is changed. */
+
+import { api } from "vramscope/api.js";
+import { fill, h, setText } from "vramscope/dom.js";
+import { problemBanner } from "vramscope/parts/pieces.js";
+
+const MIB = 2 ** 20;
+
+/** Name, words before its threshold, the threshold's name, how many of it make one in the field, its unit, and what it means. */
+const LINES = [
+  ["leaks", "Leaks, from", "least_bytes", MIB, "MiB", "held by all of them together, on the rank where that is most; 0: each"],
+  ["out_of_memory", "Out-of-memory errors", null, 1, "", "also those that the run survived"],
+  ["findings", "Known traps", null, 1, "", "what is known to cost memory or learning, found in how it trains"],
+  ["resets", "Peaks that are lower bounds", null, 1, "", "somebody else reset PyTorch’s peak counters"],
+  ["headroom", "Headroom below", "below_fraction", 0.01, "% of the card", "capacity less the most that was ever in use"],
+  ["never_needed", "Reserved and never needed above", "above_fraction", 0.01, "% of reserved", "the peak of reserved less that of allocated"],
+];
+
+export class AlertRules {
+  fields = new Map();
+
+  constructor() {
+    this.said = h("p", { class: "muted", role: "status" });
+    this.list = h("div", { class: "alert-rules" });
+    this.element = h("section", { class: "card" }, h("header", {}, h("h2", {}, "Alerts")), h("div", { class: "pad stack" }, h("p", { class: "muted" }, "What the number of alerts on a run’s page counts. Kept by the server, for everybody who looks at it."), this.list, this.said));
+    this.load();
+  }
+
+  async load() {
+    try {
+      this.show((await api.alerts()).rules);
+    } catch (error) {
+      if (error.status !== 401) fill(this.list, problemBanner(error));
+    }
+  }
+
+  show(rules) {
+    this.rules = rules;
+    if (this.fields.size === 0) fill(this.list, LINES.map((line) => this.line(...line)));
+    for (const [name, , limit, size] of LINES) {
+      const { on, threshold } = this.fields.get(name);
+      on.checked = rules[name].on;
+      if (!threshold) continue;
+      threshold.value = String(Number((rules[name][limit] / size).toPrecision(6)));
+      threshold.disabled = !rules[name].on;
+    }
+  }
+
+  line(name, words, limit, size, unit, meaning) {
+    const on = h("input", { type: "checkbox", onchange: () => this.change(name, { on: on.checked }) });
+    const threshold = limit && h("input", { type: "number", step: "any", min: "0", "aria-label": `${words} (${unit})`, onchange: () => this.take(name, limit, size) });
+    this.fields.set(name, { on, threshold });
+    return h("div", { "data-rule": name }, h("label", { title: meaning }, on, words), threshold && [threshold, unit], h("span", { class: "muted below" }, meaning));
+  }
+
+  take(name, limit, size) {
+    const { threshold } = this.fields.get(name);
+    const number = threshold.value.trim() === "" ? NaN : Number(threshold.value);
+    if (Number.isFinite(number)) this.change(name, { [limit]: size === MIB ? Math.round(number * size) : Number((number * size).toPrecision(12)) }, threshold);
+    else this.refuse(threshold, "That is no number: nothing was changed.");
+  }
+
+  async change(name, rule, field = null) {
+    try {
+      const { rules } = await api.changeAlerts({ [name]: rule });
+      for (const { threshold } of this.fields.values()) threshold?.removeAttribute("aria-invalid");
+      this.show(rules);
+      this.say("Stored.");
+    } catch (error) {
+      if (error.status !== 422) this.show(this.rules);
+      this.refuse(field, `${error.message} Nothing was changed.`);
+    }
+  }
+
+  refuse(field, words) {
+    field?.setAttribute("aria-invalid", "true");
+    this.say(words, "more");
+  }
+
+  say(words, kind = "") {
+    setText(this.said, words);
+    this.said.className = kind || "muted";
+  }
+}
