@@ -1,4 +1,5 @@
-"""The contract of the artifact kind ``oom``: an out-of-memory error, and all that was known of the process at that moment.
+"""The contract of the artifact kinds ``oom``, an out-of-memory error with all that was known of the process at that moment, and
+``bystander``, the same of a rank that had not run out when another one did.
 
 One :class:`BlackBox`, as MessagePack, compressed by zlib. Columns are little-endian int64 arrays, as on the wire; None says
 not known. What becomes known later (its message, whether the run survived it) comes as events that name the box:
@@ -29,6 +30,8 @@ MESSAGE_EVENT: Final = "oom_message"
 """the error's own words, when they came: record, error_type, text"""
 SURVIVED_EVENT: Final = "oom_survived"
 """the run went on: record, step"""
+BYSTANDER_EVENT: Final = "oom_bystander"
+"""this rank has written how it stood when another one ran out: record, device, free_bytes, phase, file, line, asked_by"""
 
 OTHER_MODELS: Final = "other models"
 OWNERS: Final = ("parameters", "gradients", "optimizer", "buffers", OTHER_MODELS)
@@ -72,8 +75,9 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     record: Ident
     """the artifact's own id"""
-    seen_by: Literal["observer", "exception"]
-    """observer: PyTorch's allocator told before it raised. exception: the error that ended the run told, afterwards"""
+    seen_by: Literal["observer", "exception", "bystander"]
+    """observer: PyTorch's allocator told before it raised. exception: the error that ended the run told, afterwards.
+    bystander: another rank ran out, this one did not"""
     time_ns: Whole
     rank: Whole
     world_size: Whole

@@ -19,6 +19,7 @@ from vramscope.memory.categories import Categories
 from vramscope.notice import Notice
 from vramscope.oom.recorder import OomRecorder
 from vramscope.oom.scene import Scene
+from vramscope.oom.word import Word
 from vramscope.profile.plan import Plan
 from vramscope.profile.recorder import ProfileRecorder
 from vramscope.redaction import Secrets
@@ -159,6 +160,7 @@ class Session:
             put=self._ring.put,
             hide=self._secrets.hide,
             url=self.url,
+            word=Word(settings.spool_dir, self.run_id) if self._where.world_size > 1 else None,
         )
         self._sampler.at_ticks = self._at_tick
         if settings.techniques:
@@ -391,6 +393,8 @@ class Session:
         """What the server would like. On the sender's thread."""
         if wire.RECORD_WINDOW in requests and self._recorder is not None:
             self._recorder.ask()
+        if wire.RECORD_BYSTANDER in requests and self._oom is not None and self._oom.bystander is not None:
+            self._oom.bystander.ask()
         if self._profiler is not None:
             if wire.RECORD_TRACE in requests:
                 self._profiler.ask(trace=True)

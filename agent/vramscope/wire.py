@@ -55,6 +55,7 @@ ARTIFACT_KINDS: Final = (
     "profile",  # what torch.profiler saw in some steps, as tables: profile_tables.py
     "trace",  # the same as PyTorch's own trace, in Chrome's JSON, gzipped: only when it is asked for
     "oom",  # an out-of-memory error with all that was known then: black_box.py
+    "bystander",  # how another rank of the run stood when one ran out of memory: a black box, too
 )
 
 TECHNIQUES: Final = (
@@ -415,6 +416,8 @@ RECORD_PROFILE: Final = "record_profile"
 """in Ack.requests: or what torch.profiler sees in the next steps, as tables"""
 RECORD_TRACE: Final = "record_trace"
 """in Ack.requests: the same, and the whole trace with it"""
+RECORD_BYSTANDER: Final = "record_bystander"
+"""in Ack.requests: another rank of the run has run out of memory, say how this one stands"""
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
@@ -426,7 +429,7 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_ms: int = 0
     """wait that long before the next POST; 0: as you like"""
     requests: list[str] = []
-    """what the server would like of the agent (RECORD_WINDOW, RECORD_PROFILE, RECORD_TRACE); unknown words are ignored"""
+    """what the server would like of the agent (RECORD_WINDOW and the like); unknown words are ignored"""
 
 
 CONTENT_TYPE: Final = "application/msgpack"

@@ -5,19 +5,21 @@ import { chart, loadPlotly } from "vramscope/chart.js";
 import { fill, h } from "vramscope/dom.js";
 import { errorBar, noErrors, verdict } from "vramscope/parts/oom_verdict.js";
 import { counters, holders, lastGoodStep, stackPanel, words } from "vramscope/parts/oom_holders.js";
+import { ranksTable } from "vramscope/parts/oom_ranks.js";
 import { remedyTable } from "vramscope/parts/oom_remedies.js";
 import { problemBanner } from "vramscope/parts/pieces.js";
 import { endBanner } from "vramscope/parts/run_head.js";
 import { RunPage, opens } from "vramscope/parts/run_page.js";
+import { SegmentMap } from "vramscope/parts/segment_map.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const AGAIN_MS = 1_500; // after news of the run: a record comes in pieces
-const PARTS = ["head", "ended", "trouble", "bar", "verdict", "remedies", "chart", "holders", "where", "step"];
+const PARTS = ["head", "ended", "trouble", "bar", "verdict", "remedies", "ranks", "chart", "holders", "segments", "where", "step"];
 
 class OomPage extends RunPage {
   tab = "oom";
   drawsAtOnce = false; // most runs have no error to draw
-  askAfter = "event";
+  askAfter = "recording";
   askIfChanged = ["oom_records", "state"];
 
   get subject() {
@@ -108,6 +110,7 @@ class OomPage extends RunPage {
     fill(parts.verdict, verdict(error));
     fill(parts.chart, h("div", { class: "charts" }, this.minute));
     this.drawWhatWindowTells(error);
+    this.drawSegments(error);
     fill(parts.where, h("div", { class: "panels" }, stackPanel(error), words(error)));
     fill(parts.step, h("div", { class: "panels" }, lastGoodStep(error), counters(error)));
   }
@@ -115,6 +118,40 @@ class OomPage extends RunPage {
   drawWhatWindowTells(error) {
     fill(this.parts.remedies, remedyTable(error));
     fill(this.parts.holders, holders(error, this.id));
+  }
+
+  /** Of the rank that ran out, or of one that is chosen beside it. */
+  drawSegments(error) {
+    this.map?.close();
+    this.segmentsOf = error.record;
+    this.segmentsPart = null;
+    const load = (part, parameters, signal) => api.oomPart(this.segmentsOf, part, parameters, signal);
+    const show = () => {
+      const { rank } = error.ranks.find(({ record }) => record === this.segmentsOf) ?? {};
+      this.map.chart.querySelector("h3").textContent = rank === undefined ? "Segments at the error, end to end" : `Segments of rank ${rank} then, end to end`;
+      this.map.reload();
+    };
+    this.map = new SegmentMap({
+      file: `${this.file}-oom-segments`,
+      title: "Segments at the error, end to end",
+      load,
+      view: () => this.segmentsPart ?? {},
+      onView: (part) => {
+        this.segmentsPart = part;
+        this.map.reload();
+      },
+    });
+    this.map.element.classList.add("wide");
+    const drawRanks = () => fill(this.parts.ranks, ranksTable(error, { chosen: this.segmentsOf, onChoose: (record) => {
+      Object.assign(this, { segmentsOf: record, segmentsPart: null });
+      drawRanks();
+      show();
+      this.map.element.scrollIntoView({ block: "nearest" });
+    } }));
+    drawRanks();
+    const isRead = error.pieces !== null || error.ranks.some(({ record }) => record && record !== error.record);
+    fill(this.parts.segments, isRead && h("div", { class: "charts oom-segments" }, this.map.element));
+    if (isRead) show();
   }
 
   drawEnd() {

@@ -66,8 +66,8 @@ function item(seconds, words, run) {
 }
 
 /** They tell how many steps had finished, and happen within the next. */
-const IN_A_STEP = ["out_of_memory", "oom_message"];
-const OOM_WORDS = { out_of_memory: "out of memory", oom_message: "out of memory: its words", oom_survived: "survived running out of memory" };
+const IN_A_STEP = ["out_of_memory", "oom_message", "oom_bystander"];
+const OOM_WORDS = { out_of_memory: "out of memory", oom_message: "out of memory: its words", oom_survived: "survived running out of memory", oom_bystander: "another rank ran out of memory: how this one stood" };
 
 function eventWords(event, run) {
   const [name, meaning] = KINDS[event.kind] ?? [event.kind.replaceAll("_", " "), null];

@@ -13,19 +13,21 @@ const KEY = [["block-used", "used"], ["block-free", "free"], ["block-pending", "
 
 export class SegmentMap {
   /** `load(part, parameters, signal)` asks for a part of the recording; `view()` and `onView({from, to} | null)`: what is shown. */
-  constructor({ file, load, view, onView }) {
+  constructor({ file, load, view, onView, title = "Segments, end to end" }) {
     Object.assign(this, { load, view, onView });
     this.chart = chart({
-      title: "Segments, end to end",
+      title,
       file,
       numbers: false,
       load: async (signal) => {
         const { from, to } = view();
         const wide = this.chart.plot.clientWidth || 800;
         const answer = await load("map", { from, to, lines: LINES, columns: Math.min(2048, Math.max(64, Math.round(wide))) }, signal);
-        this.told = answer;
-        this.drawWords();
-        return answer.figure ? answer : { figure: { data: [], layout: { annotations: [{ name: "statement", text: "nothing is reserved at this moment" }] } } };
+        this.told = answer.read === false ? null : answer;
+        fill(this.words);
+        if (this.told) this.drawWords();
+        const text = this.told ? "nothing is reserved at this moment" : "unknown: the segments were not read then";
+        return answer.figure ? answer : { figure: { data: [], layout: { annotations: [{ name: "statement", text }] } } };
       },
       onPlace: (place, how) => (how === "click" ? this.closer(place) : this.point(place)),
       describe: () => this.sentence(),

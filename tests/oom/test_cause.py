@@ -20,7 +20,7 @@ from vramscope_server.analysis.comparison.batch import Batch
 from vramscope_server.analysis.oom.remedies import batch, elsewhere
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy
-from vramscope_server.api.oom import _did_as_much, _script
+from vramscope_server.api.oom_others import did_as_much, script_of
 
 MIB = 1 << 20
 DIED = Facts(
@@ -375,14 +375,14 @@ def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
     ],
 )
 def test_a_run_that_was_given_less_is_no_remedy(other: Batch, own: Batch, rows: int | None, told: bool | None) -> None:
-    assert _did_as_much(other, own, rows) is told
+    assert did_as_much(other, own, rows) is told
 
 
 def test_only_runs_of_the_same_script_are_alike() -> None:
-    assert _script({"command": ["/home/ada/train.py", "--lr", "1"]}) == "train.py"
-    assert _script({"command": ["python", "C:\\work\\train.py"]}) == "train.py"
-    assert _script({"command": ["-m", "package"]}) != _script({"command": ["train.py"]})
-    assert _script({"command": []}) is None
+    assert script_of({"command": ["/home/ada/train.py", "--lr", "1"]}) == "train.py"
+    assert script_of({"command": ["python", "C:\\work\\train.py"]}) == "train.py"
+    assert script_of({"command": ["-m", "package"]}) != script_of({"command": ["train.py"]})
+    assert script_of({"command": []}) is None
 
 
 def test_one_cache_of_keys_grows_by_design_and_a_container_of_many_does_not() -> None:

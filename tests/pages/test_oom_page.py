@@ -16,10 +16,11 @@ from browsing import COMPILED_MS, drawn
 sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))  # tests are imported by path
 
 from window_maker import training as recorded
-from wire_maker import column, new_id
+from wire_maker import Agent, column, new_id
 
 from vramscope import window, wire
 from vramscope.black_box import BlackBox, Frame, Holder, pack
+from vramscope.oom.parcel import messages_of
 
 GIB, MIB = 1 << 30, 1 << 20
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -46,40 +47,40 @@ def box(record: str, **changes: Any) -> BlackBox:
     return BlackBox(**(values | changes))
 
 
-def rich_box(record: str, recording: str | None) -> BlackBox:
+def rich_box(record: str, recording: str | None, **changes: Any) -> BlackBox:
     """With all that a record may hold: samples of the last minute, the layout, the last good step, an open window."""
     now = time.time_ns()
-    sizes = [28 * GIB, 600 * MIB, 1 * GIB, 400 * MIB]
+    sizes = [28 * GIB + 24 * MIB, 600 * MIB, 1 * GIB, 400 * MIB]
     addresses = [sum(sizes[:at]) for at in range(len(sizes))]
-    return box(
-        record,
-        time_ns=now,
-        window=recording,
-        counters={
+    rich: dict[str, Any] = {
+        "time_ns": now,
+        "window": recording,
+        "counters": {
             "allocated_bytes.all.current": 29 * GIB, "reserved_bytes.all.current": 30 * GIB,
             "active_bytes.all.current": 29 * GIB, "segment.all.current": 1, "num_alloc_retries": 3,
         },
-        counters_before={"time_ns": now - 80_000_000, "allocated_bytes": 20 * GIB, "reserved_bytes": 30 * GIB,
+        "counters_before": {"time_ns": now - 80_000_000, "allocated_bytes": 20 * GIB, "reserved_bytes": 30 * GIB,
                          "segments": 1, "alloc_retries": 2, "host_used_bytes": wire.UNKNOWN},
-        samples={
+        "samples": {
             "time_ns": column(now - (29 - at) * 10**9 for at in range(30)),
             "allocated_bytes": column(20 * GIB + at * 256 * MIB for at in range(30)),
             "reserved_bytes": column([30 * GIB] * 30),
             "device_used_bytes": column([31 * GIB] * 30),
         },
-        last_step={"step": 900, "peak_allocated_bytes": 20 * GIB, "peak_reserved_bytes": 30 * GIB,
+        "last_step": {"step": 900, "peak_allocated_bytes": 20 * GIB, "peak_reserved_bytes": 30 * GIB,
                    "end_allocated_bytes": 8 * GIB},
-        holders=[Holder(module="encoder.0", category="parameters", held_bytes=2 * GIB, tensors=2),
+        "holders": [Holder(module="encoder.0", category="parameters", held_bytes=2 * GIB, tensors=2),
                  Holder(module="encoder.0", category="gradients", held_bytes=2 * GIB, tensors=2),
                  Holder(module=MARKUP, category="optimizer", held_bytes=GIB, tensors=3)],
-        layout=window.Layout(
+        "layout": window.Layout(
             segments={"address": column([0]), "size_bytes": column([30 * GIB]), "stream": column([0]), "large": column([1]),
                       "expandable": column([0]), "pool": column([0])},
             blocks={"segment": column([0] * 4), "address": column(addresses), "size_bytes": column(sizes),
                     "requested_bytes": column(sizes), "state": column([1, 0, 1, 0]), "stack": column([-1] * 4)},
         ),
-        error_text=f"CUDA out of memory. Tried to allocate 4.00 GiB. {MARKUP}",
-    )  # fmt: skip
+        "error_text": f"CUDA out of memory. Tried to allocate 4.00 GiB. {MARKUP}",
+    }  # fmt: skip
+    return box(record, **(rich | changes))
 
 
 def sent(server: Any, run: str, *boxes: BlackBox, more: tuple[wire.Message, ...] = ()) -> None:
@@ -100,10 +101,16 @@ def sent(server: Any, run: str, *boxes: BlackBox, more: tuple[wire.Message, ...]
         wire=wire.WIRE_VERSION, session=boxes[0].record, run=run, rank=0, sequence=1, sent_ns=time.time_ns(),
         messages=[attached, *more, *messages, wire.Ended(time_ns=time.time_ns(), state="failed", error_type="OutOfMemoryError")],
     )  # fmt: skip
-    answer = httpx.post(
-        f"{server.url}/api/v1/batches", content=msgspec.msgpack.encode(batch), headers={"Content-Type": wire.CONTENT_TYPE},
-        trust_env=False,
-    )  # fmt: skip
+    post(server, msgspec.msgpack.encode(batch))
+
+
+def send(server: Any, agent: Agent, *messages: wire.Message) -> None:
+    post(server, agent.body(*messages))
+
+
+def post(server: Any, body: bytes) -> None:
+    headers = {"Content-Type": wire.CONTENT_TYPE}
+    answer = httpx.post(f"{server.url}/api/v1/batches", content=body, headers=headers, trust_env=False)
     assert answer.status_code == 200, answer.text
 
 
@@ -170,10 +177,55 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     lines = page.locator(".oom-panels .card", has_text="By line of code")
     lines.get_by_text("train.py:87").first.wait_for(timeout=COMPILED_MS)
     assert f"recording={recording}" in str(lines.locator("a", has_text="the recorded window").get_attribute("href"))
+    segments = drawn(page, "map")
+    assert (
+        "30.0 GiB in 1 segments · 1000 MiB free in 2 pieces, the largest 600 MiB"
+        in segments.locator(".map-words").inner_text()
+    )
+    assert page.locator(".oom-ranks").count() == 0, "there is one alone"
     link = page.get_by_text("Export as one HTML file")
     with page.expect_download() as download:
         link.click()
     assert download.value.suggested_filename == "oom-cccc000000000001.html"
+
+
+def test_all_ranks_stand_side_by_side(page: Any, own_server: Any) -> None:
+    """The one that ran out, one that waited, one of which nothing came; the segments drawn are those of the chosen one."""
+    server = own_server()
+    run = new_id()
+    dead, waited = (Agent(run, rank=rank, world_size=3) for rank in (1, 0))
+    now = time.time_ns()
+    ended = wire.Ended(time_ns=now, state="failed", error_type="OutOfMemoryError")
+    send(server, dead, *messages_of(rich_box("abcd000000000001", None, rank=1, world_size=3, time_ns=now)), ended)
+    beside = box(
+        "abcd000000000002", rank=0, world_size=3, seen_by="bystander", asked_bytes=None, free_bytes=9 * GIB,
+        time_ns=now + 120_000_000, module="encoder.1",
+        counters={"allocated_bytes.all.current": 12 * GIB, "reserved_bytes.all.current": 22 * GIB},
+    )  # fmt: skip
+    send(server, waited, *messages_of(beside, "the server"))
+    page.goto(f"{server.url}/runs/{run}/oom")
+    rows = page.locator(".oom-ranks tbody tr")
+    rows.nth(2).wait_for()
+    told = [row.inner_text() for row in rows.all()]
+    for text, words in zip(
+        told,
+        (
+            ("rank 0", "waited", "encoder.1", f"{MARKUP}.py:87", "told by the server, 120 ms later"),
+            ("rank 1", "ran out", "4.00 GiB", "1.00 GiB", "29.0 GiB", "30.0 GiB"),
+            ("rank 2", "no record came", "unknown"),
+        ),
+        strict=True,
+    ):  # fmt: skip
+        assert not [word for word in words if word not in text], text
+    assert [word for word in ("9.00 GiB", "12.0 GiB", "22.0 GiB") if word not in told[0]] == []
+    assert page.locator(".oom-ranks header").inner_text().endswith("no record came from 1 of 3")
+    assert page.locator("img").count() == 0, "markup stays text"
+    segments = drawn(page, "map")
+    assert "30.0 GiB in 1 segments" in segments.inner_text()
+    rows.nth(0).get_by_role("button", name="Segments").click()
+    segments.get_by_text("unknown: the segments were not read then").wait_for()
+    assert "Segments of rank 0" in segments.inner_text()
+    assert rows.nth(0).get_by_role("button").get_attribute("aria-pressed") == "true"
 
 
 def test_without_a_window_it_says_why_no_lines_are_known(page: Any, own_server: Any) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from vramscope import wire
-from vramscope.black_box import EVENT, BlackBox, pack
+from vramscope.black_box import BYSTANDER_EVENT, EVENT, OWNERS, BlackBox, pack
 
 
-def messages_of(box: BlackBox) -> list[wire.Message]:
-    """To be sent in one batch. Some 15 ms of compression for 100,000 blocks."""
+def messages_of(box: BlackBox, asked_by: str = "") -> list[wire.Message]:
+    """To be sent in one batch. Some 15 ms of compression for 100,000 blocks.
+
+    asked_by   of a bystander: how it knew that another rank had run out
+    """
     data = pack(box)
     size = wire.MAX_PIECE_BYTES
     parts = [data[start : start + size] for start in range(0, len(data), size)]
@@ -22,16 +25,34 @@ def messages_of(box: BlackBox) -> list[wire.Message]:
         "file": None if own is None else own.file,
         "line": None if own is None else own.line,
         "bytes": len(data),
+        "module": box.module,
+        "total_bytes": box.total_bytes,
+        "free_bytes": box.free_bytes,
+        "allocated_bytes": box.counters.get("allocated_bytes.all.current"),
+        "reserved_bytes": box.counters.get("reserved_bytes.all.current"),
+        **{f"{owner.replace(' ', '_')}_bytes": box.owned_bytes.get(owner) for owner in OWNERS},
     }
+    is_bystander = box.seen_by == "bystander"
+    if is_bystander:
+        about["asked_by"] = asked_by
     told: dict[str, wire.Scalar] = {
         "record": box.record,
-        "free_bytes": box.free_bytes,
-        **{name: about[name] for name in ("device", "asked_bytes", "phase", "file", "line")},
+        **{
+            name: about[name]
+            for name in ("device", "free_bytes", "asked_by" if is_bystander else "asked_bytes", "phase", "file", "line")
+        },
     }
     return [
-        wire.Event(time_ns=box.time_ns, kind=EVENT, step=box.step, data=told),
+        wire.Event(time_ns=box.time_ns, kind=BYSTANDER_EVENT if is_bystander else EVENT, step=box.step, data=told),
         *(
-            wire.Piece(artifact=box.record, kind="oom", number=number, pieces=len(parts), about=about, data=part)
+            wire.Piece(
+                artifact=box.record,
+                kind="bystander" if is_bystander else "oom",
+                number=number,
+                pieces=len(parts),
+                about=about,
+                data=part,
+            )
             for number, part in enumerate(parts)
         ),
     ]

@@ -14,8 +14,10 @@ from typing import Final
 from vramscope import console, wire
 from vramscope.black_box import MESSAGE_EVENT, SURVIVED_EVENT, BlackBox
 from vramscope.oom import batch, beside, fault, observer, stack
+from vramscope.oom.bystander import Bystander
 from vramscope.oom.parcel import messages_of
 from vramscope.oom.scene import Error, Scene
+from vramscope.oom.word import Word
 from vramscope.oom_cause import judge
 from vramscope.oom_facts import facts_of_box
 from vramscope.oom_message import Message, parse
@@ -33,6 +35,7 @@ class OomRecorder:
     keep        brings a batch away at once: ``keep(messages) -> bool``; False where it could not be written
     put         puts a message into the ring
     hide        takes secrets out of a text
+    word        for the other ranks; None: there are none
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class OomRecorder:
         put: Callable[[wire.Message], None],
         hide: Callable[[str], str],
         url: str,
+        word: Word | None,
     ) -> None:
         self._clock, self._scene = clock, scene
         self._keep, self._put = keep, put
@@ -54,8 +58,11 @@ class OomRecorder:
         """of which it is not known yet whether the run survived it"""
         self._records = 0
         self._listening = False
+        self.bystander = None if word is None else Bystander(clock, scene, word, self._carry)
 
     def begin(self) -> None:
+        if self.bystander is not None:
+            self.bystander.begin()
         self._listening = observer.listen(self)
 
     def end(self) -> None:
@@ -108,6 +115,8 @@ class OomRecorder:
         """An error ends the run: its words, and a record of its own where the allocator had not told of it."""
         found = self._of_memory(error)
         if found is None:
+            if self.bystander is not None and self._open is None:
+                self.bystander.failing(error)
             return
         known, told = found
         kind = type(known).__name__
@@ -163,8 +172,10 @@ class OomRecorder:
         self._put(wire.Event(time_ns=time.time_ns(), kind=MESSAGE_EVENT, step=box.step, data=data))
 
     def look_back(self) -> None:
-        """Has the run gone on since the last error? On the sampler's thread, and at the end."""
+        """Has the run gone on since the last error, and has another rank run out? On the sampler's thread, and at the end."""
         box = self._open
+        if self.bystander is not None:
+            self.bystander.look(ran_out=box is not None)
         if box is not None and self._clock.step > box.step:
             self._open = None
             self._went_on(box)
@@ -176,7 +187,12 @@ class OomRecorder:
     def _bring(self, box: BlackBox) -> None:
         """To the disk in one write, from where the sender takes it; into the ring where there is no disk."""
         self._open = box
-        messages = messages_of(box)
+        if self.bystander is not None:
+            self.bystander.tell()
+        self._carry(box)
+
+    def _carry(self, box: BlackBox, asked_by: str = "") -> None:
+        messages = messages_of(box, asked_by)
         if not self._keep(messages):
             for message in messages:
                 self._put(message)

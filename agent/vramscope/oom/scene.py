@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS: Final = 400_000
 """with more the layout is left out: reading it would take seconds"""
+MOST_BLOCKS_OF_BYSTANDER: Final = 40_000
+"""whose training may go on meanwhile: some 40 ms for which the interpreter is held"""
 EARLY_STEPS: Final = 8
 """then the leak detector has looked twice, and told of what is held over"""
 NAMED_SHARE: Final = 0.5
@@ -72,6 +74,11 @@ class Error(NamedTuple):
     """its name, where it is neither the training's nor autograd's"""
     roots: Sequence[torch.nn.Module] | None = None
     """the models that train, where they were looked for already"""
+
+    @property
+    def here(self) -> bool:
+        """Whether this process ran out. Of a bystander only that is read which any thread may read, and quickly."""
+        return bool(self.seen_by != "bystander")
 
 
 class Scene:
@@ -106,6 +113,10 @@ class Scene:
         """The models that train, as far as they are known; where none are, all objects are looked through (0.1 s a million)."""
         return list(self._roots) or outermost_modules()
 
+    def known_roots(self) -> list[torch.nn.Module]:
+        """The same without the look through all objects, during which no other thread runs."""
+        return list(self._roots)
+
     def box(self, error: Error) -> BlackBox:
         """The record."""
         import torch
@@ -128,10 +139,12 @@ class Scene:
         if device is not None:
             with guarded("the count of who owns what"):
                 roots = self.roots() if error.roots is None else error.roots
-                seen = beside.look()
-                optimizers = list(self._optimizers) or beside.optimizers_of(
-                    (one for root in roots for one in root.parameters()), seen.optimizers
-                )
+                seen = beside.look() if error.here else None
+                optimizers = list(self._optimizers)
+                if not optimizers and seen is not None:
+                    optimizers = beside.optimizers_of(
+                        (one for root in roots for one in root.parameters()), seen.optimizers
+                    )
                 held = holdings.count(
                     optimizers,
                     roots,
@@ -142,7 +155,8 @@ class Scene:
                     beside=seen,
                     moving=error.moving,
                 )
-        made, pools = self._layout(device, counters, notes) if is_cuda else (None, Pools())
+        most_blocks = MOST_BLOCKS if error.here else MOST_BLOCKS_OF_BYSTANDER
+        made, pools = self._layout(device, counters, most_blocks, notes) if is_cuda else (None, Pools())
         before = recent.newest(device if device is not None else wire.CPU)
         steps = {} if device is None else recent.course.columns(device, clock.untaken())
         kept = self._kept_by_handled(error)
@@ -152,7 +166,7 @@ class Scene:
         neighbours, own_bytes = self._on_card(device if is_cuda else None)
         reserved = counters.get("reserved_bytes.all.current")
         settings = given({})
-        windows = self._close_window() if is_cuda else {}
+        windows = self._close_window() if is_cuda and error.here else {}
         return BlackBox(
             record=identity.fresh_id(),
             seen_by=error.seen_by,
@@ -253,14 +267,16 @@ class Scene:
             return {}
         return counters_of(share_peak_counters().read(device))
 
-    def _layout(self, device: int | None, counters: dict[str, int], notes: list[str]) -> tuple[Layout | None, Pools]:
+    def _layout(
+        self, device: int | None, counters: dict[str, int], most_blocks: int, notes: list[str]
+    ) -> tuple[Layout | None, Pools]:
         from vramscope.memory.fragments import layout as segments_now
 
         pools = Pools()
         if not counters:
             return None, pools
         blocks = counters.get("active.all.current", 0) + counters.get("inactive_split.all.current", 0)
-        if blocks > MOST_BLOCKS:
+        if blocks > most_blocks:
             notes.append(f"the allocator held {blocks:,} blocks: their layout was not read")
             return None, pools
         with collector_paused(), guarded("the layout at the error"):
@@ -312,7 +328,7 @@ class Scene:
         """In a training's first steps, of which there were no looks that could be sure."""
         graphs = self._graphs()
         early = 1 <= self._clock.step <= EARLY_STEPS and self._clock.phase == FORWARD
-        if graphs is None or not early or self._looked or error.thread is not None:
+        if graphs is None or not early or self._looked or error.thread is not None or not error.here:
             return []
         with guarded("the look at what is held over"):
             return last_look.held_over(graphs.boundary, graphs.retained, self._clock.step)
@@ -334,6 +350,8 @@ class Scene:
         self, steps: dict[str, bytes], leaks: Sequence[wire.Leak], gathered_bytes: int, error: Error
     ) -> list[wire.Leak]:
         """Who holds what has grown, where the leaks that are known hold little of it; once a session."""
+        if not error.here:
+            return []
         growth = growth_of(steps)
         grown_bytes = gathered_bytes if growth is None else growth.bytes
         held = sum(held_by(leak, self._clock.step) for leak in leaks if leak.kind in LEAKS_THAT_GROW)

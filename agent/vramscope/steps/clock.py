@@ -320,7 +320,7 @@ class StepClock:
         return found
 
     def cuts(self) -> list[Stretch]:
-        """The stretches of the step that runs, as far as they are over. On the training thread."""
+        """The stretches of the step that runs, as far as they are over. To be read only; it grows while the training goes on."""
         return self._stretches
 
     @property

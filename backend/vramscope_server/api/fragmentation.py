@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from vramscope_server.analysis.history import segment_map, size_classes
+from vramscope_server.analysis.history.trace import Trace
 
 from .answers import answer
 from .opened import End, First, open_recording, readable, the_event, the_window
@@ -23,6 +24,9 @@ Low = Annotated[
     int | None, Query(alias="from", ge=0, description="bytes from the first segment's start, laid end to end")
 ]
 High = Annotated[int | None, Query(alias="to", ge=1, description="the end, not included")]
+Lines = Annotated[int, Query(ge=1, le=256)]
+CellColumns = Annotated[int, Query(ge=16, le=2048)]
+Offset = Annotated[int, Query(ge=0, description="bytes from the first segment's start, laid end to end")]
 SMALLEST_VIEW_BYTES = 512
 OUTLINE_POINTS = 300
 PARTS = ("requested", "rounding", "usable", "stranded")
@@ -105,51 +109,56 @@ def get_map(
     event: Event = None,
     low: Low = None,
     high: High = None,
-    lines: Annotated[int, Query(ge=1, le=256)] = 48,
-    columns: Annotated[int, Query(ge=16, le=2048)] = 1024,
+    lines: Lines = 48,
+    columns: CellColumns = 1024,
 ) -> Response:
     """``{figure, event, step, from, to, exact, reserved_bytes, ...}``; ``exact``: its blocks are drawn one by one."""
-    from vramscope_server.figures import segment_map as figure
-
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace = opened.trace
         event = the_event(opened, event)
-        row = opened.row(event)
-        size = row.size_bytes
-        low = min(low or 0, max(size - SMALLEST_VIEW_BYTES, 0))
-        high = min(size, max(high if high is not None else size, low + SMALLEST_VIEW_BYTES))
-        blocks = row.layout.blocks
-        told: dict[str, Any] = {
-            "event": event,
-            "step": int(trace.events.step[max(event, 0)]) if len(trace.events) else None,
-            "from": low,
-            "to": high,
-            "reserved_bytes": size,
-            "segments": len(row.layout.segments),
-            "blocks": len(blocks),
-            **{
-                f"{name}_bytes": int(blocks.size_bytes[blocks.state == code].sum())
-                for name, code in (
-                    ("allocated", segment_map.ALLOCATED),
-                    ("pending", segment_map.PENDING),
-                    ("free", segment_map.INACTIVE),
-                )
-            },
-            "free_pieces": int((blocks.state == segment_map.INACTIVE).sum()),
-            "largest_free_bytes": int(blocks.size_bytes[blocks.state == segment_map.INACTIVE].max(initial=0)),
-        }
-        if size == 0:
-            return answer({"figure": None, "exact": True, **told})
-        drawn, exact = figure.draw(trace, row, low, high, lines, columns)
-        return answer({"figure": drawn.to_dict(), "exact": exact, **told})
+        step = int(trace.events.step[max(event, 0)]) if len(trace.events) else None
+        drawn = drawn_map(trace, opened.row(event), low, high, lines, columns)
+        return answer({"event": event, "step": step, **drawn})
+
+
+def drawn_map(
+    trace: Trace, row: segment_map.Row, low: int | None, high: int | None, lines: int, columns: int
+) -> dict[str, Any]:
+    """A part of the map, with what it shows in numbers; without a figure where nothing is reserved."""
+    from vramscope_server.figures import segment_map as figure
+
+    size = row.size_bytes
+    low = min(low or 0, max(size - SMALLEST_VIEW_BYTES, 0))
+    high = min(size, max(high if high is not None else size, low + SMALLEST_VIEW_BYTES))
+    blocks = row.layout.blocks
+    drawn, exact = figure.draw(trace, row, low, high, lines, columns) if size else (None, True)
+    return {
+        "figure": None if drawn is None else drawn.to_dict(),
+        "exact": exact,
+        "from": low,
+        "to": high,
+        "reserved_bytes": size,
+        "segments": len(row.layout.segments),
+        "blocks": len(blocks),
+        **{
+            f"{name}_bytes": int(blocks.size_bytes[blocks.state == code].sum())
+            for name, code in (
+                ("allocated", segment_map.ALLOCATED),
+                ("pending", segment_map.PENDING),
+                ("free", segment_map.INACTIVE),
+            )
+        },
+        "free_pieces": int((blocks.state == segment_map.INACTIVE).sum()),
+        "largest_free_bytes": int(blocks.size_bytes[blocks.state == segment_map.INACTIVE].max(initial=0)),
+    }
 
 
 @router.get("/recordings/{recording}/block", summary="The block at one place of the map")
 def get_block(
     request: Request,
     recording: str,
-    offset: Annotated[int, Query(ge=0, description="bytes from the first segment's start, laid end to end")],
+    offset: Offset,
     event: Event = None,
 ) -> Response:
     """``{address, size_bytes, requested_bytes, state, stack, segment}``, or null beyond the end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,21 +11,24 @@ import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
-from vramscope import wire
-from vramscope.black_box import MESSAGE_EVENT, SURVIVED_EVENT, BadBlackBox, BlackBox, unpack
-from vramscope_server.analysis.comparison.batch import Batch, batch_of
+from vramscope.black_box import BadBlackBox, BlackBox, unpack
+from vramscope.window import BadWindow
 from vramscope_server.analysis.floor import trend
+from vramscope_server.analysis.history.segment_map import Row, block_at, describe
+from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.oom.post_mortem import PostMortem, post_mortem, told
-from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Replay
-from vramscope_server.analysis.oom.vanished import vanished
+from vramscope_server.analysis.oom.remedies.remedy import Replay
+from vramscope_server.analysis.oom.segments import trace_of
 from vramscope_server.house import House
-from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
+from vramscope_server.store.artifacts import Stored, find_artifact, read_artifact
 from vramscope_server.store.places import Run, UnknownPlace, find_place, load_columns
-from vramscope_server.store.queries import list_runs, run_in_full
-from vramscope_server.store.states import display_skew_ns
+from vramscope_server.store.queries import run_in_full
 from vramscope_server.sweeps import Progress, TooMany, Work
 
 from .answers import answer
+from .fragmentation import CellColumns, High, Lines, Low, Offset, drawn_map
+from .oom_errors import errors_of, fatal_of, ranks_then, vanished_of
+from .oom_others import other_runs
 from .problems import BadRecording, NotFound
 from .windows import floats, reader, the_run
 
@@ -43,10 +46,6 @@ _PART_HAS_STACKS: Final = (
 )
 WINDOW_COMES_NS: Final = 60_000_000_000
 """after the record a window that has not come by then has been lost, or lies in a spool folder"""
-MOST_OTHERS: Final = 3
-SAME_WEIGHTS: Final = 0.01
-"""two runs whose parameters differ by less are taken to train the same model"""
-
 
 Wait = Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Seconds to wait for what the window adds")]
 
@@ -57,15 +56,15 @@ def get_errors(request: Request, run: str) -> Response:
     with reader(request.app.state.house) as connection:
         record = the_run(connection, run)
         full = run_in_full(connection, record)
-        errors = _errors(connection, record, full)
-        gone = None if errors else _vanished(connection, record, full)
+        errors = errors_of(connection, record, full)
+        gone = None if errors else vanished_of(connection, record, full)
     return answer(
         {
             "run_id": record["id"],
             "name": record["name"],
             "state": record["state"],
             "errors": errors,
-            "fatal": _fatal(errors),
+            "fatal": fatal_of(errors),
             "vanished": gone,
         }
     )
@@ -85,6 +84,35 @@ def get_figure(request: Request, record: str) -> Response:
     with reader(request.app.state.house) as connection:
         box = _box(connection, the_error(connection, record))
     return answer({"figure": _draw(box).to_dict()})
+
+
+@router.get("/oom/{record}/map", summary="The allocator's segments at the error")
+def get_map(
+    request: Request, record: str, low: Low = None, high: High = None, lines: Lines = 48, columns: CellColumns = 1024
+) -> Response:
+    """As of a recording; also of a rank that stood by. ``figure`` is null and all else 0 where the layout was not read."""
+    trace = _segments(request.app.state.house, record)
+    if trace is None:
+        return answer({"figure": None, "read": False})
+    return answer({"read": True, **drawn_map(trace, Row(trace.end), low, high, lines, columns)})
+
+
+@router.get("/oom/{record}/block", summary="The block at one place of these segments")
+def get_block(request: Request, record: str, offset: Offset) -> Response:
+    """``{address, size_bytes, requested_bytes, state, stack, segment}``, or null beyond the end."""
+    trace = _segments(request.app.state.house, record)
+    row = None if trace is None else Row(trace.end)
+    block = None if row is None else block_at(row, offset)
+    return answer(None if trace is None or row is None or block is None else describe(trace, row, block))
+
+
+def _segments(house: House, record: str) -> Trace | None:
+    with reader(house) as connection:
+        box = _box(connection, the_error(connection, record, kinds=("oom", "bystander")))
+    try:
+        return trace_of(box)
+    except BadWindow as bad:
+        raise BadRecording(f"Its layout contradicts itself: {bad}.", field="record", seen=record[:60]) from None
 
 
 @router.get(
@@ -114,12 +142,21 @@ class Explained:
     seen: Seen | None
     pending: bool
     """the window is on its way to the server, or being looked at"""
+    ranks: list[dict[str, Any]]
 
     def told(self) -> dict[str, Any]:
         """As the API tells it."""
         sites = None if self.seen is None else self.seen.by_site
         words = None if _has_all_lines(sites) else self._why_no_lines(sites)
-        return self.row | told(self.post, self.box, by_site=sites) | {"pending": self.pending, "by_site_words": words}
+        return (
+            self.row
+            | told(self.post, self.box, by_site=sites)
+            | {
+                "pending": self.pending,
+                "by_site_words": words,
+                "ranks": self.ranks,
+            }
+        )
 
     def _why_no_lines(self, sites: list[dict[str, Any]] | None) -> str:
         if sites:
@@ -147,11 +184,12 @@ def explain(house: House, record: str, wait_seconds: float) -> Explained:
         run = the_run(connection, stored.run_id)
         full = run_in_full(connection, run)
         box = _box(connection, stored)
-        rows = _errors(connection, run, full)
-        others = _others(connection, run, full, box)
+        rows = errors_of(connection, run, full)
+        others = other_runs(connection, run, full, box)
         growth = _growth(connection, run, box)
         window = None if box.window is None else find_artifact(connection, box.window)
-    row = next(row for row in rows if row["record"] == stored.id)
+        row = next(row for row in rows if row["record"] == stored.id)
+        ranks = ranks_then(connection, run, full, row)
     whole = window is not None and window.whole and window.kind == "window"
     row |= {"run": run["name"], "window": box.window if whole else None}
     wanted: list[str] = []
@@ -164,17 +202,17 @@ def explain(house: House, record: str, wait_seconds: float) -> Explained:
 
     if not whole:
         coming = box.window is not None and time.time_ns() - stored.received_ns < WINDOW_COMES_NS
-        return Explained(row, box, explained(replay_later if coming else lambda confs: []), None, coming)
+        return Explained(row, box, explained(replay_later if coming else lambda confs: []), None, coming, ranks)
     post = explained(replay_later)
     try:
         job = house.sweeps.ask(["oom", box.window, wanted], _work(house, str(box.window), wanted))
     except TooMany:
-        return Explained(row, box, post, None, True)
+        return Explained(row, box, post, None, True, ranks)
     job.finished.wait(wait_seconds)
     seen: Seen | None = job.result
     if seen is None and not job.finished.is_set():
-        return Explained(row, box, post, None, True)
-    return Explained(row, box, explained(lambda confs: [] if seen is None else seen.replayed), seen, False)
+        return Explained(row, box, post, None, True, ranks)
+    return Explained(row, box, explained(lambda confs: [] if seen is None else seen.replayed), seen, False, ranks)
 
 
 def _work(house: House, window: str, confs: Sequence[str]) -> Work:
@@ -186,10 +224,10 @@ def _work(house: House, window: str, confs: Sequence[str]) -> Work:
     return work
 
 
-def the_error(connection: Connection, text: str) -> Stored:
+def the_error(connection: Connection, text: str, kinds: Sequence[str] = ("oom",)) -> Stored:
     """The record meant. Raises NotFound."""
     stored = find_artifact(connection, text)
-    if stored is None or stored.kind != "oom" or not stored.whole:
+    if stored is None or stored.kind not in kinds or not stored.whole:
         raise NotFound(
             f"There is no out-of-memory record {text[:60]!r} (any more, or not whole yet).",
             field="record",
@@ -198,53 +236,6 @@ def the_error(connection: Connection, text: str) -> Stored:
             suggestions=[],
         )
     return stored
-
-
-# -- what is known
-
-
-def _errors(connection: Connection, run: Run, full: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """By time. What is said of an error in the run's list."""
-    later = {kind: {e["data"].get("record"): e for e in full["events"] if e["kind"] == kind} for kind in _LATER}
-    # (Of ranks on several hosts the clocks differ, and the first to die is the one that is asked for.)
-    skews = {one["rank"]: display_skew_ns(int((one["clock_skew_seconds"] or 0) * 1e9)) for one in full["ranks"]}
-    rows = []
-    for stored in list_artifacts(connection, run):
-        if stored.kind != "oom":
-            continue
-        about, message = stored.about, later[MESSAGE_EVENT].get(stored.id)
-        survived: bool | None = True if stored.id in later[SURVIVED_EVENT] else None
-        if survived is None and (
-            message is not None or full["state"] in ("failed", "lost") or about.get("seen_by") == "exception"
-        ):
-            survived = False
-        elif survived is None and full["state"] == "finished":
-            survived = True
-        time_ns = about.get("time_ns")
-        rows.append(
-            {
-                "record": stored.id,
-                "run_id": run["id"],
-                "rank": stored.rank,
-                "whole": stored.whole,
-                "time_seconds": (time_ns - skews.get(stored.rank, 0)) / 1e9 if isinstance(time_ns, int) else None,
-                **{name: about.get(name) for name in ("device", "step", "phase", "asked_bytes", "file", "line")},
-                "survived": survived,
-                "error_type": None if message is None else message["data"].get("error_type"),
-                "text": None if message is None else message["data"].get("text"),
-            }
-        )
-    return sorted(rows, key=lambda row: row["time_seconds"] or 0)
-
-
-_LATER: Final = (MESSAGE_EVENT, SURVIVED_EVENT)
-
-
-def _fatal(errors: Sequence[Mapping[str, Any]]) -> str | None:
-    """The first that nobody survived: of several ranks the one that pulled the others down."""
-    deadly = [row for row in errors if row["survived"] is False and row["whole"]]
-    whole = [row for row in errors if row["whole"]]
-    return str(deadly[0]["record"]) if deadly else str(whole[-1]["record"]) if whole else None
 
 
 def _box(connection: Connection, stored: Stored) -> BlackBox:
@@ -269,85 +260,6 @@ def _growth(connection: Connection, run: Run, box: BlackBox) -> int | None:
     if fit is None or not fit.growing:
         return None
     return int(fit.slope * (fit.last - fit.begin))
-
-
-def _others(connection: Connection, run: Run, full: Mapping[str, Any], box: BlackBox) -> list[OtherRun]:
-    """Runs of the project's, of the same script with the same weights, that came through with as much to do; the leanest first."""
-    parameters = box.owned_bytes.get("parameters")
-    if not parameters or not run["project"]:
-        return []
-    rows, _, _, _ = list_runs(connection, project=run["project"], state="finished", limit=200)
-    found = []
-    for row in rows:
-        if row["run_id"] == run["id"] or not row["peak_reserved_bytes"] or row["techniques"] is None:
-            continue
-        other = the_run(connection, row["run_id"])
-        if _script(other) != _script(run):
-            continue
-        theirs = (other["peak_categories"] or {}).get("parameters")
-        if not theirs or abs(theirs - parameters) > SAME_WEIGHTS * parameters:
-            continue
-        as_much = _did_as_much(batch_of(run_in_full(connection, other)), batch_of(full), box.batch_size)
-        if as_much is not False:
-            peak, ratio = row["peak_reserved_bytes"], _step_ratio(row, full)
-            found.append(OtherRun(row["run_id"], row["name"], row["techniques"], peak, ratio, bool(as_much)))
-    return sorted(found, key=lambda other: other.peak_reserved_bytes)[:MOST_OTHERS]
-
-
-def _step_ratio(other: Mapping[str, Any], own: Mapping[str, Any]) -> float | None:
-    """How many times as long a step took there, by the medians. None: one has no step, or they had not the same card."""
-    theirs, ours = other["step_seconds_median"], own["step_seconds_median"]
-    return theirs / ours if theirs and ours and other["device"] == own["device"] else None
-
-
-def _did_as_much(other: Batch, own: Batch, rows: int | None) -> bool | None:
-    """Whether a step of the other run learned from as many samples, as long ones. None: it is not known.
-
-    rows   of the batch that ran when memory ran out
-    """
-    # (What ran out may be a batch larger than any that the agent had seen in steps before.)
-    needed = max(filter(None, (own.effective or own.samples, rows)), default=None)
-    if needed is not None and other.effective is not None and other.effective < needed:
-        return False
-    if own.length is not None and other.length is not None and other.length < own.length:
-        return False
-    unknown = needed is None or other.effective is None or (own.length is None) != (other.length is None)
-    return None if unknown else True
-
-
-def _script(run: Run) -> str | None:
-    """The file that was run, without its folder and its words: another model may have as many parameters."""
-    command = run["command"] or ()
-    named = next((word for word in command if str(word).endswith((".py", ".ipynb"))), None)
-    told = str(named or (command[0] if command else ""))
-    return told.replace("\\", "/").rpartition("/")[2] or None
-
-
-def _vanished(connection: Connection, run: Run, full: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A run that fell silent: was it the host's memory?"""
-    if run["state"] != "lost":
-        return None
-    many = len(full["ranks"])
-    for rank in full["ranks"]:
-        who = "The process" if many == 1 else f"The process of rank {rank['rank']} of {many}"
-        total = rank.get("host_total_bytes")
-        for device in rank["devices"] or [{"index": wire.CPU}]:
-            try:
-                place = find_place(connection, run, rank["rank"], device["index"])
-                names = ["process_rss_bytes", "host_used_bytes"]
-                told = load_columns(connection, run, place, "samples", names, x="time", since_ns=place.started_ns)
-            except UnknownPlace:
-                continue
-            rss, used = (floats(told.columns[name]) for name in names)
-            verdict = vanished(told.columns["time_ns"] / 1e9, rss, used, total, who)
-            if verdict is not None:
-                return {
-                    "rank": rank["rank"],
-                    "cause": verdict.cause,
-                    "sentence": verdict.sentence,
-                    "first_aid": verdict.first_aid,
-                }
-    return None
 
 
 def _draw(box: BlackBox) -> Any:

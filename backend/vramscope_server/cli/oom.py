@@ -27,6 +27,16 @@ _COLUMNS: Final = (
     Column("COST", needed=2),
     Column("SOURCE", needed=1),
 )
+_RANKS: Final = (
+    Column("RANK", number=True),
+    Column("IT"),
+    Column("STEP", number=True),
+    Column("FREE", number=True),
+    Column("ALLOCATED", number=True),
+    Column("RESERVED", number=True),
+    Column("AT", needed=1),
+)
+MOST_RANKS: Final = 32
 _COUNTERS: Final = (Column("COUNTER"), Column("BEFORE", number=True), Column("AT THE ERROR", number=True))
 _KEPT: Final = ("cause", "culprit", "rank", "step", "phase", "message", "survived", "remedies")
 
@@ -60,6 +70,11 @@ def show(server: str, as_json: bool, run: str) -> None:
             for row in error["remedies"]
         ]
         print_table(out, _COLUMNS, rows)
+    if error["ranks"]:
+        out.print()
+        print_table(out, _RANKS, [_rank(row) for row in error["ranks"][:MOST_RANKS]])
+        if len(error["ranks"]) > MOST_RANKS:
+            out.print(Text(f"{count(len(error['ranks']) - MOST_RANKS)} more ranks: --json", style="dim"))
     own = [frame for frame in error["stack"] if frame["own"]]
     if own:
         out.print()
@@ -75,6 +90,18 @@ def show(server: str, as_json: bool, run: str) -> None:
         of_them = f"{count(len(told['errors']))} such errors in this run{where}, {count(survived)} of them survived"
         out.print(Text(of_them, style="dim"))
     out.print(Text(f"{address(server)}/runs/{told['run_id']}/oom", style="cyan"))
+
+
+def _rank(row: dict[str, Any]) -> list[str | Text]:
+    what = {True: "ran out", False: "waited", None: "no record came"}[row["ran_out"]]
+    place = f"{plain(row['file']).rpartition('/')[2]}:{row['line']}" if row["file"] else ABSENT
+    return [
+        str(row["rank"]),
+        Text(what, style="bold red" if row["ran_out"] else "default"),
+        ABSENT if row["step"] is None else count(row["step"] + 1),
+        *(amount(row[name], ABSENT) for name in ("free_bytes", "allocated_bytes", "reserved_bytes")),
+        place,
+    ]
 
 
 def _counter(row: dict[str, Any]) -> tuple[str, str, str]:

@@ -51,6 +51,7 @@ def report(told: Mapping[str, Any], figure: go.Figure) -> str:
                 for row in told["remedies"]
             ],
         ),
+        *_ranks(told["ranks"]),
         "<h2>The last minute</h2>",
         drawn,
         "<h2>What held the memory</h2>",
@@ -92,6 +93,21 @@ def report(told: Mapping[str, Any], figure: go.Figure) -> str:
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'><title>{title}</title>"
         f"<style>{_STYLE}</style><h1>{title}</h1>{''.join(parts)}<p class=muted>made by vramscope</p></html>"
     )
+
+
+def _ranks(ranks: Iterable[Mapping[str, Any]]) -> list[str]:
+    what = {True: "ran out", False: "waited", None: "no record came"}
+    rows = [
+        (
+            rank["rank"],
+            what[rank["ran_out"]],
+            f"{rank['file']}:{rank['line']}" if rank["file"] else "",
+            *(amount(rank[name]) for name in ("free_bytes", "allocated_bytes", "reserved_bytes")),
+        )
+        for rank in ranks
+    ]
+    head = ("rank", "it", "at", "free on the card", "allocated", "reserved")
+    return ["<h2>Every rank at that moment</h2>", _table(head, rows)] if rows else []
 
 
 def _counters(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str, str]]:

@@ -21,6 +21,8 @@ from .places import Run
 from .tables import artifact_pieces, artifacts, runs
 
 MAX_ARTIFACTS: Final = 64
+MAX_BYSTANDERS: Final = 1024
+"""beside them: with many ranks there are as many at once, and they must not push out the error that they stand by"""
 MAX_BYTES: Final = 512 * 1024 * 1024
 """Of all artifacts of one run; the largest possible one has half of it."""
 
@@ -90,9 +92,12 @@ def superfluous(records: Iterable[ArtifactRecord]) -> list[str]:
     """Ids of those that must go, oldest first, so that the rest is within the bounds of a run."""
     newest_first = sorted(records, key=lambda record: record.values["received_ns"], reverse=True)
     kept_bytes, gone = 0, []
+    left = {True: MAX_BYSTANDERS, False: MAX_ARTIFACTS}
     for position, record in enumerate(newest_first):
         kept_bytes += record.values["bytes"]
-        if position > 0 and (position >= MAX_ARTIFACTS or kept_bytes > MAX_BYTES):
+        is_bystander = record.values["kind"] == "bystander"
+        left[is_bystander] -= 1
+        if position > 0 and (left[is_bystander] < 0 or kept_bytes > MAX_BYTES):
             gone.append(record.values["id"])
     return gone[::-1]
 

@@ -28,6 +28,8 @@ from .tables import artifacts, chunks, events, looks, ranks, runs, sessions
 MAX_GAPS: Final = 1000
 ANNOUNCE_NS: Final = 2_000_000_000
 """While a run runs, its row is announced so often."""
+JUST_NOW_NS: Final = 20_000_000_000
+"""a record that is older was kept on a disk meanwhile: how the others stand now says nothing of then"""
 _KEEP_RUNS: Final = 256
 
 
@@ -108,6 +110,7 @@ class Book:
                 self._next_run += 1
                 self._remember(run)
             session = self._new_session(run, batch, attached, ready.received_ns)
+            self._ask_bystander(run, session)
         assert run is not None
         last, new = add_sequence(session.values["last_sequence"], session.values["early"], batch.sequence)
         session.values["last_sequence"] = last
@@ -142,6 +145,7 @@ class Book:
             elif isinstance(message, wire.Piece):
                 if self._piece(run, batch, message, ready.received_ns):
                     recordings.append(message.artifact)
+                    self._ask_bystanders(run, session, message)
             elif isinstance(message, wire.Overhead):
                 session.values["overhead"] = msgspec.to_builtins(message)
                 dropped = session.values["dropped_samples"]  # it only grows, and batches may come out of order
@@ -189,6 +193,22 @@ class Book:
             del run.artifacts[ident]
             self._superfluous.append(ident)
         return record.whole
+
+    def _ask_bystanders(self, run: RunRecord, session: SessionRecord, piece: wire.Piece) -> None:
+        """One rank has run out of memory: if that was just now, have the others say how they stand, before their launcher ends
+        them; those that were not heard of yet, with their first batch."""
+        at_ns = piece.about.get("time_ns")
+        if piece.kind != "oom" or not isinstance(at_ns, int):
+            return
+        run.ran_out_ns = max(run.ran_out_ns, at_ns - (session.skew.skew_ns or 0))
+        for other in run.current:
+            if other is not session and other.values["state"] == "running":
+                self._ask_bystander(run, other)
+
+    def _ask_bystander(self, run: RunRecord, session: SessionRecord) -> None:
+        was_there = session.values["started_ns"] - (session.skew.skew_ns or 0) < run.ran_out_ns
+        if was_there and session.values["last_seen_ns"] - run.ran_out_ns < JUST_NOW_NS:
+            self._asked.setdefault(session.values["id"], set()).add(wire.RECORD_BYSTANDER)
 
     def _requests(self, session_id: str) -> list[str]:
         """What the page would like of this session; told once, in the answer to a batch that was stored."""

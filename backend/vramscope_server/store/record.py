@@ -125,6 +125,8 @@ class RunRecord:
     looks_changed: bool = False
     announce: bool = False
     announced_ns: int = 0
+    ran_out_ns: int = 0
+    """when the newest record of an out-of-memory error was made, by our clock; kept in memory alone"""
     _stored: list[Any] | None = None
 
     @property
