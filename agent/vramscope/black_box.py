@@ -75,8 +75,9 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     record: Ident
     """the artifact's own id"""
-    seen_by: Literal["observer", "exception", "bystander"]
-    """observer: PyTorch's allocator told before it raised. exception: the error that ended the run told, afterwards.
+    seen_by: Literal["observer", "passing", "exception", "bystander"]
+    """observer: PyTorch's allocator told before it raised. passing: an error that the allocator does not tell ended a forward or a
+    backward, and may be caught. exception: the error that ended the run told, afterwards.
     bystander: another rank ran out, this one did not"""
     time_ns: Whole
     rank: Whole

@@ -162,6 +162,7 @@ class Session:
             url=self.url,
             word=Word(settings.spool_dir, self.run_id) if self._where.world_size > 1 else None,
         )
+        self._hooks.on_error = self._oom.passes
         self._sampler.at_ticks = self._at_tick
         if settings.techniques:
             self._techniques = TechniqueWatch(self._clock, self._hooks, report=self._ring.put)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FrameType
 from typing import Final
 
 from vramscope.black_box import MAX_FRAMES, Frame
@@ -20,6 +21,16 @@ def chain_of(fault: BaseException) -> list[BaseException]:
         chain.append(known)
         known = known.__cause__ or (None if known.__suppress_context__ else known.__context__)
     return chain
+
+
+def living_frames_of(fault: BaseException) -> list[FrameType]:
+    """The frames that it has left so far, innermost first: they live as long as it does."""
+    frames = []
+    step = fault.__traceback__
+    while step is not None:
+        frames.append(step.tb_frame)
+        step = step.tb_next
+    return frames[::-1][:MAX_FRAMES]
 
 
 def frames_of(fault: BaseException) -> list[Frame]:

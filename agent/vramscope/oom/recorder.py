@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from vramscope import console, wire
-from vramscope.black_box import MESSAGE_EVENT, SURVIVED_EVENT, BlackBox
+from vramscope.black_box import MAX_FRAMES, MESSAGE_EVENT, SURVIVED_EVENT, BlackBox
 from vramscope.oom import batch, beside, fault, observer, stack
 from vramscope.oom.bystander import Bystander
 from vramscope.oom.parcel import messages_of
@@ -111,6 +111,36 @@ class OomRecorder:
         trains = self._clock.thread in (None, own.ident) or stack.is_autograds()
         return None if trains else own.name[:256]
 
+    def passes(self, error: BaseException) -> None:
+        """A RuntimeError has ended a forward or a backward: of a library, or of the host's memory, it is not told otherwise."""
+        told = parse(self._hide(str(error)[:MOST_TEXT]), type(error).__name__)
+        if told.kind == "pytorch" or not told.is_known or not told.certain or self._records >= MOST_RECORDS:
+            return
+        before = self._open
+        if before is not None and (self._is_told_by(before, told) or self._is_the_same(before, told)):
+            return  # (it passes a forward within a backward, or comes again)
+        self._records += 1
+        if before is not None:
+            self._went_on(before)
+        frames, roots = stack.frames_now(), self._scene.roots()
+        self._bring(
+            self._scene.box(
+                Error(
+                    "passing",
+                    told.device if told.device is not None else self._scene.device(),
+                    told.asked_bytes,
+                    limit_bytes=told.limit_bytes,
+                    stack=[*fault.frames_of(error), *stack.told(frames)][:MAX_FRAMES],
+                    running=stack.running([*fault.living_frames_of(error), *frames], roots),
+                    batch_size=batch.rows_of(frames),
+                    frames=frames,
+                    roots=roots,
+                    error_type=type(error).__name__,
+                    error_text=told.text[:MOST_TEXT],
+                )
+            )
+        )
+
     def raised(self, error: BaseException) -> None:
         """An error ends the run: its words, and a record of its own where the allocator had not told of it."""
         found = self._of_memory(error)
@@ -121,7 +151,7 @@ class OomRecorder:
         known, told = found
         kind = type(known).__name__
         box = self._open
-        if box is not None and self._is_told_by(box, told):
+        if box is not None and (self._is_told_by(box, told) or self._is_the_same(box, told)):
             self._put_words(box, kind, told)
         else:
             device = told.device if told.device is not None else self._scene.device()
@@ -159,6 +189,10 @@ class OomRecorder:
         """Whether these are the words of an error of which the allocator had told."""
         here = box.step == self._clock.step and box.seen_by == "observer"
         return here and (told.kind == "pytorch" or not told.is_known)
+
+    def _is_the_same(self, box: BlackBox, told: Message) -> bool:
+        """Whether it passed a forward or a backward of this step before."""
+        return box.seen_by == "passing" and box.step == self._clock.step and box.error_text == told.text[:MOST_TEXT]
 
     def ended_with(self, error_type: str, error_line: str) -> None:
         """The same where only the first line is known: a notebook's cell, a framework's report."""

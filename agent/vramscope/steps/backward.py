@@ -30,6 +30,7 @@ class BackwardFront:
         graph_task = torch._C._current_graph_task_id
         enter = guarded("backward hook")(clock.enter)
         engine_calls = guarded("DeepSpeed's engine")(hooks.engines.listen)
+        passes = hooks.error_passes
         walk, loss = guarded("graph watch")(self._before_walk), guarded("the loss")(self._before_backward)
 
         def backward(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -42,7 +43,11 @@ class BackwardFront:
                 walk(args, kwargs, "tensors", 2)
             if hooks.loss is not None:
                 loss(args, kwargs)
-            answer = original(*args, **kwargs)
+            try:
+                answer = original(*args, **kwargs)
+            except RuntimeError as error:
+                passes(error)
+                raise
             hooks.after_backward()
             return answer
 

@@ -65,6 +65,8 @@ class LoopHooks:
         self.loader = LoaderFront(self)
         self.on_first_step: Callable[[], None] | None = None
         self.on_first_backward: Callable[[], None] | None = None
+        self.on_error: Callable[[BaseException], None] | None = None
+        """told of a RuntimeError that ends a root's forward or a backward"""
         self.fronts = Fronts()
         self._removals: list[Callable[[], None]] = []
         self.graph_task: Callable[[], int] = lambda: OUTSIDE
@@ -139,8 +141,9 @@ class LoopHooks:
         self.roots.add(module)
         before = module.register_forward_pre_hook(ModuleHook(self._before_forward), with_kwargs=True)
         self._removals.append(before.remove)
-        if self.graphs is not None:
-            self._removals.append(module.register_forward_hook(ModuleHook(self._after_forward)).remove)
+        # (always_call: also where the forward ends with an error, which costs nothing until then)
+        after = module.register_forward_hook(ModuleHook(self._after_forward), always_call=True)
+        self._removals.append(after.remove)
 
     def find_roots(self) -> None:
         """Hook the outermost modules that have parameters. A sweep over all objects: some 30 ms, once or twice a run."""
@@ -229,6 +232,9 @@ class LoopHooks:
 
     @guarded("forward hook")
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if output is None and (error := failed_with(module)) is not None:
+            self.error_passes(error)
+            return
         if self.clock.calm or self.graphs is None or not self._grad_enabled():
             return
         if self.graph_task() == OUTSIDE:
@@ -297,6 +303,12 @@ class LoopHooks:
             first, self.on_first_step = self.on_first_step, None
             first()
 
+    @guarded("an error that passes")
+    def error_passes(self, error: BaseException) -> None:
+        """A forward or a backward ends with an error, which the training may catch."""
+        if self.on_error is not None and isinstance(error, RuntimeError) and self.clock.is_training_thread():
+            self.on_error(error)
+
     # -- wrapped functions -----------------------------------------------------------------------------------------------
 
     def _wrap_train(self) -> None:
@@ -320,6 +332,18 @@ class LoopHooks:
             inner = {id(child) for root in list(self.roots) for child in root.modules()}
             if id(module) not in inner and next(module.parameters(), None) is not None:
                 self._hook_root(module)
+
+
+def failed_with(module: torch.nn.Module) -> BaseException | None:
+    """The error with which this module's forward ends, from its hook; None: it gave back None, whatever is handled around it."""
+    error = sys.exc_info()[1]
+    caught = None if error is None or error.__traceback__ is None else error.__traceback__.tb_frame
+    frame = sys._getframe(1)
+    while caught is not None and frame is not None:
+        if frame is caught:
+            return error if frame.f_locals.get("self") is module else None
+        frame = frame.f_back  # type: ignore[assignment]  # None at the outermost
+    return None
 
 
 def steps_within_its_own_step(optimizer: torch.optim.Optimizer) -> bool:
