@@ -39,3 +39,27 @@ def test_a_death_at_which_nothing_could_be_cut_is_not_known():
 
 def test_without_peaks_the_effect_is_not_known():
     assert Follower([Thing()], 30, cut=lambda: 0).effect([], 0, through_backward=True) == NOT_ON_CPU
+
+
+def effect_since(since, died_after, *peaks):
+    thing = Thing()
+    follower = Follower([thing], 30, cut=lambda: died_after)
+    if died_after is not None:
+        del thing
+    return follower.effect_since(step(*peaks), 0, since)
+
+
+def test_what_a_step_makes_counts_from_there_to_its_death():
+    peaks = (FORWARD, 60), (FORWARD, 70), (BACKWARD, 100), (OPTIMIZER, 65)
+    assert effect_since(0, None, *peaks).peak_bytes == 30, "70 in backward without it, 60 before it was made"
+    assert effect_since(0, 2, *peaks).peak_bytes == 30
+    assert effect_since(1, 2, *peaks).peak_bytes == 30
+    assert effect_since(0, 1, *peaks).peak_bytes == 0, "gone before the peak"
+
+
+def test_what_remains_when_it_is_gone_is_the_new_peak():
+    assert effect_since(0, 1, (FORWARD, 95), (BACKWARD, 100), (OPTIMIZER, 90)).peak_bytes == 5
+
+
+def test_in_the_forward_that_makes_it_the_effect_is_not_known():
+    assert effect_since(0, 1, (FORWARD, 100), (BACKWARD, 90)).peak_bytes is None

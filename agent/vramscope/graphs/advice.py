@@ -16,6 +16,14 @@ LARGE_VIEW = 4
 NO_GRAD = "nothing is walked backward here: put the evaluation under torch.no_grad() or torch.inference_mode()"
 
 
+def unwalked(module: str) -> str:
+    """Of a graph that a step builds and no backward walks."""
+    return (
+        f"no backward walks what {module} builds here: call it under torch.no_grad(), or requires_grad_(False) on it once, where "
+        "it is never trained"
+    )
+
+
 def of(
     kind: str,
     group: Group,

@@ -14,6 +14,7 @@ from vramscope.graphs.effect import NOT_ON_CPU, Effect, Follower
 from vramscope.graphs.group import MOST_WORDS, Group
 from vramscope.graphs.holders import Holder
 from vramscope.graphs.storages import Storages
+from vramscope.graphs.unwalked import Found, Place
 from vramscope.graphs.verdicts import Verdict
 from vramscope.graphs.walk import NODE_BYTES
 from vramscope.trace.held import Seen
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 MOST_LEAKS: Final = 64
 NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
 OUTLIVES: Final = "it outlives its {per}, so it is alive at every later peak"
+IN_STEPS: Final = "in steps"
+"""second in the key of a graph that a step builds, and no backward walks; of an evaluation's there stands its holder"""
 TO_COME: Final = "measured in the next step"
 IN_HOST_MEMORY: Final = "it lies in the host's memory, which grows; no peak of the GPU falls without it"
 ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU; what it holds would be free in every later step"
@@ -63,7 +66,9 @@ class Findings:
     @property
     def tell_of_an_evaluation(self) -> bool:
         """Somebody is named already for graphs that nothing walks."""
-        return any(leak.kind in ("growing-eval", "no_grad-missing") for leak in self._leaks.values())
+        return any(
+            leak.kind in ("growing-eval", "no_grad-missing") and key[1] != IN_STEPS for key, leak in self._leaks.items()
+        )
 
     def looked(self, seconds: float, tensors: int, left_out: str) -> None:
         """What the newest look took, saw, and left out; told with all that is sent until the next."""
@@ -172,6 +177,40 @@ class Findings:
         )
         self._put(("no_grad-missing", module), leak)
 
+    def add_unwalked(self, found: Found) -> None:
+        """A graph that each step builds and no backward walks; no variable holds it when a look comes by."""
+        place, step = found.place, self._clock.step
+        key = _of_place(place)
+        known = self._leaks.get(key)
+        words = f"what {place.module} gives" + (
+            f" for '{place.variable}' in {place.function}()" if place.variable else ""
+        )
+        leak = wire.Leak(
+            kind="no_grad-missing",
+            name=place.variable or place.module,
+            holder=words,
+            chain=[words],
+            file=place.file,
+            line=place.line,
+            function=place.function,
+            count=1,
+            first_step=known.first_step if known else step,
+            last_step=step,
+            held_bytes=found.saved_bytes,
+            exclusive_bytes=found.saved_bytes,
+            node_bytes=found.nodes * NODE_BYTES,
+            peak_effect_bytes=found.effect.peak_bytes,
+            peak_effect=found.effect.words,
+            advice=advice.unwalked(place.module),
+        )
+        self._put(key, leak)
+        self.send("a graph that nobody walks was measured")
+
+    def withdraw_unwalked(self, place: Place) -> None:
+        """What is built there was walked after all."""
+        if self._leaks.pop(_of_place(place), None) is not None:
+            self.send("a graph that nobody walked before was walked")
+
     def settle(self, stretches: Sequence[Stretch]) -> None:
         """A step is over: what was followed through it has its effect on the peak."""
         if not self._followers:
@@ -198,7 +237,7 @@ class Findings:
             self._leaks = {
                 key: leak
                 for key, leak in self._leaks.items()
-                if leak.kind != "no_grad-missing" or (not unwalked and leak.chain)
+                if leak.kind != "no_grad-missing" or key[1] == IN_STEPS or (not unwalked and leak.chain)
             }
         if kind in ("growing", "growing-eval"):
             for lesser in ("overlap", "overlap-unfreed", "no_grad-missing"):
@@ -242,3 +281,7 @@ class Findings:
         if known is not None:
             return Effect(known.peak_effect_bytes, known.peak_effect)
         return Effect(None, TO_COME)
+
+
+def _of_place(place: Place) -> Key:
+    return "no_grad-missing", IN_STEPS, place.module, place.file, str(place.line)

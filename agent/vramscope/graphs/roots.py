@@ -224,11 +224,17 @@ def locals_of(frame: types.FrameType) -> dict[str, Any]:
 
 def user_line() -> tuple[str, int, str] | None:
     """File, line and function of the user's code that is running now."""
+    at = user_place()
+    return None if at is None else (at[0].co_filename, at[1], at[0].co_name)
+
+
+def user_place() -> tuple[types.CodeType, int] | None:
+    """The user's function that is running now, and the line in it."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_own(file) and not is_library(file):
-            return file, frame.f_lineno, frame.f_code.co_name
+            return frame.f_code, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return None
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 KEY: Final = "vramscope"
 OUTPUT_KEY: Final = "vramscope output"
 
+UNWALKED: Final = 3
+"""graphs built in a row with no backward: suspicious"""
+MOST_PARTS: Final = 8
+"""of an output's, that are looked at"""
 MOST_HOPS: Final = 64
 """of the descent, at about 0.7 µs each"""
 HOPS_LOOKED_FOR: Final = 2
@@ -35,7 +39,7 @@ MOST_REACHING: Final = 32
 REST: Final = 1024
 """backwards that the descent then rests; twice as many each time"""
 
-_NO_NUMBER: Final = 2**64 - 1
+NO_NUMBER: Final = 2**64 - 1
 """of AccumulateGrad nodes, which are no operation of any step"""
 
 
@@ -207,7 +211,7 @@ def _look_down(node: Any, most_hops: int) -> tuple[Any, list[Hop]]:
     way: list[Hop] = []
     for _ in range(most_hops):
         children = node.next_functions
-        oldest, lowest, place = None, _NO_NUMBER, 0
+        oldest, lowest, place = None, NO_NUMBER, 0
         for at, (child, _) in enumerate(children):
             if child is not None:
                 number = child._sequence_nr()
@@ -236,11 +240,26 @@ class NewestNode:
         if depth:
             parts: Sequence[Any] = ()
             if issubclass(kind, (tuple, list)):
-                parts = output[:8]
+                parts = output[:MOST_PARTS]
             elif issubclass(kind, dict):
-                parts = tuple(dict.values(output))[:8]
+                parts = tuple(dict.values(output))[:MOST_PARTS]
             for part in parts:
                 node = self.of(part, depth - 1)
                 if node is not None:
                     return node
         return None
+
+
+def nodes_of(output: Any, depth: int = 2) -> list[Any]:
+    """The nodes of all tensors with a graph in a module's output, as :class:`NewestNode` looks through it."""
+    import torch
+
+    kind = type(output)
+    if issubclass(kind, torch.Tensor):
+        return [] if output.grad_fn is None else [output.grad_fn]
+    parts: Sequence[Any] = ()
+    if depth and issubclass(kind, (tuple, list)):
+        parts = output[:MOST_PARTS]
+    elif depth and issubclass(kind, dict):
+        parts = tuple(dict.values(output))[:MOST_PARTS]
+    return [node for part in parts for node in nodes_of(part, depth - 1)]

@@ -23,8 +23,9 @@ from vramscope.graphs.group import Group
 from vramscope.graphs.looker import LOOK_SECONDS, Looker
 from vramscope.graphs.rounds import Rounds
 from vramscope.graphs.saved import saved
-from vramscope.graphs.sentinel import NewestNode, Outputs, Sentinels
+from vramscope.graphs.sentinel import UNWALKED, NewestNode, Outputs, Sentinels
 from vramscope.graphs.storages import Storages, TensorKinds
+from vramscope.graphs.unwalked import UnwalkedInSteps
 from vramscope.graphs.verdicts import Judge, Moment, material_bytes
 from vramscope.graphs.walk import Budget, walk
 from vramscope.steps.clock import FORWARD, Held
@@ -44,8 +45,6 @@ OLD_GRAPHS: Final = 6
 """of earlier steps alive: suspicious"""
 RECENT_STEPS: Final = 16
 """steps of all optimizers, within which one that trains takes its turn"""
-UNWALKED: Final = 3
-"""graphs built in a row with no backward: suspicious"""
 
 _allocated_bytes = attrgetter("allocated_bytes")
 
@@ -75,6 +74,9 @@ class GraphWatch:
         self._plainly = torch._C.DisableTorchFunctionSubclass
         self._sentinels = Sentinels()
         self._outputs = Outputs()
+        self._unwalked = UnwalkedInSteps(
+            clock, self._kinds, self._looker.chains, self._findings.add_unwalked, self._findings.withdraw_unwalked
+        )
         self._first_call = FirstCall(self._part_called)
         self._unheard = False
         """the last graph was built with no call of a root module"""
@@ -164,6 +166,8 @@ class GraphWatch:
     def end_step(self, stretches: Sequence[Stretch]) -> Held:
         """A step is over, and these were its stretches. Some 5 µs; on the CPU the C allocator is asked, now and then."""
         self._findings.settle(stretches)
+        if self._unwalked.follows:
+            self._unwalked.end_step(stretches)
         cuts = stretches[-1].cuts
         self._end_round()
         floor_bytes = self._floor.add(sum(map(_allocated_bytes, cuts)) if cuts else None)
@@ -190,6 +194,8 @@ class GraphWatch:
     def before_forward(self, training: bool) -> None:
         """A root module is about to be called with gradients on: the best moment for a look, before anything new is built."""
         self._training_mode = training
+        if self._unwalked.waits:
+            self._unwalked.settle(self._outputs.walks)
         if self._stepped:
             self._stepped = self._unheard = False
             self._look_if_due(fresh=True)
@@ -231,10 +237,12 @@ class GraphWatch:
         self._first_call.stop()
         saved.close()
 
-    def after_forward(self, module: Any, output: Any) -> None:
+    def after_forward(self, module: Any, args: Any, output: Any) -> None:
         """A root module has answered. Some 2 µs."""
         with self._plainly():
             self._outputs.add(output)
+            if self._unwalked.follows and self._clock.is_training_thread():
+                self._unwalked.follow(module, args, output, self._outputs.walks)
             if self._measured is not None:
                 known, self._measured = self._measured, None
                 self._measure(module, output, known)
@@ -281,7 +289,7 @@ class GraphWatch:
         """A look waits for the next forward."""
         recorder = self._clock.recorder  # (asked some times a step, so the rest is left to where a window is open)
         open_ = recorder is not None and recorder.window is not None
-        return bool(self._suspicion or self._due or (open_ and self._window_asks))
+        return bool(self._suspicion or self._due or self._unwalked.waits or (open_ and self._window_asks))
 
     @property
     def _window_asks(self) -> bool:
@@ -353,6 +361,8 @@ class GraphWatch:
             self._conclude(looked.groups, fresh=fresh, evaluating=evaluating, whole=whole)
             self._findings.withdraw(looked.named_since)
             self._look_again()
+            if fresh and self._optimizers:
+                self._unwalked.begin(looked.known, material_bytes(self._looker.live_bytes), self.boundary)
         if (fresh or evaluating) and self._window_asks:
             seen = self._findings.held_by(looked.groups, whole=whole)
             self._clock.recorder.held(seen)  # type: ignore[union-attr]

@@ -187,7 +187,9 @@ class LoopHooks:
             return
         before = clock.phase
         if self._grad_enabled():
-            self.heard_forward = True
+            self.heard_forward |= (
+                module.training
+            )  # (beside a reference in evaluation mode there is another that trains)
             goes_on = before == FORWARD and self._forward_of == id(module)
             # (An evaluation has no backward, and torch.func's is none that is heard.)
             clock.forwards = (
@@ -238,7 +240,7 @@ class LoopHooks:
         if self.clock.calm or self.graphs is None or not self._grad_enabled():
             return
         if self.graph_task() == OUTSIDE:
-            self.timed(self.graphs.after_forward, module, output)
+            self.timed(self.graphs.after_forward, module, args, output)
 
     @guarded("optimizer hook")
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

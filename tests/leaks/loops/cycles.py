@@ -215,6 +215,7 @@ class Step:
     "cycle",
     holder=("Step", "observers"),
     bytes_each=(mlp_graph_bytes(rows=128) + 128 * 10 * FLOAT_BYTES, FLOAT_BYTES),  # the graph's, and the loss
+    also=("no_grad-missing step",),
 )
 def graph_in_a_cycle(device: str) -> None:
     """A loss that no backward walks lies in a cycle, and with it all its activations."""
@@ -222,6 +223,7 @@ def graph_in_a_cycle(device: str) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for x, y in loader(device, rows=128):
         train_on(model, optimizer, x, y)
+        # fix over: with torch.no_grad():
         step = Step(model(x).abs().mean())
         step.observers.append(lambda step=step: step.loss)  # <- leak; fix: (nothing)
         del step

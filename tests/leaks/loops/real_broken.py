@@ -109,7 +109,8 @@ def teacher_with_graph(device: str) -> int:
     optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
     soft_targets: dict[int, torch.Tensor] = {}
     for index, (x, _) in enumerate(loader(device, rows=64)):
-        soft_targets[index] = teacher(x)  # <- leak; fix: soft_targets[index] = teacher(x).detach()
+        # fix over: with torch.no_grad():
+        soft_targets[index] = teacher(x)  # <- leak
         target = soft_targets[index].detach()
         loss = F.l1_loss(student(x), target)
         optimizer.zero_grad()

@@ -1,0 +1,142 @@
+"""Graphs of a step that no backward walks are told from those that are, and none of them lives longer for it."""
+
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from vramscope.graphs.storages import TensorKinds
+from vramscope.graphs.unwalked import UnwalkedInSteps
+from vramscope.graphs.walk import Chains
+from vramscope.steps.clock import StepClock
+
+X = torch.ones(64, 32)
+SAVED = 64 * 256 * 4
+"""what the hidden layer gave"""
+
+
+def network():
+    return nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 4))
+
+
+class Steps:
+    """Steps that are followed, each with one call of the target and what is then done with its result."""
+
+    def __init__(self):
+        self.found, self.withdrawn = [], []
+        self.unwalked = UnwalkedInSteps(StepClock(), TensorKinds(), Chains(), self.found.append, self.withdrawn.append)
+        self.net, self.target = network(), network()
+        self.walks = 0
+
+    def step(self, use=lambda result: None, given=X, since=0):
+        """The target's call is always this one line; ``use`` gives what is to be walked, or nothing."""
+        known = {one.untyped_storage()._cdata: 1 for one in self.target.parameters()}
+        self.unwalked.begin(known, 1024, since)
+        result = self.target(given)
+        self.unwalked.follow(self.target, (given,), result, self.walks)
+        loss = self.net(X).sum()
+        extra = use(result)
+        self.walks += 1
+        (loss if extra is None else loss + extra).backward()
+        self.unwalked.end_step([])
+        del result, loss, extra
+        self.unwalked.settle(self.walks)
+
+
+def test_what_nothing_walks_in_two_steps_is_found_with_what_it_saved():
+    steps = Steps()
+    steps.step()
+    assert not steps.found, "one step is no proof"
+    steps.step()
+    (found,) = steps.found
+    assert (found.saved_bytes, found.place.module, found.place.function) == (SAVED, "Sequential", "step")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda result: result.sum(),
+        lambda result: (result * 2).square().mean(),
+        lambda result: torch.autograd.grad(result.sum(), X_NEEDED, retain_graph=True)[0].sum() * 0,
+    ],
+    ids=["the loss", "a part of the loss", "a gradient within the step"],
+)
+def test_what_is_walked_is_no_finding(use):
+    steps = Steps()
+    for _ in range(3):
+        steps.step(use, given=X_NEEDED)
+    assert not steps.found
+
+
+X_NEEDED = X.clone().requires_grad_()
+
+
+def test_an_inner_result_that_is_walked_is_walked_in_the_graph_of_the_output():
+    steps, inner = Steps(), []
+    steps.target[1].register_forward_hook(lambda module, args, output: inner.append(output))
+    for _ in range(3):
+        steps.step(lambda result: inner.pop().sum())
+    assert not steps.found
+
+
+def test_what_is_walked_later_is_withdrawn():
+    steps = Steps()
+    steps.step()
+    steps.step()
+    steps.step(lambda result: result.sum())
+    assert steps.withdrawn == [steps.found[0].place]
+
+
+def test_what_lives_on_is_left_to_the_looks():
+    steps, kept = Steps(), []
+    for _ in range(3):
+        steps.step(lambda result: kept.append(result))
+    assert not steps.found
+
+
+def test_what_goes_on_in_an_earlier_steps_graph_is_not_weighed():
+    steps = Steps()
+    steps.step()
+    carried = (X @ torch.ones(32, 32, requires_grad=True)).tanh()
+    steps.step(given=carried, since=torch._C._autograd._get_sequence_nr())
+    assert not steps.found
+
+
+def test_an_evaluation_is_not_told_call_by_call():
+    steps = Steps()
+    for _ in range(3):
+        steps.unwalked.begin({}, 1024, 0)
+        for _ in range(3):
+            result = steps.target(X)
+            steps.unwalked.follow(steps.target, (X,), result, steps.walks)
+        del result
+        steps.walks += 1
+        steps.unwalked.end_step([])
+        steps.unwalked.settle(steps.walks)
+    assert not steps.found
+
+
+def test_no_graph_lives_longer_for_being_followed():
+    steps = Steps()
+    for _ in range(2):  # the second is weighed
+        steps.unwalked.begin({}, 1024, 0)
+        result = steps.target(X)
+        steps.unwalked.follow(steps.target, (X,), result, 0)
+        node = weakref.ref(result)
+        mark = steps.unwalked._followed[0].mark
+        del result
+        assert node() is None and mark() is None
+        steps.unwalked.end_step([])
+        steps.unwalked.settle(1)
+
+
+def test_nothing_is_marked_where_autograd_itself_is_compiled(monkeypatch):
+    steps = Steps()
+    import torch._dynamo.config
+
+    steps.unwalked.begin({}, 1024, 0)
+    assert steps.unwalked.follows
+    monkeypatch.setattr(torch._dynamo.config, "compiled_autograd", True)
+    steps.unwalked.begin({}, 1024, 0)
+    assert not steps.unwalked.follows
