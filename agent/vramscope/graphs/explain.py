@@ -36,6 +36,8 @@ PART_FOR_PATHS: Final = 0.9
 """of the time, up to the end of the search for paths"""
 MANY_MODELS: Final = 3
 """that none trains, of one holder: copies, of which there may be more and more. One or two are teachers and targets"""
+MOST_NEWEST: Final = 64
+"""tensors that one step leaves in a variable, and that a list has too"""
 LEAST_HOLDERS: Final = 64
 """that are put into words, whatever time is left; some 50 µs each"""
 
@@ -97,7 +99,7 @@ def explain(
     nameless: list[weakref.ref[Any]] = []
     if wanted:
         given = roots.in_flight()
-        found, between, counted, complete = find(roots.roots(), wanted, time, PART_FOR_PATHS)
+        found, between, counted, again, complete = find(roots.roots(), wanted, time, PART_FOR_PATHS)
         if not complete and len(found) + len(between) < len(wanted):
             left_out.append("some of what your variables hold: too many objects")
         if seen.retired:
@@ -135,6 +137,7 @@ def explain(
             if id(tensor) in wanted and id(tensor) not in found and id(tensor) not in between
         ]
         pairs: list[tuple[Holder, list[Any], float]] = []
+        paths_of: dict[HolderKey, list[Path]] = {}
         middle = _keys_between(between.values(), family)
         many = sorted(named.values(), key=lambda entry: -len(entry[0]))
         for tensors, paths in many:
@@ -148,12 +151,15 @@ def explain(
                 else:
                     factor = _elements_each(holder, paths, bool(seen.left_out))
                 pairs.append((holder, tensors, factor))
-        # Containers first: the budget is for those that hold many.
-        pairs.sort(key=lambda pair: (not pair[0].container, -len(pair[1])))
+                paths_of[holder.key] = paths
+        # Containers first: the budget is for those that hold many. Then what is carried from step to step: of what is made anew of
+        # it, in each, the graph is as long only because that one's is.
+        pairs.sort(key=lambda pair: (not pair[0].container, not pair[0].carried, -len(pair[1])))
         budget = Budget(chains)
         for holder, tensors, factor in pairs:
             group = group_of(holder, tensors, seen.known, budget)
             group.scale(factor)
+            group.also_in = _also_in(paths_of[holder.key], again, family)
             groups.append(group)
         groups += [
             _of_models(holder_of(paths, codes, family), modules, seen.known, budget)
@@ -182,6 +188,14 @@ def _keys_between(paths: Iterable[Path], family: Family) -> collections.Counter[
         element = path._replace(parent=path, label="[*]", depth=path.depth + 1)
         keys[group_key(element, family)] += counts[id(path)]
     return keys
+
+
+def _also_in(paths: list[Path], again: dict[int, Path], family: Family) -> frozenset[HolderKey]:
+    """Keys of the containers without a bound that have all of it too: of the list whose newest element a variable has."""
+    if not again or len(paths) > MOST_NEWEST:
+        return frozenset()
+    others = [{group_key(again[id(link)], family) for link in path.links() if id(link) in again} for path in paths]
+    return frozenset(set.intersection(*others) - {group_key(paths[0], family)})
 
 
 def _elements_each(holder: Holder, paths: list[Path], cut_short: bool) -> float:

@@ -93,6 +93,8 @@ class Findings:
         key = (kind, *holder.key)
         if not self._says_more(verdict):
             return
+        for part in verdict.speaks_for:
+            self._leaks.pop(part, None)
         known = self._leaks.get(key)
         effect = self._effect(verdict, key, known)
         self._graphs_alone[key] = verdict.freed_bytes < group.held_bytes

@@ -58,6 +58,8 @@ class Group:
     """nothing but a reference cycle holds it"""
     factor: float = 1.0
     """tensors there are for each that was looked at"""
+    also_in: frozenset[tuple[str, ...]] = frozenset()
+    """keys of containers without a bound, each of which has all of it too"""
     models: int = 0
     """whole ones, of which nothing trains any more, with what their optimizers keep"""
 

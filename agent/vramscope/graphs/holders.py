@@ -19,6 +19,8 @@ from vramscope.graphs.children import is_array
 from vramscope.graphs.paths import Path
 
 MANY_NUMBERED: Final = 4
+MOST_COMPARED: Final = 64
+"""of the newest paths to what one holder has, to see what differs in them"""
 _NUMBER: Final = re.compile(r"\d+")
 _GROWS = (list, dict, set, collections.deque, weakref.WeakKeyDictionary, queue.SimpleQueue)
 _CONTAINERS = (*_GROWS, tuple, frozenset)
@@ -133,14 +135,17 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
     numbered = _is_numbered(links, family)
     root = links[0].root
     deeper = _shared_labels(paths, len(links))
-    name = root.spoken + "".join(_labels(links)) + "".join(deeper)
+    labels = _labels_of_all(paths, links, family)
+    name = root.spoken + "".join(labels) + "".join(deeper)
     if numbered:
         name = root.spoken + "".join(_labels(links[:-1])) + _NUMBER.sub("*", last.label)
     is_container = numbered or issubclass(last.kind, _GROWS) or is_array(last.kind)
     owner = f" of {root.owner}()" if root.kind == "local" else ""
     words = f"{root.kind} '{root.name}'{owner}" if root.kind != "class" else f"class attribute {root.owner}.{root.name}"
-    for link in links[1:]:
-        words += f" -> {classes.name_of(link.parent.kind)}{link.label}" if link.parent else link.label
+    for link, label in zip(
+        links[1:], labels if len(labels) == len(links) - 1 else [one.label for one in links[1:]], strict=True
+    ):
+        words += f" -> {classes.name_of(link.parent.kind)}{label}" if link.parent else label
     if deeper:
         words += " -> " + "".join(deeper)
     if last.size is not None:
@@ -227,6 +232,19 @@ def group_key(path: Path, family: Family | None = None) -> tuple[str, ...]:
 def _labels(links: list[Path]) -> list[str]:
     """Below the root; those that follow themselves once: the first of a chain's links is called otherwise than all others."""
     return [label for label, _ in itertools.groupby(link.label for link in links[1:])]
+
+
+def _labels_of_all(paths: Sequence[Path], links: list[Path], family: Family | None) -> list[str]:
+    """As :func:`_labels`; where several objects of a class keep in the same attribute, ``.*`` for what differs in their names."""
+    labels = _labels(links)
+    for path in paths[:MOST_COMPARED]:
+        others = held_links(path, family)
+        if others[0].root.name == links[0].root.name and len(its := _labels(others)) == len(labels):
+            labels = [
+                one if one == other else "[*]" if one[0] == "[" else ".*"
+                for one, other in zip(labels, its, strict=True)
+            ]
+    return labels
 
 
 def held_links(path: Path, family: Family | None = None) -> list[Path]:

@@ -74,6 +74,8 @@ class Found(NamedTuple):
     """ids of others, which lie in a long container between the ends that are looked at -> how the container is reached"""
     counted: set[int]
     """ids of the paths of long containers between whose ends nothing wanted was overlooked"""
+    again: dict[int, Path]
+    """id of a link of these paths -> another way to what it leads to, through a container that has no bound"""
     complete: bool
     """all that can be reached was looked at"""
 
@@ -90,7 +92,7 @@ def find(tiers: Iterable[Iterable[Root]], wanted: set[int], time: Allowance, par
         if search.missing:
             complete = _find(tier, search) and complete
     between = {key: path for key, path in search.between.items() if key not in search.paths}
-    return Found(search.paths, between, search.counted, complete)
+    return Found(search.paths, between, search.counted, search.again, complete)
 
 
 class _Search:
@@ -103,7 +105,8 @@ class _Search:
         self.paths: dict[int, Path] = {}
         self.between: dict[int, Path] = {}
         self.counted: set[int] = set()
-        self.seen: set[int] = set()
+        self.again: dict[int, Path] = {}
+        self.seen: dict[int, Path] = {}
         self.shapes: Shapes = {}
         self._time, self._part = time, part
 
@@ -122,35 +125,43 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
             paths.setdefault(id(value), path)
             search.missing.discard(id(value))
         if id(value) not in seen and type(value) not in _SKIPPED:
-            seen.add(id(value))
+            seen[id(value)] = path
             queue.append((value, path))
     looked = 0
-    while queue and search.missing:
+    around: Path | None = None
+    # (When all is found, what lies beside the last of it is looked into all the same: the newest row of a log, say.)
+    while queue and (search.missing or queue[0][1].parent is around):
         value, path = queue.popleft()
+        around = path.parent
         looked += 1
         if looked > MOST_OBJECTS or (looked > LEAST_OBJECTS and not looked % 64 and search.is_over):
             return False
         if path.depth >= DEEPEST:
             continue
         ends = set()
+        takes_more = path.size is not None and path.bound is None
         for label, child in children(value, search.shapes):
             kind = type(child)
             if kind in _SKIPPED or issubclass(kind, type):
                 continue  # (a class's attributes are roots of their own)
             key = id(child)
             ends.add(key)
+            known = paths.get(key) or seen.get(key)
             if key in wanted and (key not in paths or _keeps_more(path, paths[key])):
                 paths[key] = Path(path, path.root, label, kind, length(child), bound_of(child, value), path.depth + 1)
                 search.missing.discard(key)
+            elif takes_more and known is not None and known.parent is not path:
+                search.again[id(known)] = Path(path, path.root, label, kind, None, None, path.depth + 1)
             if key not in seen and (gc.is_tracked(child) or is_array(kind)):
-                seen.add(key)
                 size = length(child)
                 if label == path.label and kind is path.kind and size == path.size:
+                    seen[key] = path
                     queue.append(
                         (child, path)
                     )  # one link more of a chain (``.before.before``): as deep, and called, as the last
                     continue
-                queue.append((child, Path(path, path.root, label, kind, size, bound_of(child, value), path.depth + 1)))
+                seen[key] = Path(path, path.root, label, kind, size, bound_of(child, value), path.depth + 1)
+                queue.append((child, seen[key]))
         if ends and path.size is not None and path.size > MOST_OF_A_CONTAINER and not search.is_over:
             middle, whole = _between(value, ends, search.missing)
             search.missing -= middle

@@ -46,6 +46,8 @@ PATIENCE: Final = 2
 """times as many rounds, where the code takes out of the container too"""
 PATIENCE_WITH_CALLS: Final = 4
 """and where each call of a model is a round: a text is written, or an image made, in many of them"""
+GROWS: Final = ("growing", "growing-eval", "tensor-growth")
+OVERLAPS: Final = ("overlap", "overlap-unfreed")
 ROUNDS_OF_A_MODEL: Final = 800
 """in which a model itself may take more with each call: its cache of keys and values"""
 
@@ -98,6 +100,8 @@ class Verdict:
     """that no other holder seen keeps alive"""
     per: str = "step"
     """what ``age`` and ``growth`` are counted in"""
+    speaks_for: frozenset[tuple[str, ...]] = frozenset()
+    """kind and holder's key of what was, or may have been, told of by itself and follows from this one"""
 
 
 class Judge:
@@ -137,7 +141,25 @@ class Judge:
             held = {**verdict.group.saved, **verdict.group.own}
             alone = sum(size for storage, size in held.items() if owners[storage] == 1)
             verdict.exclusive_bytes = int(alone * verdict.group.held_bytes / max(1, sum(held.values())))
-        return _without_doubles(verdicts, material)
+            if verdict.group.also_in:
+                verdict.exclusive_bytes = 0
+        return _without_doubles(self._without_parts(verdicts, groups), material)
+
+    def _without_parts(self, verdicts: list[Verdict], groups: Sequence[Group]) -> list[Verdict]:
+        """The newest element of a list that grows is the list's, though a variable has it too."""
+        for verdict in verdicts:
+            if verdict.kind in GROWS:
+                verdict.speaks_for = frozenset(
+                    (kind, *group.holder.key)
+                    for group in groups
+                    if verdict.group.holder.key in group.also_in
+                    for kind in OVERLAPS
+                )
+        return [
+            verdict
+            for verdict in verdicts
+            if verdict.kind not in OVERLAPS or verdict.group.also_in.isdisjoint(self._accused)
+        ]
 
     def _let_go(self, groups: Sequence[Group], rounds: int) -> None:
         """Of holders that are not among the groups: those whose tensors are gone too, and not only called otherwise now."""
@@ -203,7 +225,7 @@ class Judge:
         if verdict is None:
             return None
         kind, count, chain = verdict
-        if kind in ("growing", "growing-eval", "tensor-growth"):
+        if kind in GROWS:
             self._accused[holder.key] = kind, chain
         words, freed = advice.of(kind, group, moment.retained, chain=chain, per=moment.per)
         age = max(reach, 1) if group.graphs else None
@@ -218,7 +240,9 @@ class Judge:
         ages = [_rounds_since(birth, moment.boundaries) for birth in group.births]
         many = group.graphs >= 3 and len(set(ages)) >= 3
         kept = moment.ages_are_sure or moment.kept_rounds >= CHAIN_ROUNDS
-        chain = not many and kept and bool(ages) and min(ages) <= 1 and now.reach >= CHAIN_ROUNDS
+        # (Of the last and the best result one is old; of what is carried on, all was made when the newest was.)
+        together = bool(ages) and min(ages) <= 1 and max(ages) - min(ages) <= max(1, len(moment.optimizers))
+        chain = not many and kept and together and now.reach >= CHAIN_ROUNDS
         if (many or chain) and not _keeps_few(group) and self._is_growing(group, many, before, now, moment, ages):
             unwalked = moment.evaluating or group.oldest > moment.last_walk
             return ("growing-eval" if unwalked else "growing"), (group.graphs if many else now.reach), chain
@@ -323,11 +347,17 @@ def _without_doubles(verdicts: list[Verdict], material: int) -> list[Verdict]:
     kept: list[Verdict] = []
     chains: set[int] = set()
     claimed: set[int] = set()
+    carried: set[int] = set()
+    """storages of graphs that somebody carries from step to step"""
     for verdict in sorted(verdicts, key=_rank):
         group = verdict.group
         fresh = sum(size for key, size in {**group.saved, **group.own}.items() if key not in claimed)
         if verdict.kind in ("growing", "growing-eval"):
             is_chain = group.graphs < 3
+            if is_chain and not group.holder.carried and not carried.isdisjoint(group.saved):
+                continue  # made anew each step, of what is carried: its graph is long because that one's is
+            if group.holder.carried:
+                carried.update(group.saved)
             if is_chain and group.oldest in chains and not (group.holder.carried and fresh >= material):
                 continue
             if is_chain:

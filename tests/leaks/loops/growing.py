@@ -290,6 +290,59 @@ def deque_with_a_bound_that_no_training_reaches(device: str) -> Any:
     return recent
 
 
+@dataclasses.dataclass
+class Step:
+    number: int
+    logits: torch.Tensor
+
+
+@leaks("growing", holder="steps", bytes_each=64 * 1000 * FLOAT_BYTES, nodes=True)
+def newest_in_a_variable_too(device: str) -> list[Step]:
+    """The variable has what the list got last: no leak of its own."""
+    model = mlp(device, outputs=1000)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    steps: list[Step] = []
+
+    def train(number: int, x: torch.Tensor, y: torch.Tensor) -> Step:
+        logits = model(x)
+        optimizer.zero_grad()
+        F.cross_entropy(logits, y).backward()
+        optimizer.step()
+        return Step(number, logits)
+
+    for number, (x, y) in enumerate(loader(device, rows=64)):
+        step = train(number, x, y)
+        steps.append(step)  # <- leak; fix: steps[:] = [Step(number, step.logits.detach().argmax(1))]
+        # fix here: del step
+    return steps
+
+
+class Run:
+    """As a logger of metrics has it: all rows, and the newest of each name."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, torch.Tensor]] = []
+        self.summary: dict[str, torch.Tensor] = {}
+
+    def log(self, row: dict[str, torch.Tensor]) -> None:
+        self.summary.update(row)
+        self.rows.append(row)  # <- leak of newest_in_a_summary_too
+
+
+@leaks("growing", holder="run.rows", bytes_each=2 * 64 * 400 * FLOAT_BYTES)
+def newest_in_a_summary_too(device: str) -> None:
+    model = mlp(device, inputs=400, outputs=400)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = Run()
+    for x, _ in loader(device, rows=64, inputs=400):
+        errors = (model(x) - x).abs()
+        optimizer.zero_grad()
+        errors.mean().backward()
+        optimizer.step()
+        run.log({"worst": errors.sqrt().max(), "errors": errors})  # fix here: run.log({"worst": errors.max().item()})
+        # fix here: del errors
+
+
 @leaks("growing", holder="ema_loss", bytes_each=0, nodes=True)
 def smoothed_loss(device: str) -> Any:
     """An exponential average is a graph of all that it averages."""

@@ -180,6 +180,27 @@ def carried_hidden_state(device: str) -> None:
             parameter.data -= 0.01 * parameter.grad
 
 
+@leaks("growing", holder="hidden", bytes_each=2 * 16 * 8 * 64 * FLOAT_BYTES, advice="hidden.detach()")
+def carried_state_and_what_is_made_of_it(device: str) -> None:
+    """With retain_graph each backward goes through all steps so far. The logits and the loss lead there too, and are made anew."""
+    cell, head = nn.RNNCell(64, 64).to(device), nn.Linear(64, 10).to(device)
+    optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
+    hidden = torch.zeros(16, 64, device=device)
+    for _ in range(48):
+        x, y = torch.randn(16, 8, 64, device=device), torch.randint(0, 10, (16,), device=device)
+        for at in range(8):
+            hidden = cell(x[:, at], hidden)  # <- leak
+        logits = head(hidden)
+        loss = F.cross_entropy(logits, y)
+        loss.backward(retain_graph=True)  # fix here: loss.backward()
+        with torch.no_grad():
+            for one in (*cell.parameters(), *head.parameters()):
+                one.data.add_(one.grad, alpha=-0.001)  # (past the check that would refuse the next backward)
+        optimizer.zero_grad()
+        optimizer.step()
+        # fix here: hidden = hidden.detach()
+
+
 @leaks("growing", holder="outputs", bytes_each=48 * 256 * FLOAT_BYTES)
 def kept_outputs(device: str) -> list[torch.Tensor]:
     """The tensors themselves are the most of it: detach() alone would keep them on the device."""
@@ -368,6 +389,29 @@ class Layers(nn.Module):
             x = layer(x).relu()
         self.history4.append(x)  # <- leak of list_beside_numbers; fix: self.history4.append(x.detach().cpu().mean())
         return x
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(64, 64)
+        self.maps: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        attention = self.inner(x).softmax(-1)
+        self.maps.append(attention)  # <- leak of lists_of_several_layers; fix: self.maps[:] = [attention.detach()]
+        return x + attention
+
+
+@leaks("growing", holder="model.*.maps", bytes_each=(32 * 64 * FLOAT_BYTES,) * 3, nodes=True)
+def lists_of_several_layers(device: str) -> None:
+    """Three objects of one class, each with its own list."""
+    model = nn.Sequential(*[Attention() for _ in range(3)], nn.Linear(64, 10)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device, inputs=64):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
 
 
 @leaks("growing", holder="model.history4", bytes_each=32 * 128 * FLOAT_BYTES, nodes=True)

@@ -309,3 +309,35 @@ def results_of_ten_steps(device: str) -> list[Any]:
             print(sum(result["loss"].item() for result in results) / 10)
             results = []
     return results
+
+
+@innocent("the first loss and the last, with their graphs: two, and no more from step to step")
+def first_and_last(device: str) -> Any:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    kept: dict[str, Any] = {}
+    for x, y in loader(device, steps=40):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        kept.setdefault("first", loss)
+        kept["last"] = loss
+    return kept
+
+
+@innocent("a window of the newest results, of which a variable has the newest too, and a summary all its numbers")
+def newest_of_a_window(device: str) -> Any:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    window: Any = collections.deque(maxlen=8)
+    summary: dict[str, Any] = {}
+    for x, y in loader(device, steps=60):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        row = {"loss": loss, "labels": y}
+        window.append(row)
+        summary.update(row)
+    return summary
