@@ -11,7 +11,7 @@ export function leakDetail(leak, { several, replay, run }) {
   return h(
     "section",
     { class: "card leak-detail", "aria-label": `Detail of ${leak.name}` },
-    h("header", {}, h("h2", {}, leak.name), h("span", { class: "chip leak" }, leak.kind_words)),
+    h("header", {}, h("h2", {}, leak.name), h("span", { class: leak.on_host ? "chip" : "chip leak" }, leak.kind_words)),
     h("div", { class: "leak-parts" },
       h("div", { class: "pad" },
         h("h3", {}, "The fix"),
@@ -38,6 +38,7 @@ export function leakDetail(leak, { several, replay, run }) {
 /** Two numbers, and never one for the other. */
 function effectWords(leak) {
   const held = h("strong", {}, bytes(leak.held_bytes));
+  if (leak.on_host) return [held, " of host memory; the card is not affected."];
   if (!isKnown(leak.peak_effect_bytes)) return [held, " held; by how much the peak would fall is ", known("unknown"), "."];
   if (leak.peak_effect_bytes === 0) return [held, " held, and the peak would not fall: held is not saved."];
   return [held, " held; the peak would fall by ", h("strong", {}, bytes(leak.peak_effect_bytes)), "."];

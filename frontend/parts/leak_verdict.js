@@ -5,8 +5,8 @@ import { ago, bytes, count, duration, graphs, isKnown, perStep, UNKNOWN } from "
 
 /** An end further off than this is not told to the step: no training is so long. */
 const FAR_STEPS = 1_000_000;
-const BANNERS = { leak: "bad", growth: "warn", none: "good", unknown: "quiet" };
-const HEADS = { leak: "Leaking.", growth: "Growing.", none: "No leak found.", unknown: "Not known." };
+const BANNERS = { leak: "bad", host: "quiet", growth: "warn", none: "good", unknown: "quiet" };
+const HEADS = { leak: "Leaking.", host: "Kept on the host.", growth: "Growing.", none: "No leak found.", unknown: "Not known." };
 
 /** The sentence, said to screen readers when it changes. */
 export function verdictBanner({ level, sentence }) {
@@ -22,13 +22,14 @@ export function omissions(looks) {
 }
 
 /** The strip of numbers, for an answer of `/leaks`. */
-export function figures({ leaks, looks, leaked_bytes: held, graphs_alive: alive, floor, state }) {
+export function figures({ leaks: listed, looks, leaked_bytes: held, graphs_alive: alive, floor, state }) {
   const looked = looks.length > 0;
+  const leaks = listed.filter((leak) => !leak.on_host);
   const worst = leaks[0];
   return h(
     "section",
     { class: "card kpis", "aria-label": "Key figures of the leaks" },
-    cell("held", "Held", looked ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : looked ? "that should be gone" : "nobody has looked"),
+    cell("held", "Held", looked ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : looked ? (listed.length ? "of the card" : "that should be gone") : "nobody has looked"),
     cell("saved", "The peak would fall by", worst ? bytes(worst.peak_effect_bytes) : looked ? "nothing" : UNKNOWN, worst ? `by fixing ${worst.name}: held is not saved` : "", worst?.peak_effect),
     cell("graphs", "Graphs alive", graphs(alive), isKnown(alive) ? "of earlier steps, at the newest step" : "not told by this agent"),
     cell("slope", "The floor's slope", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),

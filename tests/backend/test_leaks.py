@@ -313,6 +313,55 @@ def test_the_verdict_keeps_held_and_saved_apart(server: RunningServer) -> None:
     assert "It holds 960 B, and about 5.0 MiB of host memory in autograd nodes; " in small
 
 
+HOSTED = {"peak_effect_bytes": 0, "examples": ["412 x float32[64, 128] on cpu"], "growth_bytes_per_step": 32768.0}
+
+
+def test_what_a_training_on_a_card_keeps_on_the_host_is_told_as_that_and_is_no_leak(server: RunningServer) -> None:
+    agent = Agent()
+    server.send(agent, look(leak("tensor-growth", "collected", **HOSTED)))
+    told = leaks_of(server, agent)
+    assert told["verdict"] == {
+        "level": "host",
+        "sentence": "collected (train.py:87) is kept on the host: it takes 1.0 GiB and grows by 32.0 KiB of host memory a step. "
+        "The card is not affected.",
+    }
+    assert [(one["on_host"], one["kind_words"]) for one in told["leaks"]] == [
+        (True, "kept on the host: the card is not affected")
+    ]
+    row = row_of(server, agent)
+    assert (row["leaks"], row["leaked_bytes"], row["worst_leak"]) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"peak_effect_bytes": None}, {"examples": ["4 x float32[9] on cpu", "8 x float32[64] on cuda:0"]}],
+    ids=["a training on the CPU", "some of it lies on the card"],
+)
+def test_elsewhere_what_is_kept_is_a_leak(server: RunningServer, told: dict[str, Any]) -> None:
+    agent = Agent()
+    server.send(agent, look(leak("tensor-growth", "collected", **(HOSTED | told))))
+    assert leaks_of(server, agent)["verdict"]["level"] == "leak"
+    assert row_of(server, agent)["leaks"] == 1
+
+
+def test_what_is_kept_on_the_host_comes_behind_what_the_card_suffers_from(server: RunningServer) -> None:
+    agent = Agent()
+    small = leak("overlap", "logits", held_bytes=MIB, exclusive_bytes=MIB, growth_bytes_per_step=None)
+    server.send(agent, look(leak("tensor-growth", "collected", **HOSTED), small))
+    told = leaks_of(server, agent)
+    assert [one["name"] for one in told["leaks"]] == ["logits", "collected"]
+    assert (told["verdict"]["level"], told["leaked_bytes"]) == ("leak", MIB)
+
+
+def test_where_the_floor_of_the_card_rises_that_comes_first(server: RunningServer) -> None:
+    agent = growing_run(server, 64 * MIB)
+    server.send(agent, look(leak("tensor-growth", "collected", **HOSTED)))
+    verdict = leaks_of(server, agent)["verdict"]
+    assert verdict["level"] == "growth"
+    assert verdict["sentence"].startswith("The floor rises by 64.0 MiB a step")
+    assert verdict["sentence"].endswith("of host memory a step. The card is not affected.")
+
+
 def test_a_floor_that_rises_faster_than_what_was_found_is_told_besides(server: RunningServer) -> None:
     agent = growing_run(server, 64 * MIB)
     server.send(agent, look(leak(growth_bytes_per_step=10.0 * MIB)))

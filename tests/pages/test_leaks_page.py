@@ -278,6 +278,27 @@ def test_every_kind_of_leak_has_words(page: Any, own_server: Any) -> None:
     assert len(set(words)) == len(wire.LEAK_KINDS)
 
 
+def test_what_a_training_on_a_card_keeps_on_the_host_is_not_called_a_leak(page: Any, own_server: Any) -> None:
+    own = own_server()
+    rank = sender.Rank(own.url, sender.Training(name="hosted", run="a11000000001ea42"), start=time.time() - 60)
+    rank.history(10)
+    hosted = msgspec.structs.replace(
+        sender.OUTPUT, kind="tensor-growth", name="hosted", examples=["9 x float32[4] on cpu"], peak_effect_bytes=0,
+        peak_effect="it lies in the host's memory, which grows; no peak of the GPU falls without it",
+    )  # fmt: skip
+    rank.post(rank.look(hosted))
+    rank.finish()
+    rank.client.close()
+    page.goto(f"{own.url}/runs/a11000000001ea42/leaks")
+    banner = page.locator(".banner.verdict")
+    banner.wait_for()
+    assert banner.get_attribute("data-level") == "host"
+    assert banner.inner_text().startswith("Kept on the host.")
+    eventually(lambda: "of host memory; the card is not affected" in page.locator(".leak-detail .effect").inner_text())
+    assert page.locator(".leak-detail .chip.leak").count() == 0
+    assert "nothing" in figure(page, "held")
+
+
 def test_of_a_leak_on_the_host_no_recording_is_awaited(page: Any, own_server: Any) -> None:
     own = own_server()
     rank = sender.Rank(own.url, sender.Training(name="on the host", run="a11000000001ea41"), start=time.time() - 60)

@@ -104,6 +104,9 @@ class Findings:
         if growth is not None and growth < 0 and kind in ("growing", "growing-eval"):
             growth = None  # a look saw less of a long graph than the one before: how fast it grows is not known
         step = self._clock.step
+        words = verdict.advice
+        if effect.words == IN_HOST_MEMORY:
+            words = f"it is kept on the host, and the card is not affected; where the host's memory would run short: {words}"
         leak = group.as_leak(
             kind,
             count=verdict.count,
@@ -115,7 +118,7 @@ class Findings:
             per=verdict.per,
             peak_effect_bytes=effect.peak_bytes,
             peak_effect=effect.words,
-            advice=verdict.advice[:MOST_WORDS],
+            advice=words[:MOST_WORDS],
         )
         self._put(key, leak)
 

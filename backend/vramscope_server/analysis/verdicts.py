@@ -30,6 +30,8 @@ KIND_WORDS: Final = {
     "tensor-growth": "tensors are kept, more and more",
 }
 """Each of ``wire.LEAK_KINDS`` in a few words."""
+ON_HOST_WORDS: Final = "kept on the host: the card is not affected"
+"""The same of what a training on a card keeps in the host's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,13 @@ class Verdict:
     """One sentence or a few, and how grave it is.
 
     leak     somebody is named
+    host     what is named lies in the host's memory alone
     growth   nobody is named, but the floor rises
     none     looked, and nothing grows as far as can be seen
     unknown  nobody has looked, and the floor does not rise as far as is known
     """
 
-    level: Literal["leak", "growth", "none", "unknown"]
+    level: Literal["leak", "host", "growth", "none", "unknown"]
     sentence: str
 
 
@@ -68,15 +71,19 @@ def leak_verdict(
     ran_out_step  in which it came to that; None: it did not
     """
     end = _end(steps_left, seconds_left) if ran_out_step is None else f": memory ran out in step {count(ran_out_step)}"
-    if leaks:
+    on_card = [leak for leak in leaks if not leak["on_host"]]
+    if on_card:
         said = [_who(leaks[0]), _how_much(leaks[0])]
-        said.append(_growth(leaks, floor, end))
+        said.append(_growth(on_card, floor, end))
         if len(leaks) > 1:
             said.append(f"{count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} listed.")
         return Verdict("leak", " ".join(filter(None, said)))
+    kept = "" if not leaks else f" {_kept_on_host(leaks)}"
     looks = "The agent looked and found no holder." if looked else f"The agent has not looked{'' if ended else ' yet'}."
     if floor is not None and floor.growing:
-        return Verdict("growth", f"The floor rises by {_slope(floor)}{end}. {looks}")
+        return Verdict("growth", f"The floor rises by {_slope(floor)}{end}. {looks}{kept}")
+    if leaks:
+        return Verdict("host", kept.strip())
     if steps == 0:
         return Verdict("none" if looked else "unknown", f"{looks} {_NO_STEPS}")
     still = _still(floor)
@@ -100,6 +107,17 @@ def _who(leak: Mapping[str, Any]) -> str:
         "tensor-growth": f"keeps {held} tensors, more each {leak['per']}",
     }[leak["kind"]]
     return f"{leak['name']}{where} {what}."
+
+
+def _kept_on_host(leaks: Sequence[Mapping[str, Any]]) -> str:
+    """What a training on a card keeps in the host's memory, as the advice for a card's often is."""
+    first = leaks[0]
+    where = "" if first["file"] is None else f" ({place(first)})"
+    own = first["growth_bytes_per_step"] or 0
+    grows = f" and grows by {amount(own)} of host memory a {first['per']}" if own > 0 else ""
+    others = f" {count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} kept there." if len(leaks) > 1 else ""
+    takes = f"it takes {amount(first['held_bytes'])}{grows}"
+    return f"{first['name']}{where} is kept on the host: {takes}. The card is not affected.{others}"
 
 
 def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -> str:

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from vramscope import wire
 from vramscope_server.analysis.floor import Trend, trend, until_full
 from vramscope_server.analysis.leaks.held import CannotTell
-from vramscope_server.analysis.verdicts import KIND_WORDS, leak_verdict
+from vramscope_server.analysis.verdicts import KIND_WORDS, ON_HOST_WORDS, leak_verdict
 from vramscope_server.house import House
 from vramscope_server.store.artifacts import Stored, list_artifacts
 from vramscope_server.store.leaks import merge_leaks
@@ -49,7 +49,8 @@ def get_leaks(
         used_bytes = _used_bytes(connection, record, place)
         outside_bytes = _outside_bytes(connection, record, place)
     leaks = [
-        leak | {"kind_words": KIND_WORDS[leak["kind"]]} for leak in merge_leaks({r: x.look for r, x in looked.items()})
+        leak | {"kind_words": ON_HOST_WORDS if leak["on_host"] else KIND_WORDS[leak["kind"]]}
+        for leak in merge_leaks({r: x.look for r, x in looked.items()})
     ]
     floor = _floor(record, place, fit, used_bytes, outside_bytes) | {"damaged": told_damage(damaged, place)}
     died = record["state"] == "failed" and "OutOfMemory" in (record["error_type"] or "")

@@ -13,7 +13,13 @@ from vramscope_server.cli.screen import Column, console, print_table
 from vramscope_server.cli.talk import address, ask, path_of, print_json
 from vramscope_server.cli.words import ABSENT, amount, count, duration, plain
 
-_VERDICT_STYLE: Final = {"leak": "bold red", "growth": "bold yellow", "none": "green", "unknown": "default"}
+_VERDICT_STYLE: Final = {
+    "leak": "bold red",
+    "host": "default",
+    "growth": "bold yellow",
+    "none": "green",
+    "unknown": "default",
+}
 _MANY: Final = {"step": "steps", "batch": "batches", "call": "calls"}
 _COLUMNS = (
     Column("HOLDER"),

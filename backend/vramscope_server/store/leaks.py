@@ -44,6 +44,7 @@ def merge_leaks(looks: Mapping[int, wire.Look]) -> list[dict[str, Any]]:
     """All leaks of a run, worst first: each as in ``wire.Leak``, and besides
 
     id      the same as long as kind, name, file and line are: for links
+    on_host of the memory that it takes none is a card's, though there is one: no peak falls without it
     ranks   which have it, rising. With more than one the figures are the largest of any rank, each for itself;
             words, chain and examples are those of the rank that holds most
     """
@@ -58,16 +59,18 @@ def merge_leaks(looks: Mapping[int, wire.Look]) -> list[dict[str, Any]]:
 def leak_columns(looks: Mapping[int, wire.Look]) -> dict[str, Any]:
     """What a run's row tells of leaks (``tables.runs``); all None while nobody has looked.
 
-    leaks         how many
+    leaks         how many; what a training on a card keeps on the host is none of them
     leaked_bytes  what they hold together, on the rank where that is most
     worst_leak    kind of the worst
     """
     if not looks:
         return {"leaks": None, "leaked_bytes": None, "worst_leak": None}
-    merged = merge_leaks(looks)
+    merged = [entry for entry in merge_leaks(looks) if not entry["on_host"]]
     return {
         "leaks": len(merged),
-        "leaked_bytes": max(held_together(look.leaks) for look in looks.values()),
+        "leaked_bytes": max(
+            held_together(leak for leak in look.leaks if not is_on_host(leak)) for look in looks.values()
+        ),
         "worst_leak": merged[0]["kind"] if merged else None,
     }
 
@@ -83,6 +86,12 @@ def held_together(leaks: Iterable[wire.Leak]) -> int:
     return sum(own) + max((leak.held_bytes - alone for leak, alone in zip(listed, own, strict=True)), default=0)
 
 
+def is_on_host(leak: wire.Leak) -> bool:
+    """Kept in the host's memory by a training on a card: no peak of the card falls without it. (On the CPU none is known.)"""
+    on_cpu = bool(leak.examples) and all(example.endswith(" on cpu") for example in leak.examples)
+    return leak.kind in ("tensor-growth", "cycle") and leak.peak_effect_bytes == 0 and on_cpu
+
+
 def _id(leak: wire.Leak) -> str:
     text = "\0".join([leak.kind, leak.name, leak.file or "", str(leak.line or "")])
     return hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -94,6 +103,7 @@ def _merged(ident: str, places: list[tuple[int, wire.Leak]]) -> dict[str, Any]:
     for name in _LARGEST:
         entry[name] = max((value for _, leak in places if (value := getattr(leak, name)) is not None), default=None)
     entry["first_step"] = min(leak.first_step for _, leak in places)
+    entry["on_host"] = all(is_on_host(leak) for _, leak in places)
     # Of a session that found it twice (say, on two devices) the rank still counts once.
     entry["ranks"] = sorted({rank for rank, _ in places})
     return entry
@@ -102,6 +112,7 @@ def _merged(ident: str, places: list[tuple[int, wire.Leak]]) -> dict[str, Any]:
 def _badness(entry: Mapping[str, Any]) -> tuple[Any, ...]:
     growth = entry["growth_bytes_per_step"]
     return (
+        not entry["on_host"],
         entry["kind"] in GROWING,
         growth is not None and growth > 0,
         growth or 0.0 if entry["kind"] in GROWING else 0.0,
