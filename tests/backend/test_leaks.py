@@ -207,13 +207,14 @@ def test_where_nothing_trains_rounds_are_called_what_they_are(server: RunningSer
     assert told["leaks"][0]["per"] == "call"
 
 
-def growing_run(server: RunningServer, growth: int, steps: int = 200, **attached: Any) -> Agent:
-    agent = Agent(**attached)
+def growing_run(
+    server: RunningServer, growth: int, steps: int = 200, columns: dict[str, Any] | None = None, **attached: Any
+) -> Agent:
+    agent, columns = Agent(**attached), columns or {}
     floor = (10 * GIB + np.arange(steps) * growth).tolist()
     peak = (20 * GIB + np.arange(steps) * growth).tolist()
-    server.send(
-        agent, agent.steps(steps, floor_bytes=floor, peak_allocated_bytes=peak, graphs_alive=list(range(steps)))
-    )
+    alive = list(range(steps))
+    server.send(agent, agent.steps(steps, floor_bytes=floor, peak_allocated_bytes=peak, graphs_alive=alive, **columns))
     return agent
 
 
@@ -230,6 +231,22 @@ def test_the_floors_slope_and_the_steps_until_memory_ends(server: RunningServer)
     assert (told["graphs_alive"], told["verdict"]["level"]) == (199, "growth")
     assert "64.0 MiB a step" in told["verdict"]["sentence"]
     assert "out of memory after about 761 more steps (76 s)" in told["verdict"]["sentence"]
+
+
+@pytest.mark.parametrize(("share", "level"), [(1.0, "none"), (0.9, "none"), (0.5, "growth"), (0.0, "growth")])
+def test_a_floor_that_rises_with_the_models_is_told_as_theirs(server: RunningServer, share: float, level: str) -> None:
+    """Layers that are added as the training goes on; counted in every fourth step only."""
+    grown = [GIB + int(step * share * 64 * MIB) if step % 4 == 0 else -1 for step in range(200)]
+    rest = {
+        f"end_{name}_bytes": [MIB if value > 0 else -1 for value in grown]
+        for name in ("gradients", "buffers", "optimizer")
+    }
+    agent = growing_run(server, 64 * MIB, columns={"end_parameters_bytes": grown, **rest})
+    server.send(agent, look())
+    verdict = leaks_of(server, agent)["verdict"]
+    assert verdict["level"] == level
+    assert ("The models themselves grow" in verdict["sentence"]) == (level == "none")
+    assert "out of memory after about" in verdict["sentence"], "whoever grows, the end is the same"
 
 
 def test_of_a_run_that_ran_out_of_memory_no_end_is_forecast(server: RunningServer) -> None:
@@ -325,9 +342,7 @@ def test_what_a_training_on_a_card_keeps_on_the_host_is_told_as_that_and_is_no_l
         "sentence": "collected (train.py:87) is kept on the host: it takes 1.0 GiB and grows by 32.0 KiB of host memory a step. "
         "The card is not affected.",
     }
-    assert [(one["on_host"], one["kind_words"]) for one in told["leaks"]] == [
-        (True, "kept on the host: the card is not affected")
-    ]
+    assert [(one["on_host"], one["kind_words"]) for one in told["leaks"]] == [(True, "kept on the host")]
     row = row_of(server, agent)
     assert (row["leaks"], row["leaked_bytes"], row["worst_leak"]) == (0, 0, None)
 

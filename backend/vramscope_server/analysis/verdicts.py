@@ -18,6 +18,9 @@ FAR_STEPS: Final = 1_000_000
 SEVERAL_A_STEP: Final = 1.5
 """times as many graphs as steps: a loss and the logits of each, say"""
 
+THE_MODELS_SHARE: Final = 0.8
+"""of the floor's slope, from which on it is the models that grow"""
+
 _NO_STEPS: Final = "No optimizer step has ended, so there is no floor whose growth could be told."
 
 KIND_WORDS: Final = {
@@ -30,7 +33,7 @@ KIND_WORDS: Final = {
     "tensor-growth": "tensors are kept, more and more",
 }
 """Each of ``wire.LEAK_KINDS`` in a few words."""
-ON_HOST_WORDS: Final = "kept on the host: the card is not affected"
+ON_HOST_WORDS: Final = "kept on the host"
 """The same of what a training on a card keeps in the host's memory."""
 
 
@@ -59,6 +62,7 @@ def leak_verdict(
     steps_left: float | None,
     seconds_left: float | None,
     ran_out_step: int | None = None,
+    models: Trend | None = None,
 ) -> Verdict:
     """What a run's leaks come to.
 
@@ -69,6 +73,7 @@ def leak_verdict(
     floor         the fit of the floor; None: too few steps, or not known
     steps_left    until out of memory at this slope; None where not known, or where nothing grows
     ran_out_step  in which it came to that; None: it did not
+    models        the fit of parameters, gradients, buffers and optimizer state at the end of steps; None: not known
     """
     end = _end(steps_left, seconds_left) if ran_out_step is None else f": memory ran out in step {count(ran_out_step)}"
     on_card = [leak for leak in leaks if not leak["on_host"]]
@@ -80,6 +85,11 @@ def leak_verdict(
         return Verdict("leak", " ".join(filter(None, said)))
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
     looks = "The agent looked and found no holder." if looked else f"The agent has not looked{'' if ended else ' yet'}."
+    if floor is not None and floor.growing and models is not None and _is_of_models(floor, models):
+        own = f"parameters, gradients, buffers and optimizer state take {amount(models.slope)} more a step"
+        return Verdict(
+            "none", f"The models themselves grow: {own}, and the floor rises by {_slope(floor)}{end}. {looks}{kept}"
+        )
     if floor is not None and floor.growing:
         return Verdict("growth", f"The floor rises by {_slope(floor)}{end}. {looks}{kept}")
     if leaks:
@@ -107,6 +117,10 @@ def _who(leak: Mapping[str, Any]) -> str:
         "tensor-growth": f"keeps {held} tensors, more each {leak['per']}",
     }[leak["kind"]]
     return f"{leak['name']}{where} {what}."
+
+
+def _is_of_models(floor: Trend, models: Trend) -> bool:
+    return models.growing and models.slope >= THE_MODELS_SHARE * floor.slope
 
 
 def _kept_on_host(leaks: Sequence[Mapping[str, Any]]) -> str:

@@ -46,6 +46,7 @@ def get_leaks(
         place = the_place(connection, record, rank, device)
         looked = load_looks(connection, record)
         fit, damaged = _fit(connection, record, place, *window.bounds(record, place))
+        models = _fit_of_models(connection, record, place, *window.bounds(record, place))
         used_bytes = _used_bytes(connection, record, place)
         outside_bytes = _outside_bytes(connection, record, place)
     leaks = [
@@ -64,6 +65,7 @@ def get_leaks(
         steps_left=floor["steps_to_out_of_memory"],
         seconds_left=floor["seconds_to_out_of_memory"],
         ran_out_step=floor["ran_out_step"],
+        models=models,
     )
     return answer(
         {
@@ -144,6 +146,16 @@ def _fit(
         connection, run, place, "steps", ["floor_bytes"], x="step", first=first, last=last, since_ns=place.started_ns
     )
     return trend(told.columns["step"].astype(np.float64), floats(told.columns["floor_bytes"])), told.damaged
+
+
+def _fit_of_models(connection: Connection, run: Run, place: Place, first: int | None, last: int | None) -> Trend | None:
+    """The fit of what the models themselves take at the end of those steps in which tensors were counted."""
+    names = [f"end_{category}_bytes" for category in ("parameters", "gradients", "buffers", "optimizer")]
+    told = load_columns(
+        connection, run, place, "steps", names, x="step", first=first, last=last, since_ns=place.started_ns
+    )
+    together = np.sum([floats(told.columns[name]) for name in names], axis=0)
+    return trend(told.columns["step"].astype(np.float64), together)
 
 
 def _used_bytes(connection: Connection, run: Run, place: Place) -> int | None:
