@@ -5,8 +5,8 @@ import { ago, bytes, count, duration, graphs, isKnown, perStep, UNKNOWN } from "
 
 /** An end further off than this is not told to the step: no training is so long. */
 const FAR_STEPS = 1_000_000;
-const BANNERS = { leak: "bad", host: "quiet", growth: "warn", none: "good", unknown: "quiet" };
-const HEADS = { leak: "Leaking.", host: "Kept on the host.", growth: "Growing.", none: "No leak found.", unknown: "Not known." };
+const BANNERS = { leak: "bad", held: "warn", host: "quiet", growth: "warn", none: "good", unknown: "quiet" };
+const HEADS = { leak: "Leaking.", held: "Held too long.", host: "Kept on the host.", growth: "Growing.", none: "No leak found.", unknown: "Not known." };
 
 /** The sentence, said to screen readers when it changes. */
 export function verdictBanner({ level, sentence }) {

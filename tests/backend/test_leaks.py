@@ -365,7 +365,25 @@ def test_what_is_kept_on_the_host_comes_behind_what_the_card_suffers_from(server
     server.send(agent, look(leak("tensor-growth", "collected", **HOSTED), small))
     told = leaks_of(server, agent)
     assert [one["name"] for one in told["leaks"]] == ["logits", "collected"]
-    assert (told["verdict"]["level"], told["leaked_bytes"]) == ("leak", MIB)
+    assert (told["verdict"]["level"], told["leaked_bytes"]) == ("held", MIB)
+
+
+@pytest.mark.parametrize("kind", wire.LEAK_KINDS)
+def test_what_does_not_grow_is_not_called_leaking(server: RunningServer, kind: str) -> None:
+    agent = Agent()
+    steady = kind in ("overlap", "overlap-unfreed", "no_grad-missing")
+    server.send(agent, look(leak(kind, growth_bytes_per_step=None)))
+    verdict = leaks_of(server, agent)["verdict"]
+    assert verdict["level"] == ("held" if steady else "leak")
+    assert ("It does not grow." in verdict["sentence"]) == steady
+
+
+def test_where_the_floor_rises_beside_what_is_held_that_is_told(server: RunningServer) -> None:
+    agent = growing_run(server, 64 * MIB)
+    server.send(agent, look(leak("overlap", growth_bytes_per_step=None)))
+    verdict = leaks_of(server, agent)["verdict"]
+    assert verdict["level"] == "growth"
+    assert "It does not grow." not in verdict["sentence"]
 
 
 def test_where_the_floor_of_the_card_rises_that_comes_first(server: RunningServer) -> None:

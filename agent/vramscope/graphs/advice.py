@@ -48,7 +48,10 @@ def of(
     elif kind == "overlap-unfreed":
         text, freed = _unfreed(group, retained)
     elif kind == "overlap":
-        text = f"`del {name}` as soon as the loss is computed (before backward, if nothing needs it later)"
+        # (A container's name may be needed: by a hook that fills it, say.)
+        whole = holder.container and holder.size is not None and not name.endswith("]")
+        let_go = f"{name}.clear()" if whole else f"del {name}"
+        text = f"`{let_go}` as soon as the loss is computed (before backward, if nothing needs it later)"
         if "past_key_values" in " ".join(holder.chain) or _holds_cache(group):
             text += "; `use_cache=False` saves the cache of a language model in training"
         freed = group.held_bytes

@@ -33,6 +33,8 @@ KIND_WORDS: Final = {
     "tensor-growth": "tensors are kept, more and more",
 }
 """Each of ``wire.LEAK_KINDS`` in a few words."""
+STEADY: Final = ("overlap", "overlap-unfreed", "no_grad-missing")
+"""Of these there is as much in each step."""
 ON_HOST_WORDS: Final = "kept on the host"
 """The same of what a training on a card keeps in the host's memory."""
 
@@ -41,14 +43,15 @@ ON_HOST_WORDS: Final = "kept on the host"
 class Verdict:
     """One sentence or a few, and how grave it is.
 
-    leak     somebody is named
+    leak     somebody is named who has more from step to step
+    held     somebody is named who keeps as much in each step: a result that lives into the next, a graph that nobody walks
     host     what is named lies in the host's memory alone
     growth   nobody is named, but the floor rises
     none     looked, and nothing grows as far as can be seen
     unknown  nobody has looked, and the floor does not rise as far as is known
     """
 
-    level: Literal["leak", "host", "growth", "none", "unknown"]
+    level: Literal["leak", "held", "host", "growth", "none", "unknown"]
     sentence: str
 
 
@@ -82,7 +85,11 @@ def leak_verdict(
         said.append(_growth(on_card, floor, end))
         if len(leaks) > 1:
             said.append(f"{count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} listed.")
-        return Verdict("leak", " ".join(filter(None, said)))
+        rises = floor is not None and floor.growing
+        steady = all(leak["kind"] in STEADY for leak in on_card)
+        if steady and not rises:
+            said.append("It does not grow.")
+        return Verdict("leak" if not steady else "growth" if rises else "held", " ".join(filter(None, said)))
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
     looks = "The agent looked and found no holder." if looked else f"The agent has not looked{'' if ended else ' yet'}."
     if floor is not None and floor.growing and models is not None and _is_of_models(floor, models):

@@ -15,6 +15,7 @@ from vramscope_server.cli.words import ABSENT, amount, count, duration, plain
 
 _VERDICT_STYLE: Final = {
     "leak": "bold red",
+    "held": "bold yellow",
     "host": "default",
     "growth": "bold yellow",
     "none": "green",

@@ -40,6 +40,22 @@ def logits_of_a_language_model(device: str) -> None:
         optimizer.step()
 
 
+@leaks("overlap", holder="features", held_bytes=2 * 128 * 1024 * FLOAT_BYTES, advice="features.clear()")
+def features_of_a_hook(device: str) -> None:
+    """A hook fills the dict anew in each forward: it can be emptied, and must not be deleted."""
+    model = mlp(device, hidden=1024)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    features: dict[str, torch.Tensor] = {}
+    model[0].register_forward_hook(lambda module, args, output: features.update(hidden=output))  # <- leak
+    model[1].register_forward_hook(lambda module, args, output: features.update(active=output))  # <- leak
+    for x, y in loader(device, rows=128):
+        loss = F.cross_entropy(model(x), y) + features["hidden"].mean() + features["active"].mean()
+        # fix here: features.clear()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 @leaks("overlap", holder="logits", held_bytes=LOGITS)
 def logits_of_each_micro_step(device: str) -> None:
     model = LanguageModel().to(device)
