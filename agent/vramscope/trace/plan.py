@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -57,8 +58,8 @@ class Plan:
         self._leaks_left = MOST_LEAKS
         self._later_is_due = True
         self._left = {RISEN: MOST_RISES, RESERVED_ROSE: MOST_RISES}
-        self._known_allocated_bytes = 0
-        self._known_reserved_bytes = 0
+        self._allocated = Known()
+        self._reserved = Known()
         self._spent_s = 0.0
         self._step_s = 0.0
 
@@ -101,27 +102,36 @@ class Plan:
         """A window is recorded: so many steps, it took so long on the training thread and ours, and these were its peaks."""
         self._spent_s += seconds
         self._step_s = seconds / max(1, steps)
-        self._known_allocated_bytes = max(self._known_allocated_bytes, allocated_bytes)
-        self._known_reserved_bytes = max(self._known_reserved_bytes, reserved_bytes)
+        self._allocated.see(allocated_bytes)
+        self._reserved.see(reserved_bytes)
 
     def step_ended(self, step: int, allocated_bytes: int, reserved_bytes: int) -> None:
         """A step that no window holds: optimizer steps finished, and its peaks."""
         if self._later_is_due and step >= LATER_STEP and self._waiting is None:
             self._later_is_due = False
             self._waiting = LATER
-        if self._left[RISEN] and _has_risen(allocated_bytes, self._known_allocated_bytes):
+        if allocated_bytes > self._allocated.risen_bytes and self._left[RISEN]:
             self._waiting = RISEN
-        elif self._left[RESERVED_ROSE] and _has_risen(reserved_bytes, self._known_reserved_bytes):
+        elif reserved_bytes > self._reserved.risen_bytes and self._left[RESERVED_ROSE]:
             self._waiting = self._waiting or RESERVED_ROSE
         else:
             return
-        self._known_allocated_bytes = max(self._known_allocated_bytes, allocated_bytes)
-        self._known_reserved_bytes = max(self._known_reserved_bytes, reserved_bytes)
+        self._allocated.see(allocated_bytes)
+        self._reserved.see(reserved_bytes)
 
     def _is_affordable(self, wish: Wish) -> bool:
         return self._spent_s + self._step_s * wish.steps <= SHARE * (self._now() - self._began_s)
 
 
-def _has_risen(bytes_now: int, known_bytes: int) -> bool:
-    """Above what the windows hold, of which there is one."""
-    return 0 < known_bytes * RISE < bytes_now and bytes_now > known_bytes + LEAST_RISE_BYTES
+class Known:
+    """The highest peak of one counter that the windows hold."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self.risen_bytes = sys.maxsize
+        """above which a peak has risen: above what the windows hold, of which there is one"""
+
+    def see(self, peak_bytes: int) -> None:
+        if peak_bytes > self._bytes:
+            self._bytes = peak_bytes
+            self.risen_bytes = max(int(peak_bytes * RISE), peak_bytes + LEAST_RISE_BYTES)
