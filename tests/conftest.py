@@ -129,3 +129,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skipped, which CI does not allow", red=True)
         for nodeid in skipped_in_ci:
             terminalreporter.line(nodeid)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs ``vramscope`` with these words as a pipe would see it; gives exit code, stdout and stderr."""
+    from vramscope_server.__main__ import main
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run

@@ -20,26 +20,12 @@ from running import RunningServer
 from wire_maker import GIB, Agent, leak, look
 
 from vramscope import __version__, wire
-from vramscope_server.__main__ import main
 from vramscope_server.cli import talk
 from vramscope_server.cli.words import ABSENT
 
 MIB = GIB // 1024
 VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
 Cli = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Runs a command as a pipe would see it; gives exit code, stdout and stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main([str(word) for word in words])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 def make_run(server: RunningServer, name: str, *, peak: int = 3 * GIB, rows: int = 30, **attached: Any) -> Agent:

@@ -14,7 +14,6 @@ import pytest
 from running import RunningServer
 from snapshot_maker import AS_TEXT, IN_FORCE, MIB, SETTINGS, snapshot_of, with_private_pool
 
-from vramscope_server.__main__ import main
 from vramscope_server.analysis.history import snapshot_reader
 from vramscope_server.cli.bar import COMPILING
 
@@ -23,16 +22,9 @@ Cli = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Runs the command as a pipe would see it; gives exit code, stdout and stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["snapshot", *(str(word) for word in words)])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+def cli(cli: Cli) -> Cli:
+    """``vramscope snapshot`` with these words."""
+    return lambda *words: cli("snapshot", *words)
 
 
 @pytest.fixture

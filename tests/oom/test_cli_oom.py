@@ -21,8 +21,6 @@ from test_message import LINE, TORCH_1, TORCH_2_4  # noqa: E402
 from test_oom_page import GIB, MARKUP, box, rich_box, sent  # noqa: E402
 from wire_maker import Agent, new_id  # noqa: E402
 
-from vramscope_server.__main__ import main  # noqa: E402
-
 Cli = Callable[..., tuple[int, str, str]]
 STABLE = "cause culprit rank step phase message survived remedies"
 
@@ -32,19 +30,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     running = RunningServer(tmp_path_factory.mktemp("server"))
     yield running
     running.stop()
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Exit code, stdout and stderr, as a pipe would have them."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main([str(word) for word in words])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 def a_run(server: RunningServer, *boxes: Any, **attached: Any) -> Agent:

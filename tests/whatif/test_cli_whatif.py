@@ -16,22 +16,8 @@ from wire_maker import Agent, new_id
 
 from vramscope import wire
 from vramscope.window import pack
-from vramscope_server.__main__ import main
 
 Cli = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Runs a command as a pipe would see it; gives exit code, stdout and stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main([str(word) for word in words])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 @pytest.fixture(scope="module")
