@@ -76,8 +76,9 @@ class Events:
             for entry in entries:
                 # An oom has no address: in its place PyTorch tells what the device had free.
                 entry.setdefault("addr", entry.get("device_free", UNKNOWN))
-        for action in set(actions):
-            self.counts[action] += actions.count(action)
+        octets = bytes(codes)  # type: ignore[arg-type]  # no None among them, see above
+        for name, code in _CODES.items():
+            self.counts[name] += octets.count(code)
         addresses = list(map(_address, entries))
         self.freed.update(compress(addresses, map(FREED.__eq__, codes)))
         self._times_us.extend(map(_time_us, entries))
@@ -97,15 +98,15 @@ class Events:
             ("module", self._module_numbers(tags)),
         ):
             # (extend by itself takes one item at a time; from a list at once is four times as fast)
-            self._parts[name].extend(array("q", column))  # type: ignore[arg-type]  # no None among the codes, see above
+            self._parts[name].extend(array("q", column))  # type: ignore[arg-type]
 
     def columns(self) -> dict[str, bytes]:
         """Columns of window.EVENTS."""
         steps, phases = array("q"), array("q")
         begins = 0
         for mark, end in zip(self._marks, self.bounds()[1:], strict=True):
-            steps.extend([mark.step] * (end - begins))
-            phases.extend([mark.phase] * (end - begins))
+            steps += array("q", [mark.step]) * (end - begins)
+            phases += array("q", [mark.phase]) * (end - begins)
             begins = end
         times = array("q", [time * 1000 for time in self._times_us])
         columns = {**self._parts, "time_ns": times, "step": steps, "phase": phases}
