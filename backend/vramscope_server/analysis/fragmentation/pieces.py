@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.compiled import entry, inner
+from vramscope_server.analysis.compiled import entry, lean
 from vramscope_server.analysis.fragmentation.demand import Demand
 from vramscope_server.analysis.fragmentation.places import at_or_below, drop, empty_set, put
 
@@ -147,7 +147,7 @@ def _walk(spans: Spans, begin: Any, end: Any, places: Whole, moves: Moves, rules
     return requested, rounding, usable, stranded, misfits
 
 
-@inner
+@lean
 def _around(state: _State, low: int, size: int) -> Any:
     """Place of the free piece that has all of the range; -1: none."""
     at = at_or_below(state.free[0], state.free[1], low)
@@ -156,7 +156,7 @@ def _around(state: _State, low: int, size: int) -> Any:
     return at
 
 
-@inner
+@lean
 def _cut(state: _State, at: int, low: int, high: int, rules: Rules) -> None:
     """Take a range out of a free piece; what lies before and behind it stays free."""
     start, end = state.places[at], state.places[at] + state.size[at]
@@ -168,7 +168,7 @@ def _cut(state: _State, at: int, low: int, high: int, rules: Rules) -> None:
         _put_piece(state, at, state.places[low] - start, heap, segment, rules)
 
 
-@inner
+@lean
 def _add(state: _State, low: int, high: int, heap: int, segment: int, rules: Rules) -> Any:
     """A range becomes free, and one piece with its free neighbours of the same segment. False where some of it is free."""
     size = state.places[high] - state.places[low]
@@ -190,7 +190,7 @@ def _add(state: _State, low: int, high: int, heap: int, segment: int, rules: Rul
     return True
 
 
-@inner
+@lean
 def _put_piece(state: _State, at: int, size: int, heap: int, segment: int, rules: Rules) -> None:
     lost = round(size * (1.0 - _share_served(rules, heap, size)))
     if segment < 0 and rules.demand.first[heap] < rules.demand.first[heap + 1]:
@@ -203,7 +203,7 @@ def _put_piece(state: _State, at: int, size: int, heap: int, segment: int, rules
     state.now[NOW_STRANDED] += lost
 
 
-@inner
+@lean
 def _remove_piece(state: _State, at: int) -> None:
     state.now[NOW_FREE] -= state.size[at]
     state.now[NOW_STRANDED] -= state.lost[at]
@@ -211,7 +211,7 @@ def _remove_piece(state: _State, at: int) -> None:
     drop(state.free[0], state.free[1], at)
 
 
-@inner
+@lean
 def _map(state: _State, low: int, high: int) -> None:
     size = state.places[high] - state.places[low]
     if state.range_size[high]:
@@ -225,7 +225,7 @@ def _map(state: _State, low: int, high: int) -> None:
     put(state.mapped[0], state.mapped[1], low)
 
 
-@inner
+@lean
 def _unmap(state: _State, low: int, high: int) -> None:
     at = at_or_below(state.mapped[0], state.mapped[1], low)
     if at < 0:
@@ -240,13 +240,13 @@ def _unmap(state: _State, low: int, high: int) -> None:
         put(state.mapped[0], state.mapped[1], at)
 
 
-@inner
+@lean
 def _remove_range(state: _State, at: int) -> None:
     state.range_size[at] = 0
     drop(state.mapped[0], state.mapped[1], at)
 
 
-@inner
+@lean
 def _share_served(rules: Rules, heap: int, size: int) -> float:
     """Of the heap's demand, in requests that a free block of that size serves."""
     demand = rules.demand

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramscope_server.analysis.compiled import inner
+from vramscope_server.analysis.compiled import inner, lean
 
 LEVELS: Final = 5
 """of 64 each: up to 2^30 places"""
@@ -29,7 +29,7 @@ def empty_set(count: int) -> Any:
     return np.zeros(first[LEVELS], np.uint64), first
 
 
-@inner
+@lean
 def put(words: Any, first: Any, place: int) -> None:
     """Into the set."""
     for level in range(LEVELS):
@@ -37,7 +37,7 @@ def put(words: Any, first: Any, place: int) -> None:
         place >>= 6
 
 
-@inner
+@lean
 def drop(words: Any, first: Any, place: int) -> None:
     """Out of the set."""
     for level in range(LEVELS):
@@ -48,7 +48,7 @@ def drop(words: Any, first: Any, place: int) -> None:
         place >>= 6
 
 
-@inner
+@lean
 def at_or_below(words: Any, first: Any, place: int) -> Any:
     """The highest of the set that is not above a place; -1: there is none."""
     for level in range(LEVELS):
@@ -64,7 +64,7 @@ def at_or_below(words: Any, first: Any, place: int) -> Any:
     return -1
 
 
-@inner
+@lean
 def _highest(word: Any) -> int:
     """Position of the highest bit of a word that is not 0."""
     found = 0
