@@ -24,16 +24,17 @@ export function decode(values) {
 
 const known = (value) => typeof value === "number" && Number.isFinite(value);
 
-/** What a live row gives to one trace: the field times its scale, less others, and only where a code matches and what it needs is known. */
+/** What a live row gives to one trace: the field times its scale, less others and more others, and only where a code matches and what it needs is known. */
 export function liveValue(columns, entry, i) {
   if (entry.where && columns[entry.where.field]?.[i] !== entry.where.equals) return undefined; // not this trace's row
   if (entry.needs && !known(columns[entry.needs]?.[i])) return undefined;
   const value = columns[entry.field]?.[i];
   if (!known(value) || (value < 0 && !entry.signed)) return null;
   if (entry.minus) {
-    const others = [entry.minus].flat().map((name) => columns[name]?.[i]);
-    if (!others.every((other) => known(other) && other >= 0)) return null;
-    return Math.max(0, others.reduce((rest, other) => rest - other, value)) * (entry.scale ?? 1);
+    const [less, more] = [entry.minus, entry.plus ?? []].map((names) => [names].flat().map((name) => columns[name]?.[i]));
+    if (![...less, ...more].every((other) => known(other) && other >= 0)) return null;
+    const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
+    return Math.max(0, value + sum(more) - sum(less)) * (entry.scale ?? 1);
   }
   return value * (entry.scale ?? 1);
 }

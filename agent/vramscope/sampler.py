@@ -14,6 +14,7 @@ from vramscope.memory.allocator import PeakCounter, SharedPeakCounters, share_pe
 from vramscope.memory.device import NOT_KNOWN, DeviceReading, Nvml
 from vramscope.memory.fragments import Fragments
 from vramscope.memory.host import Host
+from vramscope.memory.private_pools import PrivatePools
 from vramscope.oom.recent import Recent
 from vramscope.overhead import OverheadMeter
 from vramscope.ring import Ring
@@ -50,6 +51,7 @@ class Sampler:
         self._dropped_samples = dropped_samples
         self._host = host or Host()
         self.fragments = Fragments()
+        self._private_pools = PrivatePools()
         self.recent = Recent(interval_ms)
         self.at_ticks: Callable[[], None] = lambda: None
         """called after each reading, on this thread"""
@@ -158,6 +160,7 @@ class Sampler:
                 row[name] = stats[array]["all"]["current"]
             row["alloc_retries"], row["ooms"] = stats["num_alloc_retries"], stats["num_ooms"]
             row["stranded_bytes"] = self.fragments.read(device)
+            row.update(self._private_pools.read(device, stats))
         row["time_ns"] = self.wall_ns(time.perf_counter_ns())
         row.update(reading._asdict())
         row.update(self._host.read()._asdict())

@@ -94,11 +94,24 @@ SAMPLES: Final[dict[str, Series]] = {
     "stranded_bytes": Series(
         "bytes", "free bytes that this run's requests cannot use; read now and then, once a window was recorded"
     ),
+    "private_pools_bytes": Series(
+        "bytes", "of reserved, in private pools: kept for replays of CUDA graphs (PyTorch 2.13 and later)"
+    ),
+    "private_requested_bytes": Series(
+        "bytes", "of requested, in private pools; read every two seconds, and when they grow or shrink"
+    ),
+    "private_active_bytes": Series("bytes", "of active, in private pools; read with it"),
+    "private_inactive_split_bytes": Series(
+        "bytes", "of free pieces, in private pools: what replays write to; read with it"
+    ),
     "segments": Series("count", "cudaMalloc segments held (expandable segments are not counted by PyTorch)"),
     "alloc_retries": Series("count", "allocations that succeeded only after the cache was emptied, since start"),
     "ooms": Series("count", "out-of-memory errors raised, since start"),
     "device_used_bytes": Series("bytes", "in use on the whole device, all processes (NVML)"),
     "process_device_bytes": Series("bytes", "in use on the device by this process (NVML)"),
+    "others_device_bytes": Series(
+        "bytes", "in use on the device by other processes that compute on it, where each is told (NVML)"
+    ),
     "gpu_utilization_percent": Series("percent", "time in which a kernel ran (NVML)"),
     "temperature_celsius": Series("celsius", "of the GPU (NVML)"),
     "power_milliwatts": Series("milliwatts", "drawn by the GPU (NVML)"),

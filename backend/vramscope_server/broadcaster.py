@@ -27,8 +27,8 @@ from .store.scalars import SCALARS, numbers
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "samples": (
         "step", "phase", "allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes", "inactive_split_bytes",
-        "stranded_bytes",
-        "device_used_bytes", "process_device_bytes", "gpu_utilization_percent", "temperature_celsius",
+        "stranded_bytes", "private_pools_bytes", "private_requested_bytes", "private_active_bytes", "private_inactive_split_bytes",
+        "device_used_bytes", "process_device_bytes", "others_device_bytes", "gpu_utilization_percent", "temperature_celsius",
         "power_milliwatts", "process_rss_bytes", "host_used_bytes", "alloc_retries", "ooms",
     ),
     "steps": (

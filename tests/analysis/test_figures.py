@@ -131,9 +131,8 @@ def test_figures_are_neutral_to_the_theme_and_feedable(envelope: bool, x: str) -
             columns = wire.STREAMS.get(entry["stream"], wire.LOSSES)
             assert entry["field"] in columns
             others = entry.get("minus", [])
-            assert {*([others] if isinstance(others, str) else others), entry.get("needs", entry["field"])} <= set(
-                columns
-            )
+            others = [*([others] if isinstance(others, str) else others), *entry.get("plus", [])]
+            assert {*others, entry.get("needs", entry["field"])} <= set(columns)
             assert entry["scale"] > 0
 
 
@@ -341,15 +340,29 @@ def test_before_a_window_was_recorded_what_is_free_is_one_and_stranded_unknown()
     assert not (stranded == 0).any(), "unknown is not 0"
 
 
-def on_the_device(*, unknown: tuple[str, ...] = (), envelope: bool = False) -> RunWindow:
-    """A card with 70 GiB in use, of which this process has 50 and PyTorch 45; every third sample only the driver was asked."""
+def on_the_device(
+    *, unknown: tuple[str, ...] = ("others_device",), envelope: bool = False, pools: bool = False
+) -> RunWindow:
+    """A card with 70 GiB in use, of which this process has 50, PyTorch 45 and others 19.
+
+    pools   a graph is captured in the middle: it keeps 7 GiB, of which 1 is in use and 4 count as free pieces
+    """
     rows = 90
     active = np.linspace(20, 40, rows) * GIB
     values = {
         "allocated_bytes": active, "reserved_bytes": np.full(rows, 45 * GIB), "active_bytes": active,
         "requested_bytes": active - 123, "inactive_split_bytes": np.full(rows, 2 * GIB),
         "process_device_bytes": np.full(rows, 50 * GIB), "device_used_bytes": np.full(rows, 70 * GIB),
+        "others_device_bytes": np.full(rows, 19 * GIB), "private_pools_bytes": np.zeros(rows),
     }  # fmt: skip
+    captured = np.arange(rows) >= rows // 2
+    inside = {"requested": 1 * GIB - 10, "active": GIB, "inactive_split": 4 * GIB}
+    if pools:
+        values["private_pools_bytes"] = np.where(captured, 7 * GIB, 0)
+        values["inactive_split_bytes"] = np.where(captured, 6 * GIB, 2 * GIB)
+        values["reserved_bytes"] = values["reserved_bytes"] + 4 * GIB * captured
+    for name, size in inside.items():
+        values[f"private_{name}_bytes"] = np.where(captured & pools, float(size), np.nan)
     for name in values:
         if any(word in name for word in unknown):
             values[name] = np.full(rows, np.nan)
@@ -370,12 +383,35 @@ def test_the_devices_memory_adds_up_to_what_is_in_use_on_it(envelope: bool) -> N
     assert set(np.array(parts["context"].y).round(6)) == {5.0} and set(np.array(parts["others"].y).round(6)) == {20.0}
 
 
+@pytest.mark.parametrize("envelope", [False, True])
+def test_what_a_cuda_graph_keeps_is_an_area_of_its_own_and_the_sum_still_closes(envelope: bool) -> None:
+    figure = RUN_FIGURES["device"](on_the_device(unknown=(), envelope=envelope, pools=True))
+    parts = {name: np.array(trace.y) for name, trace in stacked(figure).items()}
+    assert list(parts)[3:] == ["unused", "private", "context", "others", "unattributed"]
+    assert np.abs(sum(parts.values()) - 70).max() < 1e-6
+    before, after = 0, -1
+    assert (parts["private"][before], parts["private"][after]) == (0, 7)
+    assert parts["inactive-split"][before] == parts["inactive-split"][after] == 2, (
+        "replays write to the other four: not free"
+    )
+    assert parts["requested"][after] == pytest.approx(40 - 1, abs=1e-6)
+    assert set(parts["others"]) == {19.0} and set(parts["unattributed"]) == {1.0}
+    # a live row is told by the same sum
+    (entry,) = [one for one in figure.layout.meta["stream"] if figure.data[one["trace"]].meta["role"] == "unused"]
+    row = {"reserved_bytes": 47, "active_bytes": 40, "inactive_split_bytes": 6} | {
+        "private_pools_bytes": 7, "private_active_bytes": 1, "private_inactive_split_bytes": 4,
+    }  # fmt: skip
+    live = row[entry["field"]] + sum(row[name] for name in entry["plus"]) - sum(row[name] for name in entry["minus"])
+    assert live == 47 - 7 - 39 - 2
+
+
 @pytest.mark.parametrize(
     ("unknown", "roles", "words"),
     [
         (("process_device",), ["outside"], "is this process's own: not told"),
         (("device_used", "process_device"), [], "what is outside PyTorch: unknown"),
         (("device_used",), ["context"], "other processes, unattributed: unknown"),
+        (("others_device",), ["context", "others"], ""),
     ],
 )
 def test_what_the_driver_does_not_tell_of_the_device_is_unknown_and_never_nothing(

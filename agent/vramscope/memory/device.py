@@ -17,6 +17,7 @@ class DeviceReading(NamedTuple):
     gpu_utilization_percent: int = UNKNOWN
     temperature_celsius: int = UNKNOWN
     power_milliwatts: int = UNKNOWN
+    others_device_bytes: int = UNKNOWN
 
 
 NOT_KNOWN = DeviceReading()
@@ -58,12 +59,14 @@ class Nvml:
         use = self._ask(uuid, "utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         heat = self._ask(uuid, "temperature", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         power = self._ask(uuid, "power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        own, others = self._by_process(uuid)
         return DeviceReading(
             UNKNOWN if memory is None else int(memory.used),
-            self._process_bytes(uuid, handle),
+            own,
             UNKNOWN if use is None else int(use.gpu),
             UNKNOWN if heat is None else int(heat),
             UNKNOWN if power is None else int(power),
+            others,
         )
 
     def processes(self, uuid: str) -> list[tuple[int, int | None]] | None:
@@ -76,12 +79,14 @@ class Nvml:
             return None
         return [(int(p.pid), None if p.usedGpuMemory is None else int(p.usedGpuMemory)) for p in running]
 
-    def _process_bytes(self, uuid: str, handle: Any) -> int:
-        running = self._ask(uuid, "processes", lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(handle))
-        for process in running or ():
-            if process.pid == os.getpid():
-                return UNKNOWN if process.usedGpuMemory is None else int(process.usedGpuMemory)
-        return UNKNOWN  # in a container NVML tells the host's pids, which are not ours
+    def _by_process(self, uuid: str) -> tuple[int, int]:
+        """Bytes of this process, and of all others; the others' are known only where each of them tells its own."""
+        running = dict(self.processes(uuid) or ())
+        if os.getpid() not in running:
+            return UNKNOWN, UNKNOWN  # in a container NVML tells the host's pids, which are not ours
+        own = running.pop(os.getpid())
+        others = [used for used in running.values() if used is not None]
+        return UNKNOWN if own is None else own, sum(others) if len(others) == len(running) else UNKNOWN
 
     def _handle(self, uuid: str) -> Any:
         if self._nvml is None:
