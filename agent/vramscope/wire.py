@@ -71,6 +71,8 @@ TECHNIQUES: Final = (
     "peft",
     "attention",
     "allocator",
+    "gradient_projection",  # to a low rank: GaLore, APOLLO
+    "fused_kernels",  # a library's, in the place of several operations: Liger
 )
 """Kinds of techniques that change what a training needs."""
 

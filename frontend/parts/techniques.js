@@ -17,6 +17,8 @@ const NAMES = {
   peft: "trained parameters",
   attention: "attention",
   allocator: "allocator",
+  gradient_projection: "low-rank gradients",
+  fused_kernels: "fused kernels",
 };
 const PAGES = { "evaluation-with-graphs": ["leaks", "Leaks"], "split-and-expandable": ["fragmentation", "Fragmentation"] };
 

@@ -854,6 +854,40 @@ def eight_bit_by_bitsandbytes() -> Any:
     return loop(model, optimizer=AdamW8bit(model.parameters()))
 
 
+def projected(kind: type[torch.optim.Optimizer], **more: Any) -> Any:
+    """The blocks' weights at rank 8; the rest as the optimizer does by itself."""
+    model = Blocks(plainly).to(DEVICE)
+    wide = [block[0].weight for block in model.blocks]
+    rest = [one for one in model.parameters() if all(one is not other for other in wide)]
+    low = {"params": wide, "rank": 8, "update_proj_gap": 200, "scale": 0.25, "proj_type": "std", **more}
+    return loop(model, optimizer=kind([{"params": rest}, low], no_deprecation_warning=True))
+
+
+@case
+def galore() -> Any:
+    from galore_torch import GaLoreAdamW
+
+    return projected(GaLoreAdamW)
+
+
+@case
+def apollo() -> Any:
+    from apollo_torch import APOLLOAdamW
+
+    return projected(APOLLOAdamW, proj="random", scale_type="channel")
+
+
+@case
+def schedule_free() -> Any:
+    """An optimizer like any other: it keeps as many numbers as Adam does."""
+    from schedulefree import AdamWScheduleFree
+
+    model = Blocks(plainly).to(DEVICE)
+    optimizer = AdamWScheduleFree(model.parameters())
+    optimizer.train()
+    return loop(model, optimizer=optimizer)
+
+
 @case
 def paged_by_bitsandbytes() -> Any:
     from bitsandbytes.optim import PagedAdamW8bit

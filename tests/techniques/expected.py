@@ -7,6 +7,7 @@ from names import CHECKPOINTING, CHECKPOINTS_PARTLY, CHECKPOINTS_TO_HOST, HAS_MU
 CHECKPOINTED = "4 Sequential (blocks.0 to blocks.3) ran again in backward; variant: "
 SMALL_STAY = "state of 16,384 of 16,900 parameters has {} bits; 32 bits remain, most for Linear (516)"
 """both libraries leave tensors of fewer than 4,096 elements as they are"""
+PROJECTED = "gradients of 16,384 of 16,900 parameters are projected to rank 8: each moment of them keeps 2,048 numbers"
 FOUR = {"gradient_accumulation": ("accumulation 4", "{}=4", "4 micro-steps in a step")}
 SDPA = ("attention memory-efficient", "attn_implementation='sdpa'", "2 calls of memory-efficient attention")
 TF32 = "products of float32 matrices may run in TF32: faster, in the same memory"
@@ -16,6 +17,13 @@ Told = tuple[str, "str | None", "str | None"]
 
 EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "plain": ({}, set()),
+    "galore": ({"gradient_projection": ("GaLore rank 8", None, PROJECTED)}, set()),
+    "apollo": ({"gradient_projection": ("APOLLO rank 8", None, PROJECTED)}, set()),
+    "schedule_free": ({}, set()),
+    "hf_galore_of_tied_weights": (
+        {"gradient_projection": ("low-rank gradients", "optim='galore_adamw'", ""), "attention": SDPA},
+        {"projection-not-seen"},
+    ),
     "checkpoint_non_reentrant": (
         {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")},
         set(),
@@ -767,6 +775,8 @@ OPTIMIZERS = {
     "eight_bit": ("Eight", None, "cases.Eight"),
     "eight_bit_by_torchao": ("AdamW8bit", None, "torchao.AdamW8bit"),
     "offload_by_torchao": ("AdamW fused", None, "torch.optim.AdamW (fused)"),
+    "galore": ("AdamW", None, "galore_torch.AdamW"),
+    "schedule_free": ("AdamWScheduleFree", None, "schedulefree.AdamWScheduleFree (foreach)"),
     "paged_by_bitsandbytes": ("PagedAdamW8bit", None, "bitsandbytes.PagedAdamW8bit"),
     "hf_eight_bit": ("AdamW", "optim='adamw_bnb_8bit'", "bitsandbytes.AdamW"),
     "hf_plain": ("AdamW", "optim='adamw_torch'", "torch.optim.AdamW"),

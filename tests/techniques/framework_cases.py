@@ -110,6 +110,12 @@ def hf_optimizer_of_ones_own() -> Any:
 
 
 @case
+def hf_galore_of_tied_weights() -> Any:
+    """Asked for, and in vain: the head's weights are the embedding's, which stand under another name."""
+    return hugging_face(optim="galore_adamw", optim_target_modules=["lm_head"], optim_args="rank=4")
+
+
+@case
 def hf_eight_bit() -> Any:
     return hugging_face(optim="adamw_bnb_8bit")
 

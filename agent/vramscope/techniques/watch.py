@@ -22,10 +22,12 @@ from vramscope.techniques import (
     checkpointing,
     compile,
     distributed,
+    kernels,
     mixed_precision,
     offload,
     optimizers,
     peft,
+    projection,
 )
 from vramscope.techniques.facts import Facts
 from vramscope.techniques.nodes import names_of_nodes
@@ -63,6 +65,8 @@ KINDS: Final = (
     peft.find,
     attention.find,
     allocator.find,
+    projection.find,
+    kernels.find,
 )
 TRAPS: Final = (closure.find, reentrant.find, eval_mode.find, empty_cache.find, scaler.find)
 

@@ -51,7 +51,12 @@ def difference(own: Chips, base: Chips) -> Chips:
     """
     found = {kind: chip for kind, chip in own.items() if base.get(kind) != chip}
     found |= {kind: f"no {chip}" for kind, chip in base.items() if kind not in own}
-    for implied, by in (("batch", None), ("optimizer", "optimizer_8bit"), ("attention", "mixed_precision")):
+    for implied, by in (
+        ("batch", None),
+        ("optimizer", "optimizer_8bit"),
+        ("optimizer", "gradient_projection"),
+        ("attention", "mixed_precision"),
+    ):
         if implied in found and (by in found if by else len(found) > 1):
             del found[implied]
     return found
