@@ -142,6 +142,8 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     """the last good step, names as wire.STEPS"""
     steps: dict[str, bytes] = {}
     """of the steps so far, thinned: ``step``, ``end_allocated_bytes``, ``peak_allocated_bytes``, names as wire.STEPS"""
+    losses: dict[str, bytes] = {}
+    """what the training told of its loss in the last minute: ``time_ns`` and ``step``, and doubles under a name of wire.LOSSES"""
     batch_size: Whole | None = None
     """rows of the batch that ran; None: no forward was running, or it was given no tensor"""
     input_shape: list[Whole] = []
@@ -210,6 +212,7 @@ def unpack(data: bytes) -> BlackBox:
         _check("blocks", box.layout.blocks, tuple(BLOCKS))
     _check("samples", box.samples, ())
     _check("steps", box.steps, ())
+    _check("losses", box.losses, ("time_ns", "step") if box.losses else ())
     return box
 
 

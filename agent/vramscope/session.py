@@ -151,6 +151,7 @@ class Session:
             leaks=lambda: self._leaks,
             graphs=lambda: self._hooks.graphs,
             techniques=lambda: () if self._techniques is None else self._techniques.known,
+            losses=self._told.losses,
             place=self._where,
         )
         self._oom = OomRecorder(

@@ -106,9 +106,17 @@ class OomPage extends RunPage {
       view: () => ({ from: null, to: null }),
     });
     this.minute.dataset.figure = "last-minute";
-    this.minute.classList.add("wide");
     fill(parts.verdict, verdict(error));
-    fill(parts.chart, h("div", { class: "charts" }, this.minute));
+    const loss = error.loss && chart({
+      title: "The loss before it",
+      file: `${this.file}-oom-loss`,
+      load: (signal) => api.oomPart(error.record, "loss", {}, signal),
+      live: () => null,
+      view: () => ({ from: null, to: null }),
+    });
+    if (loss) loss.dataset.figure = "last-losses";
+    else this.minute.classList.add("wide");
+    fill(parts.chart, h("div", { class: "charts" }, this.minute, loss));
     this.drawWhatWindowTells(error);
     this.drawSegments(error);
     fill(parts.where, h("div", { class: "panels" }, stackPanel(error), words(error)));

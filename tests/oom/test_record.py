@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backend")]
@@ -74,9 +76,11 @@ HELD = Death(
     """
     model = stack(2, 256)
     optimizer = optimizer_of(model)
-    for _ in range(2):
+    for loss in (2.5, float("nan")):
         step(model, optimizer, 64, 256)
+        agent.attach().log(loss=loss)
     time.sleep(0.2)
+    agent.attach().log(loss=1.25)
     kept = [torch.empty(100 * MIB, dtype=torch.uint8, device="cuda") for _ in range(5)]  # keeps
     model(torch.empty(16 << 20, 256, device="cuda"))  # asks
     """,
@@ -134,6 +138,13 @@ def test_it_says_who_held_the_memory_by_category_module_and_line(
     assert rows["reserved_bytes"]["at"] == told["message"]["reserved_bytes"]
     assert rows["device_used_bytes"]["at"] == told["message"]["total_bytes"] - told["message"]["free_bytes"]
     assert 0 <= told["counters"]["before_seconds"] < 10
+    assert told["loss"] == {
+        "name": "loss", "source": "told by session.log", "count": 3, "last": 1.25, "last_step": 2, "first_not_finite_step": 2
+    }  # fmt: skip
+    drawn = server.get(f"/oom/{told['record']}/loss")["figure"]["data"][0]
+    x, y = (np.frombuffer(base64.b64decode(drawn[axis]["bdata"]), drawn[axis]["dtype"]) for axis in "xy")
+    np.testing.assert_equal(y, [2.5, np.nan, 1.25])
+    assert -60 < x[0] < x[1] < x[2] <= 0
 
 
 def test_words_that_nobody_knows_are_kept_as_they_are(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 import sys
 import time
 from html.parser import HTMLParser
@@ -67,6 +69,8 @@ def rich_box(record: str, recording: str | None, **changes: Any) -> BlackBox:
             "reserved_bytes": column([30 * GIB] * 30),
             "device_used_bytes": column([31 * GIB] * 30),
         },
+        "losses": {"time_ns": column([now - 2 * 10**9, now - 10**9]), "step": column([899, 900]),
+                   "loss": struct.pack("<2d", 2.5, math.inf)},
         "last_step": {"step": 900, "peak_allocated_bytes": 20 * GIB, "peak_reserved_bytes": 30 * GIB,
                    "end_allocated_bytes": 8 * GIB},
         "holders": [Holder(module="encoder.0", category="parameters", held_bytes=2 * GIB, tensors=2),
@@ -174,6 +178,9 @@ def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
     assert page.locator("img").count() == 0, "markup stays text"
     minute = drawn(page, "last-minute")
     assert minute.locator(".scatterlayer .trace").count() == 4, "allocated, reserved, the device, and what was asked"
+    losses = drawn(page, "last-losses").inner_text()
+    assert "told by session.log" in losses
+    assert "first infinite in step 900" in losses
     lines = page.locator(".oom-panels .card", has_text="By line of code")
     lines.get_by_text("train.py:87").first.wait_for(timeout=COMPILED_MS)
     assert f"recording={recording}" in str(lines.locator("a", has_text="the recorded window").get_attribute("href"))

@@ -21,6 +21,7 @@ from vramscope.memory.categories import allocated_before_forward
 from vramscope.memory.host import Host
 from vramscope.oom import beside, handled, holdings, last_look, stack
 from vramscope.oom.lengthened import as_leak, lengthened
+from vramscope.oom.recent import KEPT_NS
 from vramscope.oom_facts import LEAKS_THAT_GROW, held_by
 from vramscope.oom_growth import growth_of
 from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
@@ -86,6 +87,7 @@ class Scene:
 
     leaks, techniques   what the session has found so far
     graphs              who watches over graphs; None where nobody does
+    losses              the loss since a moment, as columns
     """
 
     def __init__(
@@ -99,12 +101,14 @@ class Scene:
         leaks: Callable[[], Sequence[wire.Leak]],
         graphs: Callable[[], GraphWatch | None],
         techniques: Callable[[], Sequence[wire.Technique]],
+        losses: Callable[[int], dict[str, bytes]],
         place: identity.Place,
     ) -> None:
         self._clock, self._sampler = clock, sampler
         self._optimizers, self._roots = optimizers, roots
         self._windows = windows
         self._leaks, self._graphs, self._techniques = leaks, graphs, techniques
+        self._losses = losses
         self._place = place
         self._host = Host()
         self._looked = False
@@ -204,6 +208,7 @@ class Scene:
             layout=made,
             pools=pools.ids,
             samples=recent.columns(device if device is not None else wire.CPU, now_ns),
+            losses=self._losses(now_ns - KEPT_NS),
             last_step=self._last_step(device),
             steps=steps,
             batch_size=error.batch_size or (clock.rows if clock.phase in (BACKWARD, OPTIMIZER) else None),

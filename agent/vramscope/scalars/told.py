@@ -17,6 +17,8 @@ from vramscope.scalars.loss import LossWatch
 MOST_WAITING: Final = 20_000
 """rows that nobody has carried away yet"""
 MOST_NAMES: Final = wire.MAX_SCALARS
+MOST_RECENT: Final = 600
+"""losses that are kept for a record of an error: of fast steps less than a minute's"""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,63}")
 _TAKEN: Final = ("time_ns", "step")
 
@@ -45,6 +47,7 @@ class Told:
         self._wall_ns = wall_ns
         self._rows: deque[Row] = deque(maxlen=MOST_WAITING)
         self._names: set[str] = set()
+        self._recent: dict[str, deque[Row]] = {name: deque(maxlen=MOST_RECENT) for name in wire.LOSSES}
 
     def tell(self, step: int, numbers: Mapping[str, Any]) -> None:
         """Take numbers by name. What is no Python number is left out, and said so once."""
@@ -62,7 +65,23 @@ class Told:
         if rows:
             self._send(rows)
 
+    def losses(self, since_ns: int) -> dict[str, bytes]:
+        """The loss since a moment, as far as it was carried away or waits to be, as columns; empty where none was told. From any
+        thread."""
+        waiting = list(self._rows)
+        for name, kept in self._recent.items():
+            told = [row for row in (*list(kept), *waiting) if name in row.values and row.time_ns >= since_ns]
+            if told:
+                return {
+                    "time_ns": packed([row.time_ns for row in told]),
+                    "step": packed([row.step for row in told]),
+                    name: _doubles([row.values[name] for row in told]),
+                }
+        return {}
+
     def _send(self, rows: list[Row]) -> None:
+        for name, kept in self._recent.items():
+            kept.extend(row for row in rows if name in row.values)
         names = dict.fromkeys(name for row in rows for name in row.values)
         self._put(
             wire.Scalars(

@@ -16,6 +16,7 @@ from vramscope.window import BadWindow
 from vramscope_server.analysis.floor import trend
 from vramscope_server.analysis.history.segment_map import Row, block_at, describe
 from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.oom.losses import loss_of
 from vramscope_server.analysis.oom.post_mortem import PostMortem, post_mortem, told
 from vramscope_server.analysis.oom.remedies.remedy import Replay
 from vramscope_server.analysis.oom.segments import trace_of
@@ -84,6 +85,16 @@ def get_figure(request: Request, record: str) -> Response:
     with reader(request.app.state.house) as connection:
         box = _box(connection, the_error(connection, record))
     return answer({"figure": _draw(box).to_dict()})
+
+
+@router.get("/oom/{record}/loss", summary="The loss of the last minute before the error")
+def get_loss(request: Request, record: str) -> Response:
+    """``{figure}``."""
+    from vramscope_server.figures import last_losses
+
+    with reader(request.app.state.house) as connection:
+        box = _box(connection, the_error(connection, record))
+    return answer({"figure": last_losses.draw(*loss_of(box)).to_dict()})
 
 
 @router.get("/oom/{record}/map", summary="The allocator's segments at the error")

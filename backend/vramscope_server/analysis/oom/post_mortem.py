@@ -12,7 +12,7 @@ from vramscope.oom_cause import Verdict, judge
 from vramscope.oom_facts import Facts, facts_of_box, growing
 from vramscope.oom_message import Message, parse
 from vramscope.oom_need import Need, need_of
-from vramscope_server.analysis.oom import holders
+from vramscope_server.analysis.oom import holders, losses
 from vramscope_server.analysis.oom.counters import before_and_at
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun, Remedy, Replay
@@ -87,6 +87,7 @@ def told(post: PostMortem, box: BlackBox, *, by_site: list[dict[str, Any]] | Non
         "counters": before_and_at(box),
         "now": _now(facts, box),
         "last_step": _last_step(box),
+        "loss": losses.told(box),
         "neighbours": None
         if box.neighbours is None
         else [{"pid": other.pid, "used_bytes": other.used_bytes} for other in box.neighbours],
