@@ -49,8 +49,7 @@ def of(
         text, freed = _unfreed(group, retained)
     elif kind == "overlap":
         # (A container's name may be needed: by a hook that fills it, say.)
-        whole = holder.container and holder.size is not None and not name.endswith("]")
-        let_go = f"{name}.clear()" if whole else f"del {name}"
+        let_go = f"{name}.clear()" if _is_to_be_cleared(holder) else f"del {name}"
         text = f"`{let_go}` as soon as the loss is computed (before backward, if nothing needs it later)"
         if "past_key_values" in " ".join(holder.chain) or _holds_cache(group):
             text += "; `use_cache=False` saves the cache of a language model in training"
@@ -229,6 +228,12 @@ def _cut(holder: Holder) -> str:
     if holder.key[0] == "function":
         return f"{holder.name}() refers to itself through its closure: make it a plain function, or pass the tensor as an argument"
     return f"{holder.name} leads back to its own object: use weakref.ref for one of the two directions, or cut it when done"
+
+
+def _is_to_be_cleared(holder: Holder) -> bool:
+    """Whether it is one of Python's own containers, which somebody fills anew; a library's result is a dict too, and made anew."""
+    kind = holder.words.rpartition(" -> ")[2].partition("[")[0]
+    return kind in ("dict", "list", "set", "deque", "defaultdict", "OrderedDict") and not holder.name.endswith("]")
 
 
 def _holds_cache(group: Group) -> bool:

@@ -56,6 +56,25 @@ def features_of_a_hook(device: str) -> None:
         optimizer.step()
 
 
+class Results(dict):
+    """As transformers' models give: a dict by its class, made anew in each call."""
+
+
+@leaks("overlap", holder="results", held_bytes=128 * 1000 * FLOAT_BYTES, advice="`del results`")
+def results_in_a_dict_of_its_own(device: str) -> None:
+    model = mlp(device, outputs=1000)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device, rows=128):
+        logits = model(x)
+        results = Results(loss=F.cross_entropy(logits, y), logits=logits)  # <- leak
+        del logits
+        loss = results["loss"]
+        # fix here: del results
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 @leaks("overlap", holder="logits", held_bytes=LOGITS)
 def logits_of_each_micro_step(device: str) -> None:
     model = LanguageModel().to(device)
