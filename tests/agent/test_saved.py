@@ -1,4 +1,4 @@
-"""What a graph has saved is read without a hook of anybody's; also before PyTorch 2.11, where there is no way but unpacking."""
+"""What a graph has saved is read without a hook of anybody's; also before PyTorch 2.10, where there is no way but unpacking."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramscope.graphs.saved import MOST_STAYS, Hooked, SavedTensors
 
 @pytest.fixture
 def reader() -> Iterator[SavedTensors]:
-    """As it is on a PyTorch before 2.11."""
+    """As it is on a PyTorch before 2.10."""
     reader = SavedTensors(as_it_lies=False)
     reader.listen()
     yield reader

@@ -286,10 +286,7 @@ def trace(
     budget = Budget(chains)
     answers, complete = referrers.trace(tensors, Codes(), time)
     groups = []
-    told = who_owns_is_told()
     for answer in answers:
-        if answer.holder.name == "unknown" and not told:
-            continue
         known = sight.known
         many, times = answer.factors
         modules = [sight.models[id(tensor)]() for tensor in answer.tensors if id(tensor) in sight.models]
@@ -318,13 +315,3 @@ def trace(
         groups.append(group)
         answer.tensors.clear()
     return Traced(groups, complete, time.taken, keys)
-
-
-def who_owns_is_told() -> bool:
-    """Whether PyTorch tells a tensor that only C++ holds from one that a Python name does: not so before 2.11 or so.
-
-    There a saved tensor whose wrapper lives on has one reference more, from nobody; it is no finding.
-    """
-    import torch
-
-    return hasattr(torch._C._autograd.SavedTensor, "data")

@@ -1,6 +1,6 @@
 """What autograd's nodes have saved for their backward, read so that nobody's hook runs.
 
-PyTorch 2.11 lets it be read as it lies (``SavedTensor.data``). Before, there is only the way that a backward takes, and that runs
+PyTorch 2.10 lets it be read as it lies (``SavedTensor.data``). Before, there is only the way that a backward takes, and that runs
 the unpack hook where one was set: a checkpoint's computes its block anew, an offload's copies back from the host. Such hooks are
 set to all that is saved while a pair of them stands. So it is heard when a pair is put up and taken down, and what was saved
 in between is left unread: its bytes are missing, as they are of what was saved before anybody listened.
@@ -144,7 +144,7 @@ class SavedTensors:
             try:
                 value = getattr(node, name)
             except RuntimeError:
-                continue  # freed by a backward; before 2.11 also: changed in place since it was saved
+                continue  # freed by a backward; before 2.10 also: changed in place since it was saved
             if not self._lie_open:
                 found.append(value)
                 continue

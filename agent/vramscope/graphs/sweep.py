@@ -240,9 +240,9 @@ def held_by_python(tensor: Any, extra: int) -> bool:
 
 @functools.cache
 def _native_owners_count() -> bool:
-    """Whether C++ has one reference to the Python object of each tensor that it holds too, as PyTorch 2.13 does.
+    """Whether C++ has one reference to the Python object of each tensor that it holds too, as PyTorch does from 2.10 on.
 
-    Before (2.6) it has none while Python has one, and takes over the last that Python lets go of."""
+    Before it has none while Python has one, and takes over the last that Python lets go of."""
     import torch
 
     holder, held = torch.empty(0, device="cpu", requires_grad=True), torch.empty(0, device="cpu")
