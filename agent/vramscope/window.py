@@ -108,6 +108,19 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """that its fix lets go beside what Window.held has addresses of, counted from its like: one a look; -1: not found by then"""
 
 
+Settings = dict[str, int | float | bool | str | None]
+"""each setting as the allocator has it; keys as PYTORCH_CUDA_ALLOC_CONF words them"""
+
+
+class SettingsBefore(msgspec.Struct, frozen=True, kw_only=True):
+    """What was in force in the first part of a window within which the settings were changed once."""
+
+    until_event: Annotated[int, msgspec.Meta(ge=0)]
+    """how many events had happened when they were changed"""
+    settings: Text
+    settings_in_force: Settings
+
+
 class Window(msgspec.Struct, frozen=True, kw_only=True):
     """One device's allocator from ``start`` to ``end``, event by event."""
 
@@ -125,8 +138,10 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """native | cudaMallocAsync"""
     settings: Text
     """the settings as they were given; "" where none were"""
-    settings_in_force: dict[str, int | float | bool | str | None]
-    """each setting as the allocator has it; keys as PYTORCH_CUDA_ALLOC_CONF words them"""
+    settings_in_force: Settings
+    """at its end, as ``settings``"""
+    settings_before: SettingsBefore | None = None
+    """None: they were as at the end, or (which a note says) it is not known until when they were not"""
     reason: Text
     """what made the agent record: ``the first steps``, ``the peak rose``, ``asked for`` ..."""
     first_step: int

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
+import msgspec
 import pytest
 
 from vramscope import console, window, wire
@@ -429,24 +430,86 @@ def test_a_window_that_overflows_has_no_start_and_counts_what_is_lost(training) 
     assert any("a bound was met" in note for note in recorded.notes)
 
 
-def test_settings_that_are_changed_within_a_window_are_told(training) -> None:
+def setter() -> Callable[[str], None]:
+    """What changes the allocator's settings, as programs call it."""
     import torch
 
-    change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
-    if change is None:
-        from torch.cuda.memory import _set_allocator_settings as change
+    name = "_accelerator_setAllocatorSettings"
+    return lambda text: getattr(torch._C, name, torch.cuda.memory._set_allocator_settings)(text)
+
+
+def test_settings_that_are_changed_within_a_window_are_told_and_replayed_from_there_on(training) -> None:
+    """To the byte, each address: segments of the first part are the default ones, of the second expandable."""
+    import torch
+
+    from vramscope_server.analysis.history.trace import from_window
+    from vramscope_server.analysis.whatif.sweep import check, sweep
+
     run = training()
     run.recorder.begin()
     run.step()
+    kept: list[Any] = []
+
+    def changes() -> None:
+        kept.extend(torch.empty(size << 20, dtype=torch.uint8, device="cuda") for size in (3, 30, 7))
+        setter()("expandable_segments:True")
+        kept.extend(torch.empty(size << 20, dtype=torch.uint8, device="cuda") for size in (5, 50, 9))
+
     try:
-        run.step(within=lambda: change("garbage_collection_threshold:0.8"))  # (nothing without a limit)
+        run.step(within=changes)
+        run.step(4000)
+    finally:
+        setter()("expandable_segments:False")
+    (recorded,) = run.end()
+    assert recorded.notes == [
+        "the allocator's settings were changed within this window, from 'the default ones' to 'expandable_segments:True'"
+    ]
+    assert recorded.settings_before is not None and recorded.settings_before.settings == ""
+    assert recorded.settings_before.settings_in_force["expandable_segments"] is False
+    made = [row for row in rows(recorded.events) if row["action"] in (SEGMENT_ALLOC, SEGMENT_MAP)]
+    assert {row["action"] for row in made} == {SEGMENT_ALLOC, SEGMENT_MAP}
+    at = recorded.settings_before.until_event
+    first_map = next(place for place, row in enumerate(rows(recorded.events)) if row["action"] == SEGMENT_MAP)
+    assert at <= first_map
+    trace = from_window(recorded)
+    residual = check(trace)
+    assert residual.exact, residual.words
+    told = sweep(trace, ["expandable_segments:True"])
+    own, throughout = told.rows
+    assert own.recorded and own.prediction.certainty == "exact"
+    assert not throughout.recorded and throughout.prediction.certainty != "exact"
+    assert any("changed within this window" in note for note in told.notes)
+    assert is_pytorchs(getattr(torch._C, "_accelerator_setAllocatorSettings", len))
+    without = from_window(msgspec.structs.replace(recorded, settings_before=None))
+    assert not check(without).exact, "under the last settings alone it comes out otherwise"
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_of_settings_that_are_changed_twice_or_elsewhere_it_is_said_that_the_moment_is_not_known(
+    training, elsewhere: bool
+) -> None:
+    run = training()
+    run.recorder.begin()
+    run.step()
+
+    def changes() -> None:  # (garbage collection does nothing without a limit)
+        if elsewhere:
+            thread = threading.Thread(target=lambda: setter()("garbage_collection_threshold:0.8"))
+            thread.start()
+            thread.join()
+        else:
+            setter()("garbage_collection_threshold:0.7")
+            setter()("garbage_collection_threshold:0.8")
+
+    try:
+        run.step(within=changes)
         run.step()
     finally:
-        change("")
+        setter()("")
     (recorded,) = run.end()
-    (note,) = recorded.notes
-    assert "changed within this window" in note and "to 'garbage_collection_threshold:0.8'" in note
-    assert recorded.settings == "garbage_collection_threshold:0.8"
+    assert recorded.settings_before is None
+    assert "to 'garbage_collection_threshold:0.8'" in recorded.notes[0]
+    assert "when is not known" in recorded.notes[1]
 
 
 def test_of_a_resumed_run_the_first_window_counts_on(training) -> None:

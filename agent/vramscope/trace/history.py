@@ -2,7 +2,7 @@
 
 There is one history a process. Whether somebody has it on is asked of PyTorch; who calls the switch is heard by a thin
 function in front of ``torch._C``'s, as long as the session lives. A user who calls it while a window is open finds it as if
-nobody had recorded: the window is given up first.
+nobody had recorded: the window is given up first. Who changes the allocator's settings meanwhile is heard in the same way.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ from vramscope.fronts import Fronts
 from vramscope.guard import guarded
 
 SWITCHES: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
+SETTERS: Final = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
+"""of the allocator's settings, since torch 2.13 and before"""
 
 
 class History:
     """Switches recording on and off, and hears when somebody else does.
 
-    on_taken   called before the user's own call of the switch reaches PyTorch while a window is open
+    on_taken      called before the user's own call of the switch reaches PyTorch while a window is open
+    on_settings   called when the allocator's settings have been changed meanwhile
     """
 
-    def __init__(self, on_taken: Callable[[], None]) -> None:
+    def __init__(self, on_taken: Callable[[], None], on_settings: Callable[[], None]) -> None:
         import torch
 
         self._native = torch._C
         self._memory = torch.cuda.memory
         self._on_taken = guarded("giving way to the user's history")(on_taken)
+        self._on_settings = guarded("noting new settings")(on_settings)
         known = getattr(self._memory, "_record_memory_history_impl", self._memory._record_memory_history)
         self._accepted = frozenset(inspect.signature(known).parameters)
         self.keeps_when_switched: Final = "clear_history" in self._accepted
@@ -85,6 +89,9 @@ class History:
         for name in SWITCHES:
             if hasattr(self._native, name):
                 self._fronts.put(self._native, name, self._hear)
+        for name in SETTERS:
+            if hasattr(self._native, name):
+                self._fronts.put(self._native, name, self._hear_settings)
 
     def release(self) -> None:
         """PyTorch's own functions again."""
@@ -99,3 +106,10 @@ class History:
         if self.ours and not self._calling:
             self._on_taken()
         return original(*args, **kwargs)
+
+    def _hear_settings(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        finally:  # (a text that is refused may have set what stands before the fault)
+            if self.ours:
+                self._on_settings()

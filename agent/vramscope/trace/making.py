@@ -12,7 +12,7 @@ from vramscope.trace.layouts import layout
 from vramscope.trace.pools import Pools
 from vramscope.trace.raw import Facts, Raw, Tree
 from vramscope.trace.stacks import Stacks
-from vramscope.window import Window
+from vramscope.window import SettingsBefore, Window
 from vramscope.wire import UNKNOWN
 
 MOST_TEXT: Final = 4096
@@ -54,13 +54,18 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
     held, holdings, looks = raw.held.columns(events.bounds()) if raw.held is not None else ({}, [], [])
     told = raw.end.get("allocator_settings", {})
     settings = given(told)
-    began = raw.start.get("allocator_settings", {})
+    began, changed, earlier = raw.start.get("allocator_settings", {}), raw.settings_changed, None
     if began != told:
         before, after = (words_in_force(one, given(one)) or "the default ones" for one in (began, told))
-        notes.append(
-            f"the allocator's settings were changed within this window, from {before!r} to {after!r}: where it is replayed, the "
-            "latter are taken for all of it"
-        )
+        notes.append(f"the allocator's settings were changed within this window, from {before!r} to {after!r}")
+        if len(changed) == 1:
+            earlier = SettingsBefore(
+                until_event=bounds[min(changed[0], len(bounds) - 1)],
+                settings=given(began)[:MOST_TEXT],
+                settings_in_force=in_force(began, given(began)),
+            )
+        else:
+            notes.append("when is not known, so that it is replayed as if the latter had held throughout")
     return Window(
         device=device,
         device_name=facts.name,
@@ -72,6 +77,7 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
         backend="native",
         settings=settings[:MOST_TEXT],
         settings_in_force=in_force(told, settings),
+        settings_before=earlier,
         reason=raw.reason,
         first_step=raw.first_step,
         last_step=raw.last_step,

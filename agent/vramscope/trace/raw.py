@@ -59,6 +59,8 @@ class Raw:
     stacks: bool
     idents: dict[int, str] = field(default_factory=dict)
     """by device, what the artifacts shall be called; of others: something fresh"""
+    settings_changed: list[int] = field(default_factory=list)
+    """marks at which the allocator's settings were changed"""
     owners: Owners | None = None
     held: Held | None = None
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope import wire
@@ -87,7 +88,7 @@ class Recorder:
         self._plan = plan or Plan()
         self._most_events = most_events
         self._other_is_open = other_is_open
-        self._history = History(self._give_way)
+        self._history = History(self._give_way, self._settings_changed)
         self._users_history = Notice(ring, clock, USERS_HISTORY)
         self._uploads = Uploads(ring, clock, pace_s=pace_s, name="windows")
         self._packing = Packing(on_window, self._plan.ended)
@@ -191,6 +192,14 @@ class Recorder:
         if window is not None:
             window.raw.first_step += by
             window.raw.marks[:] = [mark._replace(step=mark.step + by) for mark in window.raw.marks]
+
+    def _settings_changed(self) -> None:
+        window = self._window
+        if (
+            window is not None and get_ident() == window.thread
+        ):  # (another's are placed by no mark, and a note tells of them)
+            self._mark()
+            window.raw.settings_changed.append(len(window.raw.marks) - 1)
 
     def _look_at(self, stretches: Sequence[Stretch]) -> None:
         allocated = reserved = -1

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.window import ACTIONS, OWNER_CATEGORIES, STATES, BadWindow, Columns, Holding, Window
+from vramscope.window import ACTIONS, OWNER_CATEGORIES, STATES, BadWindow, Columns, Holding, SettingsBefore, Window
 from vramscope.window import Layout as RecordedLayout
 from vramscope.wire import PHASES
 from vramscope_server.analysis.history.annotations import Annotations
@@ -151,6 +151,9 @@ class Trace:
     holdings: list[Holding] = field(default_factory=list)
     looks: list[int] = field(default_factory=list)
 
+    settings_before: SettingsBefore | None = None
+    """as in window.Window"""
+
     labels: dict[str, Ids] = field(default_factory=dict)
     """what few events have, columns of LABELS as far as there are any: positions in ``words`` or, of stacks, in ``stacks``"""
     annotations: Annotations = field(default_factory=no_annotations)
@@ -187,16 +190,23 @@ class Trace:
 
         Their ``text`` gives all of them at once; ``settings`` is what was given last, which may be a part.
         """
+        return self._parsed(self.settings, self.settings_in_force)
+
+    @cached_property
+    def earlier_settings(self) -> tuple[int, AllocatorSettings] | None:
+        """(events that had happened when they were changed, the settings in force before); None: they were as at the end."""
+        earlier = self.settings_before
+        if earlier is None:
+            return None
+        return earlier.until_event, self._parsed(earlier.settings, earlier.settings_in_force)[0]
+
+    def _parsed(self, text: str, told: dict[str, int | float | bool | str | None]) -> tuple[AllocatorSettings, str]:
         profile, _ = profile_of(self.torch)
         try:
-            settings = settings_in_force(
-                self.settings, self.settings_in_force, profile, lambda slots: large_segment_bytes(self.events, slots)
-            )
+            settings = settings_in_force(text, told, profile, lambda slots: large_segment_bytes(self.events, slots))
         except BadSetting as refusal:
-            note = (
-                f"The recorded settings {self.settings!r} are not known here ({refusal}); replayed as default settings."
-            )
-            return replace(AllocatorSettings.parse("", profile), text=self.settings), note
+            note = f"The recorded settings {text!r} are not known here ({refusal}); replayed as default settings."
+            return replace(AllocatorSettings.parse("", profile), text=text), note
         if self.device_total_bytes is not None and self.limit_bytes is None:
             # That there is no limit is known then: a fraction that was given to a process that ran already sets none.
             settings = replace(settings, per_process_memory_fraction=1.0)
@@ -323,12 +333,15 @@ def from_window(window: Window) -> Trace:
         held={name: _column("held", name, data, bounds) for name, data in window.held.items()},
         holdings=window.holdings,
         looks=window.looks,
+        settings_before=window.settings_before,
     )  # fmt: skip
 
 
 def _check_looks(window: Window, events: int) -> None:
     if any(not 0 <= event <= events for event in window.looks):
         raise BadWindow(f"looks: an event that is none of the {events}")
+    if window.settings_before is not None and window.settings_before.until_event > events:
+        raise BadWindow(f"settings_before: an event that is none of the {events}")
     for at, holding in enumerate(window.holdings):
         if len(holding.counted_bytes) != len(window.looks):
             raise BadWindow(

@@ -137,6 +137,7 @@ def replay(
     readings: bool = False,
     statistics: int = len(STATISTICS),
     stop_at_oom: bool = True,
+    earlier: tuple[int, AllocatorSettings] | None = None,
 ) -> Replay:
     """Do a program's operations as that version of PyTorch would, with these settings.
 
@@ -149,6 +150,7 @@ def replay(
                         or where there are none, addresses are made up in ``address_order``
     statistics          how many of STATISTICS are read, the first ones
     stop_at_oom         False: an ALLOC that fails is left out, its FREE too, and the program goes on
+    earlier             (position, settings): other settings hold for the operations before that one
 
     With readings it takes 8 bytes an operation and statistic. The first call in a process loads the compiled code from disk, the
     first call ever compiles it for some seven seconds.
@@ -158,8 +160,11 @@ def replay(
         raise ValueError(f"backend:{settings.backend} is the driver's allocator: only the native one can be replayed")
     total = device_bytes if device_total_bytes is None else device_total_bytes
     addresses = np.array([] if segment_addresses is None else segment_addresses, np.int64)
-    row = _settings_row(program, settings, profile, initial, device_bytes, total, limit_bytes)
-    row[h.ADDRESS_ORDER] = _ORDERS.index(address_order)
+    at, first = (0, settings) if earlier is None else earlier
+    row, later = (
+        _settings_row(program, one, profile, initial, device_bytes, total, limit_bytes) for one in (first, settings)
+    )
+    row[h.ADDRESS_ORDER] = later[h.ADDRESS_ORDER] = _ORDERS.index(address_order)
     room = 1024 + (0 if initial is None else 2 * len(initial.block_address) + 2 * len(initial.segment_address))
     heap = empty_heap(row, items=_items(program, initial), room=room, addresses=addresses)
     columns = tuple(_plain(column, dtype) for column, dtype in zip(_columns(program), _DTYPES, strict=True))
@@ -168,11 +173,17 @@ def replay(
     count = len(program)
     read = np.zeros((count if readings else 0, 1 + statistics), np.int64)
     progress = np.array([0, -1], np.int64)  # the next operation; the first that ran out of memory
-    while True:
-        _run(heap, *columns, progress, initial is not None, stop_at_oom, read)
-        if progress[0] == count or heap.counts[STOPPED] or (stop_at_oom and progress[1] >= 0):
+    for end in (at, count):
+        part = [column[:end] for column in columns]
+        while progress[0] < end:
+            _run(heap, *part, progress, initial is not None, stop_at_oom, read)
+            if heap.counts[STOPPED] or (stop_at_oom and progress[1] >= 0):
+                break
+            if progress[0] < end:
+                heap = with_room(heap)
+        if progress[0] < end or heap.counts[STOPPED] or (stop_at_oom and progress[1] >= 0):
             break
-        heap = with_room(heap)
+        heap.settings[:] = later
     counts = heap.counts
     return Replay(
         peak_reserved_bytes=int(counts[h.PEAK_RESERVED]),

@@ -24,7 +24,12 @@ from vramscope_server.analysis.whatif.certainty import (
     doubts_of_recording,
 )
 from vramscope_server.analysis.whatif.courses import Course, courses_of
-from vramscope_server.analysis.whatif.exact_replay import USUAL_TOTAL_BYTES, exact_replay, recorded_addresses
+from vramscope_server.analysis.whatif.exact_replay import (
+    USUAL_TOTAL_BYTES,
+    earlier_of,
+    exact_replay,
+    recorded_addresses,
+)
 from vramscope_server.analysis.whatif.program_of import derivation_of
 
 STEP_BYTES: Final = 2 << 20
@@ -74,7 +79,9 @@ class Case:
         self.profile, other = profile_of(trace.torch)
         own, _ = trace.parsed_settings
         self.settings = own if recorded else AllocatorSettings.parse(conf, self.profile)
-        self.is_own = replace(self.settings, text="") == replace(own, text="")
+        # (other settings hold throughout, those that were changed did not)
+        throughout = trace.earlier_settings is None
+        self.is_own = recorded or (throughout and replace(self.settings, text="") == replace(own, text=""))
         with _lock:  # made once for all cases, by the one that comes first
             self.told = derivation_of(trace)
             self.residual = exact_replay(trace).residual
@@ -92,6 +99,7 @@ class Case:
             limit_bytes=card.limit_bytes,
             initial=course.initial,
             address_order=order,
+            earlier=earlier_of(self.trace, course.program) if self.is_own else None,
             # (the recorded run on its own card is given what it got)
             segment_addresses=recorded_addresses(self.trace)
             if self.is_own and course is self.courses.predicted and order == "rising"

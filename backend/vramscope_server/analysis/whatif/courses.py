@@ -19,7 +19,7 @@ from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
-from vramscope_server.analysis.whatif.exact_replay import exact_replay
+from vramscope_server.analysis.whatif.exact_replay import earlier_of, exact_replay
 from vramscope_server.analysis.whatif.program_of import derivation_of
 
 ASSUMED: Final = (
@@ -83,7 +83,12 @@ def _missed(trace: Trace, afresh: Course) -> int:
     settings, _ = trace.parsed_settings
     profile, _ = profile_of(trace.torch)
     done = replay(
-        afresh.program, settings, profile=profile, device_bytes=UNLIMITED, device_total_bytes=trace.device_total_bytes
+        afresh.program,
+        settings,
+        profile=profile,
+        device_bytes=UNLIMITED,
+        device_total_bytes=trace.device_total_bytes,
+        earlier=earlier_of(trace, afresh.program),
     )
     return max(0, int(reserved_after(trace).max()) - done.peak_reserved_bytes)
 

@@ -15,8 +15,9 @@ from vramscope_server.analysis.history.lives import SEGMENT_ALLOC, SEGMENT_MAP, 
 from vramscope_server.analysis.history.trace import Trace, reserved_after
 from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.profile import profile_of
-from vramscope_server.analysis.simulator.program import ALLOC, EMPTY_CACHE, EMPTY_POOL, POOL_FREEABLE
+from vramscope_server.analysis.simulator.program import ALLOC, EMPTY_CACHE, EMPTY_POOL, POOL_FREEABLE, Program
 from vramscope_server.analysis.simulator.replay import STATISTICS, UNLIMITED, replay
+from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.whatif.program_of import derivation_of, initial_of
 
 USUAL_TOTAL_BYTES: Final = 80 << 30
@@ -63,6 +64,15 @@ def check(trace: Trace) -> Residual:
     return exact_replay(trace).residual
 
 
+def earlier_of(trace: Trace, program: Program) -> tuple[int, AllocatorSettings] | None:
+    """(position, settings) that held for the operations before it, where a run's own settings were changed; None: they were not."""
+    if trace.earlier_settings is None:
+        return None
+    until, settings = trace.earlier_settings
+    after = np.flatnonzero(program.event >= until)
+    return int(after[0]) if len(after) else len(program), settings
+
+
 @lru_cache(maxsize=4)
 def exact_replay(trace: Trace) -> ExactReplay:
     """The replay under the recorded settings. Kept for the newest traces.
@@ -100,6 +110,7 @@ def exact_replay(trace: Trace) -> ExactReplay:
             statistics=STATISTICS.index("reserved_bytes")
             + 1,  # (all of them would be the most memory that a what-if takes)
             stop_at_oom=False,
+            earlier=earlier_of(trace, program),
         )
         assert done.readings is not None
         moved = allocs & (done.readings.address != trace.events.address[program.event])

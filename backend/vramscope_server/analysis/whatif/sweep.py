@@ -114,7 +114,8 @@ def sweep(
     """All settings, and the recorded ones first, on as many threads as there are cores. Raises as predict."""
     tell = progress or (lambda done, total: None)
     in_force = trace.parsed_settings[0].text
-    others = [conf for conf in dict.fromkeys(confs) if conf != in_force]
+    # (what held in the last part only is another setting where it holds throughout)
+    others = [conf for conf in dict.fromkeys(confs) if conf != in_force or trace.earlier_settings is not None]
     total = 2 + len(others)  # first the replay that must give what was recorded, which takes as long as some others
     tell(0, total)
     residual = check(trace)
