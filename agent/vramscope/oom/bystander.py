@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from vramscope import wire
 from vramscope.black_box import BlackBox
 from vramscope.oom import fault, stack
-from vramscope.oom.scene import Error, Scene
+from vramscope.oom.error import Error
+from vramscope.oom.scene import Scene
 from vramscope.oom.word import Word
 from vramscope.steps.clock import StepClock
 

@@ -15,8 +15,9 @@ from vramscope import console, wire
 from vramscope.black_box import MAX_FRAMES, MESSAGE_EVENT, SURVIVED_EVENT, BlackBox
 from vramscope.oom import batch, beside, fault, observer, stack
 from vramscope.oom.bystander import Bystander
+from vramscope.oom.error import Error
 from vramscope.oom.parcel import messages_of
-from vramscope.oom.scene import Error, Scene
+from vramscope.oom.scene import Scene
 from vramscope.oom.word import Word
 from vramscope.oom_cause import judge
 from vramscope.oom_facts import facts_of_box

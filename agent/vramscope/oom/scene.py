@@ -6,24 +6,22 @@ Some 2 ms, and 0.3 s of processor time where there are 100,000 blocks; the run i
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from vramscope import identity, wire
-from vramscope.black_box import BlackBox, Frame, Neighbour
+from vramscope.black_box import BlackBox, Neighbour
 from vramscope.collector import collector_paused
 from vramscope.columns import step_row
 from vramscope.guard import guarded
 from vramscope.memory.allocator import limit_bytes, share_peak_counters
 from vramscope.memory.categories import allocated_before_forward
 from vramscope.memory.host import Host
-from vramscope.oom import beside, handled, holdings, last_look, stack
-from vramscope.oom.lengthened import as_leak, lengthened
+from vramscope.oom import beside, holdings
+from vramscope.oom.error import Error
 from vramscope.oom.recent import KEPT_NS
-from vramscope.oom_facts import LEAKS_THAT_GROW, held_by
-from vramscope.oom_growth import growth_of
+from vramscope.oom.suspects import Suspects
 from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.roots import outermost_modules
 from vramscope.trace.in_force import given, in_force
@@ -34,8 +32,6 @@ from vramscope.trace.stacks import Stacks
 from vramscope.window import Layout
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     import torch
 
     from vramscope.graphs.watch import GraphWatch
@@ -47,39 +43,6 @@ MOST_BLOCKS: Final = 400_000
 """with more the layout is left out: reading it would take seconds"""
 MOST_BLOCKS_OF_BYSTANDER: Final = 40_000
 """whose training may go on meanwhile: some 40 ms for which the interpreter is held"""
-EARLY_STEPS: Final = 8
-"""then the leak detector has looked twice, and told of what is held over"""
-NAMED_SHARE: Final = 0.5
-"""of what has grown: where the leaks that are known hold less, there is one more look"""
-
-
-class Error(NamedTuple):
-    """What whoever met the error tells of it."""
-
-    seen_by: Any
-    device: int | None
-    asked_bytes: int | None
-    total_bytes: int | None = None
-    free_bytes: int | None = None
-    limit_bytes: int | None = None
-    stack: Sequence[Frame] = ()
-    running: stack.Running | None = None
-    batch_size: int | None = None
-    error_type: str | None = None
-    error_text: str | None = None
-    frames: Sequence[FrameType] = ()
-    """of the thread that asked, while they stand"""
-    moving: torch.nn.Module | None = None
-    """the model that is just being moved or cast"""
-    thread: str | None = None
-    """its name, where it is neither the training's nor autograd's"""
-    roots: Sequence[torch.nn.Module] | None = None
-    """the models that train, where they were looked for already"""
-
-    @property
-    def here(self) -> bool:
-        """Whether this process ran out. Of a bystander only that is read which any thread may read, and quickly."""
-        return bool(self.seen_by != "bystander")
 
 
 class Scene:
@@ -107,11 +70,11 @@ class Scene:
         self._clock, self._sampler = clock, sampler
         self._optimizers, self._roots = optimizers, roots
         self._windows = windows
-        self._leaks, self._graphs, self._techniques = leaks, graphs, techniques
+        self._leaks, self._techniques = leaks, techniques
+        self._suspects = Suspects(clock, graphs)
         self._losses = losses
         self._place = place
         self._host = Host()
-        self._looked = False
 
     def roots(self) -> list[torch.nn.Module]:
         """The models that train, as far as they are known; where none are, all objects are looked through (0.1 s a million)."""
@@ -163,9 +126,9 @@ class Scene:
         made, pools = self._layout(device, counters, most_blocks, notes) if is_cuda else (None, Pools())
         before = recent.newest(device if device is not None else wire.CPU)
         steps = {} if device is None else recent.course.columns(device, clock.untaken())
-        kept = self._kept_by_handled(error)
+        kept = self._suspects.kept_by_handled(error)
         shape, shape_before = self._shapes()
-        leaks = [*kept, *(list(self._leaks())[:63] or self._held_over(error))]
+        leaks = [*kept, *(list(self._leaks())[:63] or self._suspects.held_over(error))]
         host = self._host.read()
         neighbours, own_bytes = self._on_card(device if is_cuda else None)
         reserved = counters.get("reserved_bytes.all.current")
@@ -225,7 +188,7 @@ class Scene:
             settings_in_force=in_force({}, settings),
             torch=str(torch.__version__),
             leaks=leaks,
-            last_look=self._last_look(steps, leaks, self._gathered(counters, held), error),
+            last_look=self._suspects.last_look(steps, leaks, self._suspects.gathered_bytes(counters, held), error),
             techniques=list(self._techniques())[:64],
             window=windows.get(device) if device is not None else None,
             seconds=time.perf_counter() - began,
@@ -322,53 +285,6 @@ class Scene:
 
     def _close_window(self) -> dict[int, str]:
         return {} if self._windows is None else self._windows.out_of_memory() or {}
-
-    def _gathered(self, counters: dict[str, int], held: holdings.Holdings | None) -> int:
-        """In an evaluation, which has no steps that could be seen to grow: all that is in use and nobody owns."""
-        if held is None or self._clock.phase != EVAL:
-            return 0
-        return max(0, counters.get("active_bytes.all.current", 0) - sum(held.owned_bytes.values()))
-
-    def _held_over(self, error: Error) -> list[wire.Leak]:
-        """In a training's first steps, of which there were no looks that could be sure."""
-        graphs = self._graphs()
-        early = 1 <= self._clock.step <= EARLY_STEPS and self._clock.phase == FORWARD
-        if graphs is None or not early or self._looked or error.thread is not None or not error.here:
-            return []
-        with guarded("the look at what is held over"):
-            return last_look.held_over(graphs.boundary, graphs.retained, self._clock.step)
-        return []
-
-    def _kept_by_handled(self, error: Error) -> list[wire.Leak]:
-        """Of an error whose ``except`` block tries again."""
-        if error.seen_by != "observer" or error.thread is not None:
-            return []
-        with guarded("the look at the exception that is being handled"):
-            weights = [one for root in error.roots or () for one in (*root.parameters(), *root.buffers())]
-            owned = (*weights, *(one.grad for one in weights if one.is_leaf))
-            thread = self._clock.thread or threading.get_ident()
-            found = handled.kept_by_handled(thread, owned, self._clock.step)
-            return [] if found is None else [found]
-        return []
-
-    def _last_look(
-        self, steps: dict[str, bytes], leaks: Sequence[wire.Leak], gathered_bytes: int, error: Error
-    ) -> list[wire.Leak]:
-        """Who holds what has grown, where the leaks that are known hold little of it; once a session."""
-        if not error.here:
-            return []
-        growth = growth_of(steps)
-        grown_bytes = gathered_bytes if growth is None else growth.bytes
-        held = sum(held_by(leak, self._clock.step) for leak in leaks if leak.kind in LEAKS_THAT_GROW)
-        if not grown_bytes or held >= NAMED_SHARE * grown_bytes or self._looked:
-            return []
-        self._looked = True
-        with guarded("the last look"):
-            one = lengthened(error.frames, error.asked_bytes) if error.running is None and not error.thread else None
-            if one is not None and last_look.fits(one.held_bytes, grown_bytes):
-                return [as_leak(one, self._clock.step)]
-            return last_look.holders_of(grown_bytes, self._clock.step)
-        return []
 
 
 def _is_loading(error: Error, roots: Sequence[torch.nn.Module]) -> bool:

@@ -1,0 +1,144 @@
+"""What the record of an out-of-memory error costs before there is one: in one training, steps with it and steps without, in turn.
+
+    python benchmarks/oom_before.py [--blocks 120] [--steps 50] [--layers 4] [--json]
+
+Without it the rows of the batch are not read at a forward, the observer is told of nothing, the sampler keeps no minute of rows
+and losses, no course of steps, and looks for nobody's word; all else of the agent goes on. Told are the processor time of the
+training's own thread a step, of the sampler's thread a tick, and the Python calls of the agent in its quietest steps, counted in
+steps that are not timed. ``noise``: the difference between two halves of the steps without it, by which one is to be judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from vramscope import agent
+from vramscope.oom import observer
+
+
+class BlackBoxSwitch:
+    """Takes the parts that run before an error out of a session, and puts them in again."""
+
+    def __init__(self, session: Any) -> None:
+        self._hooks, self._sampler = session._hooks, session._sampler
+        self._recorder, self._told = session._oom, session._told
+        self._ticks = self._sampler.at_ticks
+
+    def off(self) -> None:
+        observer.stop()
+        self._hooks._rows_of = lambda module, args, kwargs: None
+        self._sampler.recent.put = lambda device, row: None
+        self._sampler.recent.course.put = lambda steps: None
+        self._sampler.at_ticks = self._told.carry
+        self._told._recent = {}
+
+    def on(self) -> None:
+        observer.listen(self._recorder)
+        for owner, name in (
+            (self._hooks, "_rows_of"),
+            (self._sampler.recent, "put"),
+            (self._sampler.recent.course, "put"),
+        ):
+            vars(owner).pop(name, None)
+        self._sampler.at_ticks = self._ticks
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--blocks", type=int, default=120, help="stretches of steps, half of them without it")
+    parser.add_argument("--steps", type=int, default=50, help="steps in one stretch")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--json", action="store_true")
+    words = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        # (No server answers there: nobody's work on the other side is in these numbers.)
+        os.environ |= {
+            "VRAMSCOPE_SERVER": "http://127.0.0.1:9",
+            "VRAMSCOPE_SPOOL_DIR": folder,
+            "VRAMSCOPE_INTERVAL_MS": "20",
+        }
+        os.environ |= {"VRAMSCOPE_WINDOWS": "0", "VRAMSCOPE_PROFILE": "0"}
+        session = agent.attach()
+        told = measure(session, words)
+        session.close()
+    print(json.dumps(told) if words.json else "\n".join(f"{name}: {value}" for name, value in told.items()))
+
+
+def measure(session: Any, words: argparse.Namespace) -> dict[str, Any]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    layers = [nn.Sequential(nn.Linear(256, 256), nn.ReLU()) for _ in range(words.layers)]
+    model = nn.Sequential(*layers).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.empty(64, 256, device=device)
+
+    def step() -> None:
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(300):
+        step()
+    switch = BlackBoxSwitch(session)
+    calls = {}
+    for name, turn in (("without", switch.off), ("with", switch.on)):
+        turn()
+        calls[name] = calls_of_agent(step)
+    order = [name for name in ("with", "without") for _ in range(words.blocks // 2)]
+    random.Random(0).shuffle(order)
+    seconds: dict[str, list[float]] = {"with": [], "without": []}
+    sampler: dict[str, list[float]] = {"with": [], "without": []}
+    for name in order:
+        (switch.on if name == "with" else switch.off)()
+        step()
+        began, sampled, at = time.thread_time(), session._sampler._own_cpu_seconds, time.monotonic()
+        for _ in range(words.steps):
+            step()
+        seconds[name].append((time.thread_time() - began) / words.steps)
+        ticks = max(1.0, (time.monotonic() - at) / 0.02)
+        sampler[name].append((session._sampler._own_cpu_seconds - sampled) / ticks)
+    switch.on()
+    step_us = {name: statistics.median(found) * 1e6 for name, found in seconds.items()}
+    tick_us = {name: statistics.fmean(found) * 1e6 for name, found in sampler.items()}
+    plain = seconds["without"]
+    return {
+        "device": torch.cuda.get_device_name(0) if device == "cuda" else "cpu",
+        "load": round(os.getloadavg()[0], 1),
+        "step_us": {name: round(value, 1) for name, value in step_us.items()},
+        "difference_us": round(step_us["with"] - step_us["without"], 2),
+        "noise_us": round(abs(statistics.median(plain[::2]) - statistics.median(plain[1::2])) * 1e6, 2),
+        "agent_calls_a_step": calls,
+        "sampler_tick_us": {name: round(value, 1) for name, value in tick_us.items()},
+    }
+
+
+def calls_of_agent(step: Any) -> int:
+    """Python functions of the agent's that are entered in a step, on this thread: of the steps in which it does least."""
+    found = []
+    heard = 0
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        nonlocal heard
+        heard += event == "call" and f"{os.sep}vramscope{os.sep}" in frame.f_code.co_filename
+
+    for _ in range(101):
+        heard = 0
+        sys.setprofile(profile)
+        step()
+        sys.setprofile(None)
+        found.append(heard)
+    return min(found)
+
+
+if __name__ == "__main__":
+    main()
