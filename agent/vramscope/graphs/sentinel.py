@@ -66,7 +66,8 @@ class Outputs:
         """a root module has given an output with a graph"""
 
     def walked(self) -> None:
-        self._settle()
+        if self._died:
+            self._settle()
         self.walks += 1
         self._dropped = 0
 

@@ -120,7 +120,8 @@ class GraphWatch:
     def before_walk(self, roots_: Any, retain_graph: bool = False, create_graph: bool = False) -> None:
         """A backward (or ``torch.autograd.grad``) begins from these tensors. Some 10 µs: the descent to the oldest node."""
         self._outputs.walked()
-        self._rounds.count("step")
+        if self._rounds.per != "step":
+            self._rounds.count("step")
         self._forwards.clear()
         self._look_when_built = UNWALKED
         if self._stepped:
@@ -144,14 +145,21 @@ class GraphWatch:
                 if create_graph and root.device.type != "cpu":
                     self._ages_are_sure = False
                 self._sentinels.place(root, self._rounds.number)
-                if self._window_asks and root.grad_fn is not None:
-                    self._clock.recorder.needed(walk(root.grad_fn, Budget(self._looker.chains)).saved)  # type: ignore[union-attr]
+                recorder = self._clock.recorder
+                if (
+                    recorder is not None
+                    and recorder.window is not None
+                    and self._window_asks
+                    and root.grad_fn is not None
+                ):
+                    recorder.needed(walk(root.grad_fn, Budget(self._looker.chains)).saved)
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; of several, each in turn."""
         key = id(optimizer)
         self._stepping += 1
-        self._rounds.count("step")
+        if self._rounds.per != "step":
+            self._rounds.count("step")
         known = self._stepped_once.get(key)
         if known is None or known() is not optimizer:
             self._stepped_once = {one: ref for one, ref in self._stepped_once.items() if ref() is not None}

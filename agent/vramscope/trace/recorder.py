@@ -194,7 +194,7 @@ class Recorder:
             window.raw.marks[:] = [mark._replace(step=mark.step + by) for mark in window.raw.marks]
 
     def _settings_changed(self) -> None:
-        window = self._window
+        window = self.window
         if (
             window is not None and get_ident() == window.thread
         ):  # (another's are placed by no mark, and a note tells of them)
