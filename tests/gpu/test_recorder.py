@@ -531,7 +531,7 @@ def test_the_step_that_runs_out_of_memory_is_the_last_one(training) -> None:
     run = training()
     run.recorder.begin()
     run.step()
-    run.recorder.out_of_memory()
+    run.recorder.out_of_memory([])
     (recorded,) = run.end()
     assert (recorded.first_step, recorded.last_step) == (1, 2)
 
@@ -681,7 +681,7 @@ def test_a_window_that_ends_on_another_thread_leaves_nothing_on_this_one(trainin
     torch._C._cuda_setMemoryMetadata("the user's own")
     run = training(plan=asked())
     run.recorder.begin()
-    autograds = threading.Thread(target=run.recorder.out_of_memory)
+    autograds = threading.Thread(target=run.recorder.out_of_memory, args=([],))
 
     def runs_out() -> None:
         autograds.start()

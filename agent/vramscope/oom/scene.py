@@ -133,7 +133,7 @@ class Scene:
         neighbours, own_bytes = self._on_card(device if is_cuda else None)
         reserved = counters.get("reserved_bytes.all.current")
         settings = given({})
-        windows = self._close_window() if is_cuda and error.here else {}
+        windows = self._close_window(notes) if is_cuda and error.here else {}
         return BlackBox(
             record=identity.fresh_id(),
             seen_by=error.seen_by,
@@ -283,8 +283,8 @@ class Scene:
         own, others = told
         return [Neighbour(pid=pid, used_bytes=used) for pid, used in others], own
 
-    def _close_window(self) -> dict[int, str]:
-        return {} if self._windows is None else self._windows.out_of_memory() or {}
+    def _close_window(self, notes: list[str]) -> dict[int, str]:
+        return {} if self._windows is None else self._windows.out_of_memory(notes) or {}
 
 
 def _is_loading(error: Error, roots: Sequence[torch.nn.Module]) -> bool:

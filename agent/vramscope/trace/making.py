@@ -36,16 +36,20 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
     for segments in (starting, ending):
         pools.learn(segments)
     entries: Entries = raw.end["device_traces"][device]
-    is_whole = _cut_to_window(entries, raw.most_events)
+    is_whole = not raw.is_the_users and _cut_to_window(entries, raw.most_events)
     events = Events(pools, stacks, raw.tag, raw.marks)
     events.read(entries, pause)
     for action, times in events.unknown.items():
         notes.append(f"{times} events of a kind that is not known here were left out: {action[:100]}")
     notes += private_notes(events.private_allocations(), pools)
-    lost = lost_events(events.counts, facts)
-    if not is_whole:
+    lost = None if raw.is_the_users else lost_events(events.counts, facts)
+    if raw.is_the_users:
+        notes.append(
+            "the history is this process's own: it begins where that was switched on, or as far back as it reaches"
+        )
+    elif not is_whole:
         notes.append(f"a bound was met: of this window the newest {raw.most_events} events alone are here")
-    if lost is None:
+    if lost is None and not raw.is_the_users:
         notes.append("the accumulated counters were reset in this window, so that lost events cannot be told")
     bounds = events.bounds()
     owners, owner_names = (

@@ -36,11 +36,12 @@ class Packing:
         if self._on_window is not None:
             for window in windows:
                 self._on_window(window)
-        self._on_cost(
-            max(window.last_step - window.first_step + 1 for window in windows),
-            seconds + time.thread_time() - began,
-            *(max(window.end.counters.get(peak, 0) for window in windows) for peak in PEAKS),
-        )
+        if not raw.is_the_users:
+            self._on_cost(
+                max(window.last_step - window.first_step + 1 for window in windows),
+                seconds + time.thread_time() - began,
+                *(max(window.end.counters.get(peak, 0) for window in windows) for peak in PEAKS),
+            )
         return [
             Artifact("window", about_of(window, len(data)), data, raw.idents.get(window.device))
             for window, data in zip(windows, packed, strict=True)

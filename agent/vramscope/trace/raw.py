@@ -57,6 +57,8 @@ class Raw:
     modules: list[str]
     notes: list[str]
     stacks: bool
+    is_the_users: bool = False
+    """the history was the user's own: it began somewhere before, and goes on"""
     idents: dict[int, str] = field(default_factory=dict)
     """by device, what the artifacts shall be called; of others: something fresh"""
     settings_changed: list[int] = field(default_factory=list)

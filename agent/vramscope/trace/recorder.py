@@ -30,6 +30,7 @@ from vramscope.trace.packing import Packing
 from vramscope.trace.plan import LEAK, Plan, Wish
 from vramscope.trace.raw import Mark, Raw, counters_of
 from vramscope.trace.readings import Readings
+from vramscope.trace.users_ring import ring_of
 from vramscope.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -336,11 +337,13 @@ class Recorder:
                     self._close("the session ended in it", in_step=bool(self._clock.cuts()))
 
     @guarded("recording windows")
-    def out_of_memory(self) -> dict[int, str]:
-        """Memory has run out: the open window ends with that. Gives by device what it is called; nothing where none is open."""
+    def out_of_memory(self, notes: list[str]) -> dict[int, str]:
+        """Memory has run out: the open window ends with that; where the user records, what that holds is one. Gives by device what
+        it is called; nothing where none is open, with a note where one is and is not taken."""
         window = self.window
         if window is None:
-            return {}
+            taken = not self._off and not self._is_capturing() and not self._uploads.is_full
+            return self._users_ring(notes) if taken and self._history.is_the_users else {}
         with self._all_or_nothing():
             if self._is_capturing():
                 self._give_up()
@@ -348,6 +351,14 @@ class Recorder:
             window.raw.idents = {facts.device: fresh_id() for facts in window.raw.facts}
             self._close("it ends with an out-of-memory error", in_step=True)
         return window.raw.idents
+
+    def _users_ring(self, notes: list[str]) -> dict[int, str]:
+        devices = [counter.device for counter in self._clock.counters]
+        raw = ring_of(self._readings, devices, self._clock.step + 1, notes) if devices else None
+        if raw is None:
+            return {}
+        self._uploads.put(partial(self._packing.artifacts, raw, 0.0))
+        return raw.idents
 
     def _close(self, note: str = "", *, in_step: bool) -> None:
         """``in_step``: within a step, which is then the last one in it; else at the end of one."""

@@ -1,0 +1,85 @@
+"""A process that records its own memory history has that in the record of an error, and keeps it as it was."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backend")]
+
+import staged  # noqa: E402
+from deaths import Death  # noqa: E402
+from running import RunningServer  # noqa: E402
+
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
+
+OWN = Death(
+    "its own history",
+    "activations",
+    """
+    torch.cuda.memory._record_memory_history(stacks=os.environ["STACKS"], max_entries=5000)
+    model = stack(2, 256)
+    optimizer = optimizer_of(model)
+    for _ in range(4):
+        step(model, optimizer, 64, 256)
+    kept = [megabytes(100) for _ in range(5)]  # keeps
+    def events():
+        return torch.cuda.memory._snapshot()["device_traces"][0]
+    before = events()
+    try:
+        megabytes(1 << 14)  # asks
+    except torch.OutOfMemoryError:
+        pass
+    after = [event for event in events() if event["action"] not in ("snapshot", "oom")]
+    before = [event for event in before if event["action"] not in ("snapshot", "oom")]
+    print(json.dumps({"same": after[:len(before)] == before, "more": len(after) - len(before), "events": len(before)}))
+    step(model, optimizer, 64, 256)
+    """,
+    survived=True,
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    running = RunningServer(tmp_path_factory.mktemp("server"))
+    yield running
+    running.stop()
+
+
+def test_what_it_holds_is_in_the_record_and_stays_as_it_was(
+    server: RunningServer, tmp_path: Path, emulated_gpu: None
+) -> None:
+    run, code, said = staged.run(OWN, server.url, tmp_path, STACKS="python")
+    assert code == 0, said[-2000:]
+    spoke = json.loads(next(line for line in said.splitlines() if line.startswith('{"same"')))
+    assert spoke["same"]
+    assert spoke["more"] == 0
+    (error,) = server.get(f"/runs/{run}/oom")["errors"]
+    told = server.get(f"/oom/{error['record']}", wait_seconds=20)
+    line = staged.asked_at(replace(OWN, line="# keeps"), str(tmp_path / f"{run}.py"))
+    kept = [row for row in told["by_site"] if row["line"] == line or row["function"] == "megabytes"]
+    assert [(row["bytes"], row["count"]) for row in kept] == [(500 << 20, 5)]
+    assert sum(row["bytes"] for row in told["by_site"]) == told["message"]["allocated_bytes"]
+    (recording,) = server.get(f"/runs/{run}/recordings")["recordings"]
+    assert recording["recording"] == told["window"]
+    assert recording["about"]["events"] >= spoke["events"]
+    moments = server.get(f"/recordings/{told['window']}/moments")
+    assert "own memory history" in moments["reason"]
+    assert moments["lost_events"] is None
+    assert moments["steps"] == [], "in which step each event was is not known"
+
+
+def test_with_frames_of_native_code_it_is_left_alone_and_a_note_says_why(
+    server: RunningServer, tmp_path: Path, emulated_gpu: None
+) -> None:
+    run, code, said = staged.run(OWN, server.url, tmp_path, STACKS="all")
+    assert code == 0, said[-2000:]
+    (error,) = server.get(f"/runs/{run}/oom")["errors"]
+    told = server.get(f"/oom/{error['record']}", wait_seconds=0)
+    assert told["window"] is None
+    assert [note for note in told["notes"] if "frames of C++" in note]
