@@ -172,6 +172,21 @@ def test_alerts_count_what_is_wrong_and_name_what_nobody_looked_for(loaded: Any)
     assert result == [[[], []], [bad, []], [[], ["leaks", "traps", "resets"]]]
 
 
+def test_a_saving_that_repeats_do_not_bear_out_is_none(loaded: Any) -> None:
+    told = loaded.evaluate(
+        """async () => {
+          const { compareVerdict } = await import("vramscope/parts/compare_verdict.js");
+          const base = { name: "base", peak_allocated_bytes: 100, reasons: [] };
+          const spread = (low) => ({ saved_fraction: { n: 3, mean: 0.02, low, high: 0.05, kind: "t95" } });
+          const least = { name: "other", peak_allocated_bytes: 98, saved_fraction: 0.02, reasons: [] };
+          const other = (low) => ({ ...least, spreads: spread(low) });
+          return [0.01, -0.01].map((low) => compareVerdict([base, other(low)]).textContent);
+        }"""
+    )
+    assert told[0].startswith("other needs least: 2 % less than base.")
+    assert told[1].startswith("None needs less than base by more than its repeats differ.")
+
+
 def test_alerts_follow_the_rules_that_the_server_tells(loaded: Any) -> None:
     result = loaded.evaluate(
         """async () => {
