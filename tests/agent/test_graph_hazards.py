@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from vramscope.graphs import first_call, paths, referrers, roots, walk, watch
 from vramscope.graphs.allowance import Allowance
+from vramscope.graphs.codes import Codes
 from vramscope.graphs.explain import explain
-from vramscope.graphs.holders import Codes
 from vramscope.graphs.looker import LOOK_SECONDS
 from vramscope.graphs.storages import TensorKinds
 from vramscope.graphs.watch import GraphWatch

@@ -22,8 +22,10 @@ from vramscope.collector import collector_paused
 from vramscope.graphs import referrers, roots, storages, wording
 from vramscope.graphs.allowance import Allowance, Costs
 from vramscope.graphs.children import MOST_OF_A_CONTAINER
+from vramscope.graphs.codes import Codes
+from vramscope.graphs.families import Family, family_of, group_key, held_links
 from vramscope.graphs.group import Group, group_of, joined
-from vramscope.graphs.holders import Codes, Family, Holder, family_of, group_key, held_links, holder_of
+from vramscope.graphs.holders import Holder, holder_of
 from vramscope.graphs.paths import Path, find, leads_through_us
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.sweep import held_by_python, in_use, parameters_of, sweep, with_gradients

@@ -16,7 +16,8 @@ from typing import Any, Final
 from vramscope import heap
 from vramscope.graphs import allowance, ancestry, classes, roots, wording
 from vramscope.graphs.allowance import Allowance
-from vramscope.graphs.holders import Codes, Holder
+from vramscope.graphs.codes import Codes
+from vramscope.graphs.holders import Holder
 from vramscope.graphs.sample import Weight, Weights, sample
 
 MOST_TENSORS: Final = 48

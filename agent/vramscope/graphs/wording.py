@@ -9,7 +9,8 @@ from typing import Any, Final
 from vramscope.graphs import classes, lines, roots, walk
 from vramscope.graphs.ancestry import reached
 from vramscope.graphs.children import children
-from vramscope.graphs.holders import Codes, Holder
+from vramscope.graphs.codes import Codes
+from vramscope.graphs.holders import Holder
 
 NAMELESS: Final = "unknown"
 """begins the key of a holder that was not found"""

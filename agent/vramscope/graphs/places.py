@@ -1,0 +1,117 @@
+"""The function and the line, of those that the user wrote, that make a holder keep what it has."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+
+from vramscope.graphs import classes, lines
+from vramscope.graphs.bytecode import with_inner
+from vramscope.graphs.codes import Codes, own_codes
+from vramscope.graphs.paths import Path
+
+
+def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> tuple[types.CodeType | None, int | None]:
+    """The function and the line that keep; ``key``: under which a dict of theirs has it, where that is a text."""
+    root = links[0].root
+    at = lines.added_at(own_codes(links[-1].kind), "self") if container else None
+    if at is not None:
+        return at  # a container of the user's own class, which fills itself
+    name, owner, of = root.name, None, ""
+    for link in links[1:]:
+        label = link.label
+        if label.startswith("._") and label.endswith("hooks"):
+            found = lines.call_at(codes.all, "register_", "hook")
+            if found is not None:
+                return found
+        if link.parent is not None and classes.module_of(link.parent.kind) == "itertools":
+            container = False  # not the lines that ask it for the next one: the one that makes it
+        if label.startswith("."):
+            name, owner, of = label[1:], (link.parent.kind if link.parent else None), name
+        elif "'" in label and not label.startswith("["):  # a closure's or a generator's variable
+            name, owner = label.split("'")[1], None
+            function = label.strip().partition("()")[0] if "() local" in label else None
+            found = _variable(name, codes, container=container, function=function, key=key)
+            if found is not None:
+                return found
+    if owner is not None or root.of_class is not None:
+        kind = owner or root.of_class
+        own = [] if kind is None else own_codes(kind)
+        if owner is None:
+            of = root.owner.rpartition(".")[2]
+        at = lines.attribute_kept_at(own, name, container=container, key=key) or lines.attribute_kept_at(
+            codes.all, name, container=container, of=of, strictly=owner is not None and not own, key=key
+        )
+        if at is not None:
+            return at
+        at = _fed_at(links, name, codes)
+        if at is not None:
+            return at
+        # A library's object: the user's line that feeds it.
+        container, name = True, root.name
+    if root.code is not None:
+        line = lines.name_kept_at(root.code, root.name, container=container, key=key)
+        if line is not None:
+            return root.code, line
+    found = _variable(name, codes, container=container, file=root.file, key=key)
+    return found if found is not None else (root.code, None)
+
+
+def inner_place(paths: Sequence[Path], skip: int, codes: Codes) -> tuple[types.CodeType, int] | None:
+    """The line that fills lists within the holder's, each of which has several of what is held: where a log has an object for each
+    epoch, and that one a list, the epoch's own takes more with each step."""
+    lists, names = set(), set()
+    for path in paths:
+        links = path.links()
+        last = next((at for at in range(len(links) - 1, skip, -1) if links[at].label.startswith(("[*", "{*"))), skip)
+        name = next((link.label for link in reversed(links[skip:last]) if link.label.startswith(".")), None)
+        lists.add(id(links[last - 1]))
+        names.add(name)
+    name = names.pop()
+    if names or name is None or 2 * len(lists) > len(paths):
+        return None
+    return lines.attribute_kept_at(codes.all, name[1:], container=True)
+
+
+def _fed_at(links: list[Path], attribute: str, codes: Codes) -> tuple[types.CodeType, int] | None:
+    """The user's line that calls the library's method which adds to the library's container: ``self.log({"loss": loss})``."""
+    kinds = [link.parent.kind for link in links[1:] if link.parent is not None]
+    for kind in kinds:
+        adding = frozenset(
+            code.co_name for code in lines.codes_of_class(kind) if lines.adds_to_attribute(code, attribute)
+        )
+        if adding:
+            through = frozenset(link.label[1:] for link in links[1:] if link.label.startswith("."))
+            at = lines.called_at(own_codes(kind), "self", adding, through) or lines.called_at(
+                codes.all, links[0].root.name, adding, through
+            )
+            if at is not None:
+                return at
+    return None
+
+
+def numbered_place(links: list[Path], codes: Codes) -> tuple[types.CodeType, int] | None:
+    """The line that makes up the attribute's name."""
+    own = own_codes(links[-1].parent.kind) if links[-1].parent is not None else []
+    return lines.named_at([*own, *codes.all])
+
+
+def _variable(
+    name: str,
+    codes: Codes,
+    *,
+    container: bool,
+    file: str | None = None,
+    function: str | None = None,
+    key: str = "",
+) -> tuple[types.CodeType, int] | None:
+    for outer in codes.all:
+        if file is not None and outer.co_filename != file:
+            continue
+        for code in [outer] if function is None else with_inner(outer):
+            line = None
+            if function in (None, code.co_name):
+                line = lines.name_kept_at(code, name, container=container, key=key)
+            if line is not None:
+                return code, line
+    return None
