@@ -445,6 +445,7 @@ def test_settings_that_are_changed_within_a_window_are_told_and_replayed_from_th
     from vramscope_server.analysis.history.trace import from_window
     from vramscope_server.analysis.whatif.sweep import check, sweep
 
+    torch.cuda.empty_cache()  # what other tests left would serve these requests: no segment would be made
     run = training()
     run.recorder.begin()
     run.step()
