@@ -15,7 +15,7 @@ from vramscope.graphs.group import MOST_WORDS, Group
 from vramscope.graphs.holders import Holder
 from vramscope.graphs.storages import Storages
 from vramscope.graphs.unwalked import Found, Place
-from vramscope.graphs.verdicts import Verdict
+from vramscope.graphs.verdicts import OVERLAPS, Verdict
 from vramscope.graphs.walk import NODE_BYTES
 from vramscope.trace.held import Seen
 
@@ -237,6 +237,8 @@ class Findings:
         self._unwalked_are_kept |= unwalked
         if kind == "no_grad-missing" and self._unwalked_are_kept:
             return False
+        if kind in OVERLAPS and any((more, *holder.key) in self._leaks for more in ("growing", "growing-eval")):
+            return False
         if unwalked or kind == "no_grad-missing":
             # The same evaluation: what keeps its graphs says more than that they are built, and a name more than none.
             self._leaks = {
@@ -245,7 +247,7 @@ class Findings:
                 if leak.kind != "no_grad-missing" or key[1] == IN_STEPS or (not unwalked and leak.chain)
             }
         if kind in ("growing", "growing-eval"):
-            for lesser in ("overlap", "overlap-unfreed", "no_grad-missing"):
+            for lesser in (*OVERLAPS, "no_grad-missing"):
                 self._leaks.pop((lesser, *holder.key), None)
         if kind in ("growing", "growing-eval", "tensor-growth"):
             self._forget_part_of(kind, holder)

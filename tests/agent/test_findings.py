@@ -1,0 +1,35 @@
+"""What a session has found: one leak, told once."""
+
+import torch
+
+from vramscope.graphs import wording
+from vramscope.graphs.findings import Findings
+from vramscope.graphs.group import group_of
+from vramscope.graphs.verdicts import Verdict
+from vramscope.graphs.walk import Budget
+from vramscope.steps.clock import StepClock
+
+
+def told(*kinds):
+    """The kinds that are told in the end, of what looks have found of one list, one after the other."""
+    looks = []
+    findings = Findings(StepClock(), looks.append)
+    key = ("local", "evaluate", "train.py", "losses")
+    holder = wording.made_of(key, "losses", "local 'losses' of evaluate()", [], "train.py", 3, "evaluate")
+    weight = torch.ones(64, 64, requires_grad=True)
+    group = group_of(holder, [(weight * weight).sum() for _ in range(3)], {}, Budget())
+    for kind in kinds:
+        findings.add(Verdict(kind, group, 3, 1, 1.0, "put it under torch.no_grad()", 0))
+    findings.send("a test")
+    return [leak.kind for leak in looks[-1].leaks]
+
+
+def test_what_is_known_to_grow_is_not_told_again_as_an_overlap_of_itself():
+    """The list of an evaluation that lives into the next epoch."""
+    assert told("growing-eval", "overlap-unfreed") == ["growing-eval"]
+    assert told("growing", "overlap") == ["growing"]
+
+
+def test_what_turns_out_to_grow_is_no_overlap_any_more():
+    assert told("overlap-unfreed", "growing-eval") == ["growing-eval"]
+    assert told("overlap") == ["overlap"]
