@@ -462,6 +462,8 @@ def test_settings_that_are_changed_within_a_window_are_told_and_replayed_from_th
     finally:
         setter()("expandable_segments:False")
     (recorded,) = run.end()
+    kept.clear()
+    torch.cuda.empty_cache()  # other tests know segments of cudaMalloc's only
     assert recorded.notes == [
         "the allocator's settings were changed within this window, from 'the default ones' to 'expandable_segments:True'"
     ]
