@@ -254,7 +254,7 @@ def allocator_to_pixel(driver: Any, url: str, ranks: int, seconds: float, folder
         OMP_NUM_THREADS="1",
     )
     try:
-        run = wait_for_run(url, patience=180, ranks=ranks)
+        run = wait_for_run(url, "ranks", patience=180, ranks=ranks)
         page = new_page(driver)
         page.goto(f"{url}/runs/{run}")
         page.locator("vs-chart[data-figure=memory][data-draws]").wait_for(timeout=60_000)
@@ -345,7 +345,7 @@ def main() -> int:
                     "live",
                 ]
             )
-            run = wait_for_run(url)
+            run = wait_for_run(url, "live")
             result |= live(driver, url, run, given.seconds)
             stop(feeding)
             result |= allocator_to_pixel(driver, url, given.ranks, given.seconds, Path(folder))
@@ -379,16 +379,16 @@ def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-def wait_for_run(url: str, patience: float = 20, ranks: int = 1) -> str:
+def wait_for_run(url: str, name: str, patience: float = 20, ranks: int = 1) -> str:
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         for row in httpx.get(f"{url}/api/v1/runs?state=running", trust_env=False).json()["runs"]:
-            if row["name"] == "live" and row["steps"]:
+            if row["name"] == name and row["steps"]:
                 run = str(row["run_id"])
                 if len(httpx.get(f"{url}/api/v1/runs/{run}", trust_env=False).json()["ranks"]) >= ranks:
                     return run
         time.sleep(0.2)
-    raise RuntimeError("the live run did not appear")
+    raise RuntimeError(f"the run {name!r} did not appear")
 
 
 def words(result: dict[str, Any]) -> str:

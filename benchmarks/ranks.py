@@ -29,7 +29,7 @@ def main() -> None:
     torch.cuda.set_device(device)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    session = agent.attach(model, server=server, name="live")
+    session = agent.attach(model, server=server, name="ranks")
     assert session is not None
     draw = random.Random(rank)
     block: torch.Tensor | None = None
