@@ -167,9 +167,12 @@ def test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast
     assert advice.seconds >= 0.08, "four items a batch"
     assert advice.seconds == pytest.approx(waited_s / 2, rel=0.25), "copying to the device comes beside"
     assert "pass before its forward begins: it waits for its data" in advice.sentence
-    fast, waited_s = profiled(0.0)
-    assert fast.phases["data"] > 0
-    assert waits_for_data.advise(Facts(trace, profile=fast)) is None
+    for _ in range(5):  # (a core that is taken away at the wrong moment makes a slow loader of any)
+        fast, _ = profiled(0.0)
+        assert fast.phases["data"] > 0
+        if waits_for_data.advise(Facts(trace, profile=fast)) is None:
+            return
+    pytest.fail("a loader that is asked for nothing but zeros is told to be waited for")
 
 
 def test_steps_that_wait_for_data_are_told_by_how_much() -> None:
