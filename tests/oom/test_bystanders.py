@@ -29,9 +29,9 @@ from wire_maker import Agent, new_id  # noqa: E402
 
 from vramscope import wire  # noqa: E402
 from vramscope.oom.parcel import messages_of  # noqa: E402
-from vramscope_server.__main__ import main  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
+Cli = Callable[..., tuple[int, str, str]]
 NOBODY = "http://127.0.0.1:9"
 
 RANKS = Death(
@@ -102,13 +102,13 @@ def rows_of(server: RunningServer, run: str) -> list[dict[str, Any]]:
     return [] if fatal is None else server.get(f"/oom/{fatal}")["ranks"]
 
 
-def sync(server: RunningServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def sync(server: RunningServer, folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setenv("VRAMSCOPE_SPOOL_DIR", str(folder))
-    assert main(["sync", "--server", server.url]) == 0
+    assert cli("sync", "--server", server.url)[0] == 0
 
 
 def test_the_server_asks_the_rank_that_waits(
-    server: RunningServer, ranks: Any, tmp_path: Path, emulated_gpu: None, capsys: pytest.CaptureFixture[str]
+    server: RunningServer, ranks: Any, tmp_path: Path, emulated_gpu: None, cli: Cli
 ) -> None:
     run = "bbbbccccddddeee0"
     both = ranks(server.url, run, one_spool=False)
@@ -140,15 +140,14 @@ def test_the_server_asks_the_rank_that_waits(
     block = server.get(f"/oom/{dead['record']}/block", offset=0)
     assert (block["state"], block["stack"]) == ("active_allocated", [])
     assert server.get(f"/runs/{run}")["oom_records"] == 1
-    capsys.readouterr()
-    assert main(["oom", run, "--server", server.url]) == 0
-    said = capsys.readouterr().out
+    code, said, _ = cli("oom", run, "--server", server.url)
+    assert code == 0
     assert "RANK" in said
     assert "waited" in said
 
 
 def test_without_a_server_a_rank_of_the_same_host_tells_it_and_sigterm_takes_nothing_away(
-    server: RunningServer, ranks: Any, tmp_path: Path, emulated_gpu: None, monkeypatch: pytest.MonkeyPatch
+    server: RunningServer, ranks: Any, tmp_path: Path, emulated_gpu: None, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     run = "bbbbccccddddeee1"
     both = ranks(NOBODY, run, one_spool=True)
@@ -162,14 +161,14 @@ def test_without_a_server_a_rank_of_the_same_host_tells_it_and_sigterm_takes_not
     assert both[0].result()[1] == -signal.SIGTERM
     (tmp_path / "go").touch()
     assert both[1].result()[1] == 1
-    sync(server, tmp_path / "spool", monkeypatch)
+    sync(server, tmp_path / "spool", monkeypatch, cli)
     waited, dead = rows_of(server, run)
     assert (waited["ran_out"], waited["asked_by"], dead["ran_out"]) == (False, "a rank of this host", True)
     assert waited["line"] == staged.asked_at(Death("", "", "", line="# waits"), waited["file"])
 
 
 def test_a_rank_that_nobody_could_tell_says_it_when_its_collective_fails(
-    server: RunningServer, ranks: Any, tmp_path: Path, emulated_gpu: None, monkeypatch: pytest.MonkeyPatch
+    server: RunningServer, ranks: Any, tmp_path: Path, emulated_gpu: None, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """Another host, and no server: what it knows is that its peer is gone."""
     run = "bbbbccccddddeee2"
@@ -177,7 +176,7 @@ def test_a_rank_that_nobody_could_tell_says_it_when_its_collective_fails(
     both = ranks(NOBODY, run, one_spool=False)
     assert [one.result()[1] for one in both] == [1, 1]
     for folder in ("spool0", "spool1"):
-        sync(server, tmp_path / folder, monkeypatch)
+        sync(server, tmp_path / folder, monkeypatch, cli)
     waited, dead = rows_of(server, run)
     assert (waited["ran_out"], waited["asked_by"], dead["ran_out"]) == (False, "the error of its collective", True)
     assert waited["line"] == staged.asked_at(Death("", "", "", line="# waits"), waited["file"])

@@ -187,9 +187,8 @@ class LoopHooks:
             return
         before = clock.phase
         if self._grad_enabled():
-            self.heard_forward |= (
-                module.training
-            )  # (beside a reference in evaluation mode there is another that trains)
+            # (beside a reference in evaluation mode there is another that trains)
+            self.heard_forward |= module.training
             goes_on = before == FORWARD and self._forward_of == id(module)
             # (An evaluation has no backward, and torch.func's is none that is heard.)
             clock.forwards = (

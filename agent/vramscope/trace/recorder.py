@@ -196,9 +196,8 @@ class Recorder:
 
     def _settings_changed(self) -> None:
         window = self.window
-        if (
-            window is not None and get_ident() == window.thread
-        ):  # (another's are placed by no mark, and a note tells of them)
+        # (another thread's are placed by no mark, and a note tells of them)
+        if window is not None and get_ident() == window.thread:
             self._mark()
             window.raw.settings_changed.append(len(window.raw.marks) - 1)
 

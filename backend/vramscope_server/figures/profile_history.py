@@ -10,7 +10,7 @@ from vramscope_server.analysis.profile.history import History
 from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.figures.drawing import Drawing, byte_unit
-from vramscope_server.figures.timeline import label_of
+from vramscope_server.figures.timeline import areas
 
 UNTOLD = "what was held moment by moment is not told"
 
@@ -25,21 +25,7 @@ def draw(history: History | None) -> go.Figure:
     made = overview(history.course, history.grouping, -1, history.course.end)
     unit = byte_unit(float(made.allocated.max()))
     x = (made.moment + 1).astype(np.float64)
-    for at, (name, key) in enumerate(zip(made.series.names, made.series.keys, strict=True)):
-        drawing.trace(
-            x,
-            made.held_bytes[at].astype(np.float64),
-            role=f"{key}:{name}",
-            label=label_of(made.series, at),
-            unit=unit,
-            kind="area",
-            stackgroup="held",
-            line={"shape": "hv"},
-            hoverinfo="skip",
-            hovertemplate=None,
-            shown={"colour": key},
-            meaning=f"{name}: {amount(int(made.series.peak_bytes[at]))} at the peak",
-        )
+    areas(drawing, made, x, unit, role_of="{}:{}".format, when="at the peak")
     drawing.y_axis(unit)
     drawing.figure.update_xaxes(title={"text": "allocations and frees since the profile began"}, tickformat=",d")
     if made.series.joined:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -41,21 +41,7 @@ def draw(
     unit = byte_unit(highest)
     drawing = begun(overview.first, overview.end, unit, top_of(highest, float(overview.reserved.max())))
     x = overview.moment.astype(np.float64)
-    for at, (name, key) in enumerate(zip(overview.series.names, overview.series.keys, strict=True)):
-        drawing.trace(
-            x,
-            overview.held_bytes[at].astype(np.float64),
-            role=f"{key}:{name}" if key.startswith("series") else key,
-            label=label_of(overview.series, at),
-            unit=unit,
-            kind="area",
-            stackgroup="held",
-            line={"shape": "hv"},
-            hoverinfo="skip",
-            hovertemplate=None,
-            shown={"colour": key},
-            meaning=f"{name}: {amount(int(overview.series.peak_bytes[at]))} at the highest moment in view",
-        )
+    areas(drawing, overview, x, unit, role_of=_role_of, when="at the highest moment in view")
     drawing.trace(
         x,
         overview.reserved.astype(np.float64),
@@ -81,6 +67,41 @@ def draw(
     if capacity_bytes and capacity_bytes <= top_of(highest, float(overview.reserved.max())):
         drawing.capacity(capacity_bytes, unit)
     return drawing.done(hovermode=False)
+
+
+def _role_of(key: str, name: str) -> str:
+    return f"{key}:{name}" if key.startswith("series") else key
+
+
+def areas(
+    drawing: Drawing,
+    overview: Overview,
+    x: np.ndarray[Any, Any],
+    unit: Unit,
+    *,
+    role_of: Callable[[str, str], str],
+    when: str,
+) -> None:
+    """What each series held, stacked over the places ``x``.
+
+    role_of  of a series, by its key and its name
+    when     of which moment its highest bytes are, in words
+    """
+    for at, (name, key) in enumerate(zip(overview.series.names, overview.series.keys, strict=True)):
+        drawing.trace(
+            x,
+            overview.held_bytes[at].astype(np.float64),
+            role=role_of(key, name),
+            label=label_of(overview.series, at),
+            unit=unit,
+            kind="area",
+            stackgroup="held",
+            line={"shape": "hv"},
+            hoverinfo="skip",
+            hovertemplate=None,
+            shown={"colour": key},
+            meaning=f"{name}: {amount(int(overview.series.peak_bytes[at]))} {when}",
+        )
 
 
 def label_of(series: Series, at: int) -> str:
