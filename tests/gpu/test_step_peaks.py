@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import sys
@@ -84,6 +85,11 @@ def training():
     from vramscope.steps.clock import StepClock
     from vramscope.steps.loop import LoopHooks
 
+    # What earlier tests left is not to go in the midst of a step, nor the workspaces of products to come in one.
+    product = torch.ones(8, 8, device="cuda", requires_grad=True)
+    (product @ product).sum().backward()
+    del product
+    gc.collect()
     model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(6)], nn.BatchNorm1d(512)).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     clock = StepClock()
