@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import random
@@ -74,8 +75,8 @@ def test_each_steps_peaks_are_what_pytorch_says_without_the_agent() -> None:
     assert watched[1:] == alone[1:]
 
 
-@pytest.fixture
-def training():
+@contextlib.contextmanager
+def watched_training():
     """A watched training with its categories, on the device."""
     import torch
     from torch import nn
@@ -100,6 +101,12 @@ def training():
     clock.anatomy = Categories(hooks.optimizers, hooks.roots, lambda device: counter.peak_now())
     yield model, optimizer, clock
     hooks.remove()
+
+
+@pytest.fixture
+def training():
+    with watched_training() as training:
+        yield training
 
 
 def rounded(tensors) -> int:
@@ -146,7 +153,7 @@ class Twice:
         self.other.begin(*args)
 
     def end_step(self, stretches, devices):
-        self.other._told = ([], [])
+        self.other._told.clear()
         split = self.one.end_step(stretches, devices)
         self.told.append((len(stretches), split, self.other.end_step(stretches, devices)))
         return split
@@ -159,7 +166,7 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
     from vramscope.memory.categories import Categories
 
     model, optimizer, clock = training
-    anew = Categories(clock.anatomy._optimizers, clock.anatomy._roots, clock.anatomy._peak_of)
+    anew = Categories(clock.anatomy._optimizers, clock.anatomy._roots, lambda device: clock.counters[0].peak_now())
     clock.anatomy = both = Twice(clock.anatomy, anew)
     clock._choose_watched = lambda duration_ns: setattr(clock, "watched", clock.step < 100 or clock.step % 8 == 0)
     sizes, some = random.Random(4), torch.empty(1 << 20, device="cuda")
@@ -169,9 +176,94 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
         optimizer.zero_grad()
         model(torch.empty(sizes.choice((1024, 2048)), 512, device="cuda")).sum().backward()
         optimizer.step()
-    assert [split for _, split, _ in both.told] == [anew for _, _, anew in both.told]
+    assert [split[0][0] for _, split, _ in both.told] == [anew[0][0] for _, _, anew in both.told]
+    for stretches, ((_, told),), ((_, anew),) in both.told:
+        assert told[:4] == anew[:4] and sum(told) == sum(anew)
+        # (Which of the two batches has come is not known of a step that is left alone.)
+        assert abs(told.activations - anew.activations) in ((0, 1024 * 512 * 4) if stretches == 1 else (0,))
     alone = [split[0][1] for stretches, split, _ in both.told if stretches == 1 and wire.UNKNOWN not in split[0][1]]
     assert len(alone) > 50 and len(set(alone)) > 1
+
+
+class Always(Seldom):
+    def allows(self, now_ns: int) -> bool:
+        return True
+
+
+def of_varying_length(training, budget, watched) -> list:
+    """(step, split at its end, split at its peak) of a loop whose batches are as long as they happen to be."""
+    import torch
+
+    model, optimizer, clock = training
+    clock.anatomy._count_budget, clock.anatomy._peak_budget = budget(), budget()
+    clock._choose_watched = lambda duration_ns: setattr(clock, "watched", watched(clock.step))
+    lengths = random.Random(5)
+    for _ in range(90):
+        kept = model(torch.empty(lengths.randrange(100, 4000), 512, device="cuda"))
+        kept.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    del kept
+    return [(step, *step.splits[0]) for step in clock.take()]
+
+
+def test_steps_that_are_not_counted_are_split_as_those_that_are() -> None:
+    """Where no step ends or peaks as high as another, one in forty counted and one in eight with its phases read."""
+    from vramscope.memory.backward_peaks import CLOSE_ENOUGH
+
+    with watched_training() as training:
+        counted = of_varying_length(training, Always, lambda step: True)
+    with watched_training() as training:
+        told = of_varying_length(training, Seldom, lambda step: step < 30 or step % 8 == 0)
+    assert sum(not step.watched for step, *_ in told) > 50
+    batch, known = 4000 * 512 * 4, 0
+    for (_, end, peak), (step, told_end, told_peak) in zip(counted[10:], told[10:], strict=True):
+        assert told_end == end and wire.UNKNOWN not in told_end
+        assert told_peak[0] == peak[0] and told_peak[2:4] == peak[2:4], "parameters, optimizer state, buffers"
+        if wire.UNKNOWN in told_peak:
+            continue
+        known += 1
+        assert sum(told_peak) == sum(peak)
+        off = CLOSE_ENOUGH * sum(peak)
+        assert abs(told_peak.gradients - peak.gradients) <= off
+        # Which batch has come is not known of a step that is left alone: it is taken to be as long as the last that was seen.
+        assert abs(told_peak.activations - peak.activations) <= off + (0 if step.watched else batch)
+    assert known > 60
+
+
+def test_a_split_is_not_carried_past_a_change_of_what_is_counted(training) -> None:
+    import torch
+
+    model, optimizer, clock = training
+    clock.anatomy._count_budget, clock.anatomy._peak_budget = Seldom(), Seldom()
+    for step in range(30):
+        optimizer.zero_grad()
+        if step == 25:
+            model[0].requires_grad_(False)  # (its gradient is gone, and its state stays)
+        model(torch.empty(100 + step, 512, device="cuda")).sum().backward()
+        optimizer.step()
+    ends = [step.splits[0][0] for step in clock.take()]
+    assert all(wire.UNKNOWN not in end for end in ends[21:25])
+    assert all(set(end) == {wire.UNKNOWN} for end in ends[25:])
+
+
+def test_the_peak_of_a_step_that_evaluates_unheard_is_not_split(training) -> None:
+    import torch
+
+    model, optimizer, clock = training
+    clock.anatomy._count_budget, clock.anatomy._peak_budget = Seldom(), Seldom()
+    clock._choose_watched = lambda duration_ns: setattr(clock, "watched", clock.step < 20)
+    for step in range(30):
+        optimizer.zero_grad()
+        if step == 25:
+            model.eval()
+            with torch.no_grad():
+                model(torch.empty(50_000, 512, device="cuda"))
+            model.train()
+        model(torch.empty(4000 + step, 512, device="cuda")).sum().backward()
+        optimizer.step()
+    known = [wire.UNKNOWN not in step.splits[0][1] for step in clock.take()[21:]]
+    assert known == [step != 25 for step in range(21, 30)]
 
 
 def test_the_split_adds_up_to_the_allocated_bytes_at_the_end_and_at_the_peak(training) -> None:
@@ -303,11 +395,11 @@ def test_what_functional_call_puts_into_a_model_is_not_asked_for_its_gradient() 
     import torch
     from torch import nn
 
-    from vramscope.memory.categories import Categories
+    from vramscope.memory.counting import count
 
     class Counted(nn.Linear):
         def forward(self, inputs: Any) -> Any:
-            Categories([], [self], None).count(0)
+            count([], [self], 0)
             return super().forward(inputs)
 
     model = Counted(8, 8, device="cuda")

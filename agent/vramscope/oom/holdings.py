@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from vramscope.black_box import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, Holder, Update
 from vramscope.graphs.roots import locals_of
 from vramscope.memory.allocator import block_bytes
-from vramscope.memory.categories import storages
+from vramscope.memory.counting import storages
 from vramscope.oom.beside import Beside, copies_by_name
 from vramscope.steps import zero
 

@@ -16,8 +16,8 @@ from vramscope.collector import collector_paused
 from vramscope.columns import step_row
 from vramscope.guard import guarded
 from vramscope.memory.allocator import limit_bytes, share_peak_counters
-from vramscope.memory.categories import allocated_before_forward
 from vramscope.memory.host import Host
+from vramscope.memory.splits import allocated_before_forward
 from vramscope.oom import beside, holdings
 from vramscope.oom.error import Error
 from vramscope.oom.recent import KEPT_NS

@@ -106,7 +106,8 @@ class Anatomy(Protocol):
     """Counts tensors by category in some of the steps (memory/categories.py). All calls are on the training thread."""
 
     def begin(self, phase: int, devices: tuple[int, ...], cuts: list[Interval]) -> None: ...
-    def end_step(self, stretches: list[Stretch], devices: tuple[int, ...]) -> list[tuple[Split, Split]] | None: ...
+    def evaluates(self) -> None: ...  # in a step whose phases are not read
+    def end_step(self, stretches: list[Stretch], devices: tuple[int, ...]) -> list[tuple[Split, Split]]: ...
 
 
 class Graphs(Protocol):
@@ -232,6 +233,8 @@ class StepClock:
         if phase == BACKWARD:
             self._micro_steps += 1
         if phase == self.phase or not self.watched or not self.is_training_thread():
+            if phase == EVAL and not self.watched and self.anatomy is not None:
+                self.anatomy.evaluates()
             if self.profiler is not None and self.profiler.window is not None:
                 self.profiler.goes_on()
             return

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from vramscope import wire
-from vramscope.memory.categories import storages
+from vramscope.memory.counting import storages
 from vramscope.techniques.facts import Facts, Found, said, technique
 from vramscope.wire import CPU
 

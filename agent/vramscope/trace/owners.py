@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.guard import guarded
-from vramscope.memory.categories import unwrapped
+from vramscope.memory.counting import unwrapped
 from vramscope.steps import zero
 from vramscope.trace import buckets
 from vramscope.trace.belongings import DEPTH, Belongings

@@ -17,7 +17,7 @@ from vramscope import wire
 from vramscope.graphs.roots import roots
 from vramscope.graphs.verdicts import material_bytes
 from vramscope.heap import living, of_types
-from vramscope.memory.categories import storages
+from vramscope.memory.counting import storages
 from vramscope.steps.roots import outermost_modules
 from vramscope.techniques.facts import Facts, some
 
