@@ -29,6 +29,7 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--process-per-site",  # pages of all tests in one process: see ``profile``
 ]
 
 
@@ -128,24 +129,28 @@ def said(message: Any) -> str:
 
 
 class Watcher:
-    """What a page complained about: console errors, exceptions, breaches of the content-security policy, strangers."""
+    """What pages complained about: console errors, exceptions, breaches of the content-security policy, strangers."""
 
     def __init__(self, context: Any) -> None:
         self.complaints: list[str] = []
         self.expected: list[str] = []
-        context.add_init_script(
-            "addEventListener('securitypolicyviolation', (event) =>"
-            " console.error('CSP: ' + event.violatedDirective + ' ' + event.blockedURI))"
-        )
-        context.on("page", self.watch)
-        context.on("request", self.check_host)
+        self.origins: set[str] = set()
+        self.heard = {"page": self.watch, "request": self.check_host}
+        for event, listener in self.heard.items():
+            context.on(event, listener)
+
+    def leave(self, context: Any) -> None:
+        for event, listener in self.heard.items():
+            context.remove_listener(event, listener)
 
     def watch(self, page: Any) -> None:
         page.on("console", lambda message: message.type == "error" and self.note(said(message)))
         page.on("pageerror", lambda error: self.note(f"exception: {error}\n{error.stack}"))
 
     def check_host(self, request: Any) -> None:
-        if not request.url.startswith(("http://127.0.0.1:", "data:", "blob:")):
+        if request.url.startswith("http://127.0.0.1:"):
+            self.origins.add("/".join(request.url.split("/", 3)[:3]))
+        elif not request.url.startswith(("data:", "blob:")):
             self.note(f"request to elsewhere: {request.url}")
 
     def note(self, text: str) -> None:
@@ -155,27 +160,40 @@ class Watcher:
         return [text for text in self.complaints if not any(part in text for part in self.expected)]
 
 
+@pytest.fixture(scope="session")
+def profile(chromium: Any) -> Iterator[Any]:
+    """The browser profile of all tests, 1440 by 900. One page of it stays open, and with it the process that draws the pages of
+    every server here: what it has compiled of Plotly serves all, which is half of a page's CPU."""
+    kept = chromium.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    kept.set_default_timeout(PATIENCE_SECONDS * 1000)
+    staying = kept.new_page()
+    staying.route("**", lambda route: route.fulfill(body=""))
+    staying.goto("http://127.0.0.1/")  # (answered here)
+    kept.add_init_script(
+        "addEventListener('securitypolicyviolation', (event) =>"
+        " console.error('CSP: ' + event.violatedDirective + ' ' + event.blockedURI))"
+    )
+    kept.staying, kept.storage = staying, kept.new_cdp_session(staying)
+    yield kept
+    kept.close()
+
+
 @pytest.fixture
-def watcher_of() -> Iterator[Callable[[Any], Watcher]]:
-    watchers: list[Watcher] = []
-
-    def watch(context: Any) -> Watcher:
-        watchers.append(Watcher(context))
-        return watchers[-1]
-
-    yield watch
-    complaints = [text for watcher in watchers for text in watcher.unexpected()]
-    assert not complaints, complaints
-
-
-@pytest.fixture
-def context(chromium: Any, watcher_of: Callable[[Any], Watcher], own_servers: list[RunningServer]) -> Iterator[Any]:
-    """A fresh browser profile of 1440 by 900, whose pages may not complain."""
-    fresh = chromium.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    fresh.set_default_timeout(PATIENCE_SECONDS * 1000)
-    fresh.watcher = watcher_of(fresh)
-    yield fresh
-    fresh.close()
+def context(profile: Any, own_servers: list[RunningServer]) -> Iterator[Any]:
+    """The profile, which remembers nothing of other tests and whose pages may not complain."""
+    profile.watcher = watcher = Watcher(profile)
+    yield profile
+    for page in profile.pages:
+        if page is not profile.staying:
+            page.close()
+    watcher.leave(profile)
+    profile.clear_cookies()
+    profile.clear_permissions()
+    for origin in watcher.origins:
+        profile.storage.send(
+            "Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "local_storage,indexeddb"}
+        )
+    assert not watcher.unexpected(), watcher.unexpected()
 
 
 @pytest.fixture
