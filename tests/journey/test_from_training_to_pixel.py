@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import httpx
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [pytest.mark.gpu, pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(240)]
 
@@ -34,8 +33,6 @@ for step in range(60):
     optimizer.zero_grad()
     time.sleep(0.03)
 print(json.dumps([torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]))
-sys.stdout.flush()
-{ending}
 """
 
 LEAKY = """
@@ -75,6 +72,7 @@ for step in range(60):
 """
 
 VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
+PATIENCE_MS = 60_000
 
 
 def vramscope(*words: str) -> str:
@@ -93,40 +91,48 @@ def run(server: str, folder: Path, name: str, text: str) -> subprocess.Completed
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=150, check=False)
 
 
-def train(server: str, folder: Path, name: str, ending: str = "") -> tuple[int, int]:
-    """Run the script; what PyTorch itself says of its peaks."""
-    done = run(server, folder, name, TRAINING.replace("{ending}", ending))
-    assert (done.returncode == 0) == (not ending), done.stderr
-    allocated, reserved = json.loads(done.stdout.strip().splitlines()[-1])
-    return allocated, reserved
-
-
-@contextlib.contextmanager
-def a_page() -> Iterator[Page]:
-    """A page of a fresh browser, which may not throw."""
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     browsers = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     chromium = next((path for name in browsers if (path := shutil.which(name))), None)
     if chromium is None:
         pytest.skip("no chromium here: apt-get install -y chromium-headless-shell")
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
-        browser = playwright.chromium.launch_persistent_context(
-            profile,
-            executable_path=chromium,
-            headless=True,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
-        )
-        page = browser.pages[0]
-        faults: list[str] = []
-        page.on("pageerror", lambda fault: faults.append(str(fault)))
-        yield page
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+        browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=flags)
+        yield browser
         browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page of a profile of its own, which may not throw."""
+    page = browser.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda fault: faults.append(str(fault)))
+    yield page
+    page.close()
     assert not faults
 
 
-def test_a_peak_goes_from_the_allocator_to_the_page_to_the_byte(server: str, tmp_path: Path) -> None:
-    allocated, reserved = train(server, tmp_path, "journey one")
+@pytest.fixture(scope="module")
+def leaky_and_fixed(server: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Two runs of these names, beside each other: one that leaks to its end, and one without the leak, which dies at its end."""
+    fixed = LEAKY.replace("{fix}", ".detach().mean().item()") + 'raise RuntimeError("the data ran out")\n'
+    scripts = {"leaky": LEAKY.replace("{fix}", ""), "fixed": fixed}
+    with ThreadPoolExecutor() as threads:
+        done = threads.map(lambda name: run(server, tmp_path_factory.mktemp(name), name, scripts[name]), scripts)
+        leaky, died = done
+    assert leaky.returncode == 0, leaky.stderr
+    assert died.returncode == 1 and "the data ran out" in died.stderr, died.stderr
+
+
+def test_a_peak_goes_from_the_allocator_to_the_page_to_the_byte(server: str, page: Page, tmp_path: Path) -> None:
+    done = run(server, tmp_path, "journey one", TRAINING)
+    assert done.returncode == 0, done.stderr
+    allocated, reserved = json.loads(done.stdout.strip().splitlines()[-1])
 
     shown = json.loads(vramscope("show", "journey one", "--json", "--server", server))
     assert shown["state"] == "finished"
@@ -141,19 +147,16 @@ def test_a_peak_goes_from_the_allocator_to_the_page_to_the_byte(server: str, tmp
 
     from playwright.sync_api import expect
 
-    with a_page() as page:
-        page.goto(f"{server}/runs/{shown['run_id']}")
-        figures = page.get_by_role("region", name="Key figures")
-        expect(figures).to_contain_text(f"{allocated / 2**30:.2f} GiB", timeout=20_000)
-        expect(figures).to_contain_text("step 42 · backward")
-        expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=20_000)
+    page.goto(f"{server}/runs/{shown['run_id']}")
+    figures = page.get_by_role("region", name="Key figures")
+    expect(figures).to_contain_text(f"{allocated / 2**30:.2f} GiB", timeout=PATIENCE_MS)
+    expect(figures).to_contain_text("step 42 · backward")
+    expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=PATIENCE_MS)
 
 
-def test_a_leak_goes_from_a_line_of_the_script_to_the_page_and_is_gone_once_fixed(server: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("leaky_and_fixed")
+def test_a_leak_goes_from_a_line_of_the_script_to_the_page_and_is_gone_once_fixed(server: str, page: Page) -> None:
     line = 1 + LEAKY[: LEAKY.index("outputs.append")].count("\n")
-    for name, fix in (("leaky", ""), ("fixed", ".detach().mean().item()")):
-        done = run(server, tmp_path, name, LEAKY.replace("{fix}", fix))
-        assert done.returncode == 0, done.stderr
     (leak,) = json.loads(vramscope("leaks", "leaky", "--json", "--server", server))
     assert (leak["name"], Path(leak["file"]).name, leak["line"]) == ("outputs", "train.py", line)
     assert leak["kind"] == "growing"
@@ -162,21 +165,22 @@ def test_a_leak_goes_from_a_line_of_the_script_to_the_page_and_is_gone_once_fixe
 
     from playwright.sync_api import expect
 
-    with a_page() as page:
-        page.goto(f"{server}/runs/leaky/leaks")
-        expect(page.locator(".verdict")).to_contain_text(f"outputs (train.py:{line}) keeps the graphs", timeout=20_000)
-        expect(page.locator("vs-chart[data-figure=floor] .js-plotly-plot, vs-chart[data-draws]").first).to_be_visible()
-        page.goto(f"{server}/compare?runs=leaky,fixed")
-        expect(page.locator(".compare-table tbody tr").nth(1)).to_contain_text("none", timeout=20_000)
+    page.goto(f"{server}/runs/leaky/leaks")
+    said = f"outputs (train.py:{line}) keeps the graphs"
+    expect(page.locator(".verdict")).to_contain_text(said, timeout=PATIENCE_MS)
+    floor = page.locator("vs-chart[data-figure=floor] .js-plotly-plot, vs-chart[data-draws]").first
+    expect(floor).to_be_visible(timeout=PATIENCE_MS)
+    page.goto(f"{server}/compare?runs=leaky,fixed")
+    expect(page.locator(".compare-table tbody tr").nth(1)).to_contain_text("none", timeout=PATIENCE_MS)
 
 
-def test_a_run_that_dies_says_so_in_the_list_and_at_the_terminal(server: str, tmp_path: Path) -> None:
-    train(server, tmp_path, "journey two", ending='raise RuntimeError("the data ran out")')
-    shown = json.loads(vramscope("show", "journey two", "--json", "--server", server))
+@pytest.mark.usefixtures("leaky_and_fixed")
+def test_a_run_that_dies_says_so_in_the_list_and_at_the_terminal(server: str) -> None:
+    shown = json.loads(vramscope("show", "fixed", "--json", "--server", server))
     assert shown["state"] == "failed"
     rows = httpx.get(f"{server}/api/v1/runs", params={"state": "failed"}).json()["runs"]
     assert [(row["name"], row["error_type"], row["error_line"]) for row in rows] == [
-        ("journey two", "RuntimeError", "the data ran out")
+        ("fixed", "RuntimeError", "the data ran out")
     ]
 
 
