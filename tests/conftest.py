@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # Tests run beside each other: each process has an emulated GPU of its own, unless a test asks for a shared one.
 os.environ.setdefault("EMULATED_GPU_LEDGER", "private")
+# As many workers as cores compute already. Threads of each worker's that wait for one another do so busily: small trainings took
+# three times the CPU with them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Nothing of the user's settings reaches a test, and no test reaches a server that runs on this machine.
 for _name in [name for name in os.environ if name.startswith("VRAMSCOPE_")]:
     del os.environ[_name]
@@ -53,8 +56,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests for a GPU run on the emulated one and on a real card; ``realgpu`` on a real card alone."""
     if hasattr(config, "workerinput"):
-        # The browsers' are the two longest groups: begun first, they keep no other worker waiting at the end.
-        items.sort(key=lambda item: "browser" not in item.keywords)
+        # Whole groups first, and of them the browsers', which are the longest; what goes test by test then fills all workers
+        # to the end.
+        items.sort(key=lambda item: ("browser" not in item.keywords, item.get_closest_marker("xdist_group") is None))
     needs_gpu = [item for item in items if item.get_closest_marker("gpu") or item.get_closest_marker("realgpu")]
     if not needs_gpu:
         return
