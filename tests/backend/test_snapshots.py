@@ -180,8 +180,8 @@ def test_columns_on_the_disk_give_the_same_trace(tmp_path: Path) -> None:
 def test_as_many_stacks_as_events_take_little_memory_and_a_picture_of_few_boxes(
     server: RunningServer, tmp_path: Path
 ) -> None:
-    """200,000 of each, and of lines. A million are in benchmarks/snapshots.py."""
-    stacks = 200_000
+    """100,000 of each, and of lines. A million are in benchmarks/snapshots.py."""
+    stacks = 100_000
     peaks = []
     for allocations in (1000, 1000, stacks):  # (the very first may compile)
         file, folder = tmp_path / "file", tmp_path / f"columns{len(peaks)}"

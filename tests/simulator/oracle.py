@@ -33,9 +33,9 @@ NESTED = (
 PEAKS = ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes")
 
 
-def statistics() -> tuple[int, ...]:
-    """In the order of the simulator's STATISTICS."""
-    s = torch._C._cuda_memoryStats(0)
+def statistics(s: dict[str, Any] | None = None) -> tuple[int, ...]:
+    """In the order of the simulator's STATISTICS: of now, or out of what PyTorch told."""
+    s = s or torch._C._cuda_memoryStats(0)
     return (
         *(s[name]["all"]["current"] for name in NESTED),
         s["oversize_allocations"]["current"],
@@ -166,7 +166,7 @@ class Session:
         except torch.OutOfMemoryError:
             pass
         after = torch._C._cuda_memoryStats(0)
-        self.seen.append((address, *statistics()))
+        self.seen.append((address, *statistics(after)))
         was_full = address < 0 or after["num_sync_all_streams"] > before["num_sync_all_streams"]
         if was_full and "expandable_segments:True" in self.conf:
             self.find_untouched(after["num_device_alloc"])
