@@ -182,7 +182,7 @@ def test_spawned_workers_do_not_become_runs(collector, spool, tmp_path) -> None:
     script.write_text(
         "import torch, torch.multiprocessing as mp\nfrom vramscope import agent\n"
         "def work(rank): torch.ones(3).sum()\n"
-        "if __name__ == '__main__':\n    agent.attach()\n    mp.spawn(work, nprocs=2)\n"
+        "if __name__ == '__main__':\n    agent.attach()\n    mp.spawn(work, nprocs=1)\n"
     )
     done = subprocess.run(
         [sys.executable, str(script)], env=environment(collector, spool), capture_output=True, text=True, timeout=120

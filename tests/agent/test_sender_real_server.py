@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from vramscope.spool import Spool
 from vramscope.sync import main as sync_main
 
 RUN = "9876543210fedcba"
+
+pytestmark = pytest.mark.xdist_group("a real server")  # one worker starts the one that several share
 
 
 class Server:
@@ -78,6 +81,16 @@ class Server:
 def server(tmp_path: Path) -> Iterator[Server]:
     pytest.importorskip("vramscope_server.app")
     one = Server(tmp_path)
+    yield one
+    one.kill()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for the trainings that let it live, each of which is a run of its own."""
+    pytest.importorskip("vramscope_server.app")
+    one = Server(tmp_path_factory.mktemp("running"))
+    one.start()
     yield one
     one.kill()
 
@@ -160,24 +173,25 @@ def test_what_a_process_left_behind_is_synced(server, tmp_path, monkeypatch, cap
     ],
 )
 def test_with_a_server_or_a_token_that_cannot_be_read_a_training_is_kept_and_synced(
-    server, tmp_path, monkeypatch, variable, value
+    running, tmp_path, monkeypatch, variable, value
 ):
     """One clear line, at attach; what is seen waits for whoever can say where it belongs."""
     spool = tmp_path / "spool"
-    script = f"agent.attach(model, run_id={RUN!r})\ntrain(4)"
-    said = run(script, server, spool, **{variable: value}).splitlines()
+    ident = secrets.token_hex(8)
+    said = run(f"agent.attach(model, run_id={ident!r})\ntrain(4)", running, spool, **{variable: value}).splitlines()
     first, last = (line for line in said if line.startswith("vramscope:"))
     assert f"{variable}: saw " in first and "Your training is watched" in first and str(spool) in first
     assert "`vramscope sync` sends it" in last
-    server.start()
+    assert httpx.get(f"{running.url}/api/v1/runs/{ident}").status_code == 404
     monkeypatch.setenv("VRAMSCOPE_SPOOL_DIR", str(spool))
-    assert sync_main(["--server", server.url]) == 0
-    told = httpx.get(f"{server.url}/api/v1/runs/{RUN}").json()
+    assert sync_main(["--server", running.url]) == 0
+    told = httpx.get(f"{running.url}/api/v1/runs/{ident}").json()
     assert (told["state"], told["steps"]) == ("finished", 4)
 
 
 @pytest.mark.gpu
-def test_an_address_without_its_http_reaches_the_server(server, tmp_path):
-    server.start()
-    run(f"agent.attach(model, run_id={RUN!r})\ntrain(3)", server, tmp_path / "spool", VRAMSCOPE_SERVER=server.url[7:])
-    assert httpx.get(f"{server.url}/api/v1/runs/{RUN}").json()["state"] == "finished"
+def test_an_address_without_its_http_reaches_the_server(running, tmp_path):
+    ident = secrets.token_hex(8)
+    script = f"agent.attach(model, run_id={ident!r})\ntrain(3)"
+    run(script, running, tmp_path / "spool", VRAMSCOPE_SERVER=running.url[7:])
+    assert httpx.get(f"{running.url}/api/v1/runs/{ident}").json()["state"] == "finished"

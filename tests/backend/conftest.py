@@ -22,7 +22,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path: their neighbour is not a package
 
 from ports import free_port
-from running import RunningServer
+from running import PATIENCE_SECONDS, RunningServer
 
 from vramscope_server.store.database import Database
 
@@ -86,7 +86,7 @@ def postgres() -> Iterator[str]:
     ]
     place = ["-D", folder / "data", "-p", str(port), "-h", "127.0.0.1", "-k", folder]
     cluster = subprocess.Popen([programs / "postgres", *place, *quick], **options)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             ready = subprocess.run([programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)], **options)
@@ -96,7 +96,7 @@ def postgres() -> Iterator[str]:
         time.sleep(0.05)
     yield f"postgresql+psycopg://vramscope@127.0.0.1:{port}"
     cluster.send_signal(signal.SIGINT)  # fast shutdown: does not wait for connections
-    cluster.wait(20)
+    cluster.wait(PATIENCE_SECONDS)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -20,6 +20,9 @@ from vramscope_server.cli.server import Server, listen, uvicorn_server
 from vramscope_server.house import House
 from vramscope_server.settings import Settings
 
+PATIENCE_SECONDS = 60
+"""for a server to come or to go: never so short that a busy machine fails a test"""
+
 
 class RunningServer:
     """A real server at a port of its own, in a thread."""
@@ -32,7 +35,7 @@ class RunningServer:
         self.server: Server = uvicorn_server(self.house)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]}, daemon=True)
         self.thread.start()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self.server.started:
             if time.monotonic() > deadline or not self.thread.is_alive():
                 raise RuntimeError("the server did not start")
@@ -44,7 +47,7 @@ class RunningServer:
         started = time.monotonic()
         self.http.close()
         self.server.should_exit = True
-        self.thread.join(20)
+        self.thread.join(PATIENCE_SECONDS)
         assert not self.thread.is_alive(), "the server did not stop"
         return time.monotonic() - started
 
@@ -79,7 +82,7 @@ class ServerProcess:
         found = re.search(r"http://\S+", line)
         assert found, line + self.process.stdout.read()
         self.url = found.group(0)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 httpx.get(f"{self.url}/api/v1/health", trust_env=False)
@@ -90,7 +93,7 @@ class ServerProcess:
 
     def end(self, how: int = signal.SIGTERM) -> int:
         self.process.send_signal(how)
-        code = self.process.wait(15)
+        code = self.process.wait(PATIENCE_SECONDS)
         assert self.process.stdout is not None
         self.process.stdout.close()
         return code

@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from disks import SmallDisk
-from running import RunningServer, ServerProcess
+from running import PATIENCE_SECONDS, RunningServer, ServerProcess
 from wire_maker import Agent
 
 from vramscope import wire
@@ -40,16 +40,16 @@ def test_after_sigkill_in_the_middle_of_ingest_every_acknowledged_batch_is_there
                 assert answer.status_code == 200
                 acknowledged[agent.run] = wire.decode_ack(answer.content).accepted
                 if number == 20:
-                    at_work.wait(20)
+                    at_work.wait(PATIENCE_SECONDS)
 
     threads = [threading.Thread(target=send, args=(agent,)) for agent in agents]
     for thread in threads:
         thread.start()
-    at_work.wait(20)
+    at_work.wait(PATIENCE_SECONDS)
     time.sleep(0.3)
     server.end(signal.SIGKILL)
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_SECONDS)
     again = ServerProcess(tmp_path)
     try:
         with httpx.Client(base_url=f"{again.url}/api/v1", trust_env=False) as http:
@@ -232,7 +232,7 @@ def test_too_much_at_once_is_told_to_come_again_and_memory_stays_bounded(
     assert server.house.intake_bytes <= 8 * 1024 * 1024
     hold.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_SECONDS)
     assert sorted({answer.status_code for answer in answers}) == [200, 503]
     assert server.house.intake_bytes == 0
 

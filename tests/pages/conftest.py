@@ -64,7 +64,7 @@ class RunningServer:
         self.server = uvicorn_server(house)
         self.thread = threading.Thread(target=self.server.run, args=([listening],), daemon=True)
         self.thread.start()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self.server.started:
             if time.monotonic() > deadline or not self.thread.is_alive():
                 raise RuntimeError("the server did not start")
@@ -72,7 +72,7 @@ class RunningServer:
 
     def stop(self) -> None:
         self.server.should_exit = True
-        self.thread.join(15)
+        self.thread.join(PATIENCE_SECONDS)
         assert not self.thread.is_alive(), "the server did not stop"
 
 
