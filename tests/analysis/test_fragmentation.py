@@ -12,7 +12,7 @@ import pytest
 
 from vramscope.memory.fragments import Demand
 from vramscope_server.analysis.fragmentation import pieces, strip
-from vramscope_server.analysis.fragmentation.demand import demand_of, rounded_sizes
+from vramscope_server.analysis.fragmentation.demand import demand_of
 from vramscope_server.analysis.history import snapshot_reader
 from vramscope_server.analysis.simulator.settings import UNLIMITED
 
@@ -197,7 +197,7 @@ def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, 
         segments = pickle.load(opened)["segments"]
     settings, _ = trace.parsed_settings
     lives = trace.lives
-    asked = rounded_sizes(lives.requested_bytes, np.array(settings.divisions, np.int64)).tolist()
+    asked = trace.rounding.asked(lives.requested_bytes, lives.alloc_event).tolist()
     demand = Demand(
         (
             ((trace.pools[pool], size > MIB, stream), size)

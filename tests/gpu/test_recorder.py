@@ -487,6 +487,106 @@ def test_settings_that_are_changed_within_a_window_are_told_and_replayed_from_th
     assert not check(without).exact, "under the last settings alone it comes out otherwise"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("expandable_segments:False", "expandable_segments:True"),
+        ("expandable_segments:True", "expandable_segments:False"),
+        ("", "max_split_size_mb:24"),
+        ("max_split_size_mb:24", ""),
+        ("", "roundup_power2_divisions:4"),
+        ("roundup_power2_divisions:4", "large_segment_size_mb:48"),
+    ],
+)
+def test_a_block_has_the_size_that_the_settings_of_its_time_gave_it(training, before: str, after: str) -> None:
+    """By the allocator's own counters, after each of the allocations on both sides of the change."""
+    import torch
+
+    from vramscope_server.analysis.anatomy.amounts import allocated_after
+    from vramscope_server.analysis.history.trace import from_window
+    from vramscope_server.analysis.whatif.exact_replay import check
+
+    torch.cuda.empty_cache()
+    setter()(before)
+    run = training()
+    run.recorder.begin()
+    run.step()
+    seen: list[int] = []
+
+    def takes(*kib: int) -> None:
+        """Some of them are handed out whole by default, some by max_split_size_mb alone; all are gone when the window ends."""
+        held = []
+        for size in kib:
+            held.append(torch.empty(size << 10, dtype=torch.uint8, device="cuda"))
+            seen.append(torch.cuda.memory_allocated())
+
+    def changes() -> None:
+        takes(3_000, 31_300, 40_100, 700, 19_800)
+        setter()(after)
+        takes(2_900, 31_200, 38_500, 700, 19_700, 51_300)
+
+    try:
+        run.step(within=changes)
+        run.step()
+    finally:
+        setter()("expandable_segments:False,large_segment_size_mb:20")
+    (recorded,) = run.end()
+    torch.cuda.empty_cache()
+    assert recorded.settings_before is not None
+    trace = from_window(recorded)
+    told = allocated_after(trace).tolist()
+    places = iter(told)
+    assert all(any(one == amount for one in places) for amount in seen), "in this order"
+    assert max(told) == recorded.end.counters["allocated_bytes.all.peak"]
+    residual = check(trace)
+    assert residual.exact, residual.words
+
+
+@pytest.mark.parametrize(("before", "after"), [("False", "True"), ("True", "False")])
+def test_what_a_leaks_fix_brings_is_replayed_by_the_settings_of_each_time(training, before: str, after: str) -> None:
+    """12 MiB have a segment of their own by default, and a part of a page of 20 MiB where segments can grow."""
+    import numpy as np
+    import torch
+
+    from vramscope_server.analysis.history.trace import from_window, reserved_after
+    from vramscope_server.analysis.leaks.fixed import reserved_falls
+    from vramscope_server.analysis.leaks.releases import GONE
+
+    def recorded(*, leaking: bool) -> window.Window:
+        torch.cuda.empty_cache()
+        setter()(f"expandable_segments:{before}")
+        run = training()
+        run.recorder.begin()
+        run.step()
+        kept: list[Any] = []
+
+        def changes() -> None:
+            kept.extend(torch.empty(mib << 20, dtype=torch.uint8, device="cuda") for mib in (25,) + (12,) * leaking)
+            setter()(f"expandable_segments:{after}")
+            kept.extend(torch.empty(mib << 20, dtype=torch.uint8, device="cuda") for mib in (25, 3))
+
+        try:
+            run.step(within=changes)
+            run.step()
+        finally:
+            setter()("expandable_segments:False")
+        (one,) = run.end()
+        kept.clear()
+        torch.cuda.empty_cache()
+        return one
+
+    training().step()  # (what a process allocates once is no part of it)
+    broken, mended = recorded(leaking=True), recorded(leaking=False)
+    trace = from_window(broken)
+    (leaked,) = np.flatnonzero(trace.lives.requested_bytes == 12 << 20)
+    told = reserved_falls(trace, np.array([leaked]), np.array([GONE]), len(trace.events))
+    reserved = [reserved_after(from_window(one)) for one in (broken, mended)]
+    rises = [int(course.max() - course[0]) for course in reserved]
+    came = rises[0] - rises[1]
+    assert min(told) <= came <= max(told)
+    assert told[-1] == came, "where what was there before lies as it lay: none of it is let go here"
+
+
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_of_settings_that_are_changed_twice_or_elsewhere_it_is_said_that_the_moment_is_not_known(
     training, elsewhere: bool

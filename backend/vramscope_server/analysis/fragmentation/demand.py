@@ -10,9 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.compiled import entry
 from vramscope_server.analysis.history.order import numbered
-from vramscope_server.analysis.simulator.rounding import rounded
 
 Whole = npt.NDArray[np.int64]
 
@@ -39,12 +37,3 @@ def demand_of(heap: Whole, size_bytes: Whole, heaps: int) -> Demand:
     below, total = reached[first[heap]], reached[first[heap + 1]] - reached[first[heap]]
     share = np.where(np.arange(len(heap)) + 1 == first[heap + 1], 1.0, (reached[1:] - below) / np.maximum(total, 1.0))
     return Demand(first, size_bytes, share)
-
-
-@entry
-def rounded_sizes(requested_bytes: Whole, divisions: Whole) -> Whole:
-    """Requests as the allocator rounds them; ``divisions`` as ``block_sizes.rounded`` takes them."""
-    sizes = np.empty(len(requested_bytes), np.int64)
-    for index in range(len(requested_bytes)):
-        sizes[index] = rounded(requested_bytes[index], divisions)
-    return sizes

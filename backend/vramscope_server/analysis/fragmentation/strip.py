@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vramscope.window import ACTIONS
 from vramscope_server.analysis.compiled import entry
 from vramscope_server.analysis.fragmentation import pieces
-from vramscope_server.analysis.fragmentation.demand import demand_of, rounded_sizes
+from vramscope_server.analysis.fragmentation.demand import demand_of
 from vramscope_server.analysis.fragmentation.pieces import Moves, Parts, Rules, Spans
 from vramscope_server.analysis.history.block_sizes import SMALL_BYTES
 from vramscope_server.analysis.history.order import in_order, numbered
@@ -118,7 +118,7 @@ def parts_of(trace: Trace) -> Parts:
     """The parts at the start (position 0) and after each event, in bytes. Some 0.5 µs and 100 bytes an event."""
     lives, segments, count = trace.lives, trace.segment_lives, len(trace.events)
     settings, _ = trace.parsed_settings
-    asked = rounded_sizes(lives.requested_bytes, np.array(settings.divisions, np.int64))
+    asked = trace.rounding.asked(lives.requested_bytes, lives.alloc_event)
     heap, heaps = _heaps(
         np.concatenate([lives.pool, segments.pool]),
         np.concatenate([lives.stream, segments.stream]),

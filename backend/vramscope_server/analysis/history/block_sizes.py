@@ -16,6 +16,7 @@ from vramscope_server.analysis.compiled import entry, inner
 from vramscope_server.analysis.simulator.rounding import rounded
 
 Bytes = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 TAKE, GIVE_BACK, SEGMENT, NO_SEGMENT = range(4)
 """What a row of the history does: an allocation, its end, a segment made and returned."""
@@ -24,12 +25,33 @@ SMALL_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """The settings that decide on a block's size."""
+    """The settings that decide on a block's size; of each a value before they were changed, and one from then on."""
 
+    until_event: int
+    """how many events had happened when they were changed; 0: the second values hold throughout"""
     divisions: Bytes
-    """16 of them, for requests of up to 2 MiB, of 2 to 4 MiB ... of 32 GiB and more; 0 or 1: none (roundup_power2_divisions)"""
-    max_split_bytes: int
-    expandable: bool
+    """2 x 16 of them, for requests of up to 2 MiB, of 2 to 4 MiB ... of 32 GiB and more; 0 or 1: none (roundup_power2_divisions)"""
+    max_split_bytes: Bytes
+    expandable: Flags
+    """then no block is handed out whole, and none in a cudaMalloc'd segment either"""
+
+    def later(self, event: Bytes) -> npt.NDArray[np.int64]:
+        """Which of the two values holds for what each of these events does."""
+        return (event >= self.until_event).astype(np.int64)
+
+    def asked(self, requested_bytes: Bytes, event: Bytes) -> Bytes:
+        """Requests as they are rounded at these events."""
+        sizes: Bytes = rounded_sizes(requested_bytes, self.divisions, self.later(event))
+        return sizes
+
+
+@entry
+def rounded_sizes(requested_bytes: Any, divisions: Any, later: Any) -> Any:
+    """Requests as the allocator rounds them, each by one row of ``divisions``."""
+    sizes = np.empty(len(requested_bytes), np.int64)
+    for index in range(len(requested_bytes)):
+        sizes[index] = rounded(requested_bytes[index], divisions[later[index]])
+    return sizes
 
 
 @inner
@@ -88,13 +110,14 @@ def _shortened(places: Any, at_place: Any, place: Any, start: Any, size: Any, be
 @entry
 def followed(
     kind: Any, row: Any, places: Any, address: Any, requested: Any, size_bytes: Any,
-    segment_address: Any, segment_size: Any, divisions: Any, max_split_bytes: int, already: int, guessed: Any,
+    segment_address: Any, segment_size: Any, later: Any, divisions: Any, max_split_bytes: Any, expandable: Any, already: int,
+    guessed: Any,
 ) -> None:  # fmt: skip
     """Fills ``size_bytes`` where it is -1. Rows of the history come in its order; ``places`` are all addresses, sorted.
 
     The first ``already`` rows say what was there at the beginning, by address; the sizes that are ``guessed`` are mended
-    where the history shows that they were larger. A block whose piece is not known (the
-    history begins late) gets the size of its request, rounded.
+    where the history shows that they were larger. A block whose piece is not known (the history begins late) gets the size of
+    its request, rounded. ``later`` says which of the two settings of a Rounding held when an allocation was made.
     """
     room = 2 * len(kind) + 2
     start, size = np.zeros(room, np.int64), np.zeros(room, np.int64)
@@ -125,7 +148,7 @@ def followed(
                     places, at_place, place, start, size, before, after, used, earlier, size_bytes, address[one]
                 )
             if need < 0:
-                need = rounded(requested[one], divisions)
+                need = rounded(requested[one], divisions[later[one]])
             if (
                 piece < 0
                 or used[piece]
@@ -137,7 +160,8 @@ def followed(
                 continue
             if size_bytes[one] < 0:
                 rest = size[piece] - need
-                if need > SMALL_BYTES and not (need < max_split_bytes and rest > SMALL_BYTES):
+                whole = need > SMALL_BYTES and not expandable[later[one]]
+                if whole and not (need < max_split_bytes[later[one]] and rest > SMALL_BYTES):
                     need = size[piece]
                 size_bytes[one] = need
             if event >= already:

@@ -27,18 +27,20 @@ class Events(Protocol):
     def stream(self) -> npt.NDArray[np.int64]: ...
 
 
-def large_segment_bytes(events: Events, divisions: Sequence[int]) -> int | None:
+def large_segment_bytes(events: Events, divisions: Sequence[int], seen: slice = slice(None)) -> int | None:
     """The size of the newest segment, or page, that was made for a request of more than 1 and less than 10 MiB: it has no other.
 
     divisions   of roundup_power2_divisions: what counts is the rounded request
+    seen        the part of the history that is looked at
 
     None where no such request needed one. O(events).
     """
-    made = np.isin(events.action[:-1], (SEGMENT_ALLOC, SEGMENT_MAP)) & (events.action[1:] == ALLOC)
-    made &= events.stream[:-1] == events.stream[1:]
-    made &= (events.size_bytes[1:] > SMALL_BYTES // 2) & (events.size_bytes[1:] < MOST_BYTES)
+    action, size, stream = events.action[seen], events.size_bytes[seen], events.stream[seen]
+    made = np.isin(action[:-1], (SEGMENT_ALLOC, SEGMENT_MAP)) & (action[1:] == ALLOC)
+    made &= stream[:-1] == stream[1:]
+    made &= (size[1:] > SMALL_BYTES // 2) & (size[1:] < MOST_BYTES)
     slots = np.array(divisions, np.int64)
     for at in np.flatnonzero(made)[::-1].tolist():
-        if SMALL_BYTES < rounded(int(events.size_bytes[at + 1]), slots) < MOST_BYTES:
-            return int(events.size_bytes[at])
+        if SMALL_BYTES < rounded(int(size[at + 1]), slots) < MOST_BYTES:
+            return int(size[at])
     return None

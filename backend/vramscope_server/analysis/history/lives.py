@@ -294,10 +294,10 @@ def _fill_earlier_sizes(lives: Lives, segments: SegmentLives, rules: Rounding) -
         return
     size = lives.size_bytes[there]
     for at in np.flatnonzero(size < 0):
-        size[at] = rounded(lives.requested_bytes[there[at]], rules.divisions)
+        size[at] = rounded(lives.requested_bytes[there[at]], rules.divisions[int(not rules.until_event)])
     low = np.flatnonzero((segments.born_event < 0) & (segments.expandable == 0))
     low = low[np.argsort(segments.address[low])]
-    if len(low) and not rules.expandable:
+    if len(low) and not rules.expandable[int(not rules.until_event)]:
         home = low[np.maximum(np.searchsorted(segments.address[low], lives.address[there], side="right") - 1, 0)]
         bound = segments.address[home] + segments.size_bytes[home]
         bound[:-1] = np.minimum(bound[:-1], lives.address[there][1:])
@@ -309,7 +309,7 @@ def _fill_earlier_sizes(lives: Lives, segments: SegmentLives, rules: Rounding) -
 
 def _fill_sizes(lives: Lives, segments: SegmentLives, rules: Rounding, end: int, guessed: Flags) -> None:
     made = segments.expandable == 0
-    if rules.expandable:
+    if rules.expandable.all():
         made[:] = False  # no piece is handed out whole then: all sizes are those of the requests
     kinds = [
         (SEGMENT, np.flatnonzero(made), segments.born_event, segments.address),
@@ -326,6 +326,6 @@ def _fill_sizes(lives: Lives, segments: SegmentLives, rules: Rounding, end: int,
     already = int(np.count_nonzero(when < 0))
     followed(
         kind[order], row[order], np.unique(np.concatenate([lives.address, segments.address])), lives.address,
-        lives.requested_bytes, lives.size_bytes, segments.address, segments.size_bytes, rules.divisions,
-        rules.max_split_bytes, already, guessed,
+        lives.requested_bytes, lives.size_bytes, segments.address, segments.size_bytes, rules.later(lives.alloc_event),
+        rules.divisions, rules.max_split_bytes, rules.expandable, already, guessed,
     )  # fmt: skip

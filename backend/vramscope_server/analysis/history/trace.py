@@ -167,7 +167,7 @@ class Trace:
     @cached_property
     def lives(self) -> Lives:
         """Each allocation's interval. O(events log events), once."""
-        return lives_of(self.events, self.start, self.end, self.segment_lives, self._rounding())
+        return lives_of(self.events, self.start, self.end, self.segment_lives, self.rounding)
 
     @property
     def told_of_lives(self) -> list[str]:
@@ -180,9 +180,23 @@ class Trace:
             "so that what is shown as allocated is too high."
         ]
 
-    def _rounding(self) -> Rounding:
+    @cached_property
+    def rounding(self) -> Rounding:
+        """What of the settings decides on the sizes of blocks."""
         settings, _ = self.parsed_settings
-        return Rounding(np.array(settings.divisions, np.int64), settings.max_split_bytes, settings.expandable_segments)
+        until, earlier = self.earlier_settings or (0, settings)
+        both = (earlier, settings)
+        return Rounding(
+            until,
+            np.array([one.divisions for one in both], np.int64),
+            np.array([one.max_split_bytes for one in both], np.int64),
+            np.array([one.expandable_segments for one in both]),
+        )
+
+    def settings_at(self, event: int) -> AllocatorSettings:
+        """Those in force when this event came."""
+        earlier = self.earlier_settings
+        return earlier[1] if earlier is not None and event < earlier[0] else self.parsed_settings[0]
 
     @cached_property
     def parsed_settings(self) -> tuple[AllocatorSettings, str]:
@@ -198,12 +212,18 @@ class Trace:
         earlier = self.settings_before
         if earlier is None:
             return None
-        return earlier.until_event, self._parsed(earlier.settings, earlier.settings_in_force)[0]
+        first = slice(earlier.until_event)
+        return earlier.until_event, self._parsed(earlier.settings, earlier.settings_in_force, first)[0]
 
-    def _parsed(self, text: str, told: dict[str, int | float | bool | str | None]) -> tuple[AllocatorSettings, str]:
+    def _parsed(
+        self, text: str, told: dict[str, int | float | bool | str | None], seen: slice = slice(None)
+    ) -> tuple[AllocatorSettings, str]:
+        """``seen``: the events that show the size of segments."""
         profile, _ = profile_of(self.torch)
         try:
-            settings = settings_in_force(text, told, profile, lambda slots: large_segment_bytes(self.events, slots))
+            settings = settings_in_force(
+                text, told, profile, lambda slots: large_segment_bytes(self.events, slots, seen)
+            )
         except BadSetting as refusal:
             note = f"The recorded settings {text!r} are not known here ({refusal}); replayed as default settings."
             return replace(AllocatorSettings.parse("", profile), text=text), note

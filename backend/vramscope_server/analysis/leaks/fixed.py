@@ -17,7 +17,7 @@ from vramscope_server.analysis.simulator.initial import INACTIVE, Initial
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
-from vramscope_server.analysis.whatif.exact_replay import USUAL_TOTAL_BYTES
+from vramscope_server.analysis.whatif.exact_replay import USUAL_TOTAL_BYTES, earlier_of
 from vramscope_server.analysis.whatif.program_of import derivation_of, initial_of
 
 Whole = npt.NDArray[np.int64]
@@ -51,7 +51,15 @@ def _peak(trace: Trace, program: Program, initial: Initial | None = None) -> int
     settings, _ = trace.parsed_settings
     profile, _ = profile_of(trace.torch)
     total = trace.device_total_bytes or USUAL_TOTAL_BYTES
-    done = replay(program, settings, profile=profile, device_bytes=UNLIMITED, device_total_bytes=total, initial=initial)
+    done = replay(
+        program,
+        settings,
+        profile=profile,
+        device_bytes=UNLIMITED,
+        device_total_bytes=total,
+        initial=initial,
+        earlier=earlier_of(trace, program),
+    )
     return done.peak_reserved_bytes
 
 

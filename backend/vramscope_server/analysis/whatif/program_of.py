@@ -247,13 +247,13 @@ def _own(trace: Trace, burst: _Burst, room: _Room) -> bool:
         return False
     if following[0] == OOM:
         return True
-    if room.retries == 0 and not trace.parsed_settings[0].garbage_collection_threshold:
+    settings = trace.settings_at(burst.first)
+    if room.retries == 0 and not settings.garbage_collection_threshold:
         return False
     after = np.flatnonzero(events.action[burst.last + 1 :] == ALLOCATED)[:1]
     if not len(after):
         return False
     asked = burst.last + 1 + int(after[0])
-    settings, _ = trace.parsed_settings
     need = int(rounded(int(events.size_bytes[asked]), np.array(settings.divisions, np.int64)))
     # A request that one of these would have served returns none of them: somebody else did.
     size = events.size_bytes[burst.first : burst.last + 1]
