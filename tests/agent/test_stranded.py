@@ -5,6 +5,8 @@ from itertools import pairwise
 import pytest
 from training import Arrived, run
 
+from vramscope.memory.fragments import layout
+
 pytestmark = pytest.mark.gpu
 
 
@@ -26,3 +28,22 @@ def test_without_windows_it_stays_unknown(collector, spool) -> None:
     run(script, collector, spool)
     rows = Arrived(collector).rows("samples")
     assert rows and not any("stranded_bytes" in row for row in rows)
+
+
+def test_on_a_torch_that_gives_no_layout_without_a_history_it_is_read_while_there_is_none(monkeypatch) -> None:
+    """As before torch 2.11, whose memory_snapshot() has one parameter. Run on 2.10 too, by hand."""
+    import torch
+
+    kept = torch.empty(1 << 20, device="cuda")
+    new = layout()
+    monkeypatch.setattr(
+        torch.cuda, "memory_snapshot", lambda mempool_id=None: torch._C._cuda_memorySnapshot(mempool_id)["segments"]
+    )
+    assert new and layout() == new
+    torch.cuda.memory._record_memory_history(stacks="python")
+    try:
+        assert layout() is None, "it would come with the history"
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    assert layout() is not None
+    del kept

@@ -7,11 +7,12 @@ before there is one, stranded is not known.
 
 from __future__ import annotations
 
+import inspect
 import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from vramscope import wire
@@ -126,16 +127,20 @@ class Fragments:
 
 
 def layout() -> list[dict[str, Any]] | None:
-    """All segments and blocks, without any history; None on a torch that gives them with the history alone (before 2.11)."""
-    import inspect
+    """All segments and blocks, without any history.
 
+    Before torch 2.11 they come with the whole history, which takes 40 µs an event: None while somebody records one. When recording
+    ends, PyTorch forgets it.
+    """
     import torch
 
-    read = torch.cuda.memory_snapshot
+    read: Callable[..., list[dict[str, Any]]] = torch.cuda.memory_snapshot
     if "include_traces" in inspect.signature(read).parameters:
-        segments: list[dict[str, Any]] = read(include_traces=False)
-        return segments
-    return None
+        return read(include_traces=False)
+    # (Asked before there is an allocator, PyTorch crashes.)
+    if not torch.cuda.is_initialized() or torch._C._cuda_isHistoryEnabled():
+        return None
+    return read()
 
 
 def _sizes(by_size: Mapping[int, int]) -> Sizes:
