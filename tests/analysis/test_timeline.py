@@ -435,25 +435,47 @@ def test_what_the_ruler_does_not_draw_is_counted_and_said() -> None:
     assert timeline_figure.ruler_words(one) == "not drawn in the ruler: 1 step too narrow to be seen"
 
 
-def test_the_export_for_perfetto_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many stretches that are too narrow, how deep modules are told, and allocations beyond the largest; else nothing."""
+def test_the_export_for_perfetto_has_every_stretch_and_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step, phase and module at each depth, against the events themselves; of allocations, how many are beyond the largest."""
 
-    def written(window: Window) -> tuple[dict[str, Any], list[str], int]:
+    def written(window: Window) -> tuple[dict[str, Any], list[str], list[dict[str, Any]]]:
         trace = from_window(window)
         told = json.loads(b"".join(as_perfetto(trace, 0, len(trace.events))))
         labels = [one["args"]["labels"] for one in told["traceEvents"] if one["name"] == "process_labels"]
-        return told["otherData"], labels, sum(one.get("tid") == "step" for one in told["traceEvents"])
+        return told["otherData"], labels, [one for one in told["traceEvents"] if one["ph"] == "X"]
 
-    about, labels, steps = written(training(120, 1))
-    assert (about["steps too narrow to be told"], steps) == (120 - MOST_SPANS, MOST_SPANS)
-    assert f"steps too narrow to be told: {120 - MOST_SPANS}" in labels[0]
-    assert "allocations not drawn" not in about
+    window = random_window(1, 3000, modules=240)
+    events, modules = from_window(window).events, from_window(window).modules
+    about, labels, spans = written(window)
+
+    def stretches(codes: list[Any]) -> list[Any]:
+        return [code for code, _ in itertools.groupby(codes) if code is not None]
+
+    known = [modules[code].split(".") if code >= 0 else [] for code in events.module.tolist()]
+    for lane, there in (
+        ("step", stretches([f"{code:,}" if code >= 0 else None for code in events.step.tolist()])),
+        ("phase", stretches([PHASES[code] if code >= 0 else None for code in events.phase.tolist()])),
+        *(
+            ("module", stretches([".".join(one[:depth]) if len(one) >= depth else None for one in known]))
+            for depth in (1, 2, 3)
+        ),
+    ):
+        depth = there[0].count(".")
+        drawn = [
+            one["name"] for one in spans if one["tid"] == lane and (lane != "module" or one["name"].count(".") == depth)
+        ]
+        assert drawn == [f"{lane} {name}" for name in there]
+        assert lane == "step" or len(there) > MOST_SPANS or not depth
+    outer = sorted((one["ts"], -one["dur"]) for one in spans if one["tid"] == "module")
+    assert outer == [
+        (one["ts"], -one["dur"])
+        for one in sorted((one for one in spans if one["tid"] == "module"), key=lambda one: one["ts"])
+    ], "of those that begin together the outer one comes first, as a viewer wants it"
+    assert labels == [] and "allocations not drawn" not in about
     monkeypatch.setattr(exports, "MOST_SLICES", 5)
     about, labels, _ = written(training(2, 1))
     assert about["allocations not drawn"] == about["allocations"] - 5 > 0
-    assert "too narrow" not in labels[0]
-    monkeypatch.undo()
-    assert written(training(2, 1))[1] == []
+    assert labels == [f"allocations not drawn: {about['allocations not drawn']}"]
 
 
 def test_one_looks_first_where_stacks_are_known_if_that_is_nearly_as_high() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from vramscope.window import ACTIONS
 from vramscope.wire import PHASES
 from vramscope_server.analysis.timeline.course import course_of
-from vramscope_server.analysis.timeline.ruler import ruler
+from vramscope_server.analysis.timeline.ruler import every_span
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.history.trace import Trace
@@ -68,19 +68,15 @@ def write_parquet(trace: Trace, first: int, end: int, file: Any) -> None:
 
 
 def as_perfetto(trace: Trace, first: int, end: int) -> Iterator[bytes]:
-    """Chrome's trace format: counters of allocated and reserved bytes, stretches of steps, phases and modules, and the
-    largest allocations as slices. Microseconds since the first event; where no times are known, an event each. What is left
+    """Chrome's trace format: counters of allocated and reserved bytes, all stretches of steps, phases, modules and ranges, and
+    the largest allocations as slices. Microseconds since the first event; where no times are known, an event each. What is left
     out stands in ``otherData``, and beside the process's name.
     """
     course, events, lives = course_of(trace), trace.events, trace.lives
     at = _microseconds(trace)
     slices = _largest(trace, first, end)
     overlapping = int(np.count_nonzero((lives.alloc_event < end) & (lives.requested_event >= first)))
-    above = ruler(trace, first, end)
-    narrow = {f"{lane}s too narrow to be told": count for lane, count in above.left_out.items() if count}
-    deep = {f"levels of {lane}s": f"{told} of {there}" for lane, (told, there) in above.depth.items() if told < there}
-    undrawn = {"allocations not drawn": overlapping - len(slices)} if overlapping > len(slices) else {}
-    left_out = {**narrow, **deep, **undrawn}
+    left_out = {"allocations not drawn": overlapping - len(slices)} if overlapping > len(slices) else {}
     told = {
         "device": trace.device, "settings": trace.parsed_settings[0].text, "events": end - first, "allocations": overlapping,
         "allocations drawn": len(slices), "clock": "time" if len(events) and events.time_ns[0] >= 0 else "events", **left_out,
@@ -91,11 +87,11 @@ def as_perfetto(trace: Trace, first: int, end: int) -> Iterator[bytes]:
     if left_out:  # shown beside the name
         words = "; ".join(f"{what}: {count}" for what, count in left_out.items())
         yield b",\n" + json.dumps({"ph": "M", "pid": 1, "name": "process_labels", "args": {"labels": words}}).encode()
-    for lane, span_name, low, high in above:
+    for track, (lane, span_name, low, high) in every_span(trace, first, end):
         row = {
             "ph": "X",
             "pid": 1,
-            "tid": lane,
+            "tid": track,
             "name": f"{lane} {span_name}",
             "ts": at[low],
             "dur": at[high] - at[low],

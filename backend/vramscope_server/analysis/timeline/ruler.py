@@ -22,6 +22,7 @@ Lane = Literal["step", "phase", "module", "range"]
 MOST_SPANS: Final = 90
 """of one lane; modules are told as deep as that allows"""
 _MOST_DEPTHS: Final = 32
+_SLICE: Final = 10_000
 _LEAST: Final = 1 / 700
 """of the window: narrower ones would be no wider than their borders"""
 
@@ -83,6 +84,36 @@ def ruler(trace: Trace, first: int, end: int) -> Ruler:
     made.add("module", names.__getitem__, stretches, low, least)
     made.depth["module"] = (shown, deepest)
     return made
+
+
+def every_span(trace: Trace, first: int, end: int) -> Iterator[tuple[str, Span]]:
+    """All stretches of a window, however narrow, with their track: modules at all depths, outer ones first; ranges a track a depth.
+
+    One after the other: a lane's stretches are in memory as numbers only.
+    """
+    low, events = max(first, 0), trace.events
+    step, phase, module = (column[low:end] for column in (events.step, events.phase, events.module))
+    yield from _spans("step", "step", "{:,}".format, _stretches(step), low)
+    yield from _spans("phase", "phase", PHASES.__getitem__, _stretches(phase), low)
+    parts = [name.split(".") for name in trace.modules]
+    lengths = np.array([0, *map(len, parts)])[module + 1]  # (-1: unknown)
+    for depth in range(1, int(lengths.max(initial=0)) + 1):
+        names, stretches = _at(parts, depth, np.where(lengths >= depth, module, -1))
+        yield from _spans("module", "module", names.__getitem__, stretches, low)
+    told = trace.annotations
+    inside = np.flatnonzero((told.first < end) & (told.end > np.maximum(told.first, low)))
+    for depth in np.unique(told.depth[inside]).tolist():
+        stretches = _painted(trace, inside[told.depth[inside] == depth], low, end)
+        track = f"range {depth + 1}" if depth else "range"
+        yield from _spans(track, "range", lambda row: trace.words[told.name[row]], stretches, 0)
+
+
+def _spans(
+    track: str, lane: Lane, name: Callable[[int], str], stretches: Whole, low: int
+) -> Iterator[tuple[str, Span]]:
+    for begin in range(0, stretches.shape[1], _SLICE):
+        for code, at, to in stretches[:, begin : begin + _SLICE].T.tolist():
+            yield track, Span(lane, name(code), low + at, low + to)
 
 
 def _add_ranges(made: Ruler, trace: Trace, low: int, end: int, least: float) -> None:
