@@ -662,3 +662,43 @@ def test_the_first_profile_comes_at_a_hundredth_of_the_runs_time_and_the_next_at
     alone = Plan(by_itself=False, now=lambda: now[0])
     now[0] = 2e9
     assert alone.wish(3000, 0.1) is None
+
+
+def test_the_tables_are_summed_in_slices_and_are_the_same(training, monkeypatch) -> None:
+    """Between two pauses a small part of the work is done, by the calls that it makes; and as if there were none."""
+    from torch import nn
+
+    from vramscope.profile import packing
+
+    tables_of, told = packing.tables_of, []
+
+    def both(raw: Any, events: Any, spent_s: Any, pause: Any) -> Profile:
+        calls, slices = 0, []
+
+        def count(*_: Any) -> None:
+            nonlocal calls
+            calls += 1
+
+        def cut() -> None:
+            nonlocal calls
+            slices.append(calls)
+            calls = 0
+
+        sys.setprofile(count)
+        try:
+            cut_up = tables_of(raw, events, lambda: 0.0, cut)
+        finally:
+            sys.setprofile(None)
+        cut()
+        whole = tables_of(raw, events, lambda: 0.0, lambda: None)
+        told.append((profile_tables.pack(cut_up) == profile_tables.pack(whole), slices, len(events.names)))
+        return whole
+
+    monkeypatch.setattr(packing, "tables_of", both)
+    run = training(PLAIN, model=nn.Sequential(*[nn.Linear(256, 256) for _ in range(60)]).cuda())
+    for _ in range(3):
+        run.step()
+    (_,) = run.end()
+    ((same, slices, rows),) = told
+    assert same and rows > 2000
+    assert max(slices) < sum(slices) / 10, slices

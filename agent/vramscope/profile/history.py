@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from vramscope import wire
+from vramscope.profile.slices import sliced
 from vramscope.profile.summing import Sums, Table
 from vramscope.profile_tables import HISTORY, MAX_CHANGES, OTHER, Columns
 
@@ -31,7 +32,7 @@ def history_columns(sums: Sums, told: Sequence[bool]) -> Columns:
         for column, value in zip(columns.values(), (change, total, *rows), strict=True):
             column.append(value)
 
-    for event in sums.allocations:
+    for event in sliced(sums.allocations, sums.pause):
         size, rows = alive.pop(event.address, (0, _BEFORE))
         if event.size_bytes > 0:
             if size:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from vramscope.profile.slices import SLICE, sliced
+
 if TYPE_CHECKING:
     from vramscope.profile.reading import Allocation
 
 MEMORY: Final = "[memory]"
 """PyTorch's name of all such events"""
-SLICE: Final = 256
-"""events between two pauses"""
 STAYS: Final = 1 << 62
 IN_TREE: Final = -1
 """it is let go later, by an operation: it is none of these"""
@@ -56,7 +56,7 @@ def addresses_of(
     # (device, size) -> what may be it: the best is taken out first, and passed over where it is no longer alive
     may_be: defaultdict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
     found, reached = [], 0
-    for free in outside:
+    for free in sliced(outside, pause):
         while reached < len(known) and known[reached].time_ns <= free.time_ns:
             event = known[reached]
             if event.size_bytes > 0:

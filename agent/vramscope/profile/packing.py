@@ -15,6 +15,7 @@ from vramscope.profile.history import history_columns
 from vramscope.profile.plan import Wish
 from vramscope.profile.raw import Raw
 from vramscope.profile.reading import Events
+from vramscope.profile.slices import sliced
 from vramscope.profile.summing import Sums, Words, line_columns, module_columns, operation_columns
 from vramscope.profile_tables import MAX_CHANGES, Cost, Profile, pack
 from vramscope.uploads import Artifact
@@ -41,7 +42,7 @@ class Packing:
         events.read(profiler, raw.end_ns, pause)
         trace = trace_of(profiler, raw, pause) if raw.wish.trace else None
         del profiler
-        profile = tables_of(raw, events, lambda: time.thread_time() - began)
+        profile = tables_of(raw, events, lambda: time.thread_time() - began, pause)
         slower = max(0.0, (raw.step_within_s or 0.0) - (raw.step_before_s or 0.0)) * raw.steps
         self._on_cost(raw.wish, raw.opening_s + raw.closing_s + slower + time.thread_time() - began)
         data = pack(profile)
@@ -51,16 +52,16 @@ class Packing:
         return artifacts
 
 
-def tables_of(raw: Raw, events: Events, spent_s: Callable[[], float]) -> Profile:
-    """The profile of the device on which most was allocated."""
+def tables_of(raw: Raw, events: Events, spent_s: Callable[[], float], pause: Callable[[], None]) -> Profile:
+    """The profile of the device on which most was allocated; ``pause`` lets the training on between slices."""
     import torch
 
     by_device: dict[int, int] = {}
-    for event in events.allocations:
+    for event in sliced(events.allocations, pause):
         by_device[event.device] = by_device.get(event.device, 0) + max(0, event.size_bytes)
     watched = [counter.device for counter in raw.counters] or [wire.CPU]
     device = max(watched, key=lambda one: by_device.get(one, 0))
-    sums = Sums(events, raw, device)
+    sums = Sums(events, raw, device, pause)
     words = Words()
     notes = list(raw.notes)
     for other in watched:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
 from vramscope import wire
 from vramscope.profile.raw import Counters, Mark, Raw
 from vramscope.profile.reading import NONE, Allocation, Events, Line
+from vramscope.profile.slices import sliced
 from vramscope.profile_tables import MAX_ROWS, NO_LINE, NOT_ATTRIBUTED, OTHER, OUTSIDE, PYTHON, QUANTITIES, Columns
 
 _AT: Final = {name: place for place, name in enumerate(QUANTITIES)}
@@ -78,7 +79,7 @@ class Words:
 class Peak:
     """The moment at which most was allocated, and what was alive then."""
 
-    def __init__(self, events: list[Allocation], counters: Counters | None) -> None:
+    def __init__(self, events: list[Allocation], counters: Counters | None, pause: Callable[[], None]) -> None:
         self.bytes: int | None = None
         self.time_ns: int | None = None
         self.alive: list[Allocation] = []
@@ -88,12 +89,12 @@ class Peak:
         place = NONE
         if start is not None:
             self.bytes = start
-        for number, event in enumerate(events):
+        for number, event in enumerate(sliced(events, pause)):
             if event.total_bytes != wire.UNKNOWN and (self.bytes is None or event.total_bytes > self.bytes):
                 self.bytes, self.time_ns, place = event.total_bytes, event.time_ns, number
         alive: dict[int, Allocation] = {}
         freed_before = 0
-        for event in events[: place + 1]:
+        for event in sliced(events[: place + 1], pause):
             if event.size_bytes > 0:
                 alive[event.address] = event
             elif alive.pop(event.address, None) is None:
@@ -113,22 +114,23 @@ class Peak:
 
 
 class Sums:
-    """The three tables of one device's profile."""
+    """The three tables of one device's profile. ``pause`` lets the training on between slices."""
 
-    def __init__(self, events: Events, raw: Raw, device: int) -> None:
+    def __init__(self, events: Events, raw: Raw, device: int, pause: Callable[[], None]) -> None:
         self._events = events
+        self.pause = pause
         self._marks = raw.marks
         self._mark_times = [mark.time_ns for mark in raw.marks]
         # By its middle: the optimizer's step, for one, begins before our hook in it is called.
         self._phases = [
             self.mark_at(start + duration // 2).phase
-            for start, duration in zip(events.starts, events.durations, strict=True)
+            for start, duration in sliced(zip(events.starts, events.durations, strict=True), pause)
         ]
         self._around: dict[int, list[Hashable]] = {}
         self.operations, self.modules, self.lines = Table(), Table(), Table()
         self.counters = next((one for one in raw.counters if one.device == device), None)
         self.allocations = [event for event in events.allocations if event.device == device]
-        self.peak = Peak(self.allocations, self.counters)
+        self.peak = Peak(self.allocations, self.counters, pause)
         self.span_ns = max(0, raw.end_ns - raw.start_ns)
         self.device_busy_ns = covered(
             [(kernel.start_ns, kernel.start_ns + kernel.duration_ns) for kernel in events.kernels]
@@ -170,13 +172,13 @@ class Sums:
         events = self._events
         selfs = list(events.durations)
         tops: list[tuple[int, int]] = []
-        for row, parent in enumerate(events.parents):
+        for row, parent in enumerate(sliced(events.parents, self.pause)):
             # What another thread does meanwhile is not part of it (the backward's thread, say).
             if parent != NONE and events.threads[parent] == events.threads[row]:
                 selfs[parent] -= events.durations[row]
             else:
                 tops.append((events.starts[row], events.starts[row] + events.durations[row]))
-        for row, name in enumerate(events.names):
+        for row, name in enumerate(sliced(events.names, self.pause)):
             self._add(CPU, row, max(0, selfs[row]))
             parent = events.parents[row]
             if name:
@@ -190,13 +192,13 @@ class Sums:
         self.operations.add(CPU, [(PYTHON, wire.UNKNOWN)], between)
         self.modules.add(CPU, [OUTSIDE], between)
         self.lines.add(CPU, [NO_LINE], between)
-        for kernel in events.kernels:
+        for kernel in sliced(events.kernels, self.pause):
             self._add(DEVICE, kernel.operation, kernel.duration_ns)
 
     def _sum_memory(self) -> None:
-        for event in self.allocations:
+        for event in sliced(self.allocations, self.pause):
             self._add_memory(ALLOCATED if event.size_bytes > 0 else FREED, event, abs(event.size_bytes))
-        for event in self.peak.alive:
+        for event in sliced(self.peak.alive, self.pause):
             self._add_memory(PEAK, event, event.size_bytes)
         seen_allocated = sum(event.size_bytes for event in self.allocations if event.size_bytes > 0)
         seen_freed = -sum(event.size_bytes for event in self.allocations if event.size_bytes < 0)
@@ -249,10 +251,10 @@ def operation_columns(sums: Sums, words: Words, events: Events) -> Columns:
     """Columns of the table ``operations``. The shapes are those of the call that allocated most."""
     largest: dict[Hashable, tuple[int, str]] = {}
     taken: dict[int, int] = {}
-    for event in sums.allocations:
+    for event in sliced(sums.allocations, sums.pause):
         if event.size_bytes > 0 and event.operation != NONE:
             taken[event.operation] = taken.get(event.operation, 0) + event.size_bytes
-    for row, name in enumerate(events.names):
+    for row, name in enumerate(sliced(events.names, sums.pause)):
         if events.shapes[row]:
             key = (name, sums.mark_at(events.starts[row]).phase)
             if key not in largest or taken.get(row, 0) > largest[key][0]:
@@ -294,7 +296,7 @@ def _columns(
     table: Table, other: Hashable, keys: tuple[str, ...], key_columns: Any, sums: Sums, events: Events
 ) -> Columns:
     columns = {name: array("q") for name in (*keys, *QUANTITIES)}
-    for key, row in table.bounded(other).items():
+    for key, row in sliced(table.bounded(other).items(), sums.pause):
         for name, value in zip(keys, key_columns(key), strict=True):
             columns[name].append(value)
         for name, value in zip(QUANTITIES, row, strict=True):
