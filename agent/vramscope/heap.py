@@ -48,6 +48,16 @@ def of_types(types: Iterable[type]) -> tuple[list[Any], int]:
     return found, count[0]
 
 
+def count() -> int:
+    """How many objects there are. Some 20 ns each."""
+    every: list[Any] = []
+    counted: list[int] = []
+    _one_after_the_other(
+        map(every.extend, map(gc.get_objects, GENERATIONS)), map(counted.append, map(len, [every])), let_go_of=every
+    )
+    return counted[0]
+
+
 def young(most: int) -> tuple[list[Any], set[int], bool]:
     """Objects that no full collection has seen yet, the oldest first, but tuples: of these the identities; and whether these are
     all: of more than ``most`` the newest.

@@ -4,14 +4,18 @@ Time stands still in these tests but for those passes, each of which takes as lo
 """
 
 import gc
+import sys
+from collections import deque
+from itertools import tee
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from vramscope import heap
-from vramscope.graphs import allowance, children, explain, paths, referrers, roots, sweep
+from vramscope.graphs import allowance, children, contents, explain, paths, referrers, roots, sweep
 from vramscope.graphs.allowance import Allowance, Costs
+from vramscope.graphs.looker import Looker
 from vramscope.graphs.storages import TensorKinds
 
 SECONDS = 0.25
@@ -40,7 +44,7 @@ class Passes:
         self.now += self.seconds
 
     def look(self) -> explain.Sight:
-        return explain.explain(TensorKinds(), SECONDS, costs=self.costs)
+        return explain.explain(TensorKinds(), Allowance(SECONDS, self.costs))
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ def passes(monkeypatch):
     counted.get_objects, counted.get_referrers = made.get_objects, made.get_referrers
     monkeypatch.setattr(heap, "gc", counted)
     monkeypatch.setattr(referrers, "gc", counted)
-    monkeypatch.setattr(sweep, "ORDINARY", 0)
+    monkeypatch.setattr(allowance, "ORDINARY", 0)
     gc.collect()
     return made
 
@@ -63,6 +67,7 @@ def test_a_pass_that_would_not_end_in_time_is_not_begun_and_variables_are_looked
     kept = [torch.zeros(64, 64) for _ in range(5)]
     model = torch.nn.BatchNorm1d(4096)
     passes.costs.measured(allowance.PASS, 1, 1.0)
+    passes.costs.counted(len(gc.get_objects()))
     sight = passes.look()
     assert passes.made == []
     assert "kept" in names(sight)
@@ -74,9 +79,29 @@ def test_a_pass_that_would_not_end_in_time_is_not_begun_and_variables_are_looked
 def test_one_that_turns_out_to_be_dear_is_the_last_of_its_look_and_the_next_look_knows(passes):
     kept = [torch.zeros(64, 64) for _ in range(5)]
     passes.seconds = 0.8 * SECONDS
-    assert "kept" in names(passes.look()) and passes.made == ["objects"]
+    sight = passes.look()
+    assert passes.made == ["objects"]
+    assert names(sight) == set() and "the older ones" in sight.left_out[0]
     assert "kept" in names(passes.look()) and passes.made == ["objects"]
     assert len(kept) == 5
+
+
+def test_two_passes_in_a_row_that_were_dear_are_the_last(passes):
+    passes.seconds = 0.8 * SECONDS
+    for _ in range(12):
+        passes.look()
+    assert passes.made == ["objects"] * 2
+
+
+def test_objects_are_counted_where_more_of_them_would_be_too_many(passes):
+    """A quarter of all blocks of memory are objects of the collector's, or all: a pass over the latter would not end in time."""
+    objects = len(gc.get_objects())
+    assert 2 * objects < sys.getallocatedblocks()
+    for fit, made in ((2.0, ["objects", "objects"]), (0.9, ["objects"])):
+        passes.costs, passes.made = Costs(lambda: passes.now), []
+        passes.costs._of_an_object[allowance.PASS] = allowance.OBJECTS * SECONDS / (objects * fit)
+        passes.look()
+        assert passes.made == made
 
 
 def test_it_is_tried_again_in_time_as_it_may_have_been_measured_in_a_bad_moment(passes):
@@ -110,13 +135,14 @@ def test_young_objects_are_not_listed_where_a_user_has_switched_the_collector_of
 
 
 def test_tensors_beyond_the_first_few_thousand_are_looked_at_while_there_is_time(passes, monkeypatch):
-    monkeypatch.setattr(sweep, "LEAST_TENSORS", 256)
     many = [torch.empty(1) for _ in range(2_000)]
     assert passes.look().left_out == []
-    passes.costs = Costs(lambda: next(ticks))
     ticks = iter(range(1_000_000))
-    passes.costs.measured(allowance.PASS, 10**12, 1e-9)
-    assert "the older ones" in " ".join(passes.look().left_out)
+    passes.costs.clock = lambda: next(ticks) * SECONDS / 12
+    first = passes.look().left_out[0]
+    assert "the older ones" in first
+    monkeypatch.setattr(allowance, "ORDINARY", 10**9)
+    assert "the older ones" not in " ".join(passes.look().left_out)
     assert len(many) == 2_000
 
 
@@ -170,3 +196,99 @@ def test_tensors_between_the_ends_of_a_long_container_are_known_to_be_in_it():
         5 * children.MOST_OF_A_CONTAINER,
     )
     assert found.complete and found.paths.keys().isdisjoint(found.between)
+    assert all(inside.is_whole for _, inside in found.long)
+
+
+def full_of_holes(tensors: int, *, of: int) -> list[object]:
+    """The last of so many elements hold a tensor, and a few of the others."""
+    held: list[object] = [None] * of
+    held[: 3 * of // 4 : of // 8] = [{"loss": torch.zeros(64, 64)} for _ in range(6)]
+    held[-(tensors - 6) :] = [torch.zeros(64, 64) for _ in range(tensors - 6)]
+    return held
+
+
+@pytest.mark.parametrize("left_out", [False, True])
+def test_of_a_long_list_with_holes_those_count_that_hold_something(monkeypatch, left_out):
+    """Also where the look leaves out the older tensors, of which it then does not know who has them."""
+    losses = full_of_holes(103, of=10_000)
+    if left_out:
+        monkeypatch.setattr(sweep, "MOST_TENSORS", 20)
+    sight = explain.explain(TensorKinds(), Allowance(60.0))
+    group = next(group for group in sight.groups if group.holder.name == "losses")
+    assert (group.tensors, group.held_bytes) == (103, 103 * 64 * 64 * 4)
+    assert ("the older ones" in " ".join(sight.left_out)) == left_out
+    assert len(losses) == 10_000
+
+
+def test_of_elements_for_which_no_time_is_left_a_sample_tells():
+    is_tensor = {id(torch.Tensor)}.__contains__
+    half_full = [torch.empty(1) if number % 2 else None for number in range(20_000)]
+    seen = contents.contents(half_full, len(half_full), set(), set(), is_tensor, lambda: True)
+    assert not seen.is_whole and seen.looked_through == contents.AT_ONCE
+    assert seen.tensors == pytest.approx(10_000, rel=0.1)
+    some = {id(half_full[-1]), id(half_full[-101])}
+    assert contents.contents(half_full, len(half_full), set(), some, is_tensor, lambda: True).wanted == some
+
+
+@pytest.mark.parametrize("kind", [list, tuple, deque, dict.fromkeys, lambda things: dict(enumerate(things))])
+def test_a_long_container_of_any_kind_is_looked_through_to_its_end(kind):
+    tensors = [torch.empty(1) for _ in range(5_000)]
+    container = kind(tensors)
+    seen = contents.contents(
+        container, 5_000, set(), set(map(id, tensors)), {id(torch.Tensor)}.__contains__, lambda: False
+    )
+    assert (seen.tensors, len(seen.wanted), seen.is_whole) == (5_000, 5_000, True)
+
+
+class Work:
+    """A clock on which nothing takes time but calls: of Python's functions, and of C's. The same on any machine."""
+
+    SECONDS = 0.5e-6
+    """each"""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> float:
+        return self.calls * self.SECONDS
+
+    def __enter__(self) -> "Work":
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _called(self, frame: object, event: str, argument: object) -> None:
+        self.calls += event in ("call", "c_call")
+
+
+def held_in_many_ways(number: int) -> dict[str, object]:
+    """Each way has made one of a look's parts run on."""
+    return {
+        "one_list": lambda: [torch.empty(1) for _ in range(number)],
+        "lists": lambda: {key: [torch.empty(1) for _ in range(100)] for key in range(number // 100)},
+        "records": lambda: [{"loss": torch.empty(1), "step": step} for step in range(number)],
+        "variables": lambda: [SimpleNamespace(**{f"loss{key}": torch.empty(1)}) for key in range(number)],
+        "nobody's": lambda: tee(torch.empty(1) for _ in range(number)),
+    }
+
+
+@pytest.mark.parametrize("way", held_in_many_ways(0))
+@pytest.mark.parametrize("objects", ["passed over", "reached from variables"])
+def test_all_parts_of_a_look_together_end_in_its_time(way, objects, monkeypatch):
+    number = 50_000
+    kept = held_in_many_ways(number)[way]()
+    if way == "nobody's":
+        deque(kept[0], maxlen=0)
+    monkeypatch.setattr(allowance, "ORDINARY", 0)
+    seconds = 2 * number * Work.SECONDS
+    looker = Looker(TensorKinds(), seconds)
+    with Work() as work:
+        looker._costs = Costs(work)
+        looker._costs.measured(allowance.PASS, 1, 0.0 if objects == "passed over" else 1.0)
+        looks = [looker.look(0, lambda optimizer: False, None) for _ in range(3)]
+    assert [look.seconds for look in looks] == [pytest.approx(seconds, abs=seconds)] * 3
+    assert all(look.seconds <= seconds for look in looks), [look.seconds / seconds for look in looks]
+    assert all(look.left_out for look in looks)
+    assert kept is not None

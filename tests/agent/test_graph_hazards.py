@@ -173,7 +173,7 @@ def test_the_check_of_in_place_changes_stays_on():
 
 
 def look(seconds=LOOK_SECONDS):
-    return explain(TensorKinds(), seconds)
+    return explain(TensorKinds(), Allowance(seconds))
 
 
 A_LONG_TIME = 20.0

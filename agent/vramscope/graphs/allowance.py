@@ -1,4 +1,4 @@
-"""The time of one look, and what those calls cost that nothing can interrupt once they have begun.
+"""The time of one look, how its parts share it, and what those calls cost that nothing can interrupt once they have begun.
 
 A pass over all objects of the process takes 20 ms or half a second, as many as there are. So it is known beforehand what it
 would take: as the last one in this process took, for each object; before the first, as it is usual.
@@ -13,21 +13,32 @@ from typing import Final
 
 Clock = Callable[[], float]
 
+OBJECTS, TENSORS, WANTED, PATHS, GROUPS, HOLDERS, ALL = 0.7, 0.74, 0.77, 0.84, 0.88, 0.93, 0.97
+"""Of the time, up to the end of each part of a look: the pass over all objects, which tensors somebody keeps, which of these are
+asked for, the ways to them, which belong together, who holds them, and last who holds what no variable leads to. One that ends
+early leaves its time to the next; what is left in the end is for steps that were begun within it."""
+
+ORDINARY: Final = 600_000
+"""objects, as a training has that has loaded some libraries: there each part does its least, whatever those before it took, so that
+a machine that is slow or busy judges an ordinary training as any other does"""
+
 PASS: Final = "pass"
 """to list all objects, to tell by their type what they are, and to let go of the list"""
+COUNT: Final = "count"
+"""to list them, only to see how many there are"""
 YOUNG: Final = "young"
 """to list the young ones, of which the newest are picked; never measured, as nobody knows beforehand how many they are"""
 REFERRERS: Final = "referrers"
 """``gc.get_referrers()`` of one object"""
 
-TYPICAL: Final = {PASS: 140e-9, YOUNG: 60e-9, REFERRERS: 60e-9}
+TYPICAL: Final = {PASS: 140e-9, COUNT: 20e-9, YOUNG: 60e-9, REFERRERS: 60e-9}
 """seconds an object"""
-OBJECTS_OF_A_BLOCK: Final = 0.5
-"""that the garbage collector knows of, of all blocks of memory that Python has handed out"""
+COUNTED_AGAIN: Final = 0.1
+"""of all blocks of memory, that are new or gone: then objects are counted again"""
 TARGETS: Final = 24
 """more of them make ``get_referrers`` take twice as long"""
 DOUBT: Final = 0.9
-"""A pass that was left out is taken to cost a tenth less the next time: it may have been measured in a bad moment."""
+"""A pass that was left out after it was measured once is taken to cost a tenth less the next time: it had a bad moment, maybe."""
 
 
 class Costs:
@@ -39,30 +50,42 @@ class Costs:
     def __init__(self, clock: Clock = time.thread_time) -> None:
         self.clock = clock
         self._of_an_object = dict(TYPICAL)
-        self._objects_of_a_block = OBJECTS_OF_A_BLOCK
+        self._measured: dict[str, list[float]] = {}
+        """the last two times"""
+        self._counted, self._blocks = 0, 0
 
     @property
     def objects(self) -> int:
-        """About how many the process has. 1 ms where they are five million."""
-        return int(sys.getallocatedblocks() * self._objects_of_a_block)
+        """As many as the process has at most: each takes a block of memory at least. 1 ms where they are five million."""
+        blocks = sys.getallocatedblocks()
+        return min(blocks, self._counted + max(0, blocks - self._blocks))
+
+    @property
+    def is_counted(self) -> bool:
+        """There are about as many as there were when they were counted."""
+        blocks = sys.getallocatedblocks()
+        return abs(blocks - self._blocks) <= COUNTED_AGAIN * blocks
 
     def of(self, call: str, objects: int, targets: int = 1) -> float:
         """Seconds that a call is expected to take."""
         return self._of_an_object[call] * objects * (1 + (targets - 1) / TARGETS)
 
     def measured(self, call: str, objects: int, seconds: float, targets: int = 1) -> None:
-        """A call has taken so long."""
+        """A call has taken so long. Of two times the shorter one tells: in the other the machine had more to do."""
         if objects:
-            self._of_an_object[call] = seconds / objects / (1 + (targets - 1) / TARGETS)
+            now = seconds / objects / (1 + (targets - 1) / TARGETS)
+            self._measured[call] = [*self._measured.get(call, []), now][-2:]
+            self._of_an_object[call] = min(self._measured[call])
 
     def counted(self, objects: int) -> None:
         """There are so many objects now."""
-        self._objects_of_a_block = objects / max(1, sys.getallocatedblocks())
+        self._counted, self._blocks = objects, sys.getallocatedblocks()
 
     def left_out(self, *calls: str) -> None:
         """These were too dear."""
         for call in calls:
-            self._of_an_object[call] *= DOUBT
+            if len(self._measured.get(call, ())) == 1:
+                self._of_an_object[call] *= DOUBT
 
 
 class Allowance:
@@ -71,16 +94,22 @@ class Allowance:
     def __init__(self, seconds: float, costs: Costs | None = None) -> None:
         self.costs = costs or Costs()
         self.seconds = seconds
+        self.is_ordinary = True
+        """the process has no more objects than an ordinary training has, as far as is known"""
         self._began = self.costs.clock()
 
     @property
     def taken(self) -> float:
         return self.costs.clock() - self._began
 
-    def over(self, part: float = 1.0) -> bool:
-        """Whether that part of the time is over."""
-        return self.taken > self.seconds * part
+    def over(self, part: float = ALL, done: int = 1, least: int = 0) -> bool:
+        """Whether that part of the time is over; in an ordinary process not before ``least`` things are done."""
+        return (done >= least or not self.is_ordinary) and self.taken > self.seconds * part
 
-    def allows(self, seconds: float, part: float = 1.0) -> bool:
+    def left(self, part: float = ALL) -> float:
+        """Seconds up to the end of that part."""
+        return max(0.0, self.seconds * part - self.taken)
+
+    def allows(self, seconds: float, part: float = ALL) -> bool:
         """Whether what takes so long ends within that part of the time."""
         return self.taken + seconds <= self.seconds * part

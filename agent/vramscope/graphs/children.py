@@ -93,7 +93,7 @@ def children(value: Any, shapes: Shapes | None = None) -> Iterator[tuple[str, An
         base_set = set if issubclass(kind, set) else frozenset
         yield from (("{*}", child) for child in _ends(base_set.__iter__(value), None, base_set.__len__(value)))
     elif issubclass(kind, queue.SimpleQueue):
-        yield from (("[*]", child) for child in _ends(_of_queue(value), None, length(value) or 0))
+        yield from (("[*]", child) for child in _ends(in_queue(value), None, length(value) or 0))
     elif is_array(kind):
         if value.dtype.hasobject:
             yield from (("[*]", child) for child in _ends(value.flat, None, value.size))
@@ -230,7 +230,7 @@ def _ends(elements: Iterable[Any], last: Callable[[], Iterable[Any]] | None, cou
         return []
 
 
-def _of_queue(value: Any) -> Iterator[Any]:
+def in_queue(value: Any) -> Iterator[Any]:
     """Only C knows what is in it: up to Python 3.12 a list of the elements, and later the elements themselves."""
     attributes = _attributes(value, _dict_of(type(value)))
     inside = [one for one in gc.get_referents(value) if one is not attributes and not issubclass(type(one), type)]

@@ -4,9 +4,9 @@ Sweep (every tensor), paths (from local and global names), walks (through the gr
 referrers. It runs on the training thread at a boundary between steps, where tensors stand still; nothing of the user's runs,
 and nothing of theirs is kept when it returns.
 
-Bounded in time, calls that nothing can interrupt included (see allowance.py); what the bound left out is said. But each part
-does its least, a few ms, whatever the parts before it took: a machine that is slow, or busy, judges an ordinary training as any
-other does.
+Bounded in time, calls that nothing can interrupt included (see allowance.py); what the bound left out is said. But in an ordinary
+process each part does its least, a few ms, whatever the parts before it took: a machine that is slow, or busy, judges an ordinary
+training as any other does.
 """
 
 from __future__ import annotations
@@ -15,33 +15,39 @@ import collections
 import contextlib
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from vramscope.collector import collector_paused
-from vramscope.graphs import referrers, roots, storages, wording
-from vramscope.graphs.allowance import Allowance, Costs
-from vramscope.graphs.children import MOST_OF_A_CONTAINER
+from vramscope.graphs import allowance, referrers, roots, storages, wording
+from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.codes import Codes
-from vramscope.graphs.families import Family, family_of, group_key, held_links
-from vramscope.graphs.group import Group, group_of, joined
+from vramscope.graphs.contents import Contents
+from vramscope.graphs.families import Family, Keys, family_of, group_key
+from vramscope.graphs.group import Group, group_of, joined, spread
 from vramscope.graphs.holders import Holder, holder_of
 from vramscope.graphs.paths import Path, find, leads_through_us
 from vramscope.graphs.storages import Storages, TensorKinds
-from vramscope.graphs.sweep import held_by_python, in_use, parameters_of, sweep, with_gradients
+from vramscope.graphs.sweep import Seen, held_by_python, in_use, parameters_of, sweep, with_gradients
 from vramscope.graphs.walk import Budget, Chains
 
 HolderKey = tuple[str, ...]
 """what makes a holder the same from look to look"""
 LEAST_PLAIN_BYTES: Final = 16 * 1024
-PART_FOR_PATHS: Final = 0.9
-"""of the time, up to the end of the search for paths"""
 MANY_MODELS: Final = 3
 """that none trains, of one holder: copies, of which there may be more and more. One or two are teachers and targets"""
 MOST_NEWEST: Final = 64
 """tensors that one step leaves in a variable, and that a list has too"""
 LEAST_HOLDERS: Final = 64
-"""that are put into words, whatever time is left; some 50 µs each"""
+"""that are put into words in an ordinary process; some 50 µs each"""
+AT_ONCE: Final = 256
+"""tensors between two looks at the clock"""
+LEAST_TENSORS: Final = 4_096
+"""that are asked for, and told apart by holder, in an ordinary process"""
+MOST_PATHS: Final = 1_024
+"""of the newest tensors of one holder, by which it is put into words"""
+SECONDS_A_TENSOR: Final = 5e-6
+"""to count what it holds, but for its graph"""
 
 
 @dataclasses.dataclass
@@ -58,7 +64,8 @@ class Sight:
     live_bytes: int
     optimizers: int
     left_out: list[str]
-    seconds: float
+    is_whole: bool
+    """all that variables lead to was looked at: to what is nameless none does"""
 
 
 class Traced(NamedTuple):
@@ -67,41 +74,37 @@ class Traced(NamedTuple):
     groups: list[Group]
     complete: bool
     """all was looked at"""
-    seconds: float
     keys: dict[int, HolderKey]
     """id of a tensor that was traced -> of its holder"""
 
 
 def explain(
     kinds: TensorKinds,
-    seconds: float,
+    time: Allowance,
     ignored: Callable[[Any], bool] = lambda tensor: False,
-    costs: Costs | None = None,
     chains: Chains | None = None,
     steps_no_more: Callable[[Any], bool] = lambda optimizer: False,
     differentiable: tuple[str, int, str] | None = None,
 ) -> Sight:
-    """Look once, for ``seconds`` of this thread's time.
+    """Look once, for so much of this thread's time, but for what :func:`trace` needs.
 
     ignored         tensors that an earlier look has found nothing about
-    costs           what earlier looks in this process have measured
     chains          how far they have walked through graphs of many steps
     steps_no_more   of an optimizer: it did, and others have since
     differentiable  file, line and function of the last backward(create_graph=True)
     """
-    time = Allowance(seconds, costs)
     seen = sweep(kinds, time, steps_no_more)
     left_out = [seen.left_out] if seen.left_out else []
-    # references: the list, the variable
-    wanted = {id(tensor) for tensor in seen.kept if held_by_python(tensor, 2) and not ignored(tensor)}
+    wanted = _held(seen, ignored, time, left_out)
     models = {id(tensor): weakref.ref(module) for tensor, module in seen.models if not ignored(tensor)}
     wanted |= models.keys()
     wanted |= {id(optimizer) for optimizer in seen.retired}
     groups: list[Group] = []
     nameless: list[weakref.ref[Any]] = []
+    complete = True
     if wanted:
         given = roots.in_flight()
-        found, between, counted, again, complete = find(roots.roots(), wanted, time, PART_FOR_PATHS)
+        found, between, long, again, complete = find(roots.roots(), wanted, time, allowance.PATHS, seen.tensor_types)
         if not complete and len(found) + len(between) < len(wanted):
             left_out.append("some of what your variables hold: too many objects")
         if seen.retired:
@@ -113,14 +116,18 @@ def explain(
             optimizers = {id(optimizer) for optimizer in seen.retired}
             found = {key: path for key, path in found.items() if key not in optimizers}
         codes, family = Codes(), family_of(found.values())
+        keys = Keys(family)
         named: dict[tuple[str, ...], tuple[list[Any], list[Path]]] = {}
         ours: dict[int, bool] = {}
-        for tensor in seen.kept:
+        for position, tensor in enumerate(seen.kept):
+            if not position % AT_ONCE and time.over(allowance.GROUPS, position, LEAST_TENSORS):
+                left_out.append(f"who holds the older {len(seen.kept) - position:,} of {len(seen.kept):,} tensors")
+                break
             path = found.get(id(tensor))
             if path is not None and leads_through_us(path, ours):
                 continue  # the agent's own, by its hooks on a module that a variable leads to
             if path is not None:
-                tensors, paths = named.setdefault(group_key(path, family), ([], []))
+                tensors, paths = named.setdefault(keys.of(path), ([], []))
                 tensors.append(tensor)
                 paths.append(path)
             elif id(tensor) in wanted and id(tensor) not in between and id(tensor) not in given:
@@ -140,27 +147,24 @@ def explain(
         ]
         pairs: list[tuple[Holder, list[Any], float]] = []
         paths_of: dict[HolderKey, list[Path]] = {}
-        middle = _keys_between(between.values(), family)
+        inside = _inside(long, between, family)
         many = sorted(named.values(), key=lambda entry: -len(entry[0]))
         for tensors, paths in many:
-            if len(pairs) >= LEAST_HOLDERS and time.over():
+            if time.over(allowance.HOLDERS, len(pairs), LEAST_HOLDERS):
                 left_out.append(f"some of {len(many):,} variables, those with the fewest tensors")
                 break
             if _matters(tensors):
-                holder = holder_of(paths, codes, family)
-                if not seen.left_out and id(held_links(paths[0], family)[-1]) in counted:
-                    factor = 1 + middle[holder.key] / len(tensors)
-                else:
-                    factor = _elements_each(holder, paths, bool(seen.left_out))
-                pairs.append((holder, tensors, factor))
+                holder = holder_of(paths[:MOST_PATHS], codes, family)
+                pairs.append((holder, tensors, _tensors_each(holder, paths, inside, bool(seen.left_out), left_out)))
                 paths_of[holder.key] = paths
         # Containers first: the budget is for those that hold many. Then what is carried from step to step: of what is made anew of
         # it, in each, the graph is as long only because that one's is.
         pairs.sort(key=lambda pair: (not pair[0].container, not pair[0].carried, -len(pair[1])))
         budget = Budget(chains)
         for holder, tensors, factor in pairs:
-            group = group_of(holder, tensors, seen.known, budget)
-            group.scale(factor)
+            weighed = spread(tensors, max(MOST_PATHS, int(time.left(allowance.HOLDERS) / SECONDS_A_TENSOR)))
+            group = group_of(holder, weighed, seen.known, budget)
+            group.scale(factor * len(tensors) / len(weighed))
             group.also_in = _also_in(paths_of[holder.key], again, family)
             groups.append(group)
         groups += [
@@ -178,18 +182,70 @@ def explain(
     orphans = [parameter for parameter in seen.orphans if not held_by_python(parameter, 2)]
     if orphans and differentiable is not None:
         groups.append(_of_orphans(orphans, seen.known, differentiable, chains))
-    taken = time.taken
-    return Sight(groups, nameless, models, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, taken)
+    return Sight(
+        groups, nameless, models, seen.known, seen.tensors, seen.live_bytes, seen.optimizers, left_out, complete
+    )
 
 
-def _keys_between(paths: Iterable[Path], family: Family) -> collections.Counter[tuple[str, ...]]:
-    """How many tensors lie between the ends of long containers, by the key of what has these; given the containers' paths."""
-    counts = collections.Counter(map(id, paths := list(paths)))
-    keys: collections.Counter[tuple[str, ...]] = collections.Counter()
-    for path in {id(path): path for path in paths}.values():
+def _held(seen: Seen, ignored: Callable[[Any], bool], time: Allowance, left_out: list[str]) -> set[int]:
+    """Ids of the tensors that Python holds, the newest first, as far as the time goes."""
+    held: set[int] = set()
+    for position, tensor in enumerate(seen.kept):
+        if not position % AT_ONCE and time.over(allowance.WANTED, position, LEAST_TENSORS):
+            left_out.append(
+                f"the older {len(seen.kept) - position:,} of {len(seen.kept):,} tensors that somebody may keep"
+            )
+            break
+        if held_by_python(tensor, 2) and not ignored(tensor):  # references: the list, the variable
+            held.add(id(tensor))
+    return held
+
+
+class _Inside(NamedTuple):
+    """Long containers of one holder."""
+
+    paths: frozenset[int]
+    """ids of these"""
+    wanted: int
+    """tensors between their ends that somebody keeps, as far as they were looked through"""
+    contents: list[Contents]
+
+
+def _inside(long: list[tuple[Path, Contents]], between: dict[int, Path], family: Family) -> dict[HolderKey, _Inside]:
+    """By the holder's key."""
+    counts = collections.Counter(map(id, between.values()))
+    found: dict[HolderKey, _Inside] = {}
+    for path, contents in long:
         element = path._replace(parent=path, label="[*]", depth=path.depth + 1)
-        keys[group_key(element, family)] += counts[id(path)]
-    return keys
+        key = group_key(element, family)
+        before = found.get(key, _Inside(frozenset(), 0, []))
+        found[key] = _Inside(before.paths | {id(path)}, before.wanted + counts[id(path)], [*before.contents, contents])
+    return found
+
+
+def _tensors_each(
+    holder: Holder, paths: list[Path], inside: dict[HolderKey, _Inside], cut_short: bool, left_out: list[str]
+) -> float:
+    """Tensors there are for each of which a path was found: the others lie between the ends of long containers, or (where the look
+    is ``cut_short``) were too old to be looked at."""
+    long = inside.get(holder.key)
+    if long is None:
+        return 1.0
+    if not cut_short and all(one.is_whole for one in long.contents):
+        return 1 + long.wanted / len(paths)
+    if not all(one.is_whole for one in long.contents):
+        through, elements = (
+            sum(getattr(one, name) for one in long.contents) for name in ("looked_through", "elements")
+        )
+        left_out.append(
+            f"all but {through:,} of {elements:,} elements of '{holder.name}': a sample tells what they have"
+        )
+    parents = {id(path.parent): path.parent for path in paths}
+    elsewhere = {
+        key for key, parent in parents.items() if parent is None or long.paths.isdisjoint(map(id, parent.links()))
+    }
+    beside = sum(id(path.parent) in elsewhere for path in paths)
+    return max(1.0, (beside + sum(one.tensors for one in long.contents)) / len(paths))
 
 
 def _also_in(paths: list[Path], again: dict[int, Path], family: Family) -> frozenset[HolderKey]:
@@ -198,18 +254,6 @@ def _also_in(paths: list[Path], again: dict[int, Path], family: Family) -> froze
         return frozenset()
     others = [{group_key(again[id(link)], family) for link in path.links() if id(link) in again} for path in paths]
     return frozenset(set.intersection(*others) - {group_key(paths[0], family)})
-
-
-def _elements_each(holder: Holder, paths: list[Path], cut_short: bool) -> float:
-    """Of a container with more elements than are looked at: how many there are for each that was seen to hold something."""
-    if holder.size is None or holder.size <= MOST_OF_A_CONTAINER:
-        return 1.0
-    if not cut_short:
-        return holder.size / MOST_OF_A_CONTAINER
-    # The older tensors were left out, and with them the container's first elements.
-    depth = len(held_links(paths[0]))
-    seen = {id(links[min(depth, len(links) - 1)]) for links in map(Path.links, paths)}
-    return holder.size / min(len(seen), MOST_OF_A_CONTAINER)
 
 
 def _of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str], chains: Chains | None) -> Group:
@@ -269,8 +313,7 @@ def undisturbed() -> Iterator[None]:
 
 def trace(
     sight: Sight,
-    seconds: float,
-    costs: Costs | None = None,
+    time: Allowance,
     chains: Chains | None = None,
     earlier: Callable[[HolderKey], list[Any]] = lambda key: [],
 ) -> Traced:
@@ -280,11 +323,10 @@ def trace(
 
     Within one :func:`undisturbed` with the look that found them.
     """
-    time = Allowance(seconds, costs)
     tensors = _alive(sight.nameless)
     keys: dict[int, HolderKey] = {}
-    if not tensors:
-        return Traced([], True, 0.0, keys)
+    if not tensors or time.over():
+        return Traced([], not tensors, keys)
     budget = Budget(chains)
     answers, complete = referrers.trace(tensors, Codes(), time)
     groups = []
@@ -300,8 +342,8 @@ def trace(
             held = [one for module in modules if module is not None for one in with_gradients(parameters_of(module))]
             known = _without(known, held)
             answer.tensors += held
-        if not answer.tensors:
-            continue
+        if not answer.tensors or (answer.holder.key[0] == wording.NAMELESS and not sight.is_whole):
+            continue  # (a variable may have it, to which the search did not come)
         keys |= dict.fromkeys(map(id, answer.tensors), answer.holder.key)
         traced, elements = len(answer.tensors), sum(one.numel() for one in answer.tensors)
         if not answer.cyclic:
@@ -316,4 +358,4 @@ def trace(
         group.scale(many, times)
         groups.append(group)
         answer.tensors.clear()
-    return Traced(groups, complete, time.taken, keys)
+    return Traced(groups, complete, keys)

@@ -110,6 +110,23 @@ def labels_of_all(paths: Sequence[Path], links: list[Path], family: Family | Non
     return labels
 
 
+class Keys:
+    """The keys of many paths of one look. Elements of one container have the same."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._of_elements: dict[int, tuple[str, ...]] = {}
+
+    def of(self, path: Path) -> tuple[str, ...]:
+        """As :func:`group_key`."""
+        if path.parent is None or not path.label.startswith(("[", "{")):
+            return group_key(path, self._family)
+        key = self._of_elements.get(id(path.parent))
+        if key is None:
+            key = self._of_elements[id(path.parent)] = group_key(path, self._family)
+        return key
+
+
 def held_links(path: Path, family: Family | None = None) -> list[Path]:
     """The links up to the first container that takes more and more, or else to the object that has the tensor.
 

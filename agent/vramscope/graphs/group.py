@@ -204,7 +204,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
         examples=storages.describe(tensors),
         seen_bytes=sum(map(_seen_bytes, tensors)),
         cut_short=cut_short,
-        references=[weakref.ref(tensor) for tensor in _spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
+        references=[weakref.ref(tensor) for tensor in spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
     )
 
@@ -247,7 +247,7 @@ def _runs(things: list[Any], most: int) -> list[list[Any]]:
     return [things[at : at + RUN] for at in (round(position * step) for position in range(most // RUN))]
 
 
-def _spread(things: list[Any], most: int) -> list[Any]:
+def spread(things: list[Any], most: int) -> list[Any]:
     """At most so many, evenly spread, the first and the last among them."""
     if len(things) <= most:
         return things

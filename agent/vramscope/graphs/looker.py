@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from vramscope.graphs.allowance import Costs
+from vramscope.graphs.allowance import Allowance, Costs
 from vramscope.graphs.explain import HolderKey, Traced, explain, trace, undisturbed
 from vramscope.graphs.group import Group
 from vramscope.graphs.storages import Storages, TensorKinds
@@ -15,7 +15,6 @@ from vramscope.graphs.walk import Chains
 from vramscope.graphs.wording import NAMELESS
 
 LOOK_SECONDS: Final = 0.25
-LEAST_TRACE_SECONDS: Final = 0.05
 
 
 @dataclasses.dataclass
@@ -69,18 +68,17 @@ class Looker:
     ) -> Looked:
         """``step_numbers``: of autograd's, that a step takes at most; the others as for :func:`explain`."""
         self.chains.step_numbers = step_numbers
+        time = Allowance(self._seconds, self._costs)
         with undisturbed():
-            sight = explain(
-                self._kinds, self._seconds, self._is_boring, self._costs, self.chains, steps_no_more, differentiable
-            )
-            rest = max(LEAST_TRACE_SECONDS, self._seconds - sight.seconds)
-            traced = trace(sight, rest, self._costs, self.chains, self._of_earlier_looks)
-        self.spent_seconds += sight.seconds + traced.seconds
+            sight = explain(self._kinds, time, self._is_boring, self.chains, steps_no_more, differentiable)
+            traced = trace(sight, time, self.chains, self._of_earlier_looks)
         self.live_bytes = sight.live_bytes
         if not traced.complete:
             sight.left_out.append(f"who holds some of {len(sight.nameless):,} tensors that no variable leads to")
         before = self._not_found()
-        self._bore(sight.nameless, traced)
+        self._bore(sight.nameless, traced, whole=sight.is_whole)
+        taken = time.taken
+        self.spent_seconds += taken
         return Looked(
             [*sight.groups, *traced.groups],
             sight.known,
@@ -88,14 +86,14 @@ class Looker:
             sight.optimizers,
             sight.left_out,
             before - self._not_found(),
-            sight.seconds + traced.seconds,
+            taken,
         )
 
-    def _bore(self, nameless: list[weakref.ref[Any]], traced: Traced) -> None:
+    def _bore(self, nameless: list[weakref.ref[Any]], traced: Traced, *, whole: bool) -> None:
         """What was traced, has no graph and is no cycle need not be traced again: a dataset that only its loader knows, say.
 
         Who holds it is remembered: should the same holder take more, all of it counts. Where too many were there to trace each,
-        those of one shape are taken to be alike.
+        those of one shape are taken to be alike. Where the search for variables was not ``whole``, the others may have some yet.
         """
         if not any(group.cyclic for group in traced.groups):
             with self._plainly():
@@ -106,6 +104,7 @@ class Looker:
                 self._boring.update(
                     (id(thing), _Boring(reference, traced.keys.get(id(thing)) or alike.get(thing.shape)))
                     for thing, reference in leaves
+                    if whole or id(thing) in traced.keys
                 )
                 # What an earlier look had no time to name has the holder that others of its shape turn out to have.
                 self._boring.update(

@@ -9,19 +9,20 @@ from __future__ import annotations
 import collections
 import gc
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from vramscope.graphs import classes
+from vramscope.graphs import allowance, classes
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.children import MOST_OF_A_CONTAINER, Shapes, bound_of, children, is_array, length
+from vramscope.graphs.contents import Contents, contents
 from vramscope.graphs.roots import ATOMS, Root
 
-MOST_OBJECTS: Final = 50_000
-LEAST_OBJECTS: Final = 5_000
-"""of each tier, whatever time is left"""
-MOST_MIDDLE: Final = 200_000
-"""elements of a long container beyond its ends, in which is looked up which of them are wanted; some 0.1 µs each"""
+MOST_OBJECTS: Final = 200_000
+LEAST_OBJECTS: Final = 20_000
+"""that a tier comes by, in an ordinary process"""
+AT_ONCE: Final = 256
+"""objects that are come by between two looks at the clock"""
 DEEPEST: Final = 10
 
 _SKIPPED: Final = ATOMS | {types.ModuleType, types.CodeType, types.BuiltinFunctionType, type}
@@ -72,47 +73,60 @@ class Found(NamedTuple):
     """id of an object -> how it is reached"""
     between: dict[int, Path]
     """ids of others, which lie in a long container between the ends that are looked at -> how the container is reached"""
-    counted: set[int]
-    """ids of the paths of long containers between whose ends nothing wanted was overlooked"""
+    long: list[tuple[Path, Contents]]
+    """containers with more elements than are looked at one by one"""
     again: dict[int, Path]
     """id of a link of these paths -> another way to what it leads to, through a container that has no bound"""
     complete: bool
     """all that can be reached was looked at"""
 
 
-def find(tiers: Iterable[Iterable[Root]], wanted: set[int], time: Allowance, part: float = 1.0) -> Found:
+def find(
+    tiers: Iterable[Iterable[Root]],
+    wanted: set[int],
+    time: Allowance,
+    part: float = allowance.ALL,
+    tensors: Iterable[type] = (),
+) -> Found:
     """How the objects with the wanted ids are reached.
 
-    tiers   roots, those that a user would name first; a path from an earlier tier goes before a shorter one from a later
-    Cost: some 2 µs an object; at most MOST_OBJECTS a tier, from LEAST_OBJECTS on within that part of the time.
+    tiers     roots, those that a user would name first; a path from an earlier tier goes before a shorter one from a later
+    tensors   types, that are counted in long containers
+    Cost: some 2 µs an object; at most MOST_OBJECTS a tier, within that part of the time (of an ordinary process LEAST_OBJECTS).
     """
-    search = _Search(wanted, time, part)
+    search = _Search(wanted, time, part, tensors)
     complete = True
     for tier in tiers:
         if search.missing:
             complete = _find(tier, search) and complete
     between = {key: path for key, path in search.between.items() if key not in search.paths}
-    return Found(search.paths, between, search.counted, search.again, complete)
+    return Found(search.paths, between, search.long, search.again, complete)
 
 
 class _Search:
     """What a search knows so far."""
 
-    def __init__(self, wanted: set[int], time: Allowance, part: float) -> None:
+    def __init__(self, wanted: set[int], time: Allowance, part: float, tensors: Iterable[type]) -> None:
         self.wanted = wanted
         self.missing = set(wanted)
         """neither reached nor seen in between"""
         self.paths: dict[int, Path] = {}
         self.between: dict[int, Path] = {}
-        self.counted: set[int] = set()
+        self.long: list[tuple[Path, Contents]] = []
+        self.is_tensor = frozenset(map(id, tensors)).__contains__
+        """of a type's id"""
         self.again: dict[int, Path] = {}
         self.seen: dict[int, Path] = {}
         self.shapes: Shapes = {}
         self._time, self._part = time, part
 
-    @property
-    def is_over(self) -> bool:
-        return self._time.over(self._part)
+    def is_over(self, done: int, least: int) -> bool:
+        return self._time.over(self._part, done, least)
+
+    def until_half_is_over(self) -> Callable[[], bool]:
+        """Whether half of the time is over that is left now."""
+        end = self._time.taken + self._time.left(self._part) / 2
+        return lambda: self._time.taken > end
 
 
 def _find(sources: Iterable[Root], search: _Search) -> bool:
@@ -127,32 +141,38 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
         if id(value) not in seen and type(value) not in _SKIPPED:
             seen[id(value)] = path
             queue.append((value, path))
-    looked = 0
+    looked = unhurried = 0
     around: Path | None = None
     # (When all is found, what lies beside the last of it is looked into all the same: the newest row of a log, say.)
     while queue and (search.missing or queue[0][1].parent is around):
         value, path = queue.popleft()
         around = path.parent
         looked += 1
-        if looked > MOST_OBJECTS or (looked > LEAST_OBJECTS and not looked % 64 and search.is_over):
-            return False
+        if looked > unhurried:
+            unhurried = looked + AT_ONCE
+            if looked > MOST_OBJECTS or search.is_over(looked, LEAST_OBJECTS):
+                return False
         if path.depth >= DEEPEST:
             continue
         ends = set()
         takes_more = path.size is not None and path.bound is None
+        bound = bound_of(None, value)
         for label, child in children(value, search.shapes):
+            looked += 1
             kind = type(child)
             if kind in _SKIPPED or issubclass(kind, type):
                 continue  # (a class's attributes are roots of their own)
             key = id(child)
             ends.add(key)
+            is_tensor = search.is_tensor(id(kind))
             known = paths.get(key) or seen.get(key)
             if key in wanted and (key not in paths or _keeps_more(path, paths[key])):
-                paths[key] = Path(path, path.root, label, kind, length(child), bound_of(child, value), path.depth + 1)
+                size, most = (None, bound) if is_tensor else (length(child), bound_of(child, value))
+                paths[key] = Path(path, path.root, label, kind, size, most, path.depth + 1)
                 search.missing.discard(key)
             elif takes_more and known is not None and known.parent is not path:
                 search.again[id(known)] = Path(path, path.root, label, kind, None, None, path.depth + 1)
-            if key not in seen and (gc.is_tracked(child) or is_array(kind)):
+            if key not in seen and not (is_tensor and _is_bare(child)) and (gc.is_tracked(child) or is_array(kind)):
                 size = length(child)
                 if label == path.label and kind is path.kind and size == path.size:
                     seen[key] = path
@@ -162,63 +182,51 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                     continue
                 seen[key] = Path(path, path.root, label, kind, size, bound_of(child, value), path.depth + 1)
                 queue.append((child, seen[key]))
-        if ends and path.size is not None and path.size > MOST_OF_A_CONTAINER and not search.is_over:
-            middle, whole = _between(value, ends, search.missing)
-            search.missing -= middle
-            search.between.update(dict.fromkeys(middle, path))
-            if whole:
-                search.counted.add(id(path))
+        if ends and path.size is not None and path.size > MOST_OF_A_CONTAINER:
+            inside = contents(value, path.size, ends, search.missing, search.is_tensor, search.until_half_is_over())
+            search.missing -= inside.wanted
+            search.between.update(dict.fromkeys(inside.wanted, path))
+            search.long.append((path, inside))
     return True
 
 
-def _between(container: Any, ends: set[int], wanted: set[int]) -> tuple[set[int], bool]:
-    """Wanted ids between the ends of a long container, or in what lies there (records, tuples, small dicts), and whether all of
-    that was looked at."""
-    found: set[int] = set()
-    level: list[Any] = []
-    whole = (length(container) or 0) <= MOST_MIDDLE
-    for base in (list, tuple):
-        if issubclass(type(container), base):  # (not all of a million)
-            half = MOST_OF_A_CONTAINER // 2
-            level = list(base.__getitem__(container, slice(half, half + MOST_MIDDLE)))
-    if not level and (length(container) or 0) <= MOST_MIDDLE:
-        level = gc.get_referents(container)
-    level = [thing for thing in level if id(thing) not in ends]
-    for _ in range(3):
-        found |= wanted.intersection(map(id, level))
-        level = [thing for thing in level if gc.is_tracked(thing) and not issubclass(type(thing), type)]
-        below = gc.get_referents(*level) if level else []
-        whole = whole and len(below) <= MOST_MIDDLE
-        level = below[:MOST_MIDDLE]
-    return found, whole
+def _is_bare(tensor: Any) -> bool:
+    """Whether nothing hangs on a tensor."""
+    return all(issubclass(type(one), type) for one in gc.get_referents(tensor))
 
 
-def reachable(tiers: Iterable[Iterable[Root]], kinds: set[type], time: Allowance, part: float = 1.0) -> list[Any]:
+def reachable(
+    tiers: Iterable[Iterable[Root]], kinds: set[type], time: Allowance, part: float = allowance.ALL
+) -> list[Any]:
     """What can be reached and is exactly of these types, the last reached first. Bounds and cost as of :func:`find`."""
     found: list[Any] = []
     seen: set[int] = set()
     shapes: Shapes = {}
     for tier in tiers:
-        queue = collections.deque((root.value, 0) for root in tier if type(root.value) not in _SKIPPED)
-        looked = 0
-        while queue:
-            value, depth = queue.popleft()
-            if id(value) in seen:
-                continue
-            seen.add(id(value))
-            looked += 1
-            if looked > MOST_OBJECTS or (looked > LEAST_OBJECTS and not looked % 64 and time.over(part)):
+        queue: collections.deque[tuple[Any, int]] = collections.deque()
+        looked = unhurried = 0
+        above, depth, inside = None, 0, [root.value for root in tier]
+        while True:
+            for thing in inside:
+                looked += 1
+                kind = type(thing)
+                if kind in _SKIPPED or issubclass(kind, type) or id(thing) in seen:
+                    continue
+                seen.add(id(thing))
+                if kind in kinds:
+                    found.append(thing)
+                    if _is_bare(thing):
+                        continue
+                if gc.is_tracked(thing) or is_array(kind):
+                    queue.append((thing, depth + (above is not None and kind is not type(above))))
+            if looked > unhurried:
+                unhurried = looked + AT_ONCE
+                if looked > MOST_OBJECTS or time.over(part, looked, LEAST_OBJECTS):
+                    break
+            if not queue:
                 break
-            if type(value) in kinds:
-                found.append(value)
-            if depth < DEEPEST:
-                queue.extend(
-                    (child, depth + (type(child) is not type(value)))
-                    for _, child in children(value, shapes)
-                    if type(child) not in _SKIPPED
-                    and not issubclass(type(child), type)
-                    and (gc.is_tracked(child) or is_array(type(child)))
-                )
+            above, depth = queue.popleft()
+            inside = [child for _, child in children(above, shapes)] if depth < DEEPEST else []
     return found[::-1]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from itertools import compress
 from typing import Any, Final, NamedTuple
 
 from vramscope import heap
@@ -18,15 +19,10 @@ from vramscope.heap import with_subclasses
 
 MOST_TENSORS: Final = 20_000
 """looked at one by one, newest first; some 3 µs each"""
-PART_FOR_OBJECTS: Final = 0.7
-"""of the time, that the pass over all objects may take: there must be some left to see who holds what it finds"""
-ORDINARY: Final = 600_000
-"""objects, as a training has that has loaded some libraries: of so many the pass is always made, so that a machine that is slow
-or busy judges an ordinary training as any other does"""
-PART_FOR_TENSORS: Final = 0.8
-"""of the time, up to the end of the sweep"""
 LEAST_TENSORS: Final = 4_096
-"""whatever time is left: with the newest few alone, what grows would seem to stand still"""
+"""in an ordinary process: with the newest few alone, what grows would seem to stand still"""
+PART_FOR_COUNTING: Final = 0.4
+"""of the time, that the count of all objects may take if half of all blocks of memory are such"""
 
 TOO_MANY: Final = "of more objects than can be passed over in time all but those that your variables lead to"
 
@@ -50,6 +46,7 @@ class Seen(NamedTuple):
     """parameters of no module that lives, whose gradients know their own graph, which refers to the parameters"""
     retired: list[Any]
     """optimizers that step no more: what they have is the model's as long as a variable leads to them (see in_use)"""
+    tensor_types: set[type]
     left_out: str
 
 
@@ -62,25 +59,27 @@ def sweep(kinds: TensorKinds, time: Allowance, steps_no_more: Callable[[Any], bo
 
     steps_no_more   of an optimizer: it did, and others have since
 
-    The tensors from LEAST_TENSORS on only within PART_FOR_TENSORS of the time; what is left out is said.
+    All of it within TENSORS of the time (of an ordinary process the least it does); what is left out is said.
     """
     import torch
 
     module_types, optimizer_types = with_subclasses(torch.nn.Module), with_subclasses(torch.optim.Optimizer)
     tensor_types = {kind for kind in with_subclasses(torch.Tensor) if kinds.owns_memory(kind)}
-    of_interest = tensor_types | module_types | optimizer_types
     left_out = ""
     try:
-        found = _of_all_objects(of_interest, time)
+        tensors, others, count = _of_all_objects(tensor_types, module_types | optimizer_types, time)
     except _TooMany as reason:
         left_out = str(reason)
-        found = paths.reachable(roots.roots(), of_interest, time, PART_FOR_TENSORS)
-    tensors = [thing for thing in found if type(thing) in tensor_types]
-    modules = [thing for thing in found if type(thing) in module_types]
-    every = [thing for thing in found if type(thing) in optimizer_types]
+        found = paths.reachable(roots.roots(), tensor_types | module_types | optimizer_types, time, allowance.TENSORS)
+        tensors = [thing for thing in found if type(thing) in tensor_types]
+        others = [thing for thing in found if type(thing) not in tensor_types]
+        count = len(tensors)
+        del found, tensors[:-MOST_TENSORS]
+    modules = [thing for thing in others if type(thing) in module_types]
+    every = [thing for thing in others if type(thing) in optimizer_types]
+    del others
     optimizers = [optimizer for optimizer in every if not steps_no_more(optimizer)]
     retired = [optimizer for optimizer in every if steps_no_more(optimizer)]
-    del found
     known = of_the_model(modules, optimizers)
     untrained = models_without_optimizer(modules, optimizers) if every else []
     kept: list[Any] = []
@@ -88,12 +87,10 @@ def sweep(kinds: TensorKinds, time: Allowance, steps_no_more: Callable[[Any], bo
     live = dict(known)
     parameter = torch.nn.Parameter
     tensors.reverse()  # the newest first
-    count = len(tensors)
+    looked_at = len(tensors)
     for position, tensor in enumerate(tensors):
-        if position >= MOST_TENSORS or (
-            position >= LEAST_TENSORS and not position % 256 and time.over(PART_FOR_TENSORS)
-        ):
-            left_out += f"{'; ' if left_out else ''}{count - position:,} of {count:,} tensors, the older ones"
+        if not position % 256 and time.over(allowance.TENSORS, position, LEAST_TENSORS):
+            looked_at = position
             break
         storage = storages.storage_of(tensor)
         if storage is None:
@@ -102,7 +99,9 @@ def sweep(kinds: TensorKinds, time: Allowance, steps_no_more: Callable[[Any], bo
         if storage[0] not in known:
             grad = tensor.grad if tensor.is_leaf and issubclass(type(tensor), parameter) else None
             (kept if grad is None or grad.grad_fn is None else orphans).append(tensor)
-    return Seen(kept, known, untrained, sum(live.values()), count, len(every), orphans, retired, left_out)
+    if looked_at < count:
+        left_out += f"{'; ' if left_out else ''}{count - looked_at:,} of {count:,} tensors, the older ones"
+    return Seen(kept, known, untrained, sum(live.values()), count, len(every), orphans, retired, tensor_types, left_out)
 
 
 def in_use(seen: Seen, alive: list[Any]) -> Seen:
@@ -124,17 +123,40 @@ def in_use(seen: Seen, alive: list[Any]) -> Seen:
     )
 
 
-def _of_all_objects(of_interest: set[type], time: Allowance) -> list[Any]:
-    """Those of these types, the oldest first. Raises _TooMany where the pass would not end in time."""
+def _of_all_objects(of_tensors: set[type], others: set[type], time: Allowance) -> tuple[list[Any], list[Any], int]:
+    """Tensors, the oldest first, MOST_TENSORS at most; what is of the other types; and how many tensors there are.
+
+    Raises _TooMany where the pass would not end in time.
+    """
     costs = time.costs
-    if costs.objects > ORDINARY and not time.allows(costs.of(allowance.PASS, costs.objects), PART_FOR_OBJECTS):
+    ordinary = allowance.ORDINARY
+    if costs.objects > ordinary and not costs.is_counted and not _fits(costs.objects, time):
+        _count(time)
+    time.is_ordinary = costs.objects <= ordinary
+    if not time.is_ordinary and not _fits(costs.objects, time):
         costs.left_out(allowance.PASS)
         raise _TooMany(TOO_MANY)
     began = time.taken
-    found, count = heap.of_types(of_interest)
-    costs.counted(count)
-    costs.measured(allowance.PASS, count, time.taken - began)
-    return found
+    found, objects = heap.of_types(of_tensors | others)
+    is_other = frozenset(map(id, others)).__contains__
+    rest = list(compress(found, map(is_other, map(id, map(type, found)))))
+    count = len(found) - len(rest)
+    newest = [thing for thing in found[-MOST_TENSORS - len(rest) :] if type(thing) in of_tensors][-MOST_TENSORS:]
+    del found
+    costs.counted(objects)
+    costs.measured(allowance.PASS, objects, time.taken - began)
+    return newest, rest, count
+
+
+def _fits(objects: int, time: Allowance) -> bool:
+    return time.allows(time.costs.of(allowance.PASS, objects), allowance.OBJECTS)
+
+
+def _count(time: Allowance) -> None:
+    """How many objects there are, where it is not known: of all blocks of memory a quarter may be some, or each."""
+    costs = time.costs
+    if time.allows(costs.of(allowance.COUNT, costs.objects) / 2, PART_FOR_COUNTING):
+        costs.counted(heap.count())
 
 
 def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:

@@ -13,6 +13,7 @@ from typing import Final
 
 from vramscope import wire
 from vramscope.graphs import advice
+from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.explain import explain, trace, undisturbed
 from vramscope.graphs.group import MOST_WORDS
 from vramscope.graphs.looker import LOOK_SECONDS
@@ -32,12 +33,12 @@ _CONTAINER: Final = re.compile(r"^\w+\[(\d+)\]$")
 def holders_of(growth_bytes: int, step: int) -> list[wire.Leak]:
     """What may have grown by so much, the likeliest first; nothing of it is kept.
 
-    Up to 0.4 s of the thread that ran out; 1 s where there are 100,000 tensors.
+    Up to 0.4 s of the thread that ran out.
     """
     found = []
     with undisturbed():
-        sight = explain(TensorKinds(), LOOK_SECONDS)
-        traced = trace(sight, TRACE_SECONDS)
+        sight = explain(TensorKinds(), Allowance(LOOK_SECONDS))
+        traced = trace(sight, Allowance(TRACE_SECONDS))
         for group in (*sight.groups, *traced.groups):
             holder = group.holder
             many = holder.container and group.tensors >= FEWEST  # (one with a bound has not come to it)
@@ -83,7 +84,7 @@ def held_over(boundary: int, retained: tuple[str, int, str] | None, step: int) -
     retained   file, line and function of the last backward(retain_graph=True)
     """
     with undisturbed():
-        sight = explain(TensorKinds(), LOOK_SECONDS)
+        sight = explain(TensorKinds(), Allowance(LOOK_SECONDS))
         kept = [
             group
             for group in sight.groups
