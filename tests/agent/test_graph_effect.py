@@ -1,6 +1,6 @@
 """The effect on the peak: from where in the step a thing died, and never a claim where that is not known."""
 
-from vramscope.graphs.effect import NOT_MEASURED, NOT_ON_CPU, Follower
+from vramscope.graphs.effect import NOT_MEASURED, NOT_ON_CPU, Follower, effect_of_made
 from vramscope.memory.allocator import Interval
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, Stretch
 
@@ -46,7 +46,7 @@ def effect_since(since, died_after, *peaks):
     follower = Follower([thing], 30, cut=lambda: died_after)
     if died_after is not None:
         del thing
-    return follower.effect_since(step(*peaks), 0, since)
+    return effect_of_made([(follower, since)], step(*peaks), 0)
 
 
 def test_what_a_step_makes_counts_from_there_to_its_death():

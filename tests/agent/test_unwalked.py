@@ -25,7 +25,10 @@ class Steps:
 
     def __init__(self):
         self.found, self.withdrawn = [], []
-        self.unwalked = UnwalkedInSteps(StepClock(), TensorKinds(), Chains(), self.found.append, self.withdrawn.append)
+        self.chains = Chains()
+        self.unwalked = UnwalkedInSteps(
+            StepClock(), TensorKinds(), self.chains, self.found.append, self.withdrawn.append
+        )
         self.net, self.target = network(), network()
         self.walks = 0
 
@@ -111,10 +114,50 @@ def test_an_evaluation_is_not_told_call_by_call():
             result = steps.target(X)
             steps.unwalked.follow(steps.target, (X,), result, steps.walks)
         del result
+        steps.unwalked.before_walk()
         steps.walks += 1
         steps.unwalked.end_step([])
         steps.unwalked.settle(steps.walks)
     assert not steps.found
+
+
+def test_several_from_one_line_that_are_alive_at_the_backward_are_one_finding():
+    steps = Steps()
+    for _ in range(2):
+        steps.unwalked.begin({one.untyped_storage()._cdata: 1 for one in steps.target.parameters()}, 1024, 0)
+        results = []
+        for _ in range(3):
+            results.append(steps.target(X))
+            steps.unwalked.follow(steps.target, (X,), results[-1], steps.walks)
+        steps.unwalked.before_walk()
+        steps.walks += 1
+        steps.net(X).sum().backward()
+        steps.unwalked.end_step([])
+        results.clear()
+        steps.unwalked.settle(steps.walks)
+    (found,) = steps.found
+    assert (found.graphs, found.saved_bytes) == (3, 3 * SAVED)
+
+
+class Negated(nn.Module):
+    def __init__(self, times):
+        super().__init__()
+        self.inner, self.times = network(), times
+
+    def forward(self, x):
+        x = self.inner(x)
+        for _ in range(self.times):
+            x = -x
+        return x
+
+
+@pytest.mark.parametrize(("nodes", "is_found"), [(9_000, True), (11_000, False)])
+def test_a_graph_of_many_nodes_is_walked_up_to_a_bound(nodes, is_found):
+    steps = Steps()
+    steps.target, steps.chains.step_numbers = Negated(nodes), 2 * nodes
+    steps.step()
+    steps.step()
+    assert bool(steps.found) == is_found
 
 
 def test_no_graph_lives_longer_for_being_followed():

@@ -62,7 +62,7 @@ class Follower:
         position           of the device in the stretches' cuts
         through_backward   after the advice it would not be alive in backward either (a plain result that was let go before)
         """
-        peaks, unknown = self._peaks(stretches, position)
+        peaks, unknown = self.peaks(stretches, position)
         if unknown is not None:
             return unknown
         last = self.died_after
@@ -87,22 +87,7 @@ class Follower:
             words = f"the peak is in {where}, when the new one had already replaced the old"
         return Effect(effect, words)
 
-    def effect_since(self, stretches: Sequence[Stretch], position: int, since: int) -> Effect:
-        """The effect on the step that is over, of what was made in it, behind the stretch ``since``."""
-        peaks, unknown = self._peaks(stretches, position)
-        if unknown is not None:
-            return unknown
-        last = len(stretches) if self.died_after is None else self.died_after
-        lowered = [peak - self.held_bytes * (since < index <= last) for index, peak in enumerate(peaks)]
-        at = peaks.index(max(peaks))
-        if at == since:
-            return Effect(
-                None, "the peak is in the forward that builds it, and what of it is needed there is not known"
-            )
-        when = "while it is alive" if since < at <= last else "when it is not alive"
-        return Effect(max(peaks) - max(lowered), f"the peak is in {wire.PHASES[stretches[at].phase]}, {when}")
-
-    def _peaks(self, stretches: Sequence[Stretch], position: int) -> tuple[list[int], Effect | None]:
+    def peaks(self, stretches: Sequence[Stretch], position: int) -> tuple[list[int], Effect | None]:
         """The peak of each stretch, and what there is to say where they do not tell."""
         self._references.clear()  # what dies later is of no interest, and must cut nothing
         peaks = [stretch.cuts[position].peak_allocated_bytes for stretch in stretches if position < len(stretch.cuts)]
@@ -111,3 +96,23 @@ class Follower:
         if not self._left and (self.died_after is None or self.died_after >= len(stretches)):
             return peaks, NOT_MEASURED
         return peaks, None
+
+
+def effect_of_made(made: Sequence[tuple[Follower, int]], stretches: Sequence[Stretch], position: int) -> Effect:
+    """The effect on the step that is over, of all that was made in it in one place: each with the stretch behind which it was."""
+    lowered: list[int] = []
+    alive = False
+    for follower, since in made:
+        peaks, unknown = follower.peaks(stretches, position)
+        if unknown is not None:
+            return unknown
+        at = peaks.index(max(peaks))
+        if at == since:
+            return Effect(
+                None, "the peak is in the forward that builds it, and what of it is needed there is not known"
+            )
+        last = len(stretches) if follower.died_after is None else follower.died_after
+        alive = alive or since < at <= last
+        lowered = [peak - follower.held_bytes * (since < index <= last) for index, peak in enumerate(lowered or peaks)]
+    when = "while it is alive" if alive else "when it is not alive"
+    return Effect(max(peaks) - max(lowered), f"the peak is in {wire.PHASES[stretches[at].phase]}, {when}")

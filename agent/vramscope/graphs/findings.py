@@ -198,7 +198,7 @@ class Findings:
             file=place.file,
             line=place.line,
             function=place.function,
-            count=1,
+            count=found.graphs,
             first_step=known.first_step if known else step,
             last_step=step,
             held_bytes=found.saved_bytes,

@@ -15,16 +15,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.graphs import classes, lines, roots, storages
-from vramscope.graphs.effect import NOT_MEASURED, NOT_ON_CPU, Effect, Follower
+from vramscope.graphs.effect import NOT_MEASURED, NOT_ON_CPU, Effect, Follower, effect_of_made
 from vramscope.graphs.sentinel import NO_NUMBER, UNWALKED, nodes_of
 from vramscope.graphs.storages import Storages, TensorKinds
-from vramscope.graphs.walk import MOST_NODES, Budget, Chains, walk
+from vramscope.graphs.walk import Budget, Chains, walk
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
 
 MOST_FOLLOWED: Final = 16
 """outputs of one step"""
+MOST_NODES: Final = 10_000
+"""of one graph; some 3 µs each, once or twice a run"""
 MOST_MARKS: Final = 1_024
 """nodes of one graph in which a walk may end; some 3 µs each, and 2 µs when it is walked"""
 
@@ -45,8 +47,10 @@ class Place(NamedTuple):
 
 class Found(NamedTuple):
     place: Place
+    graphs: int
+    """of that place, in one step"""
     saved_bytes: int
-    """that the graph keeps for a backward: without the model's own tensors, and without what the module was given"""
+    """that they keep for a backward: without the model's own tensors, and without what the module was given"""
     nodes: int
     effect: Effect
 
@@ -71,11 +75,12 @@ class _Followed:
         self.walks = walks
         """backward passes before it"""
         self.walked = False
+        self.is_for_training = False
+        """alive at a walk that came after it: no batch of an evaluation, which is over before the next step's backward"""
         self.mark: weakref.ref[_Mark] | None = None
         self.saved_bytes, self.nodes = 0, 0
         self.follower: Follower | None = None
         self.since: int | None = None
-        self.effect = NOT_ON_CPU
 
     @property
     def is_alive(self) -> bool:
@@ -108,6 +113,7 @@ class UnwalkedInSteps:
         """such a step is over: what is to die of it, dies before the next forward"""
         self._followed: list[_Followed] = []
         self._suspected: set[Key] = set()
+        self._effects: dict[Key, Effect] = {}
         self._known: Storages = {}
         self._material_bytes, self._since_number = 0, 0
 
@@ -119,6 +125,7 @@ class UnwalkedInSteps:
         since_number    autograd's sequence number when it began
         """
         self._followed.clear()
+        self._effects.clear()
         self._known, self._material_bytes, self._since_number = known, material_bytes, since_number
         self.follows, self.waits = not _autograd_is_compiled(), False
 
@@ -149,38 +156,54 @@ class UnwalkedInSteps:
                 followed.follower = Follower([mark], followed.saved_bytes, self._clock.mark)
             self._followed.append(followed)
 
+    def before_walk(self) -> None:
+        """A backward is about to begin."""
+        for followed in self._followed:
+            followed.is_for_training = followed.is_for_training or followed.is_alive
+
     def end_step(self, stretches: Sequence[Stretch]) -> None:
         """The step is over, and these were its stretches."""
         self.follows, self.waits = False, bool(self._followed)
         self._known = {}
+        made: dict[Key, list[tuple[Follower, int]]] = {}
         for followed in self._followed:
             if followed.follower is not None:
-                since, follower = followed.since, followed.follower
+                its = made.setdefault(followed.key, [])
+                if followed.since is None:
+                    self._effects[followed.key] = NOT_MEASURED
+                else:
+                    its.append((followed.follower, followed.since))
                 followed.follower = None
-                followed.effect = NOT_MEASURED if since is None else follower.effect_since(stretches, 0, since)
+        self._effects = {key: effect_of_made(its, stretches, 0) for key, its in made.items() if its} | self._effects
 
     def settle(self, walks: int) -> None:
         """The next forward is about to begin, after so many backward passes. What lives on somebody holds: looks tell of it."""
         followed, self._followed, self.waits = self._followed, [], False
-        # Several from one place with no backward between: an evaluation, which is judged as one.
+        # Several from one place with no backward between may be an evaluation, which is judged as one.
         together = Counter((one.key, one.walks) for one in followed)
         for one in followed:
             if one.walked:
                 self._suspected.discard(one.key)
                 self._withdraw(one.place)
         walked = {one.key for one in followed if one.walked or one.is_alive}
+        unwalked: dict[Key, list[_Followed]] = {}
         for one in followed:
-            if one.key in walked or together[one.key, one.walks] >= UNWALKED or walks == followed[0].walks:
-                continue
-            if one.key not in self._suspected:
-                self._suspected.add(one.key)
-            elif one.saved_bytes >= self._material_bytes:
-                self._found(Found(one.place, one.saved_bytes, one.nodes, one.effect))
+            evaluates = together[one.key, one.walks] >= UNWALKED and not one.is_for_training
+            if one.key not in walked and not evaluates and walks != followed[0].walks:
+                unwalked.setdefault(one.key, []).append(one)
+        for key, ones in unwalked.items():
+            saved_bytes = sum(one.saved_bytes for one in ones)
+            if key not in self._suspected:
+                self._suspected.add(key)
+            elif saved_bytes >= self._material_bytes:
+                nodes = sum(one.nodes for one in ones)
+                effect = self._effects.get(key, NOT_ON_CPU)
+                self._found(Found(ones[0].place, len(ones), saved_bytes, nodes, effect))
 
     def _weigh(self, followed: _Followed, nodes: Sequence[Any], args: tuple[Any, ...]) -> None:
         saved: Storages = {}
         given: Storages = {}
-        budget = Budget(self._chains)
+        budget = Budget(self._chains, MOST_NODES)
         for node in nodes:
             graph = walk(node, budget)
             saved |= graph.saved

@@ -120,6 +120,8 @@ class GraphWatch:
     def before_walk(self, roots_: Any, retain_graph: bool = False, create_graph: bool = False) -> None:
         """A backward (or ``torch.autograd.grad``) begins from these tensors. Some 10 µs: the descent to the oldest node."""
         self._outputs.walked()
+        if self._unwalked.follows:
+            self._unwalked.before_walk()
         if self._rounds.per != "step":
             self._rounds.count("step")
         self._forwards.clear()

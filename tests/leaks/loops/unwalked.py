@@ -52,6 +52,24 @@ def target_network(device: str) -> None:
         player.learn(states, actions, torch.rand(64, device=device))
 
 
+class Ensemble(Player):
+    def learn_of(self, views: list[torch.Tensor]) -> None:
+        # fix over: with torch.no_grad():
+        scores = torch.stack([self.target(view) for view in views])  # <- leak of target_of_three_views
+        loss = F.mse_loss(self.policy(views[0]), scores.detach().mean(0))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+@leaks("no_grad-missing", holder=("scores", "Sequential"), held_bytes=3 * deep_graph_bytes(rows=64), advice="no_grad")
+def target_of_three_views(device: str) -> None:
+    """Three graphs from one line, with no backward between, as an evaluation makes them; but they are alive at the backward."""
+    player = Ensemble(device)
+    for _ in range(24):
+        player.learn_of([torch.randn(64, 128, device=device) for _ in range(3)])
+
+
 def score(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
     # fix over: with torch.set_grad_enabled(model.training):
     logits = model(ids)  # <- leak of reference_of_preferences
