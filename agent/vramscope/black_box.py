@@ -77,7 +77,8 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     """the artifact's own id"""
     seen_by: Literal["observer", "passing", "exception", "bystander"]
     """observer: PyTorch's allocator told before it raised. passing: an error that the allocator does not tell ended a forward or a
-    backward, and may be caught. exception: the error that ended the run told, afterwards.
+    backward, and may be caught, or was caught elsewhere and was being handled.
+    exception: the error that ended the run told, afterwards.
     bystander: another rank ran out, this one did not"""
     time_ns: Whole
     rank: Whole

@@ -1,5 +1,5 @@
 """Errors of memory that PyTorch's allocator does not tell, and that the training catches: recorded where they end a forward or a
-backward, once each, and marked survived when the run goes on."""
+backward, and elsewhere where the ``except`` block calls what is heard; once each, and marked survived when the run goes on."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bac
 import staged  # noqa: E402
 from deaths import Death  # noqa: E402
 from running import RunningServer  # noqa: E402
+
+from vramscope.steps.caught import CaughtErrors  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
 
@@ -93,7 +95,7 @@ OTHERS = Death(
     step(model, optimizer, 64, 256)
     agent.attach(silent)
     try:
-        raise RuntimeError({CUBLAS!r})
+        raise RuntimeError({CUBLAS!r})  # between
     except RuntimeError:
         silent(torch.empty(64, 256, device="cuda"))
     try:
@@ -102,6 +104,45 @@ OTHERS = Death(
         pass
     step(model, optimizer, 64, 256)
     """,
+)
+ELSEWHERE = Death(
+    "caught in the optimizer's step, and between two steps",
+    "outside_pytorch",
+    f"""{MODEL}
+    class Refusing(torch.optim.SGD):
+        refuses = False
+        @torch.no_grad()
+        def step(self, closure=None):
+            if self.refuses:
+                self.refuses = False
+                raise RuntimeError({CUBLAS!r})  # refuses
+            return super().step(closure)
+    optimizer = Refusing(model.parameters(), 0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    step(model, optimizer, 64, 256)
+    optimizer.refuses = True
+    try:
+        step(model, optimizer, 64, 256)  # caught
+    except RuntimeError as error:
+        if "ALLOC_FAILED" in str(error):
+            torch.cuda.empty_cache()
+            torch.cuda.empty_cache()
+    step(model, optimizer, 64, 256)
+    def gather():
+        return torch.empty(1 << 50)  # gathers
+    for _ in range(2):
+        try:
+            gather()
+        except RuntimeError:
+            for _ in range(3):
+                step(model, optimizer, 64, 256)
+    try:
+        gather()
+    except RuntimeError:
+        told = "in time"
+    step(model, optimizer, 64, 256)
+    """,
+    survived=True,
 )
 
 
@@ -136,6 +177,28 @@ def test_an_error_of_a_library_that_is_caught_is_recorded_and_survived(
     assert backward["stack"][0]["line"] == staged.asked_at(replace(CAUGHT, line="# host"), script)
 
 
+def test_one_that_was_caught_elsewhere_is_recorded_while_it_is_handled(
+    server: RunningServer, tmp_path: Path, emulated_gpu: None
+) -> None:
+    """Each once, however much its ``except`` block does. Of the last nothing is heard before its block is left."""
+    run, code, said = staged.run(ELSEWHERE, server.url, tmp_path)
+    assert code == 0, said[-2000:]
+    script = str(tmp_path / f"{run}.py")
+    line = {
+        mark: staged.asked_at(replace(ELSEWHERE, line=mark), script) for mark in ("# refuses", "# gathers", "# caught")
+    }
+    in_step, *between = explained(server, run)
+    assert (in_step["message"]["kind"], in_step["phase"], in_step["step"]) == ("cublas", "optimizer", 1)
+    assert in_step["stack"][0]["line"] == line["# refuses"]
+    assert line["# caught"] in [frame["line"] for frame in in_step["stack"]]
+    assert [(one["message"]["kind"], one["phase"], one["step"]) for one in between] == [
+        ("host", "data", 2),
+        ("host", "data", 5),
+    ]
+    assert {one["stack"][0]["line"] for one in between} == {line["# gathers"]}
+    assert {one["survived"] for one in (in_step, *between)} == {True}
+
+
 def test_one_that_comes_again_and_then_ends_the_run_is_one_record(
     server: RunningServer, tmp_path: Path, emulated_gpu: None
 ) -> None:
@@ -148,7 +211,28 @@ def test_one_that_comes_again_and_then_ends_the_run_is_one_record(
 
 
 def test_errors_of_other_kinds_leave_no_record(server: RunningServer, tmp_path: Path, emulated_gpu: None) -> None:
-    """Nor does one of memory that is being handled while a forward gives back nothing."""
+    """And one of memory that is being handled while a forward gives back nothing, is none of that forward."""
     run, code, said = staged.run(OTHERS, server.url, tmp_path)
     assert code == 0, said[-2000:]
-    assert explained(server, run) == []
+    (between,) = explained(server, run)
+    assert (between["phase"], between["step"], between["culprit"]["module"]) == ("data", 1, None)
+    assert between["stack"][0]["line"] == staged.asked_at(
+        replace(OTHERS, line="# between"), str(tmp_path / f"{run}.py")
+    )
+
+
+def test_what_was_raised_before_attach_is_not_told() -> None:
+    told: list[BaseException] = []
+    later = RuntimeError("later")
+    try:
+        raise RuntimeError("earlier")
+    except RuntimeError:
+        caught = CaughtErrors(lambda error, in_except: told.append(error))
+        caught.look()
+    caught.look()
+    try:
+        raise later
+    except RuntimeError:
+        caught.look()
+        caught.look()
+    assert told == [later]

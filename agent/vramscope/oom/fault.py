@@ -33,6 +33,11 @@ def living_frames_of(fault: BaseException) -> list[FrameType]:
     return frames[::-1][:MAX_FRAMES]
 
 
+def frames_around(fault: BaseException) -> list[FrameType]:
+    """Of an error that is being handled: the frames around the one with its ``except`` block, innermost first."""
+    return [] if fault.__traceback__ is None else stack.stack_of(fault.__traceback__.tb_frame.f_back)
+
+
 def frames_of(fault: BaseException) -> list[Frame]:
     """Where an error came from, innermost first."""
     frames = []

@@ -112,8 +112,9 @@ class OomRecorder:
         trains = self._clock.thread in (None, own.ident) or stack.is_autograds()
         return None if trains else own.name[:256]
 
-    def passes(self, error: BaseException) -> None:
-        """A RuntimeError has ended a forward or a backward: of a library, or of the host's memory, it is not told otherwise."""
+    def passes(self, error: BaseException, in_except: bool) -> None:
+        """A RuntimeError has ended a forward or a backward, or was caught elsewhere and is being handled (``in_except``): of a
+        library, or of the host's memory, it is not told otherwise."""
         told = parse(self._hide(str(error)[:MOST_TEXT]), type(error).__name__)
         if told.kind == "pytorch" or not told.is_known or not told.certain or self._records >= MOST_RECORDS:
             return
@@ -123,7 +124,7 @@ class OomRecorder:
         self._records += 1
         if before is not None:
             self._went_on(before)
-        frames, roots = stack.frames_now(), self._scene.roots()
+        frames, roots = fault.frames_around(error) if in_except else stack.frames_now(), self._scene.roots()
         self._bring(
             self._scene.box(
                 Error(

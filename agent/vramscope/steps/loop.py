@@ -25,6 +25,7 @@ from vramscope.fronts import Fronts
 from vramscope.guard import guarded
 from vramscope.steps import zero
 from vramscope.steps.backward import OUTSIDE, BackwardFront
+from vramscope.steps.caught import CaughtErrors
 from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
 from vramscope.steps.deepspeed import EngineFront
 from vramscope.steps.loader import LoaderFront
@@ -65,8 +66,9 @@ class LoopHooks:
         self.loader = LoaderFront(self)
         self.on_first_step: Callable[[], None] | None = None
         self.on_first_backward: Callable[[], None] | None = None
-        self.on_error: Callable[[BaseException], None] | None = None
-        """told of a RuntimeError that ends a root's forward or a backward"""
+        self.on_error: Callable[[BaseException, bool], None] | None = None
+        """told of a RuntimeError that ends a root's forward or a backward (False), or that an ``except`` block handles (True)"""
+        self.caught = CaughtErrors(self.error_passes)
         self.fronts = Fronts()
         self._removals: list[Callable[[], None]] = []
         self.graph_task: Callable[[], int] = lambda: OUTSIDE
@@ -105,6 +107,7 @@ class LoopHooks:
         self._transforming = torch._C._functorch.maybe_current_level
         BackwardFront(self).install()
         ScalerFront(self).install()
+        self.caught.install(self.fronts)
         self.loader.install()
         self._wrap_train()
         for root in roots:
@@ -178,6 +181,8 @@ class LoopHooks:
     @guarded("forward hook")
     def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         clock, graphs = self.clock, self.graphs
+        if sys.exc_info()[1] is not None or self.caught.known:
+            self.caught.look()
         if self.loss is not None:
             self._forward_begins()
         clock.rows = self._rows_of(module, args, kwargs)
@@ -243,6 +248,8 @@ class LoopHooks:
 
     @guarded("optimizer hook")
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if sys.exc_info()[1] is not None or self.caught.known:
+            self.caught.look()
         if self._leader is None or self._leader() is not optimizer:
             self.optimizers.add(optimizer)
         self._nests = self._nests or id(optimizer) in self._in_step
@@ -305,10 +312,10 @@ class LoopHooks:
             first()
 
     @guarded("an error that passes")
-    def error_passes(self, error: BaseException) -> None:
-        """A forward or a backward ends with an error, which the training may catch."""
+    def error_passes(self, error: BaseException, in_except: bool = False) -> None:
+        """A forward or a backward ends with an error, which the training may catch; ``in_except``: it has caught it."""
         if self.on_error is not None and isinstance(error, RuntimeError) and self.clock.is_training_thread():
-            self.on_error(error)
+            self.on_error(error, in_except)
 
     # -- wrapped functions -----------------------------------------------------------------------------------------------
 
