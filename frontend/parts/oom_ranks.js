@@ -22,7 +22,9 @@ export function ranksTable({ ranks }, { chosen, onChoose }) {
 function row(rank, most, { chosen, onChoose }) {
   const what = { true: ["ran out", "bad"], false: ["waited", ""], null: ["no record came", "unknown"] }[rank.ran_out];
   const when = [isKnown(rank.step) && `step ${count(rank.step + 1)}`, rank.phase, rank.module].filter(Boolean).join(" · ");
-  const told = rank.asked_by && `told by ${rank.asked_by}, ${seconds(Math.max(0, rank.after_seconds))} later`;
+  const told = rank.record
+    ? rank.asked_by && `told by ${rank.asked_by}, ${seconds(Math.max(0, rank.after_seconds))} later`
+    : isKnown(rank.as_of_seconds) && `its newest sample, ${seconds(-rank.as_of_seconds)} before`;
   const number = (value) => h("td", { class: "number" }, known(isKnown(value) ? bytes(value) : UNKNOWN, { short: true }));
   return h("tr", { "data-rank": String(rank.rank), "data-ran-out": String(rank.ran_out) },
     h("th", { scope: "row" }, `rank ${rank.rank}`, " ", h("span", { class: `chip ${what[1]}` }, what[0])),

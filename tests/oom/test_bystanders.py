@@ -182,19 +182,37 @@ def test_a_rank_that_nobody_could_tell_says_it_when_its_collective_fails(
     assert waited["line"] == staged.asked_at(Death("", "", "", line="# waits"), waited["file"])
 
 
-def test_a_rank_of_which_no_record_came_is_told_as_unknown(server: RunningServer) -> None:
-    """Not left out, and no zeros."""
-    run, record = new_id(), "ffff000000000001"
-    for rank in (0, 1):
-        agent = Agent(run, rank=rank, world_size=3)
-        server.send(agent, *(messages_of(box(record, rank=1, world_size=3)) if rank else ()))
+def test_of_a_rank_of_which_no_record_came_there_is_its_newest_sample(server: RunningServer, cli: Cli) -> None:
+    """Of the last minute before the error, and of the session that ran then; else it is told as unknown. Not left out, no zeros."""
+    run, record, now = new_id(), "ffff000000000001", time.time_ns()
+    second = 1_000_000_000
+    sampled, dead, unheard, late, restarted = (
+        Agent(run, rank=rank, world_size=6, start_ns=now - begun * second)
+        for rank, begun in ((0, 300), (1, 300), (2, 300), (3, 300), (4, 20))
+    )
+    server.send(dead, *messages_of(box(record, rank=1, world_size=6, time_ns=now)))
+    # (Five samples, 100 ms apart; the last two are of after the error.)
+    columns = {"phase": [2, 2, 3, 3, 3], "step": [7, 7, 7, 8, 8], "allocated_bytes": [1 << 30, 2 << 30, 3 << 30, 4, 5]}
+    used = {"device_used_bytes": [5 << 30, 5 << 30, 6 << 30, 7, 8]}
+    server.send(sampled, sampled.samples(5, at=299.75, **columns, **used))
+    server.send(unheard)
+    server.send(late, late.samples(5, at=200, **columns))
+    server.send(restarted, restarted.samples(5, at=-10, **columns), restarted.samples(1, at=10, allocated_bytes=9))
     rows = server.get(f"/oom/{record}")["ranks"]
     assert [(row["rank"], row["ran_out"], row["record"]) for row in rows] == [
-        (0, None, None),
-        (1, True, record),
-        (2, None, None),
+        (rank, True if rank == 1 else None, record if rank == 1 else None) for rank in range(6)
     ]
-    assert {row[name] for row in rows if not row["record"] for name in row if name.endswith("_bytes")} == {None}
+    told = rows[0]
+    assert told["as_of_seconds"] == pytest.approx(-0.05, abs=1e-5)
+    assert (told["step"], told["phase"]) == (7, wire.PHASES[3])
+    assert (told["allocated_bytes"], told["reserved_bytes"]) == (3 << 30, 2 << 30)
+    assert told["total_bytes"] - told["free_bytes"] == 6 << 30
+    assert told["parameters_bytes"] is None
+    assert (rows[4]["allocated_bytes"], rows[4]["as_of_seconds"]) == (9, pytest.approx(-10, abs=1e-5))
+    silent = [rows[2], rows[3], rows[5]]
+    assert {row[name] for row in silent for name in row if name.endswith(("_bytes", "_seconds"))} == {None}
+    said = cli("oom", run, "--server", server.url)[1]
+    assert "no record came; 0.05 s before:" in said
 
 
 def test_an_error_of_long_ago_asks_nobody_how_he_stands_now(server: RunningServer) -> None:

@@ -210,6 +210,8 @@ def test_all_ranks_stand_side_by_side(page: Any, own_server: Any) -> None:
         counters={"allocated_bytes.all.current": 12 * GIB, "reserved_bytes.all.current": 22 * GIB},
     )  # fmt: skip
     send(server, waited, *messages_of(beside, "the server"))
+    silent = Agent(run, rank=2, world_size=3, start_ns=now - 10**9)
+    send(server, silent, silent.samples(1, at=0.85, allocated_bytes=7 * GIB, step=41, phase=2))
     page.goto(f"{server.url}/runs/{run}/oom")
     rows = page.locator(".oom-ranks tbody tr")
     rows.nth(2).wait_for()
@@ -219,7 +221,7 @@ def test_all_ranks_stand_side_by_side(page: Any, own_server: Any) -> None:
         (
             ("rank 0", "waited", "encoder.1", f"{MARKUP}.py:87", "told by the server, 120 ms later"),
             ("rank 1", "ran out", "4.00 GiB", "1.00 GiB", "29.0 GiB", "30.0 GiB"),
-            ("rank 2", "no record came", "unknown"),
+            ("rank 2", "no record came", "unknown", "step 42", "its newest sample, 150 ms before", "7.00 GiB", "2.00 GiB"),
         ),
         strict=True,
     ):  # fmt: skip

@@ -75,7 +75,9 @@ def ranks_then(
 ) -> list[dict[str, Any]]:
     """How every rank of the run stood when one ran out: ``error`` is a row of :func:`errors_of`. Empty: there is one rank alone.
 
-    A rank's own error of that time stands before what it wrote as a bystander. Of a rank that wrote nothing all is None.
+    A rank's own error of that time stands before what it wrote as a bystander. Of a rank that wrote nothing there is what its
+    newest sample before the error told, and ``as_of_seconds`` says when that was (below 0: before the error); of one that was not
+    heard of all is None.
     """
     many = full["world_size"] or 1
     if many == 1:
@@ -91,11 +93,47 @@ def ranks_then(
         near = stored.id == error["record"] or -EARLY_SECONDS <= row["after_seconds"] < BYSTANDER_SECONDS
         if near and (known is None or _tells_more(row, known, error)):
             found[stored.rank] = row
-    nothing = dict.fromkeys(("record", "ran_out", "asked_by", "after_seconds", *TOLD))
-    return [found.get(rank, {"rank": rank, **nothing}) for rank in sorted({*range(min(many, MOST_RANKS)), *found})]
+    silent = [rank for rank in range(min(many, MOST_RANKS)) if rank not in found]
+    for number, rank in enumerate(silent):
+        sampled = _last_sample(connection, run, rank, begins) if number < MOST_SAMPLED else {}
+        found[rank] = {
+            "rank": rank,
+            **dict.fromkeys(_OF_A_RECORD),
+            **dict.fromkeys(("as_of_seconds", *TOLD)),
+            **sampled,
+        }
+    return [found[rank] for rank in sorted(found)]
 
 
 MOST_RANKS: Final = 1024
+MOST_SAMPLED: Final = 64
+"""ranks of which no record came, whose samples are looked up: 2 ms each"""
+SAMPLED_SECONDS: Final = 60.0
+"""what was longer ago says nothing of that moment"""
+_OF_A_RECORD: Final = ("record", "ran_out", "asked_by", "after_seconds")
+_SAMPLED: Final = ("step", "phase", "allocated_bytes", "reserved_bytes", "device_used_bytes")
+
+
+def _last_sample(connection: Connection, run: Run, rank: int, begins: float) -> dict[str, Any]:
+    """How a rank stood when it was heard last before an error, on its first device; empty: it was not, in that minute."""
+    try:
+        place = find_place(connection, run, rank, None)
+    except UnknownPlace:
+        return {}
+    at_ns = int(begins * 1e9) + place.skew_ns
+    first_ns = max(at_ns - int(SAMPLED_SECONDS * 1e9), place.started_ns or 0)
+    columns = load_columns(connection, run, place, "samples", _SAMPLED, first=first_ns, last=at_ns).columns
+    if not columns["time_ns"].size:
+        return {}
+    newest = {name: int(column[-1]) for name, column in columns.items()}
+    told: dict[str, Any] = {name: None if value == wire.UNKNOWN else value for name, value in newest.items()}
+    used, total = told.pop("device_used_bytes"), place.capacity_bytes
+    return told | {
+        "phase": None if told["phase"] is None else wire.PHASES[told["phase"]],
+        "total_bytes": total,
+        "free_bytes": None if used is None or total is None else max(0, total - used),
+        "as_of_seconds": (told.pop("time_ns") - at_ns) / 1e9,
+    }
 
 
 def _rank_row(stored: Stored, skews: Mapping[int, int], begins: float) -> dict[str, Any]:
@@ -108,6 +146,7 @@ def _rank_row(stored: Stored, skews: Mapping[int, int], begins: float) -> dict[s
         "ran_out": stored.kind == "oom",
         "asked_by": about.get("asked_by") or None,
         "after_seconds": at - begins,
+        "as_of_seconds": at - begins,
         **{name: about.get(name) for name in TOLD},
     }
 

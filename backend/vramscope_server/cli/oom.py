@@ -94,6 +94,8 @@ def show(server: str, as_json: bool, run: str) -> None:
 
 def _rank(row: dict[str, Any]) -> list[str | Text]:
     what = {True: "ran out", False: "waited", None: "no record came"}[row["ran_out"]]
+    if row["record"] is None and row["as_of_seconds"] is not None:
+        what += f"; {-row['as_of_seconds']:.2f} s before:"
     place = f"{plain(row['file']).rpartition('/')[2]}:{row['line']}" if row["file"] else ABSENT
     return [
         str(row["rank"]),

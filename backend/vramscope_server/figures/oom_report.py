@@ -100,7 +100,12 @@ def _ranks(ranks: Iterable[Mapping[str, Any]]) -> list[str]:
     rows = [
         (
             rank["rank"],
-            what[rank["ran_out"]],
+            what[rank["ran_out"]]
+            + (
+                ""
+                if rank["record"] or rank["as_of_seconds"] is None
+                else f"; {-rank['as_of_seconds']:.2f} s before it had"
+            ),
             f"{rank['file']}:{rank['line']}" if rank["file"] else "",
             *(amount(rank[name]) for name in ("free_bytes", "allocated_bytes", "reserved_bytes")),
         )
