@@ -13,6 +13,7 @@ from vramscope_server.analysis.advice import fragmentation
 from vramscope_server.analysis.advice.facts import Facts
 from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.oom.window import look
 from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.analysis.whatif.recommendation import Risk, recommend, risk_of
@@ -171,6 +172,13 @@ def test_a_run_that_died_is_replayed_with_the_request_that_failed(
     assert not large.out_of_memory
     assert large.peak_reserved_bytes > again.peak_reserved_bytes
     assert "what would have come after" in " ".join(sweep(trace, []).notes)
+    # What a setting saves is of all that was needed, not of what there was without the request.
+    confs = ["", "expandable_segments:True", "max_split_size_mb:20"]
+    for told in look(trace, confs).replayed:
+        other = predict(trace, told.conf)
+        peak = other.uncapped_peak_reserved_bytes if other.out_of_memory else other.peak_reserved_bytes
+        assert told.saves_bytes == max(0, large.peak_reserved_bytes - peak), told.conf
+        assert told.survives != other.out_of_memory
 
 
 def test_expandable_segments_with_max_split_size_grow_and_are_never_recommended(traces: dict[str, Trace]) -> None:

@@ -13,6 +13,8 @@ from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.oom.holders import by_site
 from vramscope_server.analysis.oom.remedies.remedy import Replayed
 from vramscope_server.analysis.simulator.settings import BadSetting
+from vramscope_server.analysis.whatif.card import card_of
+from vramscope_server.analysis.whatif.case import Case
 from vramscope_server.analysis.whatif.sweep import predict
 
 
@@ -28,6 +30,7 @@ def look(trace: Trace, confs: Sequence[str], progress: Callable[[int, int], None
     """``confs``: values of PYTORCH_CUDA_ALLOC_CONF to replay, on the recorded card; what cannot be replayed is left out."""
     sites = by_site(trace)
     recorded = max(trace.end.reserved_bytes, trace.end.counters.get("reserved_bytes.all.peak", 0))
+    needed = max(recorded, _with_the_request(trace)) if confs else recorded
     found = []
     for done, conf in enumerate(confs):
         progress(done, len(confs))
@@ -35,6 +38,16 @@ def look(trace: Trace, confs: Sequence[str], progress: Callable[[int, int], None
             told = predict(trace, conf)
         except (BadSetting, ValueError, ArithmeticError, LookupError):
             continue
-        saved = max(0, recorded - told.peak_reserved_bytes)
+        peak = told.uncapped_peak_reserved_bytes if told.out_of_memory else told.peak_reserved_bytes
+        saved = max(0, needed - peak)
         found.append(Replayed(conf, not told.out_of_memory, saved, told.band is None))
     return Seen(sites, found)
+
+
+def _with_the_request(trace: Trace) -> int:
+    """What PyTorch would have reserved under the recorded settings, the request that failed included; 0: not to be told."""
+    try:
+        own = Case(trace, trace.parsed_settings[0].text, recorded=True)
+        return own.prediction(card_of(trace)).uncapped_peak_reserved_bytes
+    except (BadSetting, ValueError, ArithmeticError, LookupError):
+        return 0
