@@ -127,4 +127,5 @@ def test_a_package_in_a_folder_of_ones_own_is_a_library_and_what_lies_beside_it_
     monkeypatch.syspath_prepend(str(tmp_path))
     assert roots.is_library(str(tmp_path / "frames" / "frame.py"))
     assert not roots.is_library(str(tmp_path / "train.py"))
+    assert roots.is_library("<eval_with_key>.3"), "what torch.fx has made is in no file of the user's"
     assert not roots.is_library(str(tmp_path / "mine" / "model.py"))

@@ -71,7 +71,7 @@ def is_library(file: str | None) -> bool:
     """Whether a file belongs to Python or to an installed package: the user did not write it."""
     return (
         file is None
-        or file.startswith(("<frozen", "<string>", *_LIBRARIES))
+        or file.startswith(("<frozen", "<string>", "<eval_with_key>", *_LIBRARIES))
         or f"{os.sep}site-packages{os.sep}" in file
         or any(_is_installed(folder, file) for folder in sys.path if folder)
     )
