@@ -53,6 +53,16 @@ def test_a_teacher_and_a_checkpoint_are_weights_beside_the_model_and_count_once(
     assert counted(trains, only(beside.look(), trains)).owned_bytes[OTHER_MODELS] == 0
 
 
+def test_a_teacher_that_was_heard_is_none_of_the_models_that_train() -> None:
+    """Each whose forward was called is known by then, and what no gradient is wanted of is no training's."""
+    trains, teacher = model(), model().requires_grad_(False)
+    seen = only(beside.look(), trains, teacher)
+    held = holdings.count([], [trains, teacher], wire.CPU, loading=False, beside=seen)
+    assert (held.owned_bytes["parameters"], held.owned_bytes[OTHER_MODELS]) == (32 * KIB, 32 * KIB)
+    alone = holdings.count([], [teacher], wire.CPU, loading=False, beside=only(beside.look(), teacher))
+    assert (alone.owned_bytes["parameters"], alone.owned_bytes[OTHER_MODELS]) == (32 * KIB, 0), "a model that serves"
+
+
 def test_a_dict_of_copies_is_seen_while_it_is_being_made() -> None:
     trains, found = model(), []
 

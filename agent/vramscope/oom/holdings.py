@@ -68,6 +68,9 @@ def count(
 
     Some 3 µs a tensor. Views (tied weights, gradients in one bucket) count once, for the first that has them."""
     optimizers, roots = list(optimizers), list(roots)
+    trained = [root for root in roots if any(one.requires_grad for one in root.parameters())]
+    if trained and beside is not None:
+        roots = trained  # (a teacher that was heard is one of those that live beside them)
     seen: set[int] = set()
     rows: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
 
