@@ -123,6 +123,8 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     """parameters that still lie on the host while a model is on its way to the card"""
     forwards: Whole = 0
     """of one model, that began one behind the other with no backward between"""
+    evaluates: bool = False
+    """it was in evaluation mode, behind a step of training, with gradients on"""
     thread: Text | None = None
     """the name of the thread that asked, where that was neither the training's nor autograd's"""
     narrow_bytes: Whole | None = None

@@ -29,7 +29,7 @@ CAUSES: Final = (
     "outside_pytorch",
 )
 NEARLY_ALL: Final = 0.8
-"""of the room: a model that only serves, and leaves more of it, is not what is too large"""
+"""of the room: a model that leaves more of it is not what is too large where the rest of the step would have been larger"""
 LEAK_SHARE: Final = 0.02
 """of the room: what is held by less cannot be why memory ran out, even where a single request would have fitted"""
 
@@ -49,6 +49,7 @@ SHORTER_AID: Final = (
     "checkpointing."
 )
 NO_TRAINING: Final = "A smaller batch, or a shorter sequence."
+NO_GRAD: Final = "The evaluation under torch.no_grad(): its forwards then keep no graphs."
 OTHERS_AID: Final = "Models that do not train on the host or in 16 bits, and no second copy of weights on the card."
 READING_AID: Final = 'torch.load(..., map_location="cpu"): the card holds the weights once, not twice.'
 PINNED: Final = (
@@ -92,6 +93,8 @@ def _aid(cause: str, facts: Facts) -> str:
         return OTHERS_AID
     if cause == "weights" and facts.is_reading:
         return READING_AID
+    if cause == "activations" and facts.evaluates:
+        return NO_GRAD
     if cause == "activations" and facts.phase == "eval":
         return NO_TRAINING
     if cause == "activations" and input_words(facts) and facts.input_shape[:1] == facts.input_shape_before[:1]:
@@ -153,7 +156,7 @@ def _cause(facts: Facts) -> tuple[str, str]:
             f"{amount(facts.used_bytes)} used and {amount(asked)} asked are {amount(room - (facts.used_bytes or 0) - asked)} "
             f"less than the {amount(room)} that PyTorch can have."
         )
-    return _capacity(facts, asked, room)
+    return _capacity(facts, asked, room, likely)
 
 
 def _wanted_more(facts: Facts, likely: int) -> int:
@@ -163,7 +166,7 @@ def _wanted_more(facts: Facts, likely: int) -> int:
     return likely - facts.growth_bytes - facts.peak_at_first_bytes
 
 
-def _capacity(facts: Facts, asked: int, room: int) -> tuple[str, str]:
+def _capacity(facts: Facts, asked: int, room: int, likely: int) -> tuple[str, str]:
     """The training needs more than there is: which part of it is the largest, or does not fit even alone."""
     parameters, fixed, working = facts.parameters_bytes, facts.fixed_bytes, facts.working_bytes
     if parameters is None or fixed is None or working is None or facts.weights_bytes is None:
@@ -188,6 +191,8 @@ def _capacity(facts: Facts, asked: int, room: int) -> tuple[str, str]:
         return "optimizer", f"The optimizer asked for it: {parts}, and {amount(room)} is all that PyTorch can have."
     in_step = facts.phase in ("forward", "backward", "eval") or working > 0
     active = working + (asked if in_step else 0)
+    if fixed < NEARLY_ALL * room:  # (else no batch is small enough to do much about it)
+        active = max(active, likely - fixed)
     largest = max((active, "activations"), (state, "optimizer"), (weights, "weights"))[1]
     if facts.phase == "eval" and not gradients and weights < NEARLY_ALL * room:
         largest = "activations"
@@ -200,7 +205,9 @@ def _capacity(facts: Facts, asked: int, room: int) -> tuple[str, str]:
     many = ""
     if waits_for_backward(facts):
         many = f" {facts.forwards} forwards of this step have had no backward: what of their graphs is kept is alive together."
-    if grown := input_words(facts):
+    if facts.evaluates:
+        many = " The model is in evaluation mode, and gradients are on: what a backward would need is kept."
+    elif grown := input_words(facts):
         many += f" {grown[0].upper()}{grown[1:]}."
     return largest, (
         f"{parts}; activations, batch and temporaries {amount(working)} and what was asked: more than the {amount(room)} that "

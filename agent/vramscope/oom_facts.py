@@ -85,6 +85,8 @@ class Facts:
     """a file of weights is being read onto the card"""
     forwards: int = 0
     """of one model, that began one behind the other with no backward between"""
+    evaluates: bool = False
+    """a model in evaluation mode, behind a step of training, with gradients on"""
     update: str | None = None
     """of black_box.Update"""
     thread: str | None = None
@@ -269,6 +271,7 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         thread=box.thread,
         is_reading=any(frame.file.replace("\\", "/").endswith(READERS) for frame in box.stack),
         forwards=box.forwards,
+        evaluates=box.evaluates,
         place="" if own is None else place(own.file, own.line),
         module=box.module or "",
         expandable=bool(box.settings_in_force.get("expandable_segments")) or "expandable_segments:True" in box.settings,

@@ -11,6 +11,7 @@ took, what those took. For a remedy, the larger one with its error, within which
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 from vramscope.oom_facts import Facts
@@ -29,6 +30,10 @@ LONGER: Final = 0.25
 """where it follows from a step with a shorter input: what goes with rows alone, or with neither, is a part of it"""
 GREW: Final = 1.1
 """times as large: what is called larger"""
+BYTES_A_NUMBER: Final = 8
+"""at most, of an input whose kind of numbers is not known"""
+LEAST_SEGMENT: Final = 20 << 20
+"""what the allocator takes for a tensor of 1 MiB"""
 SAME_ORDER: Final = 2.0
 """what is drawn out from a part of the forward says no more than that"""
 
@@ -78,7 +83,7 @@ class Need:
 
 def waits_for_backward(facts: Facts) -> bool:
     """Many forwards of one model and no backward: their graphs may be alive together (where nothing of them was let go)."""
-    return facts.phase == "forward" and facts.forwards >= MANY_FORWARDS
+    return facts.phase == "forward" and facts.forwards >= MANY_FORWARDS and not facts.evaluates
 
 
 def input_words(facts: Facts) -> str:
@@ -88,6 +93,12 @@ def input_words(facts: Facts) -> str:
         return ""
     now, before = (" x ".join(f"{size:,}" for size in shape) for shape in (facts.input_shape, facts.input_shape_before))
     return f"this step's input is {now}, the last one's was at most {before}: {times:.3g} times as much"
+
+
+def _may_be_the_batch(facts: Facts) -> bool:
+    """What was asked for between two steps is no larger than the last step's input is at most."""
+    most = BYTES_A_NUMBER * prod(facts.input_shape_before) + LEAST_SEGMENT if facts.input_shape_before else 0
+    return (facts.asked_bytes or 0) <= most
 
 
 def _of_longer(facts: Facts, before_bytes: int) -> float | None:
@@ -117,6 +128,9 @@ def need_of(facts: Facts) -> Need | None:
     if waits_for_backward(facts):
         words = f"{facts.forwards} forwards and no backward: how much is the last one's, and how many were to come, is not known"
         return Need(fixed, beside, None, 0, least, least, words)
+    if facts.evaluates and facts.forwards > 1:
+        words = f"{facts.forwards} forwards of an evaluation: how much of their graphs is kept, and how many come, is not known"
+        return Need(fixed, beside, None, 0, least, least, words)
     longer = _of_longer(facts, before)
     if longer is not None and longer >= scaling:
         words = f"an earlier step had reached its end, and {input_words(facts)}"
@@ -136,10 +150,17 @@ def need_of(facts: Facts) -> Need | None:
         copies = facts.update in ("foreach", None)
         words, update = "forward and backward were over", (facts.trainable_bytes or 0) if copies else 0
         return Need(fixed, beside, full, int(full * DIED_LATER), least, max(least, resting + full), words, update)
-    elif facts.phase == "data" and asked <= (facts.peak_before_bytes or 0):
+    elif facts.phase == "data" and asked <= (facts.peak_before_bytes or 0) and _may_be_the_batch(facts):
         # Before a step: this request, and a step as the last one, are what is known to be wanted.
         likely, full = 0.0, max(scaling, before)
         error, words = STEADY, "earlier steps had reached their end"
+    elif facts.phase == "data" and asked <= (facts.peak_before_bytes or 0) and not facts.other_models_bytes:
+        # The same, but a smaller batch makes nothing less of it. (Of copies of the weights more may be to come.)
+        rest = max(0, before - scaling)
+        words = "what was asked for between two steps is no batch; earlier steps had reached their end"
+        return Need(
+            fixed, beside + scaling, rest, int((scaling + rest) * STEADY), least, max(least, resting + scaling), words
+        )
     elif facts.phase in ("data", "other") and facts.peak_before_bytes:
         # A batch larger than any before makes many times as much as itself; and between two steps it may be no batch.
         words = "between two steps: what was asked for, and what it would have led to, need not go with the batch"

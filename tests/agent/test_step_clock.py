@@ -366,6 +366,25 @@ def test_the_largest_input_of_a_step_and_of_the_one_before_is_known(clock, hooks
     assert clock.largest_before == {id(model): (6, 8)}
 
 
+def test_an_evaluation_with_gradients_on_is_told_from_a_part_of_a_step(clock, hooks) -> None:
+    """Behind a step of training a model in evaluation mode evaluates; in the midst of a step it is part of the loss."""
+    model, features = nn.Linear(8, 8), nn.Linear(8, 8).eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model, features])
+    features(torch.zeros(4, 8))
+    seen = [clock.evaluates]
+    features(model(torch.zeros(4, 8))).sum().backward()
+    seen.append(clock.evaluates)
+    features(torch.zeros(4, 8)).sum().backward()
+    seen.append(clock.evaluates)
+    optimizer.step()
+    model.eval()
+    kept = [model(torch.zeros(4, 8)) for _ in range(3)]
+    assert kept and (clock.evaluates, clock.forwards) == (True, 3)
+    model.train()(torch.zeros(4, 8)).sum().backward()
+    assert [*seen, clock.evaluates] == [False, False, False, False]
+
+
 def test_marks_from_another_thread_are_not_heard(clock, hooks) -> None:
     model = nn.Linear(8, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -251,6 +251,59 @@ def test_forwards_that_wait_for_one_backward_are_told_and_nothing_is_promised_of
     assert found(replace(DIED, forwards=2)) == found(DIED), "two views of one batch, a critic's two: one loss"
 
 
+def test_an_evaluation_with_gradients_on_is_told_and_nothing_is_promised_of_what_it_keeps() -> None:
+    """How many forwards were to come nobody knows; of a single one it is drawn out, as of a training's."""
+    died = replace(DIED, step=3, evaluates=True, forwards=9)
+    assert judge(died).cause == "activations"
+    assert "evaluation mode, and gradients are on" in judge(died).sentence
+    assert judge(died).first_aid.startswith("The evaluation under torch.no_grad()")
+    assert [one.what for one in found(died)] == [
+        "torch.no_grad() around the evaluation",
+        "smaller batches in the evaluation",
+    ]
+    assert need_of(died).at() is None  # type: ignore[union-attr]
+    assert not any(one.enough for one in found(died))
+    assert need_of(replace(died, forwards=1)) == need_of(replace(DIED, step=3))
+
+
+def test_what_is_asked_for_between_two_steps_goes_with_the_batch_only_where_it_can_be_one() -> None:
+    """A copy of the weights, say, has nothing to do with it; nor is anything promised where no input is known."""
+    before = {"phase": "data", "progress": None, "step": 4, "peak_before_bytes": 1400 * MIB}
+    batch = replace(DIED, **before, input_shape_before=(64, 3, 512, 512))  # 200 MiB of float32
+    assert need_of(batch).working_bytes is not None  # type: ignore[union-attr]
+    assert any(
+        one.enough
+        for one in found(replace(batch, total_bytes=2300 * MIB, free_bytes=150 * MIB, reserved_bytes=1500 * MIB))
+    )
+    for shape in ((64, 4096), ()):
+        died = replace(batch, input_shape_before=shape)
+        need, whole = need_of(died), need_of(batch)
+        assert need is not None and whole is not None
+        assert need.at() == pytest.approx(whole.at(), rel=0.01), "as much is needed in all"
+        assert need.at(1 / 64) >= 1.05 * (died.used_bytes + died.asked_bytes)  # type: ignore[operator]
+        assert not any(one.enough for one in found(died))
+        copies = need_of(replace(died, other_models_bytes=50 * MIB))
+        assert copies is not None and copies.at() is None, "how much of a copy was to come is not known"
+
+
+def test_blame_goes_by_what_the_whole_step_would_have_come_to() -> None:
+    """A forward that dies at its beginning has made little; but where weights leave next to nothing it is they."""
+    at_first = replace(
+        DIED, parameters_bytes=1000 * MIB, trainable_bytes=10 * MIB, before_forward_bytes=1000 * MIB, progress=0.1
+    )
+    assert judge(at_first).cause == "activations"
+    assert judge(replace(at_first, parameters_bytes=1300 * MIB, before_forward_bytes=1300 * MIB)).cause == "weights"
+    assert judge(replace(at_first, progress=0.9)).cause == "weights"
+
+
+def test_of_what_only_serves_nothing_of_a_training_is_told() -> None:
+    """A cache that is made before the first forward."""
+    died = replace(DIED, phase="other", progress=None, trainable_bytes=0, before_forward_bytes=None)
+    assert judge(died).cause == "activations"
+    assert "gradients" not in judge(died).sentence
+    assert [one.what for one in found(died)] == ["fewer sequences or rows at a time, or shorter ones"]
+
+
 def test_what_trainer_gathers_in_an_evaluation_has_its_own_remedy() -> None:
     class Box:
         stack = (Frame(file="/lib/transformers/trainer.py", line=1, function="Trainer.evaluation_loop", own=False),)

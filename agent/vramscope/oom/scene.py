@@ -117,7 +117,7 @@ class Scene:
                     roots,
                     device,
                     loading=clock.step == 0 and clock.phase == OTHER and not known and _is_loading(error, roots),
-                    training=bool(optimizers) or clock.step > 0 or self._phase(error) != wire.PHASES[EVAL],
+                    training=bool(optimizers) or clock.step > 0 or self._will_train(error, roots),
                     frames=error.frames,
                     beside=seen,
                     moving=error.moving,
@@ -151,6 +151,7 @@ class Scene:
             phase=self._phase(error),
             thread=error.thread,
             forwards=clock.forwards if clock.phase == FORWARD else 0,
+            evaluates=clock.evaluates and clock.phase == FORWARD,
             module=None if error.running is None else error.running.name[:4096],
             node=_node(),
             progress=None if error.running is None else error.running.progress,
@@ -228,6 +229,16 @@ class Scene:
             return "forward" if torch.is_grad_enabled() else "eval"
         return wire.PHASES[clock.phase]
 
+    def _will_train(self, error: Error, roots: Sequence[torch.nn.Module]) -> bool:
+        """Of a process that has made no step and has no optimizer."""
+        import torch
+
+        phase = self._phase(error)
+        if phase in (None, wire.PHASES[OTHER], wire.PHASES[DATA]):
+            # (A server makes room for its cache before the first forward.)
+            return torch.is_grad_enabled() or any(root.training for root in roots)
+        return phase != wire.PHASES[EVAL]
+
     def _counters(self, device: int | None) -> dict[str, int]:
         import torch
 
@@ -267,12 +278,15 @@ class Scene:
         return allocated_before_forward(stretches, position)
 
     def _shapes(self) -> tuple[list[int], list[int]]:
-        """What the model that trains was given now, and at most in the last step; empty where that is not known of both."""
+        """What the model that trains was given now, and at most in the last step; empty where that is not known of both. Between
+        two steps the last one's alone."""
         clock = self._clock
-        if clock.given is None or clock.phase not in (FORWARD, BACKWARD):
+        if clock.given is None or clock.phase not in (DATA, FORWARD, BACKWARD):
             return [], []
         root, shape = clock.given
         before = clock.largest_before.get(root, ())
+        if clock.phase == DATA:
+            return [], list(before)
         return (list(shape), list(before)) if len(shape) == len(before) else ([], [])
 
     def _on_card(self, device: int | None) -> tuple[list[Neighbour] | None, int | None]:

@@ -206,6 +206,8 @@ class StepClock:
         """and of the step before"""
         self.forwards = 0
         """of one model, that began one behind the other with no backward between"""
+        self.evaluates = False
+        """the forward that began last was of a model in evaluation mode, behind a step of training, with gradients on"""
         self._agent_ns = self._agent_before_ns = 0
         """in this step, and of that before the stretch that runs"""
         self._calm_from = self._calm_until = WARM_UP_STEPS

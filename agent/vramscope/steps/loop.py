@@ -195,10 +195,12 @@ class LoopHooks:
             # (beside a reference in evaluation mode there is another that trains)
             self.heard_forward |= module.training
             goes_on = before == FORWARD and self._forward_of == id(module)
-            # (An evaluation has no backward, and torch.func's is none that is heard.)
-            clock.forwards = (
-                0 if not module.training or self._transforming() is not None else clock.forwards + 1 if goes_on else 1
-            )
+            if before != FORWARD or module.training:
+                # (In the midst of a step it is part of it: a loss by features of another model.)
+                clock.evaluates = not module.training and self.heard_forward and not clock.micro_steps
+            # (An evaluation has no backward that they wait for, and torch.func's is none that is heard.)
+            waits = (module.training or clock.evaluates) and self._transforming() is None
+            clock.forwards = 0 if not waits else clock.forwards + 1 if goes_on else 1
             self._forward_of = id(module)
             if graphs is not None:
                 self.timed(graphs.before_forward, module.training)

@@ -45,9 +45,23 @@ def of(case: Case) -> Iterator[Remedy]:
             rank=4,
             technique="batch",
         )
+    elif facts.evaluates:
+        yield Remedy(
+            what="torch.no_grad() around the evaluation",
+            saves_bytes=None,
+            enough=None,
+            source="advice",
+            source_words="no graph is kept then: of a forward live its input and the outputs of a layer or two at a time",
+            cost="none: an evaluation has no backward",
+            rank=1,
+        )
+        yield _remedy("smaller batches in the evaluation", case, rank=3, technique="batch")
     elif facts.phase == "eval":
         yield from _gathered_by_trainer(case)
         yield _remedy("smaller batches in the evaluation", case, rank=3, technique="batch")
+    elif facts.trainable_bytes == 0 and facts.parameters_bytes and facts.phase != "forward":
+        if case.cause == "activations":
+            yield _remedy("fewer sequences or rows at a time, or shorter ones", case, rank=3, technique="batch")
     elif need.working_bytes is None:
         if facts.phase in ("forward", None) and facts.parameters_bytes:
             yield _parted(case, 2, rows)

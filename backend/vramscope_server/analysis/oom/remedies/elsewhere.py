@@ -43,7 +43,9 @@ def _measured(case: Case, other: OtherRun) -> Remedy:
 
 def _checkpointing(case: Case) -> Iterator[Remedy]:
     used = any(told.kind == "gradient_checkpointing" and told.observed for told in case.box.techniques)
-    if case.cause != "activations" or case.facts.phase == "eval" or case.facts.thread is not None or used:
+    facts = case.facts
+    serves = facts.phase == "eval" or facts.evaluates or (bool(facts.parameters_bytes) and facts.trainable_bytes == 0)
+    if case.cause != "activations" or serves or facts.thread is not None or used:
         return
     yield Remedy(
         what="gradient checkpointing",
