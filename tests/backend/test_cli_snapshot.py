@@ -61,7 +61,7 @@ def test_it_says_which_settings_were_in_force_and_which_pools_are_private(cli: C
         "told by PyTorch: expandable_segments False, garbage_collection_threshold 0.0, max_round_threshold -1, "
         "max_split_size_mb 128.0, roundup_power2_divisions [256:1,512:2,1024:8]"
     ) in out
-    assert "private pools (CUDA graphs): 1: 0,1" in out
+    assert "private pools (of CUDA graphs, or torch.cuda.MemPool): 1: 0,1" in out
     (device,) = json.loads(cli(path, "--json")[1])["devices"]
     assert (device["settings"], device["settings_given"]) == (AS_TEXT, SETTINGS["PYTORCH_CUDA_ALLOC_CONF"])
     assert (device["settings_in_force"], device["private_pools"]) == (IN_FORCE, [[0, 1]])

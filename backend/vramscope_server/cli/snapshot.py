@@ -144,7 +144,9 @@ def _print(out: Console, told: dict[str, Any]) -> None:
         out.print(Text("for: " + ", ".join(f"{amount(size)} {kind}" for kind, size in kinds)))
     if told["private_pools"]:
         pools = "; ".join(",".join(map(str, pool)) for pool in told["private_pools"][:6])
-        out.print(Text(f"private pools (CUDA graphs): {count(len(told['private_pools']))}: {pools}"))
+        out.print(
+            Text(f"private pools (of CUDA graphs, or torch.cuda.MemPool): {count(len(told['private_pools']))}: {pools}")
+        )
     if told["sites"]:
         where = told["looked_at_event"]
         moment = f"{amount(told['looked_at_bytes'])} allocated " + (

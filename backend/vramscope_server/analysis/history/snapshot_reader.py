@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from vramscope.window import ACTIONS, STATES, BadWindow
 from vramscope_server.analysis.compiled import entry
 from vramscope_server.analysis.history import snapshot_stream
 from vramscope_server.analysis.history.annotations import Annotations, annotations_of
+from vramscope_server.analysis.history.event_pools import pools_at
 from vramscope_server.analysis.history.forward_stacks import with_texts
 from vramscope_server.analysis.history.pickle_tables import (
     ANNOTATION,
@@ -193,6 +194,7 @@ class _Snapshot:
         layout = self._layout(segments)
         which = self._known(rows)
         events, has_pools = self._columns(which)
+        events = replace(events, pool=pools_at(events.pool, events.action, events.address, layout.segments))
         newer = "max_round_threshold" in settings or has_pools
         notes = [
             "A snapshot file does not tell PyTorch's version; its fields are those of "

@@ -147,6 +147,9 @@ class Case:
     def prediction(self, card: Card) -> Prediction:
         uncapped = done = self.uncapped
         own_card = card == card_of(self.trace)
+        if self.is_own and own_card and card.total_bytes is None:
+            # Of its size is known what the run could have: where it gave back memory, or failed, that was all.
+            card = replace(card, room_bytes=min(card.room_bytes, exact_replay(self.trace).device_bytes))
         # A card far larger than what is reserved is never full either.
         if card.limit_bytes is not None or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > card.room_bytes:
             # On another card the run would have been from its first allocation on: what was there would lie otherwise.

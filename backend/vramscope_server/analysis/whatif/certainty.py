@@ -61,6 +61,11 @@ def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Ite
             f"empty_cache() was called {_times(told.unseen_empty_caches)} without an effect, at moments that no history tells; "
             "where these settings leave something to give back it would have one, which is not replayed."
         )
+    if told.releases_are_guessed:
+        yield Doubt(
+            f"Memory was given back {_times(len(told.releases))} just before more was asked for. Whether to make room or by "
+            "empty_cache() this history does not tell: taken is that it was to make room."
+        )
     deferred = int(np.count_nonzero(told.program.op == FREE_REQUESTED))
     if deferred:
         yield Doubt(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,8 @@ from vramscope_server.analysis.simulator.rounding import rounded
 
 Int64 = npt.NDArray[np.int64]
 
+_LARGE_BYTES: Final = 10 << 20
+"""from this size on a request has a segment of its own size, in whole 2 MiB"""
 SNAPSHOT, OOM = ACTIONS.index("snapshot"), ACTIONS.index("oom")
 
 
@@ -54,6 +57,8 @@ class Derivation:
     """position in Trace.pools -> pool of the program"""
     releases: Int64
     """events at which the allocator gave back memory to make room: retries, collections"""
+    releases_are_guessed: bool
+    """neither counters nor the size of the device tell them from empty_cache()"""
     empty_caches: int
     unseen_empty_caches: int | None
     """calls that gave nothing back, by the allocator's own counters: a history does not tell when they were; None: not known"""
@@ -94,7 +99,8 @@ def derivation_of(trace: Trace) -> Derivation:
     size, stream = lives.requested_bytes, np.array([rank[int(handle)] for handle in lives.stream], np.int64)
     pool = pool_of[lives.pool]
     rows = [_rows(lives.alloc_event, ALLOC, life, size, stream, pool, within=life)]
-    at_once = lives.completed_event == lives.requested_event + 1
+    # (of one of the two a history may hold nothing: skip_actions)
+    at_once = lives.completed_event <= lives.requested_event + 1
     at_once &= (lives.requested_event >= 0) & (lives.completed_event < count)
     later = ~at_once & (lives.requested_event < count)
     done = ~at_once & (lives.completed_event < count)
@@ -145,6 +151,7 @@ def derivation_of(trace: Trace) -> Derivation:
         streams=streams,
         pool_of=pool_of,
         releases=own,
+        releases_are_guessed=len(own) > 0 and room.retries is None and room.high_bytes is None,
         empty_caches=len(explicit),
         unseen_empty_caches=_unseen_empty_caches(trace, len(explicit)),
         failed=failed,
@@ -221,11 +228,25 @@ def _room(trace: Trace) -> _Room:
     if trace.device_free_bytes is not None and trace.start is not None:
         known.append(max(trace.start.reserved_bytes + trace.device_free_bytes, low))
     for event in np.flatnonzero(trace.events.action == OOM):  # its address is the device's free memory
-        known.append(max(int(reserved[event]) + int(trace.events.address[event]), low))
+        # Where the device had more than that free, the program kept to a limit of its own.
+        told, asked = int(trace.events.address[event]), _asked_of_device(trace, int(event))
+        free = min(told, asked - 1) if told >= 0 else asked - 1
+        known.append(max(int(reserved[event]) + free, low))
     retries = None
     if trace.start is not None and "num_alloc_retries" in trace.start.counters and trace.end.counters:
         retries = trace.end.counters.get("num_alloc_retries", 0) - trace.start.counters["num_alloc_retries"]
     return _Room(low, min(known, default=None), bool(known), retries)
+
+
+def _asked_of_device(trace: Trace, event: int) -> int:
+    """What a request that failed would have reserved, at most."""
+    size, settings = int(trace.events.size_bytes[event]), trace.settings_at(event)
+    large = settings.large_segment_bytes
+    if size <= SMALL_BYTES:
+        return SMALL_SEGMENT_BYTES
+    if settings.expandable_segments:
+        return -(-size // large) * large
+    return large if size < _LARGE_BYTES else -(-size // SMALL_SEGMENT_BYTES) * SMALL_SEGMENT_BYTES
 
 
 def _bursts(trace: Trace) -> list[_Burst]:
