@@ -164,6 +164,7 @@ export class ChartElement extends HTMLElement {
     this.traces = figure.data.map((trace) => ({ ...trace, x: decode(trace.x), y: decode(trace.y) }));
     this.stream = layout.meta?.stream ?? [];
     this.feeds = new Set(this.stream.map((entry) => entry.stream));
+    if (layout.meta?.awaits) this.feeds.add(layout.meta.awaits); // nothing of it was there yet
     this.added = 0;
     const empty = this.traces.length === 0;
     this.say(empty ? statements.join("; ") || "nothing recorded yet" : "");

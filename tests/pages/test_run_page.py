@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 import time
 from typing import Any
 
@@ -390,6 +391,22 @@ def test_a_run_that_ends_says_so_without_reload(page: Any, server: Any) -> None:
     rank.finish("failed", ("ValueError", "loss is NaN"))
     page.locator(".banner.bad").get_by_text("loss is NaN").wait_for()
     page.locator(".state.failed").first.wait_for()
+
+
+def test_a_page_that_was_there_before_the_first_step_draws_it_when_it_comes(page: Any, server: Any) -> None:
+    rank = sender.Rank(server.url, sender.Training(name="begins", run="be6105000000001a"), start=time.time() - 5)
+    rank.post(rank.attached())
+    page.goto(f"{server.url}/runs/{rank.training.run}")
+    for name in ("categories", "memory"):
+        page.locator(f"vs-chart[data-figure={name}][data-empty]").wait_for()
+    page.locator(".live[data-state=live]").wait_for()
+    stop = threading.Event()
+    threading.Thread(target=rank.live, args=(stop,), daemon=True).start()
+    try:
+        drawn(page, "categories")
+        drawn(page, "memory")
+    finally:
+        stop.set()
 
 
 def test_the_baseline_is_set_by_key(page: Any, own_server: Any) -> None:

@@ -61,7 +61,7 @@ def draw(window: RunWindow) -> go.Figure:
         what = "stretches" if steps.envelope else "steps"
         drawing.say(f"split in {split} of {len(steps.x_values)} {what}; between them the areas go from one to the next")
     if not steps.rows:
-        drawing.say("no step has ended in this window")
+        drawing.no_rows("steps", "no step has ended in this window")
     elif not seen:
         drawing.unknown("categories at the peak")
     elif missing := [LABELS.get(category, category) for category in STACK if category not in seen]:

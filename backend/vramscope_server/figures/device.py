@@ -113,7 +113,7 @@ def draw(window: RunWindow) -> go.Figure:
             feed={"stream": "samples", "field": "device_used_bytes"},
         )
     if not samples.rows:
-        drawing.say("nothing was recorded in this window")
+        drawing.no_rows("samples", "nothing was recorded in this window")
         return drawing.done()
     for part in OF_PYTORCH:
         if not known(sizes[part.role]):

@@ -124,6 +124,11 @@ class Drawing:
         """Tell what is not shown, and why: it stands where the data would be."""
         self.statements.append(statement)
 
+    def no_rows(self, stream: str, statement: str) -> None:
+        """The window has none of the stream yet: the first that comes live is worth a look at the window again."""
+        self.meta["awaits"] = stream
+        self.say(statement)
+
     def y_axis(self, unit: Unit, key: str = "yaxis", **options: Any) -> None:
         self.figure.update_layout(
             {key: {"title": {"text": unit.name, "standoff": 6}, "rangemode": "tozero", **options}}

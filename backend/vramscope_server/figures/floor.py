@@ -25,7 +25,7 @@ def draw(window: RunWindow) -> go.Figure:
     # What matters is whether it rises: from zero, a leak of megabytes would be flat among gigabytes.
     drawing.y_axis(unit, rangemode="normal")
     if not steps.rows:
-        drawing.say("no step has ended in this window")
+        drawing.no_rows("steps", "no step has ended in this window")
     elif not drawing.line(
         steps,
         "floor_bytes",

@@ -58,7 +58,7 @@ def draw(window: RunWindow) -> go.Figure:
             feed={"stream": "samples", "field": "reserved_bytes"},
         )
     if not samples.rows:
-        drawing.say("nothing was recorded in this window")
+        drawing.no_rows("samples", "nothing was recorded in this window")
     _retries(drawing, samples)
     return drawing.done()
 

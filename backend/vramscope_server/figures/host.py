@@ -24,5 +24,5 @@ def draw(window: RunWindow) -> go.Figure:
             drawing.unknown(label)
     if not samples.rows:
         drawing.missing.clear()
-        drawing.say("nothing was recorded in this window")
+        drawing.no_rows("samples", "nothing was recorded in this window")
     return drawing.done()

@@ -47,7 +47,7 @@ def draw(window: RunWindow) -> go.Figure:
             feed={"stream": "steps", "field": "peak_allocated_bytes"},
         )
     if not samples.rows and not steps.rows:
-        drawing.say("nothing was recorded in this window")
+        drawing.no_rows("samples", "nothing was recorded in this window")
     else:
         for label in missing:
             drawing.unknown(label)

@@ -33,7 +33,7 @@ def draw(window: RunWindow) -> go.Figure:
     drawing.y_axis(unit)
     bars = not steps.envelope and steps.rows <= MOST_BARS
     if not steps.rows:
-        drawing.say("no step has ended in this window")
+        drawing.no_rows("steps", "no step has ended in this window")
     elif not known(allocated):
         drawing.unknown("peak allocated")
     elif bars:

@@ -39,5 +39,5 @@ def draw(window: RunWindow) -> go.Figure:
     if shown:
         drawing.figure.update_layout(xaxis_anchor="y" if len(shown) == 1 else f"y{len(shown)}")
     elif not samples.rows:
-        drawing.say("nothing was recorded in this window")
+        drawing.no_rows("samples", "nothing was recorded in this window")
     return drawing.done()
