@@ -129,3 +129,47 @@ def test_a_package_in_a_folder_of_ones_own_is_a_library_and_what_lies_beside_it_
     assert not roots.is_library(str(tmp_path / "train.py"))
     assert roots.is_library("<eval_with_key>.3"), "what torch.fx has made is in no file of the user's"
     assert not roots.is_library(str(tmp_path / "mine" / "model.py"))
+
+
+def module_of(text):
+    return compile(textwrap.dedent(text), "train.py", "exec")
+
+
+def test_a_variable_of_the_same_name_in_an_inner_function_is_another_one():
+    code = module_of("""
+        def advance(found):
+            return [hidden * 2 for hidden in found]
+        for step in range(9):
+            hidden = model(step)
+    """)
+    assert lines.name_kept_at(code, "hidden", container=False) == 5
+
+
+def test_where_a_line_hands_a_container_on_the_line_that_adds_to_it_is_told():
+    code = module_of("""
+        def gather(found, loss):
+            found.append(loss)
+        def either(these, those, loss):
+            these.append(loss)
+            those.append(loss)
+        for step in range(9):
+            gather(history, loss)
+            either(history, losses, loss)
+            history.append(len(history))
+    """)
+    functions = [constant for constant in code.co_consts if inspect.iscode(constant)]
+    assert lines.handed_on(code, 8, "history", functions) == (functions[0], 3)
+    assert lines.handed_on(code, 9, "history", functions) is None, "which of both is not known"
+    assert lines.handed_on(code, 10, "history", functions) is None, "it adds by itself"
+
+
+def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one_is_not():
+    writer = module_of("""
+        def __init__(self): self.rows = []
+        def flush(self):
+            write(self.rows)
+            self.rows = []
+        def share(self, rows): self.rows = rows
+    """)
+    first, anew, given = [constant for constant in writer.co_consts if inspect.iscode(constant)]
+    assert [lines.taken_from([one], "rows", is_list=True) for one in (first, anew, given)] == [False, True, False]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from vramscope.graphs import lines, roots
 from vramscope.graphs.storages import TensorKinds
 from vramscope.graphs.unwalked import UnwalkedInSteps
 from vramscope.graphs.walk import Chains
@@ -137,6 +138,15 @@ def test_several_from_one_line_that_are_alive_at_the_backward_are_one_finding():
         steps.unwalked.settle(steps.walks)
     (found,) = steps.found
     assert (found.graphs, found.saved_bytes) == (3, 3 * SAVED)
+
+
+def test_of_a_comprehension_the_variable_is_told_that_gets_its_result():
+    scores = [roots.user_place() for _ in range(2)]
+    assert [(code.co_name, lines.stored_on(code, line)) for code, line in scores] == [
+        ("test_of_a_comprehension_the_variable_is_told_that_gets_its_result", "scores")
+    ] * 2
+    shares = dict(zip("ab", (roots.user_place() for _ in range(2)), strict=True))
+    assert {lines.stored_on(*place) for place in shares.values()} == {"shares"}
 
 
 class Negated(nn.Module):

@@ -67,6 +67,10 @@ class Line(NamedTuple):
     in_loop: bool
     texts: frozenset[str]
     """constants: the keys that it names, among others"""
+    empties: frozenset[str]
+    """attributes that it sets to an empty list, dict or set"""
+    adds_to: frozenset[str]
+    """variables of which it calls a method that adds"""
 
 
 def with_inner(code: types.CodeType, depth: int = 3) -> Iterator[types.CodeType]:
@@ -95,6 +99,8 @@ class _Draft:
         self.computes = False
         self.in_loop = False
         self.texts: set[str] = set()
+        self.empties: set[str] = set()
+        self.adds_to: set[str] = set()
         self.own: set[str] = set()
         """variables of a comprehension on this line that is no function of its own (from Python 3.12 on)"""
 
@@ -104,6 +110,9 @@ def _read(code: types.CodeType) -> Iterator[Line]:
     number = code.co_firstlineno
     loops: list[tuple[int, int]] = []
     at: list[tuple[int, int]] = []
+    just_loaded: str | None = None
+    is_empty = False
+    """an empty container lies on the stack, and beside it at most whose attribute it will be"""
     for position, instruction in enumerate(dis.get_instructions(code)):
         if position >= MOST_INSTRUCTIONS:
             break
@@ -127,8 +136,12 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.adds |= argument in ADDERS
             draft.removes |= argument in REMOVERS
             draft.computes = True
+            if just_loaded is not None and argument in ADDERS:
+                draft.adds_to.add(just_loaded)
         elif operation == "STORE_ATTR":
             draft.attributes_stored.add(argument)
+            if is_empty:
+                draft.empties.add(argument)
         elif operation in ("STORE_SUBSCR", "STORE_SLICE"):
             draft.adds = draft.overwrites = True
         elif operation == "DELETE_SUBSCR":
@@ -142,6 +155,9 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.computes = True
         elif operation == "FOR_ITER":
             loops.append((instruction.offset, argument))
+        just_loaded = next((name for kind, name in reversed([*_names(operation, argument)]) if kind == "LOAD"), None)
+        is_new = operation in _EMPTY and not argument
+        is_empty = is_new or (is_empty and just_loaded is not None)
         if "JUMP_BACKWARD" in operation or (
             operation.startswith(("JUMP_ABSOLUTE", "POP_JUMP")) and _is_before(instruction)
         ):
@@ -169,9 +185,12 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             constant,
             draft.in_loop,
             frozenset(draft.texts),
+            frozenset(draft.empties),
+            frozenset(draft.adds_to),
         )
 
 
+_EMPTY: Final = ("BUILD_LIST", "BUILD_MAP", "BUILD_SET")
 _SCOPES: Final = ("FAST", "NAME", "GLOBAL", "DEREF", "CLASSDEREF")
 
 

@@ -205,10 +205,11 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
                 continue
     if is_library(function.__code__.co_filename) and not cells:
         return
-    if function.__defaults__:
-        yield " default", function.__defaults__
-    if function.__kwdefaults__:
-        yield " default", function.__kwdefaults__
+    defaults = function.__defaults__ or ()
+    code = function.__code__
+    names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    for name, child in (*zip(names, defaults, strict=False), *list((function.__kwdefaults__ or {}).items())):
+        yield f" default '{name}'", child
     if function.__dict__:
         for name, child in list(function.__dict__.items()):
             yield f".{name}", child

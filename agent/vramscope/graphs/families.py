@@ -20,6 +20,8 @@ MANY_NUMBERED: Final = 4
 MOST_COMPARED: Final = 64
 """of the newest paths to what one holder has, to see what differs in them"""
 NUMBER: Final = re.compile(r"\d+")
+_OF_A_KEYS_CLASS: Final = re.compile(r"\[(?!None|True|False)[A-Za-z_]\w*\]")
+"""``[tuple]``: keys that are no text and no number are called by their class, and differ all the same"""
 GROWS: Final = (list, dict, set, collections.deque, weakref.WeakKeyDictionary, queue.SimpleQueue)
 """containers that can take more and more"""
 CONTAINERS: Final = (*GROWS, tuple, frozenset)
@@ -149,7 +151,7 @@ def shared_labels(paths: Sequence[Path], skip: int) -> list[str]:
     below = [[link.label for link in path.links()[skip:]] for path in paths]
     shared = []
     for labels in zip(*below, strict=False):
-        if len(set(labels)) > 1 or labels[0].startswith(("[*", "{*")):
+        if len(set(labels)) > 1 or labels[0].startswith(("[*", "{*")) or _OF_A_KEYS_CLASS.fullmatch(labels[0]):
             break
         shared.append(labels[0])
     return shared

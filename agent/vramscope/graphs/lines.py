@@ -23,6 +23,8 @@ def name_kept_at(code: types.CodeType, name: str, *, container: bool, key: str =
     for part in with_inner(code):
         if not _has_variable(part, name):
             continue  # (to read a function's bytecode takes longer than all else)
+        if part is not code and name in (*part.co_varnames, *part.co_cellvars):
+            continue  # a variable of its own, of the same name
         for line in lines_of(part):
             score = _score(line, name in line.loads, name in line.stores, container=container)
             # (of two, the one that has more to keep)
@@ -73,8 +75,8 @@ def attribute_kept_at(
 
 
 def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool) -> bool:
-    """Whether one of the functions also takes something out of the container of that name (a variable or an attribute), or
-    keeps a slice of it.
+    """Whether one of the functions also takes something out of the container of that name (a variable or an attribute), keeps a
+    slice of it, or begins an empty one (an object's first one aside).
 
     is_list   to assign to its subscript overwrites
     """
@@ -87,6 +89,8 @@ def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool) -> 
                         continue  # emptied once, before the training or after it
                     loaded = name in line.loads or name in line.attributes_loaded
                     stored = name in line.stores or name in line.attributes_stored
+                    if name in line.empties and part.co_name != "__init__":
+                        return True
                     if loaded and (line.removes or (is_list and line.overwrites) or (stored and line.cuts)):
                         return True
     return False
@@ -121,6 +125,31 @@ def called_at(
                 if best is None or score > best[0]:
                     best = score, code, line.number
     return best[1:] if best else None
+
+
+def handed_on(
+    code: types.CodeType, number: int, name: str, codes: Iterable[types.CodeType]
+) -> tuple[types.CodeType, int] | None:
+    """Where a line of ``code`` only gives the variable to one of these functions: the line of that one which adds to its argument.
+    None where the line adds by itself, or where it is not clear which argument it is."""
+    given = next(
+        (line for part in with_inner(code) for line in lines_of(part) if line.number == number and name in line.loads),
+        None,
+    )
+    if given is None or given.adds or not given.calls:
+        return None
+    for callee in codes:
+        if callee.co_name in given.loads | given.attributes_loaded:
+            arguments = callee.co_varnames[: callee.co_argcount + callee.co_kwonlyargcount]
+            adding = {
+                argument: line.number
+                for line in reversed(lines_of(callee))
+                for argument in arguments
+                if argument in line.adds_to and argument not in ("self", "cls")
+            }
+            if name in adding or len(adding) == 1:
+                return callee, adding.get(name) or next(iter(adding.values()))
+    return None
 
 
 def named_at(codes: Iterable[types.CodeType]) -> tuple[types.CodeType, int] | None:

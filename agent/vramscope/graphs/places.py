@@ -52,7 +52,7 @@ def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> t
     if root.code is not None:
         line = lines.name_kept_at(root.code, root.name, container=container, key=key)
         if line is not None:
-            return root.code, line
+            return (container and lines.handed_on(root.code, line, root.name, codes.all)) or (root.code, line)
     found = _variable(name, codes, container=container, file=root.file, key=key)
     return found if found is not None else (root.code, None)
 

@@ -168,7 +168,7 @@ def building() -> types.FrameType | None:
             return frame
         if caller is None or is_library(caller.f_code.co_filename):
             continue
-        if code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>"):
+        if code.co_name in COMPREHENSIONS - {"<genexpr>"}:
             return caller
         # A loop asks a generator for its next; a call that asks is one of list(), dict(), sorted() ...
         asks = dis.opname[caller.f_code.co_code[caller.f_lasti]]
@@ -177,6 +177,7 @@ def building() -> types.FrameType | None:
     return None
 
 
+COMPREHENSIONS: Final = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
 _TAKES: Final = ("LIST_APPEND", "SET_ADD", "MAP_ADD")
 
 
@@ -229,14 +230,17 @@ def user_line() -> tuple[str, int, str] | None:
 
 
 def user_place() -> tuple[types.CodeType, int] | None:
-    """The user's function that is running now, and the line in it."""
+    """The user's function that is running now, and the line in it; of a comprehension the function in which it stands."""
     frame = sys._getframe(1)
+    place: tuple[types.CodeType, int] | None = None
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_own(file) and not is_library(file):
-            return frame.f_code, frame.f_lineno
+            place = frame.f_code, frame.f_lineno
+            if frame.f_code.co_name not in COMPREHENSIONS:
+                break
         frame = frame.f_back  # type: ignore[assignment]
-    return None
+    return place
 
 
 def _count_references() -> int:

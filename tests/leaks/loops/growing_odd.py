@@ -76,6 +76,49 @@ def queue_of_a_slow_thread(device: str) -> None:
         writer.join()
 
 
+def rate(epoch: int, losses: list[Any] = []) -> float:  # noqa: B006
+    """A schedule with a memory of its own, as people write it by mistake."""
+    losses.extend(newest)  # <- leak of schedule_with_a_memory; fix: (nothing)
+    return float(0.99 ** len(losses))
+
+
+newest: list[Any] = []
+
+
+@leaks("growing", holder="losses", bytes_each=4, nodes=True)
+def schedule_with_a_memory(device: str) -> None:
+    rate.__defaults__[0].clear()  # type: ignore[index]
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        newest[:] = [loss]
+        schedule.step()
+    newest.clear()
+
+
+def gather(found: list[Any], loss: torch.Tensor) -> None:
+    found.append(loss)  # <- leak of handed_to_a_function; fix: found.append(loss.item())
+
+
+@leaks("growing", holder="history", bytes_each=4, nodes=True)
+def handed_to_a_function(device: str) -> list[Any]:
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    history: list[Any] = []
+    for x, y in loader(device):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        gather(history, loss)
+    return history
+
+
 def smoothing() -> Generator[Any, Any, None]:
     """Gives the mean of all that was sent to it."""
     total, count = 0.0, 0

@@ -341,3 +341,28 @@ def newest_of_a_window(device: str) -> Any:
         window.append(row)
         summary.update(row)
     return summary
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.rows: list[dict[str, torch.Tensor]] = []
+        self.means: list[dict[str, float]] = []
+
+    def add(self, **row: torch.Tensor) -> None:
+        self.rows.append(row)
+        if len(self.rows) == 20:
+            self.flush()
+
+    def flush(self) -> None:
+        self.means.append({key: sum(row[key].mean().item() for row in self.rows) for key in self.rows[0]})
+        self.rows = []
+
+
+@innocent("a writer that begins a list anew after each twenty rows", settles_bytes=20 * 64 * 256 * FLOAT_BYTES)
+def writer_of_twenty_rows(device: str) -> Any:
+    model, writer = mlp(device), Writer()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in loader(device, steps=70, rows=64):
+        train_on(model, optimizer, x, y)
+        writer.add(batch=x.repeat(1, 2))
+    return writer.means

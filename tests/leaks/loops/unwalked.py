@@ -62,7 +62,7 @@ class Ensemble(Player):
         self.optimizer.step()
 
 
-@leaks("no_grad-missing", holder=("scores", "Sequential"), held_bytes=3 * deep_graph_bytes(rows=64), advice="no_grad")
+@leaks("no_grad-missing", holder="scores", held_bytes=3 * deep_graph_bytes(rows=64), advice="no_grad")
 def target_of_three_views(device: str) -> None:
     """Three graphs from one line, with no backward between, as an evaluation makes them; but they are alive at the backward."""
     player = Ensemble(device)
