@@ -13,7 +13,7 @@ KEPT = 24
 
 
 def seen(held_bytes: int, at: int) -> Remembered:
-    return Remembered(at, at, 1, 0, held_bytes, 0, False, 0, [])
+    return Remembered(at, at, 1, 0, held_bytes, 0, False, 0, 0, [])
 
 
 def rounds_of_looks(until: int = 60_000) -> Iterator[int]:

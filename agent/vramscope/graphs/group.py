@@ -54,6 +54,8 @@ class Group:
     """a graph was not walked to its end: its older part is too long"""
     references: list[weakref.ref[Any]]
     """to the tensors (those with a graph, where there are some), at most MOST_GRAPHS_WALKED: to see when they die"""
+    leaves: frozenset[int] = frozenset()
+    """storages of these that no operation saved: gradients flow to them (inputs that ask for one, parameters of gone models)"""
     cyclic: bool = False
     """nothing but a reference cycle holds it"""
     factor: float = 1.0
@@ -154,6 +156,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
     nodes = [[node for tensor in run if (node := tensor.grad_fn) is not None] for run in chosen]
     births = sorted(node._sequence_nr() for run in nodes for node in run)
     saved: Storages = {}
+    leaves: set[int] = set()
     oldest, visited, cut_short = min(births, default=2**64), 0, False
     attributes: dict[tuple[type, str], int] = {}
     firsts: list[int] = []
@@ -169,6 +172,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
             oldest = min(oldest, graph.oldest)
             visited += graph.nodes
             cut_short |= not graph.complete
+            leaves |= graph.parameters.keys() - graph.saved.keys()
             its = {key: size for key, size in {**graph.saved, **graph.parameters}.items() if key not in known}
             beside = sum(size for key, size in its.items() if key not in of_run)
             (others if of_run else firsts).append(beside)
@@ -204,6 +208,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
         examples=storages.describe(tensors),
         seen_bytes=sum(map(_seen_bytes, tensors)),
         cut_short=cut_short,
+        leaves=frozenset(leaves),
         references=[weakref.ref(tensor) for tensor in spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
     )

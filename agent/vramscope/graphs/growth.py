@@ -33,6 +33,7 @@ class Remembered:
     reach: int
     overlaps: bool
     after: int
+    nodes: int
     tensors_then: list[weakref.ref[Any]]
 
 

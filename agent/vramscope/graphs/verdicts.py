@@ -196,6 +196,7 @@ class Judge:
             reach,
             overlaps,
             moment.after,
+            group.nodes,
             group.references,
         )
         if before and now.tensors <= EMPTIED * before[-1].tensors and was_plain_and_is_dead(before[-1]):
@@ -239,7 +240,9 @@ class Judge:
         """(kind, count, whether one value grows a graph from step to step)"""
         ages = [_rounds_since(birth, moment.boundaries) for birth in group.births]
         many = group.graphs >= 3 and len(set(ages)) >= 3
-        kept = moment.ages_are_sure or moment.kept_rounds >= CHAIN_ROUNDS
+        # (Where somebody else keeps graphs too, that some of earlier steps are alive says nothing of this one.)
+        longer = group.cut_short or any(seen.round < now.round and seen.nodes < now.nodes for seen in before[-1:])
+        kept = moment.ages_are_sure or (moment.kept_rounds >= CHAIN_ROUNDS and longer)
         # (Of the last and the best result one is old; of what is carried on, all was made when the newest was.)
         together = bool(ages) and min(ages) <= 1 and max(ages) - min(ages) <= max(1, len(moment.optimizers))
         chain = not many and kept and together and now.reach >= CHAIN_ROUNDS
@@ -261,7 +264,11 @@ class Judge:
         elsewhere = {seen.after: seen.held_bytes for seen in before if seen.after in others - {now.after}}
         least = all(now.held_bytes <= held for held in elsewhere.values())
         if now.overlaps and again and everywhere and least:
-            unfreed = sum(size for key, size in group.saved.items() if key not in group.own and key not in self._plain)
+            unfreed = sum(
+                size
+                for key, size in group.saved.items()
+                if key not in group.own and key not in self._plain and key not in group.leaves
+            )
             return ("overlap-unfreed" if unfreed >= material else "overlap"), group.graphs, False
         return None
 

@@ -80,6 +80,30 @@ def inner_gradients_of_maml(device: str) -> None:
         optimizer.step()
 
 
+@leaks("growing", holder="losses", bytes_each=4, nodes=True, also=("overlap fast", "overlap-unfreed fast"))
+def losses_of_maml(device: str) -> None:
+    """Graphs of earlier steps are alive; those of the adapted weights, whose numbers are another thread's, are not among them."""
+    model = mlp(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    losses: list[torch.Tensor] = []
+
+    def adapt(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        weights = dict(model.named_parameters())
+        inner = F.cross_entropy(torch.func.functional_call(model, weights, x), y)
+        slopes = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
+        return {name: old - 0.1 * slope for (name, old), slope in zip(weights.items(), slopes, strict=True)}
+
+    for _ in range(30):
+        x, y = torch.randn(16, 128, device=device), torch.zeros(16, dtype=torch.long, device=device)
+        fast = adapt(x, y)
+        loss = F.cross_entropy(torch.func.functional_call(model, fast, x), y)
+        losses.append(loss)  # <- leak; fix: losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        del loss, x, y
+
+
 class Mixing(torch.optim.SGD):
     """Anderson mixing as somebody began it: past gradients of the first parameter lie in its state."""
 

@@ -366,3 +366,21 @@ def segmentation(device: str) -> float:
         score += (masks > 0).float().mean().item()
         # fix here: del masks
     return score
+
+
+@leaks("overlap", holder="loss", held_bytes=2 * 256 * 128 * FLOAT_BYTES)
+def inputs_with_gradients(device: str) -> None:
+    """The loss was walked; what its graph still leads to is the batch, which asked for a gradient, and that gradient."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.requires_grad_()
+        found = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        found.backward()
+        optimizer.step()
+        return found
+
+    for x, y in loader(device, rows=256):
+        loss = step(x.clone(), y)  # <- leak; fix: loss = step(x.clone(), y).item()
