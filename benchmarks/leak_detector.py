@@ -6,7 +6,7 @@ A tiny MLP (half a millisecond a step: it resolves microseconds) trains in block
 the graph watch beside them, in drawn order; the figure is the median over rounds of the difference. The hooks' own time is
 timed apart, call by call. Looks are timed (CPU time of the thread) in a process that holds what a training process holds (torch
 and transformers imported, some 400,000 objects), on a loop that leaks and on one that does not; and once more with a million small
-objects beside, with five million, and with 50,000 tensors. ``--looks`` times the looks alone.
+objects beside, with five million, with 50,000 tensors, and with a million. ``--looks`` times the looks alone.
 """
 
 from __future__ import annotations
@@ -138,6 +138,8 @@ BESIDE: dict[str, Callable[[], list[Any]]] = {
     "a_million_objects": lambda: [[] for _ in range(1_000_000)],
     "five_million_objects": lambda: [[] for _ in range(5_000_000)],
     "many_tensors": lambda: [torch.empty(1) for _ in range(50_000)],
+    "a_million_tensors": lambda: [torch.empty(1) for _ in range(1_000_000)],
+    "a_million_in_lists": lambda: [[torch.empty(1) for _ in range(1_000)] for _ in range(1_000)],
 }
 
 
