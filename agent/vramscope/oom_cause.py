@@ -184,7 +184,7 @@ def _capacity(facts: Facts, asked: int, room: int, likely: int) -> tuple[str, st
         parts += f", {to_come}gradients {amount(gradients)}, optimizer state {kept}"
     if fixed > room:
         # (Where other models or copies are what is too much, it is they.)
-        beside = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes <= room
+        beside = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes + _update_bytes(facts) <= room
         cause = "optimizer" if weights <= room and state > 0 and not beside else "weights"
         return cause, f"{parts}: {amount(fixed)} before any activation, and PyTorch can have {amount(room)}."
     if facts.phase == "optimizer":
@@ -213,6 +213,11 @@ def _capacity(facts: Facts, asked: int, room: int, likely: int) -> tuple[str, st
         f"{parts}; activations, batch and temporaries {amount(working)} and what was asked: more than the {amount(room)} that "
         f"PyTorch can have.{many}"
     )
+
+
+def _update_bytes(facts: Facts) -> int:
+    """Copies of all that it updates, that ``foreach`` holds, where the optimizer was at work."""
+    return (facts.trainable_bytes or 0) if facts.phase == "optimizer" and facts.update in ("foreach", None) else 0
 
 
 def _risen(facts: Facts) -> int:

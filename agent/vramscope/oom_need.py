@@ -10,7 +10,7 @@ took, what those took. For a remedy, the larger one with its error, within which
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -55,18 +55,24 @@ class Need:
     words: str
     update_bytes: int = 0
     """of ``foreach``: the optimizer's copies of all that it updates, where that is what it died of"""
+    grew: bool = False
+    """something that went on growing may have been in the midst of it (a copy of weights, graphs that an evaluation keeps): how
+    much of it was to come is not known"""
 
-    def at(self, share: float = 1.0, *, less: int = 0) -> int | None:
-        """With this share of the batch, and so much less of the rest; error and loose pieces included."""
-        if self.working_bytes is None:
+    def at(self, share: float = 1.0, *, less: int = 0, without_growth: bool = False) -> int | None:
+        """With this share of the batch, and so much less of the rest; error and loose pieces included.
+
+        without_growth   what is less is all that went on growing, so that nothing more of it comes
+        """
+        if self.working_bytes is None or (self.grew and not without_growth):
             return None
         working = max((self.working_bytes + self.error_bytes) * share, self.update_bytes)
         most = self.fixed_bytes + self.beside_bytes + working - less
         return int(max(most, 0) * (1 + PIECES))
 
-    def fits(self, room_bytes: int, share: float = 1.0, *, less: int = 0) -> bool | None:
+    def fits(self, room_bytes: int, share: float = 1.0, *, less: int = 0, without_growth: bool = False) -> bool | None:
         """Whether that is enough room; None: it may be."""
-        most = self.at(share, less=less)
+        most = self.at(share, less=less, without_growth=without_growth)
         if most is not None and most <= room_bytes:
             return True
         least = self.least_bytes - less
@@ -111,6 +117,14 @@ def _of_longer(facts: Facts, before_bytes: int) -> float | None:
 
 def need_of(facts: Facts) -> Need | None:
     """None where the record tells too little."""
+    need = _drawn_out(facts)
+    if need is not None and facts.evaluates and facts.forwards > 1:
+        words = f"{facts.forwards} forwards of an evaluation: how much of their graphs is kept, and how many come, is not known"
+        return replace(need, likely_bytes=need.least_bytes, words=words, grew=True)
+    return need
+
+
+def _drawn_out(facts: Facts) -> Need | None:
     fixed, working, asked = facts.fixed_bytes, facts.working_bytes, facts.asked_bytes
     used, least = facts.used_bytes, facts.least_bytes
     if fixed is None or working is None or asked is None or used is None or least is None:
@@ -127,9 +141,6 @@ def need_of(facts: Facts) -> Need | None:
         )
     if waits_for_backward(facts):
         words = f"{facts.forwards} forwards and no backward: how much is the last one's, and how many were to come, is not known"
-        return Need(fixed, beside, None, 0, least, least, words)
-    if facts.evaluates and facts.forwards > 1:
-        words = f"{facts.forwards} forwards of an evaluation: how much of their graphs is kept, and how many come, is not known"
         return Need(fixed, beside, None, 0, least, least, words)
     longer = _of_longer(facts, before)
     if longer is not None and longer >= scaling:
@@ -154,13 +165,13 @@ def need_of(facts: Facts) -> Need | None:
         # Before a step: this request, and a step as the last one, are what is known to be wanted.
         likely, full = 0.0, max(scaling, before)
         error, words = STEADY, "earlier steps had reached their end"
-    elif facts.phase == "data" and asked <= (facts.peak_before_bytes or 0) and not facts.other_models_bytes:
-        # The same, but a smaller batch makes nothing less of it. (Of copies of the weights more may be to come.)
-        rest = max(0, before - scaling)
+    elif facts.phase == "data" and asked <= (facts.peak_before_bytes or 0):
+        # The same, but a smaller batch makes nothing less of it.
+        rest, likely = max(0, before - scaling), max(least, resting + scaling)
         words = "what was asked for between two steps is no batch; earlier steps had reached their end"
-        return Need(
-            fixed, beside + scaling, rest, int((scaling + rest) * STEADY), least, max(least, resting + scaling), words
-        )
+        grew = facts.other_models_bytes > 0
+        error = int((scaling + rest) * STEADY)
+        return Need(fixed, beside + scaling, rest, error, least, likely, words, grew=grew)
     elif facts.phase in ("data", "other") and facts.peak_before_bytes:
         # A batch larger than any before makes many times as much as itself; and between two steps it may be no batch.
         words = "between two steps: what was asked for, and what it would have led to, need not go with the batch"

@@ -956,7 +956,6 @@ HELD_OUT = [
             kept = megabytes(30)
         whole = megabytes(950)  # asks
         """,
-        line="# asks",
         remedy=False,  # (what would have come after is not known)
     ),
     Death(

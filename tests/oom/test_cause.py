@@ -263,6 +263,11 @@ def test_an_evaluation_with_gradients_on_is_told_and_nothing_is_promised_of_what
     ]
     assert need_of(died).at() is None  # type: ignore[union-attr]
     assert not any(one.enough for one in found(died))
+    without = replace(died, leaked_bytes=1100 * MIB, progress=0.9)
+    need = need_of(without)
+    assert need is not None and need.fits(1500 * MIB, less=1100 * MIB, without_growth=True), (
+        "let go of what grows, it fits"
+    )
     assert need_of(replace(died, forwards=1)) == need_of(replace(DIED, step=3))
 
 
@@ -294,6 +299,16 @@ def test_blame_goes_by_what_the_whole_step_would_have_come_to() -> None:
     assert judge(at_first).cause == "activations"
     assert judge(replace(at_first, parameters_bytes=1300 * MIB, before_forward_bytes=1300 * MIB)).cause == "weights"
     assert judge(replace(at_first, progress=0.9)).cause == "weights"
+
+
+def test_a_model_beside_is_blamed_only_where_the_update_fits_without_it() -> None:
+    """``foreach`` takes copies of all that it updates, which the average of the weights has no part in."""
+    died = replace(
+        DIED, phase="optimizer", progress=None, parameters_bytes=320 * MIB, trainable_bytes=320 * MIB,
+        gradients_bytes=320 * MIB, optimizer_bytes=400 * MIB, optimizer_to_come_bytes=640 * MIB, other_models_bytes=320 * MIB,
+    )  # fmt: skip
+    assert judge(replace(died, update="one by one")).cause == "weights"
+    assert judge(replace(died, update="foreach")).cause == "optimizer"
 
 
 def test_of_what_only_serves_nothing_of_a_training_is_told() -> None:

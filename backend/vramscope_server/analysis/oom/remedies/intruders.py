@@ -34,7 +34,7 @@ def _leak(case: Case) -> Iterator[Remedy]:
     elif facts.phase == "eval":
         words = "what it held when memory ran out"
     # (What is lengthened between forwards: the last of these ran while it stood, so without it the next will.)
-    fits = True if facts.lengthened else case.need.fits(case.room_bytes, less=held)
+    fits = True if facts.lengthened else case.need.fits(case.room_bytes, less=held, without_growth=facts.evaluates)
     yield Remedy(
         what=what,
         saves_bytes=held,
@@ -46,13 +46,19 @@ def _leak(case: Case) -> Iterator[Remedy]:
     )
 
 
+def _without(case: Case, held: int) -> bool | None:
+    """Where these are all of the other models and copies, nothing more of them comes."""
+    alone = held >= case.facts.other_models_bytes and not case.facts.evaluates
+    return case.need.fits(case.room_bytes, less=held, without_growth=alone)
+
+
 def _copies(case: Case) -> Iterator[Remedy]:
     held = sum(one.held_bytes for one in case.box.holders if one.category == OTHER_MODELS and one.module == COPIES)
     if held > 0:
         yield Remedy(
             what="let go of what has the names of the weights (a checkpoint, a state dict, gradients), or keep it on the host",
             saves_bytes=held,
-            enough=case.need.fits(case.room_bytes, less=held),
+            enough=_without(case, held),
             source="measured",
             source_words="tensors in dicts that have the names and the shapes of the model's parameters",
             cost="a line of code",
@@ -69,7 +75,7 @@ def _other_models(case: Case) -> Iterator[Remedy]:
         yield Remedy(
             what=f"what does not train ({names}) on the host; or in 16 bits, for half as much",
             saves_bytes=held,
-            enough=case.need.fits(case.room_bytes, less=held),
+            enough=_without(case, held),
             source="measured",
             source_words="weights of models that no optimizer has and that are no part of one that trains",
             cost="slower where it is used",
