@@ -888,12 +888,44 @@ def schedule_free() -> Any:
     return loop(model, optimizer=optimizer)
 
 
+def in_the_backward(name: str) -> Any:
+    """LOMO or AdaLomo, whose package is loaded when the training makes it, behind attach."""
+    model = Blocks(plainly).to(DEVICE)
+
+    def train() -> None:
+        import lomo_optim
+
+        optimizer = getattr(lomo_optim, name)(model, lr=0.1)
+        for _ in range(STEPS):
+            optimizer.fused_backward(model(torch.zeros(8, 64, device=DEVICE)).mean(), 0.1)
+
+    return model, train
+
+
+@case
+def lomo() -> Any:
+    return in_the_backward("Lomo")
+
+
+@case
+def adalomo() -> Any:
+    return in_the_backward("AdaLomo")
+
+
 @case
 def paged_by_bitsandbytes() -> Any:
     from bitsandbytes.optim import PagedAdamW8bit
 
     model = nn.Sequential(nn.Linear(64, 4096), nn.Linear(4096, 64)).to(DEVICE)
     return loop(model, optimizer=PagedAdamW8bit(model.parameters()))
+
+
+@case
+def paged_lion() -> Any:
+    from bitsandbytes.optim import PagedLion8bit
+
+    model = nn.Sequential(nn.Linear(64, 4096), nn.Linear(4096, 64)).to(DEVICE)
+    return loop(model, optimizer=PagedLion8bit(model.parameters()))
 
 
 @case

@@ -20,6 +20,8 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "galore": ({"gradient_projection": ("GaLore rank 8", None, PROJECTED)}, set()),
     "apollo": ({"gradient_projection": ("APOLLO rank 8", None, PROJECTED)}, set()),
     "schedule_free": ({}, set()),
+    "lomo": ({}, set()),
+    "adalomo": ({}, set()),
     "hf_galore_of_tied_weights": (
         {"gradient_projection": ("low-rank gradients", "optim='galore_adamw'", ""), "attention": SDPA},
         {"projection-not-seen"},
@@ -260,6 +262,17 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     ),
     "eight_bit_by_bitsandbytes": ({"optimizer_8bit": ("8-bit 96 %", None, SMALL_STAY.format(8))}, set()),
     "paged_by_bitsandbytes": (
+        {
+            "optimizer_8bit": (
+                "8-bit 99 %",
+                None,
+                "state of 528,384 of 528,448 parameters has 8 bits; 32 bits remain, most for Linear (64)",
+            ),
+            "offload": ("optimizer offload", None, "on the host: 97 % of the optimizer's state"),
+        },
+        set(),
+    ),
+    "paged_lion": (
         {
             "optimizer_8bit": (
                 "8-bit 99 %",
@@ -513,6 +526,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "checkpoint_gated_in_eval_mode": ({}, {"checkpointing-in-eval-mode"}),
     "checkpoint_gated_and_switched_off": ({}, set()),
     "hf_adafactor": ({"attention": SDPA}, set()),
+    "hf_adalomo": ({"attention": SDPA}, set()),
     "hf_sgd_instead": ({"attention": SDPA}, {"optimizer-differs"}),
     "hf_sgd_unasked": ({"attention": SDPA}, set()),
     "hf_eight_bit_by_torchao": (
@@ -761,6 +775,7 @@ OPTIMIZERS = {
         "torch.optim.AdamW and torch.ZeroRedundancyOptimizer",
     ),
     "hf_adafactor": ("Adafactor", "optim='adafactor'", "transformers.Adafactor"),
+    "hf_adalomo": ("AdaLomo", "optim='adalomo'", "lomo_optim.AdaLomo"),
     "hf_sgd_instead": ("SGD", "optim='adafactor'", "torch.optim.SGD"),
     "hf_lion": ("Lion", "optim='paged_lion_8bit'", "bitsandbytes.Lion"),
     "hf_eight_bit_by_torchao": ("AdamW8bit", "optim='adamw_torch_8bit'", "torchao.AdamW8bit"),
@@ -777,7 +792,10 @@ OPTIMIZERS = {
     "offload_by_torchao": ("AdamW fused", None, "torch.optim.AdamW (fused)"),
     "galore": ("AdamW", None, "galore_torch.AdamW"),
     "schedule_free": ("AdamWScheduleFree", None, "schedulefree.AdamWScheduleFree (foreach)"),
+    "lomo": ("Lomo", None, "lomo_optim.Lomo"),
+    "adalomo": ("AdaLomo", None, "lomo_optim.AdaLomo"),
     "paged_by_bitsandbytes": ("PagedAdamW8bit", None, "bitsandbytes.PagedAdamW8bit"),
+    "paged_lion": ("PagedLion8bit", None, "bitsandbytes.PagedLion8bit"),
     "hf_eight_bit": ("AdamW", "optim='adamw_bnb_8bit'", "bitsandbytes.AdamW"),
     "hf_plain": ("AdamW", "optim='adamw_torch'", "torch.optim.AdamW"),
     "hf_all": ("AdamW fused", "optim='adamw_torch_fused'", "torch.optim.AdamW (fused)"),

@@ -147,6 +147,11 @@ if CHECKPOINTS_PARTLY:
 
 
 @case
+def hf_adalomo() -> Any:
+    return hugging_face(optim="adalomo")
+
+
+@case
 def hf_adafactor() -> Any:
     return hugging_face(optim="adafactor")
 

@@ -1,4 +1,4 @@
-"""Liger's kernels, seen in a real training with the real library: on the CPU, where Triton's own interpreter runs two of them."""
+"""Liger's kernels, seen in a real training with the real library: on the CPU, where Triton's own interpreter runs three of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def told(model, loss_of, config):
     kernels = [one for one in heard[-1].techniques if one.kind == "fused_kernels"]
     return [[one.chip, one.declared, one.observed] for one in kernels], [one.kind for one in heard[-1].findings]
 
-from liger_kernel.transformers import LigerCrossEntropyLoss, LigerFusedLinearCrossEntropyLoss
+from liger_kernel.transformers import LigerCrossEntropyLoss, LigerFusedLinearCrossEntropyLoss, liger_rotary_pos_emb
 
 class Fused(nn.Module):
     def __init__(self):
@@ -51,10 +51,20 @@ class Fused(nn.Module):
     def forward(self, x, labels):
         return self.loss(self.head.weight, self.body(x), labels)
 
+class Turned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+
+    def forward(self, x, angles):
+        queries, keys = liger_rotary_pos_emb(self.body(x), self.body(x), angles, angles)
+        return (queries * keys).sum()
+
 x, labels = torch.zeros(4, 16), torch.zeros(4, dtype=torch.long)
 plain, cross_entropy = nn.CrossEntropyLoss(), LigerCrossEntropyLoss()
 print(json.dumps({
     "fused": told(Fused(), lambda model: model(x, labels), {"use_liger_kernel": True}),
+    "turned": told(Turned(), lambda model: model(torch.zeros(1, 2, 4, 8), torch.zeros(1, 4, 8)), {}),
     "beside": told(nn.Linear(16, 8), lambda model: cross_entropy(model(x), labels), {}),
     "in vain": told(nn.Linear(16, 8), lambda model: plain(model(x), labels), {"use_liger_kernel": True}),
     "none": told(nn.Linear(16, 8), lambda model: plain(model(x), labels), {}),
@@ -72,6 +82,7 @@ def test_ligers_kernels_are_told_and_what_is_declared_in_vain(tmp_path: Path) ->
     calls = "calls of Liger's kernels: "
     assert told == {
         "fused": [[["Liger kernels", "use_liger_kernel=True", f"{calls}FusedLinearCrossEntropy 1"]], []],
+        "turned": [[["Liger kernels", None, f"{calls}Rope 1"]], []],
         "beside": [[["Liger kernels", None, f"{calls}CrossEntropy 1"]], []],
         "in vain": [[["Liger kernels", "use_liger_kernel=True", ""]], ["kernels-not-seen"]],
         "none": [[], []],

@@ -29,6 +29,7 @@ from vramscope.steps.caught import CaughtErrors
 from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
 from vramscope.steps.deepspeed import EngineFront
 from vramscope.steps.loader import LoaderFront
+from vramscope.steps.lomo import LomoFront
 from vramscope.steps.roots import MOST_ROOTS, ModuleHook, outermost_modules
 from vramscope.steps.scaler import ScalerFront
 
@@ -64,6 +65,7 @@ class LoopHooks:
         self._found_once = False
         self.engines = EngineFront(self)
         self.loader = LoaderFront(self)
+        self.lomo = LomoFront(self)
         self.on_first_step: Callable[[], None] | None = None
         self.on_first_backward: Callable[[], None] | None = None
         self.on_error: Callable[[BaseException, bool], None] | None = None
@@ -109,6 +111,7 @@ class LoopHooks:
         ScalerFront(self).install()
         self.caught.install(self.fronts)
         self.loader.install()
+        self.lomo.listen()
         self._wrap_train()
         for root in roots:
             self.add_root(root)
@@ -163,6 +166,7 @@ class LoopHooks:
         first, self.on_first_backward = self.on_first_backward, None
         if first is not None:
             first()
+        self.lomo.listen()
         self.find_in_first_step()
 
     def find_in_first_step(self) -> None:
@@ -297,6 +301,11 @@ class LoopHooks:
         else:
             self._alone = 0 if self._others_steps else self._alone + 1
         self._end_step()
+
+    def steps_in_this_backward(self, optimizer: torch.optim.Optimizer) -> None:
+        """The backward that runs is this optimizer's step."""
+        self.optimizers.add(optimizer)
+        self._stepped_in_backward = True
 
     @guarded("the end of a backward")
     def after_backward(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from vramscope import wire
 from vramscope.memory.counting import storages
+from vramscope.steps import lomo
 from vramscope.techniques.facts import Facts, Found, said, technique
 from vramscope.wire import CPU
 
@@ -153,9 +154,10 @@ def _most_of(wide: Mapping[int, int], facts: Facts) -> tuple[str, int]:
 def _state_bytes(facts: Facts) -> tuple[int, int]:
     """Bytes of all state, wherever it is, each storage once; and how many parameters are trained."""
     seen: dict[int, int] = {}
-    for _, state in facts.states:
-        for value in state:
-            seen.update(storages(value, value.device.index if value.device.type == "cuda" else CPU))
+    kept = [value for _, state in facts.states for value in state]
+    kept += [value for optimizer in facts.optimizers for value in lomo.state_of(optimizer) if hasattr(value, "device")]
+    for value in kept:
+        seen.update(storages(value, value.device.index if value.device.type == "cuda" else CPU))
     groups = (group["params"] for optimizer in facts.optimizers for group in optimizer.param_groups)
     with_state = {
         id(parameter) for parameter, _ in facts.states

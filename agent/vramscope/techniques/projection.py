@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KIND: Final = "gradient_projection"
 ASKED: Final = ("galore", "apollo", "q_galore", "q_apollo")
 """how a Trainer's ``optim`` begins that means one"""
-NAMES: Final = {"galore_torch": "GaLore", "apollo_torch": "APOLLO"}
+NAMES: Final = {"galore_torch": "GaLore", "apollo_torch": "APOLLO", "q_galore_torch": "Q-GaLore"}
 
 
 def find(facts: Facts) -> Found | None:
