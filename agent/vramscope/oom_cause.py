@@ -183,8 +183,9 @@ def _capacity(facts: Facts, asked: int, room: int, likely: int) -> tuple[str, st
         to_come = "" if facts.gradients_bytes or facts.optimizer_bytes else "still to come "
         parts += f", {to_come}gradients {amount(gradients)}, optimizer state {kept}"
     if fixed > room:
-        # (Where other models or copies are what is too much, it is they.)
-        beside = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes + _update_bytes(facts) <= room
+        # (Where other models or copies are what is too much, it is they; of a model that is wanted, if the update fits without it.)
+        update = 0 if facts.copies_bytes else _update_bytes(facts)
+        beside = facts.other_models_bytes > 0 and fixed - facts.other_models_bytes + update <= room
         cause = "optimizer" if weights <= room and state > 0 and not beside else "weights"
         return cause, f"{parts}: {amount(fixed)} before any activation, and PyTorch can have {amount(room)}."
     if facts.phase == "optimizer":

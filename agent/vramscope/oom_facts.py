@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
-from vramscope.black_box import OTHER_MODELS, BlackBox
+from vramscope.black_box import COPIES, OTHER_MODELS, BlackBox
 from vramscope.oom_growth import YOUNG_STEPS, growth_of
 from vramscope.oom_message import Message
 
@@ -45,6 +45,8 @@ class Facts:
     buffers_bytes: int | None = None
     other_models_bytes: int = 0
     """weights of models that do not train, and copies of weights by name"""
+    copies_bytes: int = 0
+    """of these, the copies"""
     waiting_bytes: int = 0
     """of a model that is on its way to the card: what is still to come"""
     trainable_bytes: int | None = None
@@ -243,6 +245,7 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         optimizer_bytes=owned.get("optimizer"),
         buffers_bytes=owned.get("buffers"),
         other_models_bytes=owned.get(OTHER_MODELS, 0),
+        copies_bytes=sum(one.held_bytes for one in box.holders if (one.category, one.module) == (OTHER_MODELS, COPIES)),
         waiting_bytes=box.waiting_bytes or 0,
         trainable_bytes=box.trainable_bytes,
         optimizer_to_come_bytes=to_come,

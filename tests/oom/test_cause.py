@@ -309,6 +309,9 @@ def test_a_model_beside_is_blamed_only_where_the_update_fits_without_it() -> Non
     )  # fmt: skip
     assert judge(replace(died, update="one by one")).cause == "weights"
     assert judge(replace(died, update="foreach")).cause == "optimizer"
+    assert judge(replace(died, update="foreach", copies_bytes=320 * MIB)).cause == "weights", (
+        "nobody wants a copy there at all"
+    )
 
 
 def test_of_what_only_serves_nothing_of_a_training_is_told() -> None:
