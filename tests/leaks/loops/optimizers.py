@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 from truth import innocent, leaks
 
@@ -80,10 +81,10 @@ def inner_gradients_of_maml(device: str) -> None:
         optimizer.step()
 
 
-@leaks("growing", holder="losses", bytes_each=4, nodes=True, also=("overlap fast", "overlap-unfreed fast"))
+@leaks("growing", holder="losses", bytes_each=4, nodes=True)
 def losses_of_maml(device: str) -> None:
     """Graphs of earlier steps are alive; those of the adapted weights, whose numbers are another thread's, are not among them."""
-    model = mlp(device)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
     optimizer = torch.optim.Adam(model.parameters())
     losses: list[torch.Tensor] = []
 
@@ -94,7 +95,7 @@ def losses_of_maml(device: str) -> None:
         return {name: old - 0.1 * slope for (name, old), slope in zip(weights.items(), slopes, strict=True)}
 
     for _ in range(30):
-        x, y = torch.randn(16, 128, device=device), torch.zeros(16, dtype=torch.long, device=device)
+        x, y = torch.randn(16, 64, device=device), torch.zeros(16, dtype=torch.long, device=device)
         fast = adapt(x, y)
         loss = F.cross_entropy(torch.func.functional_call(model, fast, x), y)
         losses.append(loss)  # <- leak; fix: losses.append(loss.item())
