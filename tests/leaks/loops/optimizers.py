@@ -94,7 +94,7 @@ def losses_of_maml(device: str) -> None:
         slopes = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
         return {name: old - 0.1 * slope for (name, old), slope in zip(weights.items(), slopes, strict=True)}
 
-    for _ in range(30):
+    for _ in range(60):
         x, y = torch.randn(16, 64, device=device), torch.zeros(16, dtype=torch.long, device=device)
         fast = adapt(x, y)
         loss = F.cross_entropy(torch.func.functional_call(model, fast, x), y)
