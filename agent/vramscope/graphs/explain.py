@@ -104,7 +104,8 @@ def explain(
     complete = True
     if wanted:
         given = roots.in_flight()
-        found, between, long, again, complete = find(roots.roots(), wanted, time, allowance.PATHS, seen.tensor_types)
+        until = allowance.PATHS - (allowance.NAMELESS if time.is_ordinary else 0.0)
+        found, between, long, again, complete = find(roots.roots(), wanted, time, until, seen.tensor_types)
         if not complete and len(found) + len(between) < len(wanted):
             left_out.append("some of what your variables hold: too many objects")
         if seen.retired:
@@ -325,6 +326,8 @@ def trace(
     """
     tensors = _alive(sight.nameless)
     keys: dict[int, HolderKey] = {}
+    if time.is_ordinary and tensors and time.left() < time.seconds * allowance.NAMELESS:
+        time = Allowance(time.seconds * allowance.NAMELESS, time.costs)
     if not tensors or time.over():
         return Traced([], not tensors, keys)
     budget = Budget(chains)
@@ -342,7 +345,8 @@ def trace(
             held = [one for module in modules if module is not None for one in with_gradients(parameters_of(module))]
             known = _without(known, held)
             answer.tensors += held
-        if not answer.tensors or (answer.holder.key[0] == wording.NAMELESS and not sight.is_whole):
+        may_have_a_name = not answer.cyclic and answer.holder.key[0] == wording.NAMELESS and not sight.is_whole
+        if not answer.tensors or may_have_a_name:
             continue  # (a variable may have it, to which the search did not come)
         keys |= dict.fromkeys(map(id, answer.tensors), answer.holder.key)
         traced, elements = len(answer.tensors), sum(one.numel() for one in answer.tensors)
