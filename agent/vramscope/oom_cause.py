@@ -16,7 +16,7 @@ from typing import Final
 
 from vramscope.oom_facts import Facts
 from vramscope.oom_message import ON_HOST, OUTSIDE_PYTORCH
-from vramscope.oom_need import PIECES, input_words, need_of, waits_for_backward
+from vramscope.oom_need import PIECES, input_words, need_of, outgrew_bytes, waits_for_backward
 
 CAUSES: Final = (
     "weights",
@@ -126,8 +126,10 @@ def _cause(facts: Facts) -> tuple[str, str]:
     if held >= max(shortfall, LEAK_SHARE * room) and likely - held <= room:
         return "leak", f"{who} holds {amount(held)} that should be gone; without it, it fits."
     idle = facts.idle_bytes or 0
+    # What is less than the step wanted beyond the last one would have let this request through, and hardly the rest of the step.
+    lacking = max(shortfall, outgrew_bytes(facts, need))
     usual = 0.0 if need is None else PIECES * room  # so much lies free in pieces in any training
-    in_one_piece = idle >= max(shortfall, usual) and likely <= room and not facts.expandable
+    in_one_piece = idle >= max(lacking, usual) and likely <= room and not facts.expandable
     growth = facts.growth_bytes or 0
     leaks = growth >= max(shortfall, LEAK_SHARE * room, _wanted_more(facts, likely)) and likely - growth <= room
     # (Over few steps what grows may be wanted. In an evaluation it is what one container holds, and the larger of both it is.)
@@ -143,9 +145,9 @@ def _cause(facts: Facts) -> tuple[str, str]:
             f"{amount(facts.reserved_bytes)}."
         )
     others, outside = facts.others_bytes or 0, _risen(facts)
-    if others >= max(shortfall, idle) and likely <= room + others:
+    if others >= max(lacking, idle) and likely <= room + others:
         return "other_process", f"Other processes on the card hold {amount(others)}; without them, it fits."
-    if outside >= max(shortfall, idle) and likely <= room + outside:
+    if outside >= max(lacking, idle) and likely <= room + outside:
         return "outside_pytorch", (
             f"This process holds {amount(facts.outside_bytes)} on the card outside PyTorch, {amount(outside)} more than at "
             "first; without that, it fits."

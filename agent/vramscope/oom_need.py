@@ -115,6 +115,15 @@ def _of_longer(facts: Facts, before_bytes: int) -> float | None:
     return before_bytes * (facts.input_times or 0.0)
 
 
+def outgrew_bytes(facts: Facts, need: Need | None) -> int:
+    """By how much a step with a larger input wanted more than the last good one took, when it died in a forward of which nobody
+    knows how much was to come. 0 elsewhere."""
+    if need is None or need.working_bytes is not None or facts.phase != "forward" or not input_words(facts):
+        return 0
+    used, asked, before = facts.used_bytes, facts.asked_bytes, facts.peak_before_bytes
+    return max(0, used + asked - before) if used is not None and asked is not None and before else 0
+
+
 def need_of(facts: Facts) -> Need | None:
     """None where the record tells too little."""
     need = _drawn_out(facts)
@@ -148,7 +157,9 @@ def _drawn_out(facts: Facts) -> Need | None:
         return Need(fixed, beside, int(longer), int(longer * LONGER), least, max(least, resting + int(longer)), words)
     if facts.phase == "forward" and facts.progress:
         full, error = scaling / facts.progress, DIED_IN_FORWARD * (1 - facts.progress) + DIED_LATER
-        likely = before if before >= full / SAME_ORDER else full
+        # A larger input takes at least as many times as much, if no more than is drawn out.
+        times = (facts.input_times or 1.0) if input_words(facts) else 1.0
+        likely = max(before, min(before * times, full)) if before >= full / SAME_ORDER else full
         words = f"the forward was {facts.progress:.0%} done, by its modules and how wide their outputs are"
     elif facts.phase == "backward":
         # (From here on activations go as gradients come: what there was, and was asked for, is the most that is likely.)

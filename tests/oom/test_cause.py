@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from vramscope import wire
 from vramscope.black_box import COPIES, OTHER_MODELS, Frame, Holder
@@ -71,6 +72,51 @@ def test_the_pieces_that_lie_about_in_any_training_are_no_fragmentation() -> Non
     few = judge(replace(died, reserved_bytes=1330 * MIB, free_bytes=100 * MIB))
     many = judge(replace(died, reserved_bytes=1430 * MIB, free_bytes=10 * MIB))
     assert (few.cause, many.cause) == ("activations", "fragmentation")
+
+
+LONG_SEQUENCE = Facts(
+    asked_bytes=301989888, total_bytes=2147483648, free_bytes=37748736, reserved_bytes=1564475392, used_bytes=1267156992,
+    outside_bytes=545259520, parameters_bytes=17856512, gradients_bytes=0, optimizer_bytes=35713024, buffers_bytes=0,
+    trainable_bytes=17856512, optimizer_to_come_bytes=35713024, before_forward_bytes=120702976, batch_size=1,
+    input_shape=(1, 3072), input_shape_before=(1, 1024), peak_now_bytes=138543104, peak_before_bytes=592598016, step=3,
+    phase="forward", forwards=1, update="foreach",
+)  # fmt: skip
+"""The record of a GPT-2 that keeps its scores, which go with the square of the length: 283 MiB lay in pieces."""
+
+
+@pytest.mark.parametrize(
+    ("more", "cause"),
+    [
+        ({}, "activations"),
+        ({"progress": 0.3}, "activations"),
+        ({"progress": 0.999}, "fragmentation"),
+        (
+            {"input_shape": (1, 1024)},
+            "fragmentation",
+        ),  # as long as before, and that had fitted: nothing says why it wants more
+        ({"input_shape": (), "input_shape_before": ()}, "fragmentation"),
+        ({"peak_before_bytes": 1400 << 20}, "fragmentation"),  # one almost as large had fitted
+        ({"goes_with_length": True, "peak_before_bytes": 595 << 20}, "fragmentation"),  # in proportion it fits
+        ({"used_bytes": 700 << 20}, "fragmentation"),  # far more lies in pieces than it wants beyond the last one
+    ],
+)
+def test_pieces_are_not_blamed_where_a_larger_step_wants_more_than_lies_in_them(
+    more: dict[str, Any], cause: str
+) -> None:
+    """Where nobody knows how much of its forward was to come, one piece would have done for this request and no more."""
+    died = replace(LONG_SEQUENCE, **more)
+    assert judge(died).cause == cause
+    assert ("this step's input is 1 x 3,072" in judge(died).sentence.lower()) == (cause == "activations")
+
+
+def test_of_a_larger_input_it_is_not_likely_to_take_what_the_last_one_took() -> None:
+    """It takes as many times as much, if no more than is drawn out from where it died."""
+    died = replace(
+        DIED, progress=0.7, used_bytes=1150 * MIB, step=9, peak_before_bytes=1250 * MIB, others_bytes=250 * MIB
+    )
+    assert judge(died).cause == "other_process"
+    assert judge(replace(died, input_shape=(66, 8), input_shape_before=(64, 8))).cause == "other_process"
+    assert judge(replace(died, input_shape=(128, 8), input_shape_before=(64, 8))).cause == "activations"
 
 
 def test_growth_is_what_rises_all_the_way() -> None:
@@ -157,6 +203,41 @@ def test_how_far_a_forward_was_goes_by_the_width_of_what_its_modules_give_back()
     assert at_the_end is not None
     assert at_the_end < 0.3
     assert stack._progress(words, words) is None, "its own code runs: where, nobody knows"
+
+
+def test_a_module_whose_forward_is_decorated_is_found_by_the_call_around_it() -> None:
+    """All of transformers' are: without it nobody would know which module ran, nor how far the forward was."""
+    import sys
+
+    from torch import nn
+
+    told: list[stack.Running | None] = []
+
+    def passed_on(forward: Any) -> Any:
+        return lambda *args: forward(*args)  # (and no word of what it wraps)
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(8, 8, device="meta")
+
+        @passed_on
+        def forward(self, x: Any) -> Any:
+            told.append(stack.running(stack.stack_of(sys._getframe()), [model]))
+            return self.inner(x)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Layer() for _ in range(3))
+
+        @passed_on
+        def forward(self, x: Any) -> Any:
+            return [layer(x) for layer in self.layers]
+
+    model = Model()
+    model(torch.empty(2, 8, device="meta"))
+    assert told == [stack.Running(f"layers.{n}", (n + 1) / 6) for n in range(3)]
 
 
 SERVED = replace(

@@ -19,13 +19,11 @@ MOST: Final = 64
 
 def rows_of(frames: Iterable[FrameType]) -> int | None:
     """``frames``: innermost first. None where no module runs, or none was given a tensor."""
-    import torch
-
-    # A forward may bind its arguments anew (DataParallel's to its parts of the batch); the call around it does not.
-    calls = torch.nn.Module._wrapped_call_impl.__code__
+    # A forward may bind its arguments anew (DataParallel's to its parts of the batch); the call around it, which stands first,
+    # does not.
     for frame in reversed(list(frames)):
         code, values = frame.f_code, locals_of(frame)
-        module = values.get("self") if code is calls else module_of(frame)
+        module = module_of(frame)
         if module is None:
             continue
         flags = code.co_flags

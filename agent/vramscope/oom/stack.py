@@ -91,10 +91,14 @@ def running(frames: Iterable[FrameType], roots: Iterable[torch.nn.Module]) -> Ru
 
 
 def module_of(frame: FrameType) -> torch.nn.Module | None:
-    """The module whose own method runs in this frame."""
+    """The module whose own method runs in this frame, or whose call begins in it."""
     import torch
 
     code = frame.f_code
+    # A decorated forward is no method of its class any more (all of transformers' are); the call around it knows the module.
+    if code is torch.nn.Module._wrapped_call_impl.__code__:
+        module: torch.nn.Module | None = locals_of(frame).get("self")
+        return module
     if not code.co_argcount or frame.f_trace is not None:
         return None
     this = locals_of(frame).get(code.co_varnames[0])
