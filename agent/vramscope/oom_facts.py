@@ -67,6 +67,8 @@ class Facts:
     """highest allocated so far in the step that ran"""
     peak_before_bytes: int | None = None
     """highest allocated of the last good step"""
+    end_before_bytes: int | None = None
+    """allocated when it ended"""
     peak_at_first_bytes: int | None = None
     """the same of the first step that is known to have ended"""
     leaked_bytes: int = 0
@@ -258,6 +260,7 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         goes_with_length=_goes_with_length(box),
         peak_now_bytes=box.peak_allocated_bytes,
         peak_before_bytes=box.last_step.get("peak_allocated_bytes"),
+        end_before_bytes=box.last_step.get("end_allocated_bytes"),
         peak_at_first_bytes=None if growth is None else growth.first_peak_bytes,
         leaked_bytes=sum(held_by(leak, box.step) for leak in leaks),
         leak_name="" if worst is None else worst.name,

@@ -115,6 +115,17 @@ def _of_longer(facts: Facts, before_bytes: int) -> float | None:
     return before_bytes * (facts.input_times or 0.0)
 
 
+def _of_square(facts: Facts, times: float) -> float:
+    """The most that a step of an input so many times as large as the last one's makes: nothing of a model goes with more than the
+    square of it (scores: one for each pair of tokens). 0 where that one says nothing of it."""
+    if times <= 1 or not facts.peak_before_bytes or facts.growth_bytes or facts.leaked_bytes:
+        return 0.0
+    fixed = facts.fixed_bytes or 0
+    # Of what lies beside by now, only that which was there when the last step ended was a part of what it took.
+    beside = min(facts.beside_bytes, max(0, (facts.end_before_bytes or 0) - fixed))
+    return max(0, facts.peak_before_bytes - fixed - beside) * times**2
+
+
 def outgrew_bytes(facts: Facts, need: Need | None) -> int:
     """By how much a step with a larger input wanted more than the last good one took, when it died in a forward of which nobody
     knows how much was to come. 0 elsewhere."""
@@ -157,10 +168,14 @@ def _drawn_out(facts: Facts) -> Need | None:
         return Need(fixed, beside, int(longer), int(longer * LONGER), least, max(least, resting + int(longer)), words)
     if facts.phase == "forward" and facts.progress:
         full, error = scaling / facts.progress, DIED_IN_FORWARD * (1 - facts.progress) + DIED_LATER
-        # A larger input takes at least as many times as much, if no more than is drawn out.
-        times = (facts.input_times or 1.0) if input_words(facts) else 1.0
-        likely = max(before, min(before * times, full)) if before >= full / SAME_ORDER else full
         words = f"the forward was {facts.progress:.0%} done, by its modules and how wide their outputs are"
+        times = (facts.input_times or 1.0) if input_words(facts) else 1.0
+        most = _of_square(facts, times)
+        if scaling <= most < full * (1 + error):
+            full, error = min(full, most), max(most / min(full, most) - 1, STEADY)
+            words += "; at most it goes with the square of the input, from an earlier step that had reached its end"
+        # A larger input takes at least as many times as much, if no more than is drawn out.
+        likely = max(before, min(before * times, full)) if before >= full / SAME_ORDER else full
     elif facts.phase == "backward":
         # (From here on activations go as gradients come: what there was, and was asked for, is the most that is likely.)
         likely, full = 0.0, max(scaling, (facts.peak_now_bytes or 0) - (used - working) - beside)

@@ -78,8 +78,8 @@ LONG_SEQUENCE = Facts(
     asked_bytes=301989888, total_bytes=2147483648, free_bytes=37748736, reserved_bytes=1564475392, used_bytes=1267156992,
     outside_bytes=545259520, parameters_bytes=17856512, gradients_bytes=0, optimizer_bytes=35713024, buffers_bytes=0,
     trainable_bytes=17856512, optimizer_to_come_bytes=35713024, before_forward_bytes=120702976, batch_size=1,
-    input_shape=(1, 3072), input_shape_before=(1, 1024), peak_now_bytes=138543104, peak_before_bytes=592598016, step=3,
-    phase="forward", forwards=1, update="foreach",
+    input_shape=(1, 3072), input_shape_before=(1, 1024), peak_now_bytes=138543104, peak_before_bytes=592598016,
+    end_before_bytes=138543104, step=3, phase="forward", forwards=1, update="foreach",
 )  # fmt: skip
 """The record of a GPT-2 that keeps its scores, which go with the square of the length: 283 MiB lay in pieces."""
 
@@ -107,6 +107,37 @@ def test_pieces_are_not_blamed_where_a_larger_step_wants_more_than_lies_in_them(
     died = replace(LONG_SEQUENCE, **more)
     assert judge(died).cause == cause
     assert ("this step's input is 1 x 3,072" in judge(died).sentence.lower()) == (cause == "activations")
+
+
+@pytest.mark.parametrize(
+    ("died", "took_bytes"),
+    [
+        (replace(LONG_SEQUENCE, progress=0.2763), 3514 * MIB),
+        (
+            replace(
+                LONG_SEQUENCE, asked_bytes=603979776, free_bytes=457179136, reserved_bytes=1145044992, used_bytes=1110939648,
+                before_forward_bytes=120875008, batch_size=16, input_shape=(16, 1536), input_shape_before=(16, 300),
+                peak_before_bytes=958970880, end_before_bytes=138573312, step=5, progress=0.0879,
+            ),
+            8513 * MIB,
+        ),
+    ],
+)  # fmt: skip
+def test_a_larger_input_wants_no_more_than_with_its_square(died: Facts, took_bytes: int) -> None:
+    """Of both records it is known what the step took on a larger card. Drawn out of the forward's first layers alone it would be
+    ten and thirty-seven GiB."""
+    need = need_of(died)
+    most = need.at() if need is not None else None
+    assert need is not None and most is not None
+    assert took_bytes < most < 3 * took_bytes
+    assert need.likely_bytes <= most
+    alone = need_of(replace(died, input_shape=(), input_shape_before=()))
+    assert alone is not None and (alone.at() or 0) > 1.5 * most
+    assert "square of the input" in need.words and "square" not in alone.words
+    come = replace(died, before_forward_bytes=(died.before_forward_bytes or 0) + 90 * MIB)
+    later = need_of(come)
+    assert later is not None and (later.at() or 0) > most, "what has come since was no part of what the last one took"
+    assert "square" not in (need_of(replace(died, growth_bytes=50 * MIB)) or need).words, "nor is it known what it took"
 
 
 def test_of_a_larger_input_it_is_not_likely_to_take_what_the_last_one_took() -> None:
