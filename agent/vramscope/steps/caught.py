@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
 
@@ -17,18 +17,22 @@ if TYPE_CHECKING:
     from vramscope.fronts import Fronts
 
 
+TOLD: Final = "_vramscope_told"
+"""in the ``__dict__`` of an error that was told of. Errors cannot be referred to weakly, and the next one may have the id of one
+that is gone"""
+
+
 class CaughtErrors:
     """Of one session. ``tell(error, in_except=True)`` is called once for each that is being handled; none is kept.
 
-    A hook asks ``if sys.exc_info()[1] is not None or caught.known: caught.look()``: 0.1 µs, and in nearly all steps no call of
-    Python's own.
+    A hook asks ``if sys.exc_info()[1] is not None: caught.look()``: 0.1 µs, and in nearly all steps no call of Python's own.
     """
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
-        self.known = id(sys.exc_info()[1]) if sys.exc_info()[1] is not None else 0
-        """the id of the error that was told of, as long as it is being handled; 0: none is. What was raised before attach is none
-        of ours"""
+        earlier = sys.exc_info()[1]
+        if earlier is not None:
+            _is_new(earlier)  # what was raised before attach is none of ours
 
     def install(self, fronts: Fronts) -> None:
         import torch
@@ -38,7 +42,7 @@ class CaughtErrors:
         look = guarded("an error that was caught")(self.look)
 
         def empty_cache(original: Callable[..., Any], *args: Any) -> Any:
-            if sys.exc_info()[1] is not None or self.known:
+            if sys.exc_info()[1] is not None:
                 look()
             return original(*args)
 
@@ -48,8 +52,14 @@ class CaughtErrors:
     def look(self) -> None:
         """Is an error being handled that was not told of?"""
         error = sys.exc_info()[1]
-        if error is None:
-            self.known = 0
-        elif id(error) != self.known:
-            self.known = id(error)
+        if error is not None and _is_new(error):
             self._tell(error, in_except=True)
+
+
+def _is_new(error: BaseException) -> bool:
+    """Whether it is seen for the first time. Nothing of a class of the user's own runs."""
+    marks = object.__getattribute__(error, "__dict__")
+    if TOLD in marks:
+        return False
+    marks[TOLD] = True
+    return True

@@ -185,7 +185,7 @@ class LoopHooks:
     @guarded("forward hook")
     def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         clock, graphs = self.clock, self.graphs
-        if sys.exc_info()[1] is not None or self.caught.known:
+        if sys.exc_info()[1] is not None:
             self.caught.look()
         if self.loss is not None:
             self._forward_begins()
@@ -254,7 +254,7 @@ class LoopHooks:
 
     @guarded("optimizer hook")
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if sys.exc_info()[1] is not None or self.caught.known:
+        if sys.exc_info()[1] is not None:
             self.caught.look()
         if self._leader is None or self._leader() is not optimizer:
             self.optimizers.add(optimizer)
