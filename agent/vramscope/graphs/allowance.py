@@ -18,7 +18,7 @@ OBJECTS, TENSORS, WANTED, PATHS, GROUPS, HOLDERS, ALL = 0.7, 0.74, 0.77, 0.84, 0
 asked for, the ways to them, which belong together, who holds them, and last who holds what no variable leads to. One that ends
 early leaves its time to the next; what is left in the end is for steps that were begun within it."""
 
-NAMELESS: Final = 0.2
+FOR_THE_LAST: Final = 0.2
 """Of the time, that is kept for the last part in an ordinary process, whatever those before it take: else nobody who has some
 100,000 objects in variables would hear of a cycle."""
 

@@ -104,7 +104,7 @@ def explain(
     complete = True
     if wanted:
         given = roots.in_flight()
-        until = allowance.PATHS - (allowance.NAMELESS if time.is_ordinary else 0.0)
+        until = allowance.PATHS - (allowance.FOR_THE_LAST if time.is_ordinary else 0.0)
         found, between, long, again, complete = find(roots.roots(), wanted, time, until, seen.tensor_types)
         if not complete and len(found) + len(between) < len(wanted):
             left_out.append("some of what your variables hold: too many objects")
@@ -326,8 +326,8 @@ def trace(
     """
     tensors = _alive(sight.nameless)
     keys: dict[int, HolderKey] = {}
-    if time.is_ordinary and tensors and time.left() < time.seconds * allowance.NAMELESS:
-        time = Allowance(time.seconds * allowance.NAMELESS, time.costs)
+    if time.is_ordinary and tensors and time.left() < time.seconds * allowance.FOR_THE_LAST:
+        time = Allowance(time.seconds * allowance.FOR_THE_LAST, time.costs)
     if not tensors or time.over():
         return Traced([], not tensors, keys)
     budget = Budget(chains)

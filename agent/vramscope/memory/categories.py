@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 FIRST_STEPS = frozenset((1, 2, 3, 5, 10, 20, 50, 100))
 """counted whatever it costs: in the first steps a training takes on its shape"""
-
-
 HEIGHTS = 32
 """of peaks whose splits are remembered"""
 
@@ -142,7 +140,7 @@ class Categories:
                 self._before_forward[device] = before._replace(optimizer=self._count(device).optimizer)
         self._spent_ns += self._now() - start
 
-    def evaluates(self) -> None:
+    def evaluated(self) -> None:
         """A step that is left alone evaluates, too: what it peaks with may be the evaluation's."""
         self._evaluated = True
 
@@ -212,7 +210,7 @@ class Categories:
             stretch for stretch in stretches if position < len(stretch.cuts)
         ]  # watched from within the step on
         place = max(range(len(stretches)), key=lambda one: stretches[one].cuts[position].peak_allocated_bytes)
-        phase, peak = stretches[place].phase, stretches[place].cuts[position].peak_allocated_bytes
+        peak = stretches[place].cuts[position].peak_allocated_bytes
         by_height = self._by_height.setdefault(device, {})
         ended = self._ended.get(device)
         if len(stretches) > 1:
@@ -222,14 +220,11 @@ class Categories:
         if ended is not None and ended[0] == peak:  # from its begin on it only fell
             split = ended[1]
         elif len(stretches) == 1:
-            return (
-                by_height[peak] if peak in by_height else self._split_alone(device, held, stretches[0].cuts[position])
-            )
+            return by_height.get(peak) or self._split_alone(device, held, stretches[0].cuts[position])
         elif place in behind_backward(stretches):
-            begin = stretches[place - 1].cuts[position].allocated_bytes if place else UNKNOWN
-            split = self._split_behind(device, phase, held, peak, begin)
+            split = self._split_behind(device, position, stretches, place, held)
         else:
-            split = self._split_of(device, position, phase, stretches, held, peak)
+            split = self._split_ahead(device, position, stretches, place, held)
         if UNKNOWN in split:
             return by_height.get(peak, split)
         by_height.pop(peak, None)
@@ -253,7 +248,7 @@ class Categories:
         behind = cut.allocated_bytes + course.behind
         if peak == behind:
             return closed(held, course.gradients_behind, course.temporaries_behind, peak)
-        base = held.parameters + held.optimizer + held.buffers + other + course.arrived
+        base = held.lasting + other + course.arrived
         gradients = self._gradients_in(course.phase, device, base + self._gradients_before_forward[device], peak)
         if peak < behind or gradients is None:
             return closed(held, UNKNOWN, UNKNOWN, peak)
@@ -269,7 +264,7 @@ class Categories:
         )
         if allocated is None or at_forward is None or other_before == UNKNOWN:
             return None
-        arrived = allocated - held.parameters - held.optimizer - held.buffers - at_forward - other_before
+        arrived = allocated - held.lasting - at_forward - other_before
         peaks = [stretch.cuts[position].peak_allocated_bytes for stretch in stretches]
         ahead = [place for place, one in enumerate(stretches) if one.phase in (FORWARD, BACKWARD)]
         phase = stretches[max(ahead, key=peaks.__getitem__)].phase
@@ -277,17 +272,18 @@ class Categories:
         if not behind:
             return Course(held, arrived, phase, UNKNOWN, UNKNOWN, UNKNOWN)
         place = max(behind, key=peaks.__getitem__)
-        begin = stretches[place - 1].cuts[position].allocated_bytes
-        split = self._split_behind(device, stretches[place].phase, held, peaks[place], begin)
+        split = self._split_behind(device, position, stretches, place, held)
         above_end = peaks[place] - stretches[-1].cuts[position].allocated_bytes
         return Course(held, arrived, phase, above_end, split.gradients, split.activations)
 
-    def _split_behind(self, device: int, phase: int, held: Held, peak: int, begin: int) -> Split:
-        """Of a peak behind the backward, when activations are gone; ``begin``: allocated bytes when its phase began."""
+    def _split_behind(self, device: int, position: int, stretches: list[Stretch], place: int, held: Held) -> Split:
+        """Of a peak in a stretch behind the backward, when activations are gone."""
+        peak = stretches[place].cuts[position].peak_allocated_bytes
+        begin = stretches[place - 1].cuts[position].allocated_bytes if place else UNKNOWN
         before = self._before_forward.get(device)
         gradients: int | None = held.gradients
         state = 0
-        if phase == OPTIMIZER:
+        if stretches[place].phase == OPTIMIZER:
             state = 0 if before is None else max(0, held.optimizer - before.optimizer)
         else:
             held = held if before is None else held._replace(optimizer=before.optimizer)
@@ -299,27 +295,24 @@ class Categories:
         temporaries = min(peak - begin - state, split.other) if begin != UNKNOWN else 0
         return closed(held, gradients, temporaries, peak) if temporaries > 0 else split
 
-    def _split_of(
-        self, device: int, position: int, phase: int, stretches: list[Stretch], held: Held, peak: int
-    ) -> Split:
+    def _split_ahead(self, device: int, position: int, stretches: list[Stretch], place: int, held: Held) -> Split:
         """Of a peak ahead of that: what came since the forward began, and is no gradient, are activations."""
+        peak = stretches[place].cuts[position].peak_allocated_bytes
         before = self._before_forward.get(device)
         # The optimizer makes its state at its first step: until then the peak is without it.
         held = held if before is None else held._replace(optimizer=before.optimizer)
-        at_forward, allocated = (
-            self._gradients_before_forward.get(device),
+        allocated, at_forward = (
             allocated_before_forward(stretches, position),
+            self._gradients_before_forward.get(device),
         )
-        if at_forward is None or allocated is None:
+        if allocated is None or at_forward is None:
             return closed(held, UNKNOWN, UNKNOWN, peak)
-        gradients = self._gradients_in(phase, device, allocated, peak)
+        gradients = self._gradients_in(stretches[place].phase, device, allocated, peak)
         if gradients is None:
             return closed(held, UNKNOWN, UNKNOWN, peak)
-        others = allocated - held.parameters - held.optimizer - held.buffers - at_forward
-        activations = peak - held.parameters - held.optimizer - held.buffers - gradients - others
-        if others < 0 or activations < 0:
-            return closed(held, gradients, UNKNOWN, peak)
-        return closed(held, gradients, activations, peak)
+        others = allocated - held.lasting - at_forward
+        activations = peak - held.lasting - gradients - others
+        return closed(held, gradients, activations if others >= 0 and activations >= 0 else UNKNOWN, peak)
 
     def _gradients_in(self, phase: int, device: int, allocated: int, peak: int) -> int | None:
         """At the peak of this phase of a step whose forward began with ``allocated`` bytes; None where that is not known."""

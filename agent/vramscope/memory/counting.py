@@ -25,6 +25,11 @@ class Held(NamedTuple):
     optimizer: int
     buffers: int
 
+    @property
+    def lasting(self) -> int:
+        """All but gradients: what a step leaves as it is."""
+        return self.parameters + self.optimizer + self.buffers
+
 
 class Standing(NamedTuple):
     """How many there are, on all devices: while these are the same, what was counted stands."""

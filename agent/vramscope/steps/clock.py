@@ -106,7 +106,7 @@ class Anatomy(Protocol):
     """Counts tensors by category in some of the steps (memory/categories.py). All calls are on the training thread."""
 
     def begin(self, phase: int, devices: tuple[int, ...], cuts: list[Interval]) -> None: ...
-    def evaluates(self) -> None: ...  # in a step whose phases are not read
+    def evaluated(self) -> None: ...  # in a step whose phases are not read
     def end_step(self, stretches: list[Stretch], devices: tuple[int, ...]) -> list[tuple[Split, Split]]: ...
 
 
@@ -236,7 +236,7 @@ class StepClock:
             self._micro_steps += 1
         if phase == self.phase or not self.watched or not self.is_training_thread():
             if phase == EVAL and not self.watched and self.anatomy is not None:
-                self.anatomy.evaluates()
+                self.anatomy.evaluated()
             if self.profiler is not None and self.profiler.window is not None:
                 self.profiler.goes_on()
             return
