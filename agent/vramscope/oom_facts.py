@@ -152,6 +152,11 @@ class Facts:
         return self.parameters_bytes + self.waiting_bytes + (self.buffers_bytes or 0) + self.other_models_bytes
 
     @property
+    def only_serves(self) -> bool:
+        """The model is known, and nothing of it is trained."""
+        return bool(self.parameters_bytes) and self.trainable_bytes == 0
+
+    @property
     def fixed_bytes(self) -> int | None:
         """What the training needs in each step whatever the batch: weights, a full set of gradients, all optimizer state."""
         if self.weights_bytes is None:

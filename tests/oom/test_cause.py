@@ -373,6 +373,7 @@ def test_an_evaluation_with_gradients_on_is_told_and_nothing_is_promised_of_what
         "torch.no_grad() around the evaluation",
         "smaller batches in the evaluation",
     ]
+    assert found(replace(died, batch_size=1))[0].what == "torch.no_grad() around the evaluation"
     assert need_of(died).at() is None  # type: ignore[union-attr]
     assert not any(one.enough for one in found(died))
     without = replace(died, leaked_bytes=1100 * MIB, progress=0.9)

@@ -10,7 +10,7 @@ from typing import Final
 
 from vramscope.oom_cause import amount
 from vramscope.oom_need import waits_for_backward
-from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
+from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy, advice
 
 PARTS: Final = (2, 4, 8, 16, 32, 64)
 
@@ -22,44 +22,35 @@ def of(case: Case) -> Iterator[Remedy]:
     if facts.phase == "optimizer" or facts.thread is not None:
         return
     if waits_for_backward(facts):
-        yield Remedy(
-            what=f"backward behind each of the {facts.forwards} forwards, where the loss is the sum of theirs",
-            saves_bytes=None,
-            enough=None,
-            source="advice",
-            source_words="the graph of each forward lives until its backward; of a sum the gradients add up all the same",
+        yield advice(
+            f"backward behind each of the {facts.forwards} forwards, where the loss is the sum of theirs",
+            "the graph of each forward lives until its backward; of a sum the gradients add up all the same",
             cost="none, where it is such a sum",
             rank=4,
             technique="gradient_accumulation",
         )
+    if facts.evaluates:
+        yield advice(
+            "torch.no_grad() around the evaluation",
+            "no graph is kept then: of a forward live its input and the outputs of a layer or two at a time",
+            cost="none: an evaluation has no backward",
+            rank=1,
+        )
+    elif facts.phase == "eval":
+        yield from _gathered_by_trainer(case)
     if rows == 1 and (shorter := list(_shorter(case))):
         yield from shorter
     elif rows == 1:
-        yield Remedy(
-            what="a shorter sequence, or a smaller input: the batch is 1 already",
-            saves_bytes=None,
-            enough=None,
-            source="advice",
-            source_words="how activations go with the length depends on the model: not known before it is tried",
+        yield advice(
+            "a shorter sequence, or a smaller input: the batch is 1 already",
+            "how activations go with the length depends on the model: not known before it is tried",
             cost="less to learn from in a step",
             rank=4,
             technique="batch",
         )
-    elif facts.evaluates:
-        yield Remedy(
-            what="torch.no_grad() around the evaluation",
-            saves_bytes=None,
-            enough=None,
-            source="advice",
-            source_words="no graph is kept then: of a forward live its input and the outputs of a layer or two at a time",
-            cost="none: an evaluation has no backward",
-            rank=1,
-        )
+    elif facts.evaluates or facts.phase == "eval":
         yield _remedy("smaller batches in the evaluation", case, rank=3, technique="batch")
-    elif facts.phase == "eval":
-        yield from _gathered_by_trainer(case)
-        yield _remedy("smaller batches in the evaluation", case, rank=3, technique="batch")
-    elif facts.trainable_bytes == 0 and facts.parameters_bytes and facts.phase != "forward":
+    elif facts.only_serves and facts.phase != "forward":
         if case.cause == "activations":
             yield _remedy("fewer sequences or rows at a time, or shorter ones", case, rank=3, technique="batch")
     elif need.working_bytes is None:
@@ -106,13 +97,10 @@ def _gathered_by_trainer(case: Case) -> Iterator[Remedy]:
         return  # it is named already, with the same advice
     loops = (frame for frame in case.box.stack if frame.function.endswith("evaluation_loop"))
     if any("transformers" in frame.file for frame in loops):
-        yield Remedy(
-            what="TrainingArguments(eval_accumulation_steps=..), so that predictions go to the host as they come; or "
+        yield advice(
+            "TrainingArguments(eval_accumulation_steps=..), so that predictions go to the host as they come; or "
             "prediction_loss_only=True, or preprocess_logits_for_metrics=..",
-            saves_bytes=None,
-            enough=None,
-            source="advice",
-            source_words="Trainer keeps the predictions of a whole evaluation on the card: not known before it is tried",
+            "Trainer keeps the predictions of a whole evaluation on the card: not known before it is tried",
             cost="copies to the host",
             rank=1,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from vramscope.oom_cause import amount
-from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy
+from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy, advice
 
 GIB: Final = 1 << 30
 IN_A_STEP: Final = ("weights", "optimizer", "activations")
@@ -44,15 +44,12 @@ def _measured(case: Case, other: OtherRun) -> Remedy:
 def _checkpointing(case: Case) -> Iterator[Remedy]:
     used = any(told.kind == "gradient_checkpointing" and told.observed for told in case.box.techniques)
     facts = case.facts
-    serves = facts.phase == "eval" or facts.evaluates or (bool(facts.parameters_bytes) and facts.trainable_bytes == 0)
+    serves = facts.phase == "eval" or facts.evaluates or facts.only_serves
     if case.cause != "activations" or serves or facts.thread is not None or used:
         return
-    yield Remedy(
-        what="gradient checkpointing",
-        saves_bytes=None,
-        enough=None,
-        source="advice",
-        source_words="what it saves depends on where the checkpoints are: not known before it is tried",
+    yield advice(
+        "gradient checkpointing",
+        "what it saves depends on where the checkpoints are: not known before it is tried",
         cost="one more forward: a step takes about 1.3 times as long",
         rank=4,
         technique="gradient_checkpointing",

@@ -34,6 +34,20 @@ class Remedy:
     run_id: str | None = None
 
 
+def advice(what: str, words: str, *, cost: str, rank: int, technique: str | None = None) -> Remedy:
+    """What helps, by how much nobody knows before it is tried; ``words`` say why."""
+    return Remedy(
+        what=what,
+        saves_bytes=None,
+        enough=None,
+        source="advice",
+        source_words=words,
+        cost=cost,
+        rank=rank,
+        technique=technique,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """What replaying the recorded window under a setting gave."""
