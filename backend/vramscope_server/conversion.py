@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from vramscope_server.analysis.history.gaps import told_of_gaps
 from vramscope_server.analysis.history.order import numbered
 from vramscope_server.analysis.history.snapshot_reader import MAX_MEMORY_BYTES, BadSnapshot, read
 from vramscope_server.analysis.history.trace import Trace
@@ -75,7 +76,7 @@ def device_row(trace: Trace) -> dict[str, Any]:
         "settings_given": trace.settings,
         "settings_in_force": trace.settings_in_force,
         "torch": trace.torch,
-        "notes": [*trace.notes, *trace.told_of_lives],
+        "notes": [*trace.notes, *told_of_gaps(trace)],
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from vramscope.window import ACTIONS
+from vramscope_server.analysis.history.gaps import told_of_gaps
 from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.trace import Trace, reserved_after
 from vramscope_server.analysis.whatif.exact_replay import check
@@ -150,6 +151,6 @@ def test_a_history_that_begins_late_says_what_was_in_use_then(record) -> None:
     trace = trace_of(torch.cuda.memory._snapshot())
     before = int(trace.lives.size_bytes[trace.lives.alloc_event < 0].sum())
     assert before >= 12 * MIB
-    (said,) = trace.told_of_lives
+    (said,) = told_of_gaps(trace)
     assert said.startswith(f"The history begins with {before / MIB:.1f} MiB in use already")
     del held

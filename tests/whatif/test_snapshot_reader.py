@@ -18,6 +18,7 @@ from small_snapshot import FRAMES, MIB, block, event, plain, read_object, segmen
 from vramscope.window import ACTIONS, BadWindow
 from vramscope_server.analysis.history import snapshot_stream
 from vramscope_server.analysis.history.frames import brief
+from vramscope_server.analysis.history.gaps import told_of_gaps
 from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
 from vramscope_server.analysis.history.trace import layout_at
 from vramscope_server.analysis.timeline.flame import flame
@@ -458,10 +459,10 @@ def test_frees_that_were_not_recorded_are_told_or_made_up_for() -> None:
     told["device_traces"] = [trace[:4]]
     (known,) = read_object(told).devices
     assert known.lives.completed_event.tolist() == [4, 3]
-    assert known.told_of_lives == []
+    assert list(told_of_gaps(known)) == []
     told["device_traces"] = [trace[:3]]
     (unknown,) = read_object(told).devices
-    assert "1 allocations end nowhere" in " ".join(unknown.told_of_lives)
+    assert "1 allocations end nowhere" in " ".join(told_of_gaps(unknown))
 
 
 def test_frees_of_what_is_free_already_end_nothing() -> None:

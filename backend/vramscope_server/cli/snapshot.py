@@ -73,6 +73,7 @@ def summary(trace: Trace) -> dict[str, Any]:
     from vramscope.window import ACTIONS
     from vramscope_server.analysis.difference.holdings import holdings_of
     from vramscope_server.analysis.fragmentation.strip import strip
+    from vramscope_server.analysis.history.gaps import told_of_gaps
     from vramscope_server.analysis.history.moments import moments_of
 
     moments, made, held = moments_of(trace), strip(trace, 1), holdings_of(trace)
@@ -114,7 +115,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "settings_given": trace.settings,
         "settings_in_force": trace.settings_in_force,
         "torch": trace.torch,
-        "notes": [*trace.notes, *trace.told_of_lives],
+        "notes": [*trace.notes, *told_of_gaps(trace)],
     }  # fmt: skip
 
 

@@ -31,7 +31,6 @@ from vramscope_server.analysis.history.lives import (
     segment_lives_of,
 )
 from vramscope_server.analysis.history.stacks import Stacks
-from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.simulator.in_force import settings_in_force
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
@@ -169,34 +168,6 @@ class Trace:
     def lives(self) -> Lives:
         """Each allocation's interval. O(events log events), once."""
         return lives_of(self.events, self.start, self.end, self.segment_lives, self.rounding)
-
-    @property
-    def told_of_lives(self) -> list[str]:
-        """What a reader should know before he trusts the totals: nothing where the history begins with the first allocation, and
-        each of them ends or is there at the end.
-        """
-        return [*self._told_of_the_beginning(), *self._told_of_ends()]
-
-    def _told_of_the_beginning(self) -> list[str]:
-        """Of a file; a window knows what there was."""
-        if self.start is not None or not len(self.events):
-            return []
-        before = int(self.lives.size_bytes[self.lives.alloc_event < 0].sum())
-        if not before:
-            return []
-        return [
-            f"The history begins with {amount(before)} in use already: it was switched on then, or older events were overwritten "
-            "(max_entries). The peaks are those of the events that are here."
-        ]
-
-    def _told_of_ends(self) -> list[str]:
-        if not self.lives.unended:
-            return []
-        return [
-            f"{self.lives.unended:,} allocations end nowhere in this history and are not there at its end: the events that "
-            "freed them are missing (skip_actions leaves some out). Until their addresses are used again they count as held, "
-            "so that what is shown as allocated is too high."
-        ]
 
     @cached_property
     def rounding(self) -> Rounding:

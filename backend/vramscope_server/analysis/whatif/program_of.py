@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -36,11 +35,10 @@ from vramscope_server.analysis.simulator.program import (
     Program,
 )
 from vramscope_server.analysis.simulator.rounding import rounded
+from vramscope_server.analysis.simulator.segments import GRANULE, OWN_SEGMENT
 
 Int64 = npt.NDArray[np.int64]
 
-_LARGE_BYTES: Final = 10 << 20
-"""from this size on a request has a segment of its own size, in whole 2 MiB"""
 SNAPSHOT, OOM = ACTIONS.index("snapshot"), ACTIONS.index("oom")
 
 
@@ -243,10 +241,10 @@ def _asked_of_device(trace: Trace, event: int) -> int:
     size, settings = int(trace.events.size_bytes[event]), trace.settings_at(event)
     large = settings.large_segment_bytes
     if size <= SMALL_BYTES:
-        return SMALL_SEGMENT_BYTES
+        return GRANULE
     if settings.expandable_segments:
         return -(-size // large) * large
-    return large if size < _LARGE_BYTES else -(-size // SMALL_SEGMENT_BYTES) * SMALL_SEGMENT_BYTES
+    return large if size < OWN_SEGMENT else -(-size // GRANULE) * GRANULE
 
 
 def _bursts(trace: Trace) -> list[_Burst]:
