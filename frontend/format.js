@@ -176,3 +176,6 @@ export function ofMany(part, whole) {
   if (!isKnown(whole)) return UNKNOWN;
   return part === whole ? String(whole) : `${isKnown(part) ? part : "?"} of ${whole}`;
 }
+
+/** A Python function as one reads it: train(); what is no function, as Python writes it: <module>. */
+export const called = (name) => (name.endsWith(">") ? name : `${name}()`);

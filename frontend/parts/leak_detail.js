@@ -1,7 +1,7 @@
 /** One leak in full: the chain from the root to the tensors, examples, what it costs, and the fix with what it brings. */
 
 import { copyButton, h } from "vramscope/dom.js";
-import { bytes, count, isKnown, perStep } from "vramscope/format.js";
+import { bytes, called, count, isKnown, perStep } from "vramscope/format.js";
 import { ageOf, placeOf, rankWords } from "vramscope/parts/leaks_table.js";
 import { known, snippet } from "vramscope/parts/pieces.js";
 
@@ -74,5 +74,5 @@ function where(leak) {
   const short = placeOf(leak);
   if (!short) return known("unknown");
   const full = leak.line ? `${leak.file}:${leak.line}` : leak.file;
-  return [h("code", {}, full), leak.function && h("span", { class: "muted" }, ` in ${leak.function}()`), " ", copyButton("Copy", () => full)];
+  return [h("code", {}, full), leak.function && h("span", { class: "muted" }, ` in ${called(leak.function)}`), " ", copyButton("Copy", () => full)];
 }

@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { bytes, count, isKnown, percent, seconds } from "vramscope/format.js";
+import { bytes, called, count, isKnown, percent, seconds } from "vramscope/format.js";
 import { known } from "vramscope/parts/pieces.js";
 
 const PAGE = 50;
@@ -107,7 +107,7 @@ function nameOf(table, row) {
   if (table === "operations") return [h("code", {}, row.name), h("span", { class: "below" }, [row.phase && `in ${row.phase}`, row.shapes].filter(Boolean).join(" · "))];
   if (table === "modules") return [h("code", {}, row.name), row.kind !== row.name && h("span", { class: "below" }, row.kind)];
   const short = row.file.split("/").at(-1);
-  return [h("code", { title: row.file }, `${short}:${lineWords(row)}`), h("span", { class: "below" }, `${row.name}()`)];
+  return [h("code", { title: row.file }, `${short}:${lineWords(row)}`), h("span", { class: "below" }, called(row.name))];
 }
 
 /** 57, or 57–60 where the profiler tells no more than that it lies between the two; "57 or later" where not even that. */

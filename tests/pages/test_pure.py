@@ -83,6 +83,8 @@ def test_bytes_in_words(call: Any, value: Any, words: str) -> None:
         ("ratio", [1.2345], "×1.23"),
         ("ofMany", [7, 8], "7 of 8"),
         ("ofMany", [8, 8], "8"),
+        ("called", ["train"], "train()"),
+        ("called", ["<module>"], "<module>"),
         ("quantity", [2**31, "bytes"], "2.00 GiB"),
         ("quantity", [61.4, "celsius"], "61 °C"),
         ("overhead", [None], "cost of watching: not measured yet"),

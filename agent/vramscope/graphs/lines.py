@@ -14,12 +14,15 @@ from vramscope.graphs import classes
 from vramscope.graphs.bytecode import Line, lines_of, with_inner
 
 
-def name_kept_at(code: types.CodeType, name: str, *, container: bool, key: str = "") -> int | None:
-    """The line of a function (or of one inside it) that keeps something in variable ``name``; None where there is none.
+def name_kept_at(
+    code: types.CodeType, name: str, *, container: bool, key: str = ""
+) -> tuple[types.CodeType, int] | None:
+    """The line that keeps something in variable ``name``, and which it is in of a function and those inside it (a comprehension is
+    its function's); None where there is none.
 
     key   under which the variable, a dict, has it: of two lines the one that names it is right
     """
-    best: tuple[int, int] | None = None
+    best: tuple[int, types.CodeType, int] | None = None
     for part in with_inner(code):
         if not _has_variable(part, name):
             continue  # (to read a function's bytecode takes longer than all else)
@@ -30,8 +33,8 @@ def name_kept_at(code: types.CodeType, name: str, *, container: bool, key: str =
             # (of two, the one that has more to keep)
             score = (score * 2 + (key in line.texts)) * 8 + min(len(line.loads), 7) if score else 0
             if score and (best is None or score > best[0]):
-                best = score, line.number
-    return best[1] if best else None
+                best = score, code if part.co_name.startswith("<") else part, line.number
+    return best[1:] if best else None
 
 
 def _has_variable(code: types.CodeType, name: str) -> bool:

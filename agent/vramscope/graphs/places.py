@@ -50,9 +50,9 @@ def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> t
         # A library's object: the user's line that feeds it.
         container, name = True, root.name
     if root.code is not None:
-        line = lines.name_kept_at(root.code, root.name, container=container, key=key)
-        if line is not None:
-            return (container and lines.handed_on(root.code, line, root.name, codes.all)) or (root.code, line)
+        at = lines.name_kept_at(root.code, root.name, container=container, key=key)
+        if at is not None:
+            return (container and lines.handed_on(root.code, at[1], root.name, codes.all)) or at
     found = _variable(name, codes, container=container, file=root.file, key=key)
     return found if found is not None else (root.code, None)
 
@@ -109,9 +109,8 @@ def _variable(
         if file is not None and outer.co_filename != file:
             continue
         for code in [outer] if function is None else with_inner(outer):
-            line = None
             if function in (None, code.co_name):
-                line = lines.name_kept_at(code, name, container=container, key=key)
-            if line is not None:
-                return code, line
+                at = lines.name_kept_at(code, name, container=container, key=key)
+                if at is not None:
+                    return at
     return None

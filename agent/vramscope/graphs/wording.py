@@ -41,7 +41,7 @@ def telling(
         name = next(
             (name for name, value in roots.locals_of(thing).items() if issubclass(type(value), BaseException)), ""
         )
-        line = lines.name_kept_at(code, name, container=False) if name else None
+        at = lines.name_kept_at(code, name, container=False) if name else None
         words = f"frame of {code.co_name}()" + (f", kept by its exception '{name}'" if name else "")
         return made_of(
             ("frame", code.co_filename, code.co_qualname if hasattr(code, "co_qualname") else code.co_name),
@@ -49,7 +49,7 @@ def telling(
             words,
             [words, *chain[::-1]],
             code.co_filename,
-            line or code.co_firstlineno,
+            at[1] if at else code.co_firstlineno,
             code.co_name,
         )
     if kind is types.FunctionType:
