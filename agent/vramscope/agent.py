@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from vramscope import console
 from vramscope.guard import guarded
-from vramscope.session import ACCEPTED, Session
+from vramscope.session import Session
 from vramscope.settings import Settings
+from vramscope.target import ACCEPTED
 
 __all__ = ["Session", "attach", "detach"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,24 +29,16 @@ from vramscope.scalars.told import Told
 from vramscope.sender import Sender
 from vramscope.settings import Settings
 from vramscope.spool import Spool
-from vramscope.steps import accelerate, deepspeed, huggingface, lightning, plain
-from vramscope.steps.at_work import trainer_at_work
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, StepClock
-from vramscope.steps.connection import Connection
 from vramscope.steps.loop import LoopHooks
 from vramscope.steps.replays import UNSEEN, ReplayFront
+from vramscope.target import Target
 from vramscope.techniques.watch import TechniqueWatch
 from vramscope.trace.recorder import Recorder
 
-ACCEPTED = (
-    "a transformers Trainer, a lightning Trainer, an accelerate Accelerator, "
-    "a torch.nn.Module, a torch optimizer, or nothing"
-)
 IN_A_STEP = (FORWARD, BACKWARD, OPTIMIZER)
 LAST_LOSS_S = 0.3
 """that the end of a session waits at most for losses which are still on their way from the GPU"""
-FRAMEWORKS = (huggingface, lightning, accelerate, deepspeed, plain)
-"""asked in this order whether a target is theirs; each has ``connect(target, hooks) -> Connection | None``"""
 
 
 class Session:
@@ -55,8 +46,6 @@ class Session:
 
     def __init__(self) -> None:
         self.live = False
-        self.waits_for_target = False
-        """begun without a target: the first one that comes belongs to it"""
         self.run_id = ""
         self.url = ""
         self._devices: tuple[int, ...] = ()
@@ -68,8 +57,6 @@ class Session:
         self._techniques: TechniqueWatch | None = None
         self._oom: OomRecorder | None = None
         self._leaks: list[wire.Leak] = []
-        self._found: Callable[[], object] = lambda: None
-        """gives the Trainer that was found while it trained, as long as it lives"""
 
     def open(
         self,
@@ -169,16 +156,14 @@ class Session:
             self._techniques = TechniqueWatch(self._clock, self._hooks, report=self._ring.put)
         self._hooks.install()
         ReplayFront(self._hooks, Notice(self._ring, self._clock, UNSEEN)).install()
-        self.waits_for_target = target is None
-        if target is None:
-            target = trainer_at_work()  # under ``vramscope run`` it makes its optimizer just now
-            if target is None:
-                self._hooks.on_first_backward = self._look_for_trainer
-            else:
-                self._found = weakref.ref(target)
-        connection = self._connect(target)
-        self._framework = connection.framework
-        self._config = {**self._read_configuration(connection.config), **self._read_configuration(config)}
+        self._target = Target(
+            self._hooks,
+            self._techniques,
+            self._secrets,
+            on_failure=self._note_failure,
+            learned=self._sender.attach_again,
+        )
+        self._target.begin(target, config)
         if settings.phases:
             self._clock.anatomy = Categories(self._hooks.optimizers, self._hooks.roots, self._peak_of)
         self._sampler.start()
@@ -196,52 +181,12 @@ class Session:
     @guarded("attach")
     def adopt(self, target: object, config: Mapping[str, Any] | None) -> None:
         """Learn what trains, or more of the user's configuration, in a session that runs already."""
-        if target is not None and target is self._found():
-            target = None  # that is known
-        if target is None and not config:
-            return
-        if target is not None:
-            self.waits_for_target = False
-            connection = self._connect(target)
-            self._framework = connection.framework
-            self._config = {**self._config, **self._read_configuration(connection.config)}
-        self._config = {**self._config, **self._read_configuration(config)}
-        self._sender.attach_again()
+        self._target.adopt(target, config)
 
-    @guarded("the Trainer that was found")
-    def _look_for_trainer(self) -> None:
-        """Once, in the first backward of a session that was begun without a target, and was given none since."""
-        found = trainer_at_work() if self.waits_for_target else None
-        if found is not None:
-            self._found = weakref.ref(found)
-            connection = self._connect(found)
-            self._framework = connection.framework
-            self._config = {**self._read_configuration(connection.config), **self._config}
-            self._sender.attach_again()
-
-    def _read_configuration(self, given: Mapping[str, Any] | None) -> dict[str, wire.Scalar]:
-        with guarded("the reading of the configuration"):  # a mapping of the user's own may raise
-            return self._secrets.configuration(given)
-        return {}
-
-    def _connect(self, target: object) -> Connection:
-        connection: Connection | None
-        for framework in FRAMEWORKS:
-            connection = framework.connect(target, self._hooks)
-            if connection is not None:
-                connection.on_failure(self._note_failure)
-                if self._techniques is not None:
-                    self._techniques.begin(connection.framework, connection.config)
-                return connection
-        console.say(
-            f"attach was given {type(target).__module__}.{type(target).__qualname__}; it knows {ACCEPTED}. "
-            "The training is watched all the same, through PyTorch's global hooks."
-        )
-        connection = plain.connect(None, self._hooks)
-        assert connection is not None
-        if self._techniques is not None:
-            self._techniques.begin(connection.framework, connection.config)
-        return connection
+    @property
+    def waits_for_target(self) -> bool:
+        """Begun without a target: the first one that comes belongs to this session."""
+        return self._target.waits
 
     # -- for the user --------------------------------------------------------------------------------------------------
 
@@ -417,10 +362,10 @@ class Session:
             project=self._settings.project,
             name=self.name,
             tags=self._settings.tags,
-            config=self._config,
+            config=self._target.config,
             resumes=self._settings.resume,
             where=self._where,
-            framework=self._framework,
+            framework=self._target.framework,
             watched=self._devices,
             start_ns=self._start_ns,
             driver=None if nvml is None else nvml.driver,
