@@ -11,16 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramscope import wire
+from vramscope_server.store.durations import Durations
+from vramscope_server.store.run_summary import aggregate
+from vramscope_server.store.sparkline import SPARKLINE_BUCKETS, Sparkline
 from vramscope_server.store.states import Skew, add_sequence, run_state
-from vramscope_server.store.summary import (
-    SPARKLINE_BUCKETS,
-    Durations,
-    RankSummary,
-    Sparkline,
-    aggregate,
-    decode_summary,
-    encode_summary,
-)
+from vramscope_server.store.summary import RankSummary, decode_summary, encode_summary
 
 SECOND = 1_000_000_000
 

@@ -18,6 +18,7 @@ from vramscope import wire
 from .artifacts import ArtifactRecord, delete_artifacts, superfluous
 from .batch import BadBatch, ReadyBatch, ReadyBlock, UnknownSession
 from .record import RankRecord, RunRecord, SessionRecord
+from .requests import Requests
 from .rows import run_row
 from .small_chunks import SmallChunks, Stream
 from .statements import put_artifacts, put_rows, put_runs
@@ -28,8 +29,6 @@ from .tables import artifacts, chunks, events, looks, ranks, runs, sessions
 MAX_GAPS: Final = 1000
 ANNOUNCE_NS: Final = 2_000_000_000
 """While a run runs, its row is announced so often."""
-JUST_NOW_NS: Final = 20_000_000_000
-"""a record that is older was kept on a disk meanwhile: how the others stand now says nothing of then"""
 _KEEP_RUNS: Final = 256
 
 
@@ -58,7 +57,7 @@ class Book:
         self._small = SmallChunks()
         self._next_run = self._next_chunk = 1
         self._live: set[str] = set()
-        self._asked: dict[str, set[str]] = {}  # session -> requests of wire.Ack
+        self._requests = Requests()
         self.forget()
 
     def forget(self) -> None:
@@ -70,7 +69,7 @@ class Book:
         self._events: list[dict[str, Any]] = []
         self._pieces: list[dict[str, Any]] = []
         self._superfluous: list[str] = []
-        self._answered: list[str] = []
+        self._requests.rolled_back()
         self._news: list[Stored] = []
         self._stale = True
 
@@ -110,7 +109,7 @@ class Book:
                 self._next_run += 1
                 self._remember(run)
             session = self._new_session(run, batch, attached, ready.received_ns)
-            self._ask_bystander(run, session)
+            self._requests.ask_bystander(run, session)
         assert run is not None
         last, new = add_sequence(session.values["last_sequence"], session.values["early"], batch.sequence)
         session.values["last_sequence"] = last
@@ -122,7 +121,7 @@ class Book:
             session.values["state"] = "running"
         if new:
             self._enter_new(run, session, ready)
-        return wire.Ack(accepted=last, requests=self._requests(batch.session))
+        return wire.Ack(accepted=last, requests=self._requests.tell(batch.session))
 
     def _enter_new(self, run: RunRecord, session: SessionRecord, ready: ReadyBatch) -> None:
         batch = ready.batch
@@ -145,7 +144,8 @@ class Book:
             elif isinstance(message, wire.Piece):
                 if self._piece(run, batch, message, ready.received_ns):
                     recordings.append(message.artifact)
-                    self._ask_bystanders(run, session, message)
+                    if message.kind == "oom":
+                        self._requests.ran_out(run, session, message)
             elif isinstance(message, wire.Overhead):
                 session.values["overhead"] = msgspec.to_builtins(message)
                 dropped = session.values["dropped_samples"]  # it only grows, and batches may come out of order
@@ -193,30 +193,6 @@ class Book:
             del run.artifacts[ident]
             self._superfluous.append(ident)
         return record.whole
-
-    def _ask_bystanders(self, run: RunRecord, session: SessionRecord, piece: wire.Piece) -> None:
-        """One rank has run out of memory: if that was just now, have the others say how they stand, before their launcher ends
-        them; those that were not heard of yet, with their first batch."""
-        at_ns = piece.about.get("time_ns")
-        if piece.kind != "oom" or not isinstance(at_ns, int):
-            return
-        run.ran_out_ns = max(run.ran_out_ns, at_ns - (session.skew.skew_ns or 0))
-        for other in run.current:
-            if other is not session and other.values["state"] == "running":
-                self._ask_bystander(run, other)
-
-    def _ask_bystander(self, run: RunRecord, session: SessionRecord) -> None:
-        was_there = session.values["started_ns"] - (session.skew.skew_ns or 0) < run.ran_out_ns
-        if was_there and session.values["last_seen_ns"] - run.ran_out_ns < JUST_NOW_NS:
-            self._asked.setdefault(session.values["id"], set()).add(wire.RECORD_BYSTANDER)
-
-    def _requests(self, session_id: str) -> list[str]:
-        """What the page would like of this session; told once, in the answer to a batch that was stored."""
-        words = self._asked.get(session_id)
-        if not words:
-            return []
-        self._answered.append(session_id)
-        return sorted(words)
 
     def _session_of(self, connection: Connection, batch: wire.Batch) -> RunRecord | None:
         run_id = self._run_of_session.get(batch.session)
@@ -323,9 +299,7 @@ class Book:
         stored, self._news = self._news, []
         self._chunks, self._events, self._new_sessions = [], [], []
         self._pieces, self._superfluous = [], []
-        for session_id in self._answered:
-            self._asked.pop(session_id, None)
-        self._answered = []
+        self._requests.committed()
         return stored, rows, full
 
     # -- other changes
@@ -392,7 +366,7 @@ class Book:
         del self._runs[run_id]
         for session in run.sessions:
             self._run_of_session.pop(session, None)
-            self._asked.pop(session, None)
+            self._requests.forget(session)
         self._small.forget(key)
 
     def delete_artifact(self, connection: Connection, run_id: str, ident: str) -> None:
@@ -406,16 +380,12 @@ class Book:
     def ask(self, connection: Connection, run_id: str, rank: int | None, request: str) -> list[int]:
         """Have the next Ack of each live session (of one rank, or of all) say a request. Returns their ranks.
 
-        Kept in memory alone: a server that starts anew has forgotten it. Raises LookupError for an unknown run.
+        Raises LookupError for an unknown run.
         """
         run = self._find(connection, run_id)
         if run is None:
             raise LookupError(run_id)
-        live = {
-            session.values["id"]: int(session.values["rank"])
-            for session in run.current
-            if session.values["state"] == "running" and rank in (None, session.values["rank"])
-        }
-        for session_id in live:
-            self._asked.setdefault(session_id, set()).add(request)
-        return sorted(live.values())
+        live = [s for s in run.current if s.values["state"] == "running" and rank in (None, s.values["rank"])]
+        for session in live:
+            self._requests.ask(session, request)
+        return sorted(int(session.values["rank"]) for session in live)

@@ -209,7 +209,7 @@ def _dropped_samples(connection: Connection, run: Run) -> int | None:
 
 
 def _parts(connection: Connection, run: Run) -> dict[str, int] | None:
-    """Of the rank whose stranded bytes the run's are: see summary.aggregate."""
+    """Of the rank whose stranded bytes the run's are: see run_summary.aggregate."""
     found = connection.execute(sa.select(ranks.c.summary).where(ranks.c.run_key == run["key"])).scalars()
     summaries = [summary for summary in map(decode_summary, found) if summary.stranded_reserved_bytes is not None]
     return max(summaries, key=lambda summary: summary.stranded_reserved_bytes or 0).parts if summaries else None

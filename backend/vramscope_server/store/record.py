@@ -17,8 +17,9 @@ from vramscope import wire
 from .artifacts import ArtifactRecord, load_artifacts
 from .leaks import leak_columns, read_look
 from .rows import device_words
+from .run_summary import aggregate
 from .states import Skew, display_skew_ns, run_state
-from .summary import RankSummary, aggregate, decode_summary
+from .summary import RankSummary, decode_summary
 from .tables import looks, ranks, runs, sessions
 
 COUNTED: Final = {"recordings": "window", "profiles": "profile", "oom_records": "oom"}

@@ -1,4 +1,4 @@
-"""What a run's row tells about its numbers, kept up to date row by row: peaks, medians, a sparkline.
+"""What is told of a rank's numbers, kept up to date row by row: peaks, medians, a sparkline.
 
 One :class:`RankSummary` for each rank is loaded, fed with each new block and stored in the transaction that stores the
 block, so that the list of runs needs no look at the chunks, and a late or repeated block is counted once.
@@ -6,9 +6,7 @@ block, so that the list of runs needs no look at the chunks, and a late or repea
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -17,66 +15,14 @@ import numpy.typing as npt
 
 from vramscope import wire
 
+from .durations import Durations
 from .scalars import MOST_SCALARS, SCALARS, ScalarSummary
+from .sparkline import Sparkline
 
 IntArray = npt.NDArray[np.int64]
 
-SPARKLINE_BUCKETS: Final = 60
-_RESOLUTION: Final = math.log1p(0.001)
-"""Step durations are counted in buckets 0.1 % wide; with interpolation the median is off by less than that."""
-
-
 BEHIND_PYTORCH: Final = 2
 """code of ``foreign_reset``: the step's peaks are lower bounds"""
-
-
-class Sparkline(msgspec.Struct):
-    """Highest value in each of at most 60 buckets, whose width doubles when they do not suffice."""
-
-    origin: int = 0
-    width: int = 0
-    values: list[int] = []
-
-    def add(self, at: IntArray, value: IntArray) -> None:
-        """Count values at positions (steps, or nanoseconds); earlier than the first ever seen: in the first bucket."""
-        if not self.values:
-            self.origin = int(at[0])
-        index = np.maximum(at - self.origin, 0) // max(1, self.width)
-        while index.max() >= SPARKLINE_BUCKETS:
-            self.width = max(1, self.width) * 2
-            index //= 2
-            pairs = self.values + [wire.UNKNOWN] * (len(self.values) % 2)
-            self.values = [max(pairs[i], pairs[i + 1]) for i in range(0, len(pairs), 2)]
-        new = np.full(max(int(index.max()) + 1, len(self.values)), wire.UNKNOWN, np.int64)
-        new[: len(self.values)] = self.values
-        np.maximum.at(new, index, value)
-        self.values = new.tolist()
-
-
-class Durations(msgspec.Struct):
-    """A histogram of step durations from which the median follows, whatever their number."""
-
-    counts: dict[int, int] = {}
-
-    def add(self, duration_ns: IntArray) -> None:
-        """Count durations; unknown ones and zeros are left out."""
-        known = duration_ns[duration_ns > 0]
-        buckets, counts = np.unique(np.floor(np.log(known) / _RESOLUTION).astype(np.int64), return_counts=True)
-        for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
-            self.counts[bucket] = self.counts.get(bucket, 0) + count
-
-    def median_ns(self) -> int | None:
-        """Within 0.1 % of the true one; None while no step has ended."""
-        total = sum(self.counts.values())
-        if not total:
-            return None
-        wanted, seen = total / 2, 0
-        for bucket in sorted(self.counts):
-            inside = self.counts[bucket]
-            if seen + inside >= wanted:
-                return round(math.exp(_RESOLUTION * (bucket + (wanted - seen) / inside)))
-            seen += inside
-        raise AssertionError("unreachable: the counts add up to the total")
 
 
 class RankSummary(msgspec.Struct):
@@ -332,60 +278,6 @@ def _nearest_to_peak(reserved: IntArray, allocated: IntArray) -> int:
 
 def _rank(value: int | None) -> int:
     return wire.UNKNOWN if value is None else value
-
-
-def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
-    """The run's columns (``tables.runs``) from those of its ranks: what was highest on any rank."""
-    ranks = list(summaries)
-    peak = _best(ranks, "peak_allocated_bytes")
-    held = _best(ranks, "reserved_bytes")
-    median = _best(ranks, "steps")
-    spark = [r.by_step.values for r in ranks if len(r.by_step.values) > 1] or [r.by_time.values for r in ranks]
-    stranded = _best(ranks, "stranded_reserved_bytes")
-    return {
-        "steps": _over(ranks, "steps", max),
-        "peak_allocated_bytes": _over(ranks, "peak_allocated_bytes", max),
-        "peak_reserved_bytes": _over(ranks, "peak_reserved_bytes", max),
-        **(peak or RankSummary()).peak_place,
-        "inactive_split_bytes": held.inactive_split_bytes if held else None,
-        "reserved_minus_allocated_bytes": held.reserved_minus_allocated_bytes if held else None,
-        "stranded_bytes": stranded.stranded_bytes if stranded else None,
-        **_never_needed(_best(ranks, "reserved_by_steps")),
-        "step_median_ns": median.durations.median_ns() if median else None,
-        "out_of_memory": _over(ranks, "ooms", sum),
-        "graphs_alive": _over(ranks, "graphs_alive", max),
-        "sparkline": _sparkline(spark),
-        "first_time_ns": _over(ranks, "first_time_ns", min),
-        "last_time_ns": _over(ranks, "last_time_ns", max),
-        "first_step": _over(ranks, "first_step", min),
-        "last_step": _over(ranks, "last_step", max),
-    }
-
-
-def _never_needed(rank: RankSummary | None) -> dict[str, float | int | None]:
-    """Of the most that a step reserved what none allocated, in bytes and as a share; None: no step was seen. Both are the
-    allocator's own peaks, so that equal programs have equal shares; samples would miss what is allocated for a moment."""
-    reserved = None if rank is None else rank.reserved_by_steps
-    if rank is None or rank.step_peak_bytes is None or not reserved:
-        return {"never_needed_bytes": None, "fragmentation_fraction": None}
-    idle = max(0, reserved - rank.step_peak_bytes)
-    return {"never_needed_bytes": idle, "fragmentation_fraction": idle / reserved}
-
-
-def _sparkline(of_ranks: list[list[int]]) -> list[int | None]:
-    """The highest of all ranks, bucket by bucket."""
-    highest = of_ranks[0] if len(of_ranks) == 1 else map(max, itertools.zip_longest(*of_ranks, fillvalue=wire.UNKNOWN))
-    return [None if value == wire.UNKNOWN else value for value in highest]
-
-
-def _best(ranks: list[RankSummary], name: str) -> RankSummary | None:
-    known = [rank for rank in ranks if getattr(rank, name) is not None]
-    return max(known, key=lambda rank: int(getattr(rank, name))) if known else None
-
-
-def _over(ranks: list[RankSummary], name: str, choose: Any) -> int | None:
-    known = [getattr(rank, name) for rank in ranks if getattr(rank, name) is not None]
-    return int(choose(known)) if known else None
 
 
 def _known(column: IntArray | None, at: int) -> int | None:
