@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramscope.profile.letting_go import Told, addresses_of
-from vramscope.profile.reading import NONE, Allocation
+from vramscope.profile.rows import NONE, Allocation
 
 MAIN, DEVICE = 1, 0
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from vramscope.profile.rows import Allocation
 from vramscope.profile.slices import SLICE, sliced
-
-if TYPE_CHECKING:
-    from vramscope.profile.reading import Allocation
 
 MEMORY: Final = "[memory]"
 """PyTorch's name of all such events"""

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from vramscope import wire
 from vramscope.profile.raw import Counters, Mark, Raw
-from vramscope.profile.reading import NONE, Allocation, Events, Line
+from vramscope.profile.reading import Events
+from vramscope.profile.rows import NONE, Allocation, Line
 from vramscope.profile.slices import sliced
 from vramscope.profile_tables import MAX_ROWS, NO_LINE, NOT_ATTRIBUTED, OTHER, OUTSIDE, PYTHON, QUANTITIES, Columns
 
