@@ -220,10 +220,6 @@ IN_OTHER_TESTS = {
         "gpu/test_time_advice.py",
         "test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast_loader_is_not",
     ),
-    "launch_bound": (
-        "gpu/test_time_advice.py",
-        "test_a_device_that_waits_for_python_is_told_and_one_that_works_is_not",
-    ),
 }
 """of the others, which ask for a profile or for more of the run: the tests that hear it speak and be silent"""
 

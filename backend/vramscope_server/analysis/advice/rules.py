@@ -14,7 +14,6 @@ from vramscope_server.analysis.advice import (
     fragmentation,
     kept_copies,
     late_clear,
-    launch_bound,
     loss_head,
     optimizer_state,
     retries,
@@ -38,7 +37,6 @@ RULES: Final[tuple[Rule, ...]] = (
     fragmentation.advise,
     retries.advise,
     waits_for_data.advise,
-    launch_bound.advise,
     batch.advise,
 )
 
