@@ -1,4 +1,4 @@
-"""Who may do what: tokens, and the checks on every request before it reaches the API.
+"""Who may do what: the checks on every request before it reaches the API.
 
 On loopback there are no tokens. Then a web page from elsewhere must not be able to reach us through the user's browser:
 the Host header has to name this machine (against DNS rebinding), and unsafe methods must come from our own pages.
@@ -6,39 +6,23 @@ the Host header has to name this machine (against DNS rebinding), and unsafe met
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import hmac
-import secrets
-import time
 import urllib.parse
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import sqlalchemy as sa
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .api.problems import Forbidden, MisdirectedHost, Problem, TooLarge, TooManyFailures, Unauthorized, fault
-from .store.database import Database
-from .store.rows import seconds
-from .store.tables import tokens as table
-from .store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
+from .api.problems import Forbidden, MisdirectedHost, Problem, TooLarge, Unauthorized, fault
 
 if TYPE_CHECKING:
     from .house import House
 
-SCOPES: Final = ("ingest", "read")
 COOKIE: Final = "vramscope_token"
-MAX_FAILURES: Final = 20
-FAILURE_WINDOW_SECONDS: Final = 60.0
 MAX_BODY_BYTES: Final = 1 << 20
 """Of a request that changes something by JSON; batches and snapshots have bounds of their own."""
 _LARGE: Final = ("/api/v1/batches", "/api/v1/snapshots")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
-_USED_EVERY_NS: Final = 60 * 1_000_000_000
 
 CSP: Final = (
     "default-src 'self'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -55,118 +39,6 @@ HEADERS: Final = {
 
 _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 _POLICY: Final = [(b"content-security-policy", CSP.format(scripts="").encode())]
-
-
-@dataclass(slots=True)
-class Token:
-    """A token as it is stored: only its hash."""
-
-    id: str
-    name: str
-    sha256: str
-    scopes: tuple[str, ...]
-    created_ns: int
-    last_used_ns: int | None
-
-
-class Tokens:
-    """The tokens of a server, kept in memory beside the database that holds them."""
-
-    def __init__(self, database: Database, writer: Writer) -> None:
-        self._writer = writer
-        self._failures: dict[str, deque[float]] = {}
-        with database.reader() as connection:
-            found = connection.execute(sa.select(table)).mappings().all()
-        self._known = {
-            row["id"]: Token(
-                row["id"], row["name"], row["sha256"], tuple(row["scopes"]), row["created_ns"], row["last_used_ns"]
-            )
-            for row in found
-        }
-
-    def make_first(self) -> str | None:
-        """Make a token for everything if there is none; returns it, to be shown once."""
-        if self._known:
-            return None
-        return self.make("first", SCOPES)[1]
-
-    def make(self, name: str, scopes: Sequence[str]) -> tuple[Token, str]:
-        """A new token: as stored, and the plain text that nobody can see again. Blocks until it is stored."""
-        plain = "vrs_" + secrets.token_urlsafe(32)
-        token = Token(secrets.token_hex(8), name, _hash(plain), tuple(scopes), time.time_ns(), None)
-        values = {
-            "id": token.id,
-            "name": name,
-            "sha256": token.sha256,
-            "scopes": list(scopes),
-            "created_ns": token.created_ns,
-        }
-        self._writer.do(lambda connection, _: connection.execute(table.insert(), [values])).result(30)
-        self._known[token.id] = token
-        return token, plain
-
-    def delete(self, token_id: str) -> None:
-        """Revoke at once. Raises LookupError."""
-        if token_id not in self._known:
-            raise LookupError(token_id)
-        self._writer.do(lambda connection, _: connection.execute(table.delete().where(table.c.id == token_id))).result(
-            30
-        )
-        self._known.pop(token_id, None)
-
-    def find(self, plain: str) -> Token | None:
-        """The token that this text is; compares with all of them in constant time."""
-        hashed = _hash(plain)
-        found = None
-        for token in self._known.values():
-            if hmac.compare_digest(token.sha256, hashed):
-                found = token
-        if found is not None:
-            self._note_use(found)
-        return found
-
-    def identify(self, address: str, plain: str) -> Token:
-        """The token, or Unauthorized; TooManyFailures after many wrong ones from the same address."""
-        failures = self._failures.get(address)
-        now = time.monotonic()
-        while failures and now - failures[0] > FAILURE_WINDOW_SECONDS:
-            failures.popleft()
-        if failures and len(failures) >= MAX_FAILURES:
-            raise TooManyFailures("Wait a minute before the next try.", headers={"Retry-After": "60"})
-        token = self.find(plain)
-        if token is not None:
-            return token
-        if len(self._failures) > 10_000:
-            self._failures.clear()
-        self._failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(now)
-        raise Unauthorized("The server does not know this token.", headers={"WWW-Authenticate": "Bearer"})
-
-    def _note_use(self, token: Token) -> None:
-        now = time.time_ns()
-        if token.last_used_ns is not None and now - token.last_used_ns < _USED_EVERY_NS:
-            return
-        token.last_used_ns = now
-        change = table.update().where(table.c.id == token.id).values(last_used_ns=now)
-        with contextlib.suppress(QueueFull, StorageTrouble, WriterClosed):
-            self._writer.do(lambda connection, _: connection.execute(change))
-
-    def listed(self) -> list[dict[str, Any]]:
-        """For the Settings page: no secret in it."""
-        return [
-            {
-                "id": token.id,
-                "name": token.name,
-                "scopes": list(token.scopes),
-                "created_seconds": seconds(token.created_ns),
-                "last_used_seconds": seconds(token.last_used_ns),
-            }
-            for token in sorted(self._known.values(), key=lambda token: token.created_ns)
-        ]
-
-
-def _hash(plain: str) -> str:
-    # The tokens are random, 256 bits: there is nothing for a slow hash to protect.
-    return hashlib.sha256(plain.encode()).hexdigest()
 
 
 class Access:
@@ -327,6 +199,3 @@ def cookie_options(headers: Mapping[str, str], scheme: str) -> dict[str, Any]:
     """Attributes of the sign-in cookie: out of scripts' reach, sent to nobody else, encrypted where the way is."""
     secure = scheme == "https" or headers.get("x-forwarded-proto") == "https"
     return {"httponly": True, "samesite": "strict", "path": "/", "max_age": 30 * 86_400, "secure": secure}
-
-
-__all__ = ["COOKIE", "SCOPES", "Access", "Token", "Tokens", "address_of", "cookie_options", "plain_token"]

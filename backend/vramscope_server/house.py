@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from .access import Tokens
 from .broadcaster import Broadcaster
 from .recordings import Shelf
 from .settings import Settings
@@ -17,6 +16,7 @@ from .store.database import Database
 from .store.retention import Retention
 from .store.writer import Writer
 from .sweeps import Sweeps
+from .tokens import Tokens
 
 log = logging.getLogger("vramscope_server")
 

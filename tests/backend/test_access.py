@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from running import RunningServer
 from wire_maker import Agent
 
-from vramscope_server.access import MAX_FAILURES
 from vramscope_server.settings import Settings, is_loopback
 from vramscope_server.store.tables import tokens
+from vramscope_server.tokens import MAX_FAILURES
 
 
 @pytest.fixture

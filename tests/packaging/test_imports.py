@@ -43,6 +43,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "settings",
             "house",
             "access",
+            "tokens",
             "broadcaster",
             "recordings",
             "snapshots",
@@ -50,12 +51,13 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         },
         None,
     ),
-    "house.py": ({"store", "settings", "access", "broadcaster", "recordings", "snapshots", "sweeps"}, None),
+    "house.py": ({"store", "settings", "tokens", "broadcaster", "recordings", "snapshots", "sweeps"}, None),
     "snapshots.py": ({"store", "conversion"}, {"sqlalchemy"}),
     "conversion.py": ({"analysis"}, {"numpy"}),
     "recordings.py": ({"store", "analysis"}, {"vramscope"}),
     "sweeps.py": (set(), {"msgspec"}),
-    "access.py": ({"store", "settings", "api.problems"}, None),  # a refusal is told as the API tells it
+    "access.py": ({"api.problems"}, None),  # a refusal is told as the API tells it
+    "tokens.py": ({"store", "api.problems"}, None),
     "broadcaster.py": ({"store", "settings"}, None),
     "settings.py": (set(), None),
     "store": ({"settings", "analysis", "migrations"}, None),

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from vramscope_server.access import COOKIE, SCOPES, address_of, cookie_options, plain_token
+from vramscope_server.access import COOKIE, address_of, cookie_options, plain_token
 from vramscope_server.house import House
+from vramscope_server.tokens import SCOPES
 
 from .answers import answer
 
