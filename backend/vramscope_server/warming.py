@@ -46,7 +46,7 @@ def compile_all() -> None:
     from vramscope_server.analysis.whatif.sweep import sweep
 
     pickle_rows.refilled(pickle_tables.made(), pickle_tables.POOLS)  # called where a file has more than a few thousand
-    (trace,) = read(pickle.dumps(_history())).devices
+    (trace,) = read(pickle.dumps(_history(), protocol=0)).devices  # (what reads it reads all later ones)
     moments_of(trace)
     strip(trace, 10)
     course = course_of(trace)

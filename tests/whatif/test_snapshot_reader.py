@@ -35,7 +35,7 @@ def refusal(told: Any, **bounds: int) -> str:
 # ---- what is read ----
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("zipped", [False, True])
 def test_every_protocol_gives_the_same_trace(protocol: int, zipped: bool, tmp_path: Path) -> None:
     data = pickle.dumps(plain(), protocol)
@@ -44,8 +44,10 @@ def test_every_protocol_gives_the_same_trace(protocol: int, zipped: bool, tmp_pa
     (trace,) = read(path).devices
     assert [ACTIONS[code] for code in trace.events.action] == [one["action"] for one in plain()["device_traces"][0]]
     assert trace.events.time_ns[0] == 1_700_000_000_000_000_000
-    assert trace.stacks[trace.events.stack[1]] == [0, 1]
-    assert [trace.words[at] for at in trace.frames["function"]] == ["forward", "main"]
+    assert [trace.words[trace.frames["function"][at]] for at in trace.stacks[trace.events.stack[1]]] == [
+        "forward",
+        "main",
+    ]
     assert trace.end.allocated_bytes == 1024
     assert len(layout_at(trace, -1).segments) == 0
     assert list(layout_at(trace, 2).blocks.size_bytes) == [1024, 512, 2 * MIB - 1536]
@@ -202,7 +204,7 @@ class Harmful:
         return os.mkdir, (str(self.path),)
 
 
-@pytest.mark.parametrize("protocol", [2, 4])
+@pytest.mark.parametrize("protocol", [0, 1, 2, 4])
 def test_globals_are_named_and_nothing_is_executed(protocol: int, tmp_path: Path) -> None:
     bad = tmp_path / "executed"
     said = refusal(pickle.dumps({**plain(), "extra": Harmful(bad)}, protocol))
@@ -220,8 +222,8 @@ def test_objects_of_elsewhere_are_refused() -> None:
     [
         (b"", "empty"),
         (b"PK\x03\x04 a zip file", "a checkpoint"),
-        (b"(dp0\n.", "protocol 0 or 1: load it"),
-        (pickle.dumps({"segments": []}, 1), "protocol 0 or 1: load it"),
+        (b"(dp0\n.", "no dict with a key 'segments'"),
+        (b"no pickle", "no pickle"),
         (gzip.compress(gzip.compress(b"\x80\x04N.")), "gzipped twice"),
         (b"\x28\xb5\x2f\xfd packed", "zstd"),
         (pickle.dumps([1, 2, 3]), "nothing in it is a segment"),
@@ -289,9 +291,10 @@ def test_what_cannot_be_names_its_field(change: Any, words: str) -> None:
     assert words in refusal(change(plain()))
 
 
-def test_damaged_files_give_a_word_or_a_snapshot_and_never_another_error() -> None:
+@pytest.mark.parametrize("protocol", [0, 1, 4])
+def test_damaged_files_give_a_word_or_a_snapshot_and_never_another_error(protocol: int) -> None:
     """Cut anywhere; and a byte changed anywhere, 3,000 times from one seed."""
-    data = pickle.dumps(plain())
+    data = pickle.dumps(plain(), protocol)
     for end in range(len(data)):
         refusal(data[:end])
     draw = random.Random(5)

@@ -28,6 +28,7 @@ from vramscope_server.analysis.history.pickle_opcodes import (
     DO_GET,
     DO_GLOBAL,
     DO_INT,
+    DO_LINE,
     DO_LIST,
     DO_LIST_OF,
     DO_LONG,
@@ -48,6 +49,7 @@ from vramscope_server.analysis.history.pickle_opcodes import (
     ELSEWHERE,
     FORBIDDEN,
     FOREIGN,
+    LINE,
     MORE,
     OPCODE_FALSE,
     OPCODE_SIGNED,
@@ -114,6 +116,8 @@ def run(t: Any, data: Any, size: int, kind_of: Any, argument_of: Any) -> int:
                 verdict = BROKEN
             elif kind == DO_GLOBAL:
                 verdict = FOREIGN
+            elif kind == DO_LINE:
+                verdict = LINE
             elif kind == DO_PERSISTENT:
                 verdict = ELSEWHERE
             break

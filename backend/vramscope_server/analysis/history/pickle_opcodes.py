@@ -8,19 +8,20 @@ from typing import Final
 import numpy as np
 
 (
-    DO_UNKNOWN, DO_REFUSED, DO_GLOBAL, DO_PERSISTENT, DO_IGNORED, DO_GET, DO_INT, DO_MEMOIZE, DO_TEXT, DO_DICT, DO_SETITEMS,
-    DO_SETITEM, DO_MARK, DO_LIST, DO_APPENDS, DO_APPEND, DO_LONG, DO_TUPLE, DO_TUPLE1, DO_TUPLE2, DO_TUPLE3, DO_EMPTY_TUPLE,
-    DO_CONST, DO_FLOAT, DO_PUT, DO_POP, DO_DUP, DO_STOP, DO_LIST_OF, DO_DICT_OF,
-) = range(30)  # fmt: skip
-"""What an opcode does."""
+    DO_UNKNOWN, DO_REFUSED, DO_GLOBAL, DO_LINE, DO_PERSISTENT, DO_IGNORED, DO_GET, DO_INT, DO_MEMOIZE, DO_TEXT, DO_DICT,
+    DO_SETITEMS, DO_SETITEM, DO_MARK, DO_LIST, DO_APPENDS, DO_APPEND, DO_LONG, DO_TUPLE, DO_TUPLE1, DO_TUPLE2, DO_TUPLE3,
+    DO_EMPTY_TUPLE, DO_CONST, DO_FLOAT, DO_PUT, DO_POP, DO_DUP, DO_STOP, DO_LIST_OF, DO_DICT_OF,
+) = range(31)  # fmt: skip
+"""What an opcode does; LINE: its argument is a line of text (``pickle_lines``). Up to PERSISTENT the machine does none."""
 _NAMES: Final = {
-    DO_GLOBAL: "GLOBAL STACK_GLOBAL INST", DO_PERSISTENT: "PERSID BINPERSID", DO_IGNORED: "PROTO FRAME",
-    DO_GET: "BINGET LONG_BINGET", DO_INT: "BININT BININT1 BININT2", DO_MEMOIZE: "MEMOIZE",
-    DO_TEXT: "SHORT_BINUNICODE BINUNICODE BINUNICODE8", DO_DICT: "EMPTY_DICT", DO_SETITEMS: "SETITEMS", DO_SETITEM: "SETITEM",
-    DO_MARK: "MARK", DO_LIST: "EMPTY_LIST", DO_APPENDS: "APPENDS", DO_APPEND: "APPEND", DO_LONG: "LONG1 LONG4", DO_TUPLE: "TUPLE",
-    DO_TUPLE1: "TUPLE1", DO_TUPLE2: "TUPLE2", DO_TUPLE3: "TUPLE3", DO_EMPTY_TUPLE: "EMPTY_TUPLE", DO_CONST: "NONE NEWTRUE NEWFALSE",
-    DO_FLOAT: "BINFLOAT", DO_PUT: "BINPUT LONG_BINPUT", DO_POP: "POP", DO_DUP: "DUP", DO_STOP: "STOP",
-    DO_LIST_OF: "LIST", DO_DICT_OF: "DICT",
+    DO_GLOBAL: "GLOBAL STACK_GLOBAL INST", DO_LINE: "INT LONG FLOAT STRING UNICODE GET PUT",
+    DO_PERSISTENT: "PERSID BINPERSID", DO_IGNORED: "PROTO FRAME", DO_GET: "BINGET LONG_BINGET",
+    DO_INT: "BININT BININT1 BININT2", DO_MEMOIZE: "MEMOIZE",
+    DO_TEXT: "SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINSTRING BINSTRING", DO_DICT: "EMPTY_DICT",
+    DO_SETITEMS: "SETITEMS", DO_SETITEM: "SETITEM", DO_MARK: "MARK", DO_LIST: "EMPTY_LIST", DO_APPENDS: "APPENDS",
+    DO_APPEND: "APPEND", DO_LONG: "LONG1 LONG4", DO_TUPLE: "TUPLE", DO_TUPLE1: "TUPLE1", DO_TUPLE2: "TUPLE2",
+    DO_TUPLE3: "TUPLE3", DO_EMPTY_TUPLE: "EMPTY_TUPLE", DO_CONST: "NONE NEWTRUE NEWFALSE", DO_FLOAT: "BINFLOAT",
+    DO_PUT: "BINPUT LONG_BINPUT", DO_POP: "POP", DO_DUP: "DUP", DO_STOP: "STOP", DO_LIST_OF: "LIST", DO_DICT_OF: "DICT",
 }  # fmt: skip
 _MEANING: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 _LENGTH_BYTES: Final = {
@@ -35,10 +36,11 @@ argument_of: Final = np.zeros(256, np.int64)
 """Bytes of an opcode's argument; below 0: the argument begins with a length of so many bytes."""
 for _opcode in pickletools.opcodes:
     kind_of[ord(_opcode.code)] = _MEANING.get(_opcode.name, DO_REFUSED)
-    if _opcode.arg is not None:  # of those that end with a line none is plain
+    if _opcode.arg is not None:  # (a line has no length that would stand here)
         argument_of[ord(_opcode.code)] = _LENGTH_BYTES.get(_opcode.arg.n, max(_opcode.arg.n, 0))
 OPCODE_TRUE, OPCODE_FALSE, OPCODE_SIGNED = 0x88, 0x89, 0x4A
 NAME_OF: Final = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
 
-DONE, MORE, ROOM, FORBIDDEN, FOREIGN, ELSEWHERE, BROKEN, FIELD, CHANGED, DEEP = range(10)
-"""How a run ends. MORE: bytes are wanted; ROOM: rows; FIELD: a value that cannot be; CHANGED: what was read is altered."""
+DONE, MORE, ROOM, FORBIDDEN, FOREIGN, ELSEWHERE, BROKEN, FIELD, CHANGED, DEEP, LINE = range(11)
+"""How a run ends. MORE: bytes are wanted; ROOM: rows; FIELD: a value that cannot be; CHANGED: what was read is altered; LINE:
+an opcode with a line of text, which must be rewritten."""

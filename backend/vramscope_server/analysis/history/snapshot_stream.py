@@ -12,6 +12,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from vramscope_server.analysis.history import pickle_machine, pickle_opcodes, pickle_rows
+from vramscope_server.analysis.history.pickle_lines import BadLine, TooLong, WithoutLines
 from vramscope_server.analysis.history.pickle_tables import (
     AT,
     BLOCK,
@@ -47,7 +48,8 @@ MAX_TEXT_BYTES: Final = 64 << 20
 """of one text in the file"""
 _NOUNS: Final = {EVENT: "an event", BLOCK: "a block", SEGMENT: "a segment"}
 _ZIPPED: Final = b"\x1f\x8b"
-_OLD: Final = "protocol 0 or 1: load it and write it again with pickle.dump(..., protocol=4)"
+_UNTOLD: Final = (b"(", b"}", b"]")
+"""how a list or dict begins where protocols 0 and 1 do not tell which they are: by a mark, or empty"""
 _SIGNS: Final = (
     (_ZIPPED, "gzipped twice: unpack it once"),
     (b"\xfd7zXZ", "packed by xz: unpack it, or pack it by gzip"),
@@ -55,7 +57,6 @@ _SIGNS: Final = (
     (b"BZh", "packed by bzip2: unpack it, or pack it by gzip"),
     (b"\x89PNG", "a picture"),
     (b"%PDF", "a PDF"),
-    *((begin, f"of {_OLD}") for begin in (b"(dp", b"(lp", b"}q", b"]q")),
     (b"PK\x03\x04", "a zip file, as torch.save() writes: a checkpoint, not a snapshot"),
     (b"<", "HTML or XML"),
     (b"\x93NUMPY", "a numpy array"),
@@ -114,6 +115,8 @@ class _Reading:
         """bytes in the buffer"""
         self.before = 0
         """bytes of the pickle that were in the buffer and are not any more"""
+        self.lines: WithoutLines | None = None
+        """from the first line of text on"""
 
     def run(self) -> tuple[Tables, int]:
         words = [word.encode() for word in KNOWN_WORDS]
@@ -135,8 +138,20 @@ class _Reading:
                 self.tables = with_room(self.tables, what, int(self.tables.count[NEED]), self.max_table_bytes)
                 if any(getattr(self.tables, name) is not one for name, one in zip(slots, old, strict=True)):
                     pickle_rows.refilled(self.tables, what)
+            elif verdict == pickle_opcodes.LINE and self.lines is None:
+                self._without_lines()
             else:
                 raise BadSnapshot(self._refusal(verdict))
+
+    def _without_lines(self) -> None:
+        """From here on the machine gets the file rewritten."""
+        at = int(self.tables.count[AT])
+        begun = self.buffer[at : self.size].tobytes()
+        self.unzipped = self.lines = WithoutLines(
+            begun, self.unzipped, self.before + at, most=MAX_TEXT_BYTES, chunk_bytes=CHUNK_BYTES
+        )
+        self.size, self.tables.count[NEED] = at, 1
+        self._read_on()
 
     def _machine(self) -> int:
         return pickle_machine.run(
@@ -157,38 +172,48 @@ class _Reading:
         if self.before + left >= self.max_bytes:
             raise BadSnapshot(f"more than {self.max_bytes:,} bytes, unpacked; up to {self.max_bytes:,} can be read")
         room = min(len(self.buffer) - left, self.max_bytes - self.before - left)
-        read = self.unzipped.readinto(memoryview(self.buffer)[left : left + room])
+        try:
+            read = self.unzipped.readinto(memoryview(self.buffer)[left : left + room])
+        except BadLine as fault:
+            opcode, at = fault.args
+            raise BadSnapshot(f"the pickle is damaged: {self._name(opcode)} at byte {at:,} has no such line") from None
+        except TooLong as fault:
+            raise BadSnapshot(self._too_long(*fault.args)) from None
         if self.progress is not None:
             self.progress(self.file.tell(), self.total)
         self.tables.count[AT], self.size = 0, left + read
         if not read:
-            raise BadSnapshot(f"the file is cut off: it ends after {self.before + left:,} bytes, within the pickle")
+            raise BadSnapshot(f"the file is cut off: it ends after {self._read_bytes(left):,} bytes, within the pickle")
 
     def _too_long(self, wanted: int) -> str:
-        if self.file.tell() >= self.total:
-            return f"the file is cut off: it ends after {self.before + self.size:,} bytes, within the pickle"
+        if self.lines is None and self.file.tell() >= self.total:
+            return f"the file is cut off: it ends after {self._read_bytes(self.size):,} bytes, within the pickle"
         return f"a text of {wanted:,} bytes in it; up to {MAX_TEXT_BYTES:,} can be read"
 
     def _look_at_the_beginning(self) -> None:
         begin = self.buffer[: min(self.size, 4096)].tobytes()
-        if begin[:1] == b"\x80" and begin[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        if begin[:1] == b"\x80" and begin[1:2] <= b"\x05":
             return
         for sign, said in _SIGNS:
             if begin.lstrip()[: len(sign)] == sign:
-                raise BadSnapshot(f"the file is no pickle of protocol 2 to 5; it is {said}")
+                raise BadSnapshot(f"the file is no pickle; it is {said}")
+        if begin[:1] in _UNTOLD:
+            return
         if begin.lstrip()[:1] in (b"{", b"["):
             trace = b'"traceEvents"' in begin or b'"schemaVersion"' in begin
             said = "a Chrome trace, as torch.profiler writes; open it in Perfetto" if trace else "JSON"
-            raise BadSnapshot(f"the file is no pickle of protocol 2 to 5; it is {said}")
-        raise BadSnapshot("the file is no pickle of protocol 2 to 5")
+            raise BadSnapshot(f"the file is no pickle; it is {said}")
+        raise BadSnapshot("the file is no pickle")
 
     # ---- refusals ----
 
     def _refusal(self, verdict: int) -> str:
         count = self.tables.count
         at = int(count[AT])
-        code = int(self.buffer[at])
-        place = f"{self._name(code)} at byte {self.before + at:,}"
+        code, byte = int(self.buffer[at]), self.before + at
+        if self.lines is not None:
+            code, byte = self.lines.place_of(byte)
+        place = f"{self._name(code)} at byte {byte:,}"
         if verdict == pickle_opcodes.FOREIGN:
             return f"the pickle asks for the global {self._global(at)}; a snapshot has none. Nothing was executed."
         if verdict == pickle_opcodes.ELSEWHERE:
@@ -196,12 +221,16 @@ class _Reading:
         if verdict == pickle_opcodes.FORBIDDEN:
             return f"the pickle does more than the plain data of a snapshot needs: {place}"
         if verdict == pickle_opcodes.DEEP:
-            return f"the pickle nests its objects too deep, at byte {self.before + at:,}"
+            return f"the pickle nests its objects too deep, at byte {byte:,}"
         if verdict == pickle_opcodes.CHANGED:
             return f"the pickle changes a list or dict after its use, or mixes frames with other things: {place}"
         if verdict == pickle_opcodes.FIELD:
             return self._wrong_field()
         return f"the pickle is damaged: {place} has nothing to work on, or is none"
+
+    def _read_bytes(self, size: int) -> int:
+        """of the pickle, when so many of them are in the buffer"""
+        return self.before + size if self.lines is None else self.lines.read_bytes
 
     @staticmethod
     def _name(code: int) -> str:
