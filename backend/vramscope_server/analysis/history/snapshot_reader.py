@@ -41,6 +41,7 @@ from vramscope_server.analysis.history.pickle_tables import (
     Tables,
     words_of,
 )  # fmt: skip
+from vramscope_server.analysis.history.repeats import repeats
 from vramscope_server.analysis.history.snapshot_items import NOUNS, Items, flattened, is_dict, is_list
 from vramscope_server.analysis.history.snapshot_stream import BadSnapshot, Progress
 from vramscope_server.analysis.history.stacks import Stacks
@@ -84,6 +85,11 @@ _BEYOND: Final = {
 """What becomes of a field that says what cannot be."""
 _SMALL_SEGMENT_BYTES: Final = 2 << 20
 """PyTorch's segments for small blocks have this size; others are larger."""
+_COLUMNS: Final = {
+    "action": "action", "address": "address", "size_bytes": "size_bytes", "stream": "stream", "time_ns": "time_ns", "pool": "pool",
+    "stack": "stack_of",
+}  # fmt: skip
+"""of Events that a file tells, and the tables' name of each"""
 _FOREIGN_ACTION: Final = 255
 _OOM: Final = ACTIONS.index("oom")
 _INACTIVE: Final = STATES.index("inactive")
@@ -284,10 +290,7 @@ class _Snapshot:
     def _columns(self, which: Any) -> tuple[Events, bool]:
         """These events, and whether they tell of pools. Rows that follow each other are not copied."""
         tables = self.tables
-        told: dict[str, Any] = {
-            name: getattr(tables, "stack_of" if name == "stack" else name)[which]
-            for name in ("action", "address", "size_bytes", "stream", "time_ns", "pool", "stack")
-        }
+        told: dict[str, Any] = {name: getattr(tables, column)[which] for name, column in _COLUMNS.items()}
         for name, field in (("address", "addr"), ("size_bytes", "size")):
             if not len(told[name]):
                 continue
@@ -305,7 +308,10 @@ class _Snapshot:
         return events, bool(count and told["pool"][0] >= 0)
 
     def _known(self, rows: range | Whole) -> Any:
-        """Those of these events whose actions are known here and which can be; a slice where all are and follow each other."""
+        """Those of these events whose actions are known here, which can be, and which are no other one told again.
+
+        A slice where all are and follow each other.
+        """
         tables = self.tables
         which: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
         action, size = tables.action[which], tables.size_bytes[which]
@@ -316,7 +322,10 @@ class _Snapshot:
         beyond &= ~foreign
         if beyond.any():
             self._note("addr or size", EVENT, int(beyond.sum()))
-        if (out := foreign | beyond).any():
+        again = repeats(*(getattr(tables, column)[which] for column in _COLUMNS.values())) & ~foreign & ~beyond
+        if again.any():
+            self.odd["an event that stands twice: counted once"] += int(again.sum())
+        if (out := foreign | beyond | again).any():
             which = np.arange(len(tables.action))[which][~out]
         return which
 

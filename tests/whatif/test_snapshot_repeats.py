@@ -1,0 +1,69 @@
+"""Events that stand twice in a file count once where that is sure, and are told of where it is not."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import random
+from typing import Any
+
+import pytest
+from small_snapshot import MIB, event, plain, read_object
+from test_snapshot_protocols import told_by
+
+from vramscope_server.analysis.history.gaps import told_of_gaps
+from vramscope_server.analysis.history.trace import reserved_after
+
+
+@pytest.mark.parametrize("kind", ["lengths", "evaluation", "ring", "died", "at once"])
+def test_a_history_with_events_told_again_is_that_without_them(recorded: dict[str, Any], kind: str) -> None:
+    """One event of each sort put somewhere behind itself; and two pieces of a history that overlap, put together."""
+    with gzip.open(recorded[kind].path) as file:
+        told = pickle.load(file)
+    (trace,) = told["device_traces"]
+    expected = told_by(read_object(told).devices[0])
+    gaps = list(told_of_gaps(read_object(told).devices[0]))
+    draw = random.Random(3)
+    third = len(trace) // 3
+    ways = {"overlap": (trace[: 2 * third] + trace[third:], third)}
+    for action in sorted({one["action"] for one in trace} - {"oom", "snapshot"}):  # nothing is taken by these
+        at = draw.choice([at for at, one in enumerate(trace) if one["action"] == action])
+        for place in (at + 1, draw.randrange(at + 1, len(trace) + 1)):
+            ways[f"{action} at {at} put at {place}"] = ([*trace[:place], trace[at], *trace[place:]], 1)
+    for way, (events, times) in ways.items():
+        snapshot = read_object({**told, "device_traces": [events]})
+        assert snapshot.notes == [f"an event that stands twice: counted once ({times:,} times)"], way
+        assert told_by(snapshot.devices[0]) == expected, way
+        assert list(told_of_gaps(snapshot.devices[0])) == gaps
+
+
+@pytest.mark.parametrize(
+    "skipped", [(), ("free_requested",), ("free_completed",), ("free_requested", "free_completed")]
+)
+def test_equal_allocations_of_one_microsecond_are_several(skipped: tuple[str, ...]) -> None:
+    """Taken, let go and taken again: nothing was told again, whatever of the frees is recorded."""
+    told = plain()
+    again = [event(action, size=1000) for action in ("free_requested", "free_completed", "alloc")]
+    told["device_traces"][0][2:2] = again * 3
+    told["device_traces"] = [[one for one in told["device_traces"][0] if one["action"] not in skipped]]
+    snapshot = read_object(told)
+    assert snapshot.notes == []
+    assert int((snapshot.devices[0].events.action == 0).sum()) == 5
+
+
+def test_what_is_taken_or_made_twice_without_being_surely_told_again_is_said() -> None:
+    """Events as torch 1.13 to 2.0 wrote them, without a time; and an allocation over another one."""
+    told = plain()
+    trace = told["device_traces"][0]
+    clean = [{key: value for key, value in one.items() if key != "time_us"} for one in trace]
+    for events, words in (
+        (clean, None),
+        ([*clean[:3], clean[2], *clean[3:]], "1 allocations were made where another one was not yet freed"),
+        ([*clean[:4], clean[2], *clean[4:]], "1 allocations were made where another one was not yet freed"),
+        ([*trace[:3], {**trace[2], "size": 7}, *trace[3:]], "1 allocations were made where another"),
+        ([clean[0], *clean], "1 segments were made where another one was not yet returned"),
+    ):
+        (read,) = read_object({**told, "device_traces": [events]}).devices
+        said = list(told_of_gaps(read))
+        assert said == [] if words is None else len(said) == 1 and words in said[0], (words, said)
+    assert int(reserved_after(read)[0]) == -2 * MIB, "wrong by as much as the words say"
