@@ -19,15 +19,18 @@ from vramscope_server.analysis.simulator.settings import UNLIMITED
 MIB = 1 << 20
 
 
-def walked(rows, *, asked, max_split=UNLIMITED, slack=20 * MIB):
-    """``rows``: (kind, address, size, requested, heap, item); ``asked``: sizes of heap 0's requests."""
+def walked(rows, *, asked, max_split=UNLIMITED, slack=20 * MIB, closed=False, earlier=None):
+    """``rows``: (kind, address, size, requested, heap, item); ``asked``: sizes of heap 0's requests; ``earlier``: (the last moment
+    of other rules, their max_split, slack, closed)."""
     kind, *columns, item = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     demand = demand_of(np.zeros(len(asked), np.int64), np.array(asked, np.int64), 2)
     blocks = [at in (pieces.TAKE, pieces.GIVE) for at in kind]
     first: dict[int, int] = {}
     span = [first.setdefault(int(item[at]), at) if blocks[at] else at for at in range(len(rows))]
     moves = pieces.Moves(kind.astype(np.uint8), np.array(span), np.arange(len(rows)))
-    return pieces.walk(pieces.Spans(*columns), moves, pieces.Rules(demand, max_split, slack), len(rows))
+    rules = pieces.Rules(demand, max_split, slack, closed)
+    before = earlier and (earlier[0], pieces.Rules(demand, *earlier[1:]))
+    return pieces.walk(pieces.Spans(*columns), moves, rules, len(rows), earlier=before)
 
 
 def parts(walked, at=-1):
@@ -90,6 +93,30 @@ def test_the_end_of_an_expandable_segment_grows_and_holes_are_kept_apart() -> No
     )
     assert parts(seen, 2) == [10 * MIB, 0, 10 * MIB, 10 * MIB]
     assert parts(seen, 3) == parts(seen, 1)
+
+
+def test_other_rules_hold_for_all_that_is_free_from_their_moment_on() -> None:
+    """300 MiB free while 50 MiB are asked for; from the second moment on blocks of 100 MiB and more are not split."""
+    rows = [(pieces.ADD_SEGMENT, at * 400 * MIB, 300 * MIB, 0, 0, 0) for at in range(4)]
+    whole = [at * 300 * MIB for at in range(1, 5)]
+    for until, usable in ((-1, [0, 0, 0, 0]), (1, [*whole[:2], 0, 0]), (2, [*whole[:3], 0]), (4, whole)):
+        seen = walked(rows, asked=[50 * MIB], max_split=100 * MIB, earlier=(until, UNLIMITED, 20 * MIB, False))
+        assert seen.usable.tolist() == usable, until
+        assert (seen.usable + seen.stranded).tolist() == whole
+    seen = walked(rows, asked=[50 * MIB], earlier=(1, 100 * MIB, 20 * MIB, False))
+    assert seen.usable.tolist() == [0, 0, *whole[2:]], "and back again"
+
+
+def test_expandable_segments_that_are_switched_off_serve_nothing() -> None:
+    rows = [
+        (pieces.MAP, 0, 40 * MIB, 0, 0, 0),
+        (pieces.TAKE, 20 * MIB, 10 * MIB, 10 * MIB, 0, 0),
+        (pieces.ADD_SEGMENT, 100 * MIB, 20 * MIB, 0, 0, 0),
+    ]
+    assert parts(walked(rows, asked=[MIB])) == [10 * MIB, 0, 50 * MIB, 0]
+    assert parts(walked(rows, asked=[MIB], closed=True)) == [10 * MIB, 0, 20 * MIB, 30 * MIB]
+    seen = walked(rows, asked=[MIB], closed=True, earlier=(1, UNLIMITED, 20 * MIB, False))
+    assert [parts(seen, at)[2:] for at in range(3)] == [[40 * MIB, 0], [30 * MIB, 0], [20 * MIB, 30 * MIB]]
 
 
 def test_moves_that_fit_nowhere_are_counted() -> None:

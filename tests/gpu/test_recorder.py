@@ -545,6 +545,60 @@ def test_a_block_has_the_size_that_the_settings_of_its_time_gave_it(training, be
     assert residual.exact, residual.words
 
 
+@pytest.mark.parametrize(
+    ("made", "before", "after"),
+    [
+        ("", "max_split_size_mb:32", ""),
+        ("", "", "max_split_size_mb:32"),
+        ("True", "True", "False"),
+        ("True", "False", "True"),
+    ],
+)
+def test_what_is_free_is_of_use_by_the_settings_of_its_time(training, made: str, before: str, after: str) -> None:
+    """300 MiB that are free throughout, and on both sides of the change the allocator's own answer to whether they serve."""
+    import torch
+
+    from vramscope_server.analysis.fragmentation.strip import parts_of
+    from vramscope_server.analysis.history.trace import from_window
+
+    def sets(text: str) -> None:
+        setter()(f"expandable_segments:{text}" if made else text)
+
+    def asks(mib: int) -> bool:
+        reserved = torch.cuda.memory_reserved()
+        torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
+        return torch.cuda.memory_reserved() == reserved
+
+    training().step()  # (what a process allocates once would lie in what is free here)
+    torch.cuda.empty_cache()
+    sets(made)
+    asks(300)
+    sets(before)
+    run = training()
+    run.recorder.begin()
+    run.step()
+    served: list[bool] = []
+
+    def changes() -> None:
+        served.append(asks(60))
+        sets(after)
+        served.append(asks(80))
+
+    try:
+        run.step(within=changes)
+        run.step()
+    finally:
+        setter()("expandable_segments:False")
+    (recorded,) = run.end()
+    torch.cuda.empty_cache()
+    assert recorded.settings_before is not None
+    until = recorded.settings_before.until_event
+    parts = parts_of(from_window(recorded))
+    stranded = [int(parts.stranded[at]) >= 300 << 20 for at in (0, until, until + 1, len(parts.stranded) - 1)]
+    assert stranded == [not served[0]] * 2 + [not served[1]] * 2
+    assert served == [{"max_split_size_mb:32": False, "False": False}.get(text, True) for text in (before, after)]
+
+
 @pytest.mark.parametrize(("before", "after"), [("False", "True"), ("True", "False")])
 def test_what_a_leaks_fix_brings_is_replayed_by_the_settings_of_each_time(training, before: str, after: str) -> None:
     """12 MiB have a segment of their own by default, and a part of a page of 20 MiB where segments can grow."""

@@ -56,6 +56,8 @@ class Rules(NamedTuple):
     """max_split_size; NO_LIMIT where it is not set"""
     slack: int
     """max_non_split_rounding"""
+    closed: bool
+    """expandable segments are switched off: the allocator takes nothing of those that are there"""
 
 
 class Parts(NamedTuple):
@@ -69,12 +71,16 @@ class Parts(NamedTuple):
     """moves that fit nowhere, for the history is not complete: with any the parts are not exact"""
 
 
-def walk(spans: Spans, moves: Moves, rules: Rules, moments: int) -> Parts:
-    """The parts at so many moments. Some 0.2 µs a move, 32 bytes a moment and 50 a span; more the first time, to compile."""
+def walk(spans: Spans, moves: Moves, rules: Rules, moments: int, *, earlier: tuple[int, Rules] | None = None) -> Parts:
+    """The parts at so many moments. Some 0.2 µs a move, 32 bytes a moment and 50 a span; more the first time, to compile.
+
+    earlier   (the last moment at which they held, other rules)
+    """
+    until, before = earlier or (-1, rules)
     ends = spans.address + spans.size_bytes
     places = np.unique(np.concatenate([spans.address, ends]))
     begin, end = (np.searchsorted(places, at).astype(np.int32) for at in (spans.address, ends))
-    return Parts(*_walk(spans, begin, end, places, moves, rules, moments))
+    return Parts(*_walk(spans, begin, end, places, moves, before, rules, until, moments))
 
 
 class _State(NamedTuple):
@@ -102,7 +108,17 @@ NOW_STRANDED: Final = 3
 
 
 @entry
-def _walk(spans: Spans, begin: Any, end: Any, places: Whole, moves: Moves, rules: Rules, moments: int) -> Any:
+def _walk(
+    spans: Spans,
+    begin: Any,
+    end: Any,
+    places: Whole,
+    moves: Moves,
+    rules: Rules,
+    later: Rules,
+    until: int,
+    moments: int,
+) -> Any:
     count = len(places)
     requested, rounding = np.zeros(moments, np.int64), np.zeros(moments, np.int64)
     usable, stranded = np.zeros(moments, np.int64), np.zeros(moments, np.int64)
@@ -114,6 +130,9 @@ def _walk(spans: Spans, begin: Any, end: Any, places: Whole, moves: Moves, rules
     )  # fmt: skip
     segments, misfits, move = 0, 0, 0
     for moment in range(moments):
+        if moment == until + 1:
+            rules = later
+            _judge_anew(state, rules)
         while move < len(moves.kind) and moves.moment[move] == moment:
             kind, span = moves.kind[move], moves.span[move]
             low, high = begin[span], end[span]
@@ -192,15 +211,35 @@ def _add(state: _State, low: int, high: int, heap: int, segment: int, rules: Rul
 
 @lean
 def _put_piece(state: _State, at: int, size: int, heap: int, segment: int, rules: Rules) -> None:
-    lost = round(size * (1.0 - _share_served(rules, heap, size)))
-    if segment < 0 and rules.demand.first[heap] < rules.demand.first[heap + 1]:
-        around = at_or_below(state.mapped[0], state.mapped[1], at)
-        if around >= 0 and state.places[around] + state.range_size[around] == state.places[at] + size:
-            lost = 0  # more can be mapped behind it
-    state.size[at], state.heap[at], state.segment[at], state.lost[at] = size, heap, segment, lost
+    state.size[at], state.heap[at], state.segment[at] = size, heap, segment
+    state.lost[at] = lost = _lost(state, at, rules)
     put(state.free[0], state.free[1], at)
     state.now[NOW_FREE] += size
     state.now[NOW_STRANDED] += lost
+
+
+@lean
+def _lost(state: _State, at: int, rules: Rules) -> Any:
+    """How many bytes of the free piece are stranded."""
+    size, heap = state.size[at], state.heap[at]
+    if state.segment[at] < 0 and rules.demand.first[heap] < rules.demand.first[heap + 1]:
+        if rules.closed:
+            return size
+        around = at_or_below(state.mapped[0], state.mapped[1], at)
+        if around >= 0 and state.places[around] + state.range_size[around] == state.places[at] + size:
+            return np.int64(0)  # more can be mapped behind it
+    return np.int64(round(size * (1.0 - _share_served(rules, heap, size))))
+
+
+@lean
+def _judge_anew(state: _State, rules: Rules) -> None:
+    """What is stranded of all that is free, by other rules than before."""
+    at = at_or_below(state.free[0], state.free[1], len(state.places) - 1)
+    state.now[NOW_STRANDED] = 0
+    while at >= 0:
+        state.lost[at] = _lost(state, at, rules)
+        state.now[NOW_STRANDED] += state.lost[at]
+        at = at_or_below(state.free[0], state.free[1], at - 1)
 
 
 @lean

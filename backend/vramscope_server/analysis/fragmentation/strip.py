@@ -7,8 +7,9 @@ stranded    free, and of no use to it: in pieces too small for what it asks, or 
 
 A free piece is as good as the requests that it can serve. Each piece is stranded by the share of its heap's demand (bytes
 asked for in the window, by rounded size) that does not fit into it; a piece at the end of an expandable segment grows, and
-fits all. So stranded is the mean, over what the run asks for, of the free bytes that a request cannot use. The idea is the
-unusable free space index of Gorman and Whitcroft (2005), weighted by the run's own requests.
+fits all, unless such segments are switched off by then: they serve nothing. Where settings were changed within a window, all
+that is free is judged anew. So stranded is the mean, over what the run asks for, of the free bytes that a request cannot
+use. The idea is the unusable free space index of Gorman and Whitcroft (2005), weighted by the run's own requests.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ import numpy.typing as npt
 from vramscope.window import ACTIONS
 from vramscope_server.analysis.compiled import entry
 from vramscope_server.analysis.fragmentation import pieces
-from vramscope_server.analysis.fragmentation.demand import demand_of
+from vramscope_server.analysis.fragmentation.demand import Demand, demand_of
 from vramscope_server.analysis.fragmentation.pieces import Moves, Parts, Rules, Spans
 from vramscope_server.analysis.history.block_sizes import SMALL_BYTES
+from vramscope_server.analysis.history.lives import SEGMENT_MAP
 from vramscope_server.analysis.history.order import in_order, numbered
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.history.trace import Trace
+    from vramscope_server.analysis.simulator.in_force import Told
+    from vramscope_server.analysis.simulator.settings import AllocatorSettings
 
 Whole = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.signedinteger]
+Codes = npt.NDArray[np.integer]
 
 _OOM: Final = ACTIONS.index("oom")
 
@@ -117,7 +121,6 @@ def _highest(requested: Any, rounding: Any, usable: Any, stranded: Any, edges: A
 def parts_of(trace: Trace) -> Parts:
     """The parts at the start (position 0) and after each event, in bytes. Some 0.5 µs and 100 bytes an event."""
     lives, segments, count = trace.lives, trace.segment_lives, len(trace.events)
-    settings, _ = trace.parsed_settings
     asked = trace.rounding.asked(lives.requested_bytes, lives.alloc_event)
     heap, heaps = _heaps(
         np.concatenate([lives.pool, segments.pool]),
@@ -133,9 +136,20 @@ def parts_of(trace: Trace) -> Parts:
         heap,
     )
     moves = _moves(trace, count)
-    return pieces.walk(
-        spans, moves, Rules(demand, settings.max_split_bytes, settings.max_non_split_rounding_bytes), count + 1
-    )
+    earlier, changed = None, 0
+    if trace.earlier_settings is not None and trace.settings_before is not None:
+        changed, settings = trace.earlier_settings
+        told = trace.settings_before.settings_in_force
+        earlier = changed, _rules(demand, settings, told, trace.events.action[:changed])
+    settings, _ = trace.parsed_settings
+    rules = _rules(demand, settings, trace.settings_in_force, trace.events.action[changed:])
+    return pieces.walk(spans, moves, rules, count + 1, earlier=earlier)
+
+
+def _rules(demand: Demand, settings: AllocatorSettings, told: Told, action: Codes) -> Rules:
+    """Those that held while these events came."""
+    closed = told.get("expandable_segments") is False and not (action == SEGMENT_MAP).any()
+    return Rules(demand, settings.max_split_bytes, settings.max_non_split_rounding_bytes, closed)
 
 
 def _heaps(pool: Whole, stream: Whole, large: npt.NDArray[np.bool_]) -> tuple[Whole, int]:
