@@ -227,7 +227,7 @@ def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, 
     asked = trace.rounding.asked(lives.requested_bytes, lives.alloc_event).tolist()
     demand = Demand(
         (
-            ((trace.pools[pool], size > MIB, stream), size)
+            ((trace.pools[pool], size > MIB, stream), size, 1)
             for pool, stream, size, event in zip(lives.pool, lives.stream, asked, lives.alloc_event, strict=True)
             if event >= 0
         ),

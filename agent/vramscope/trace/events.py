@@ -22,6 +22,8 @@ SLICE_EVENTS: Final = 2000
 _CODES: Final = {name: code for code, name in enumerate(ACTIONS)}
 ALLOCATED: Final = ACTIONS.index("alloc")
 FREED: Final = ACTIONS.index("free_completed")
+OOM: Final = ACTIONS.index("oom")
+_FREES: Final = bytes(code == FREED for code in range(256))
 _action, _address, _size, _stream, _time_us, _pool = map(
     itemgetter, ("action", "addr", "size", "stream", "time_us", "pool_id")
 )
@@ -65,22 +67,22 @@ class Events:
         # Whole columns at a time, by functions written in C: it is a third of the time of a loop; and not a tuple is made,
         # which would set off the garbage collector.
         actions = list(map(_action, entries))
-        codes = list(map(_CODES.get, actions))
-        if None in codes:
+        try:
+            codes = bytes(map(_CODES.__getitem__, actions))
+        except KeyError:
             self.unknown.update(action for action in actions if action not in _CODES)
             known = [entry for entry in entries if entry["action"] in _CODES]
             if known:
                 self._add(known)
             return
-        if "oom" in actions:
+        if OOM in codes:
             for entry in entries:
                 # An oom has no address: in its place PyTorch tells what the device had free.
                 entry.setdefault("addr", entry.get("device_free", UNKNOWN))
-        octets = bytes(codes)  # type: ignore[arg-type]  # no None among them, see above
         for name, code in _CODES.items():
-            self.counts[name] += octets.count(code)
+            self.counts[name] += codes.count(code)
         addresses = list(map(_address, entries))
-        self.freed.update(compress(addresses, map(FREED.__eq__, codes)))
+        self.freed.update(compress(addresses, codes.translate(_FREES)))
         self._times_us.extend(map(_time_us, entries))
         if "pool_id" in entries[0]:
             pools = self._pools.numbers(list(map(_pool, entries)))
@@ -89,7 +91,7 @@ class Events:
         tags = [entry.get("user_metadata", "") for entry in entries]
         self._tags.extend(tags)
         for name, column in (
-            ("action", codes),
+            ("action", list(codes)),
             ("address", addresses),
             ("size_bytes", list(map(_size, entries))),
             ("stream", list(map(_stream, entries))),
@@ -97,8 +99,7 @@ class Events:
             ("stack", self._stacks.numbers([entry.get("frames") or None for entry in entries])),
             ("module", self._module_numbers(tags)),
         ):
-            # (extend by itself takes one item at a time; from a list at once is four times as fast)
-            self._parts[name].extend(array("q", column))  # type: ignore[arg-type]
+            self._parts[name].extend(_array(column))
 
     def columns(self) -> dict[str, bytes]:
         """Columns of window.EVENTS."""
@@ -144,3 +145,10 @@ class Events:
             behind = tag.rsplit(".", 1)[-1] if tag.startswith(self._tag) and "." in tag else ""
             known[tag] = int(behind) if behind.isdecimal() else UNKNOWN
         return list(map(known.__getitem__, tags))
+
+
+def _array(column: list[int]) -> array[int]:
+    """Of a list at once, a fourth of the time of one item after the other; of equal ones, as most pools and streams, a tenth."""
+    if column and column[0] == column[-1] and column.count(column[0]) == len(column):
+        return array("q", column[:1]) * len(column)
+    return array("q", column)
