@@ -558,6 +558,7 @@ def test_what_is_free_is_of_use_by_the_settings_of_its_time(training, made: str,
     """300 MiB that are free throughout, and on both sides of the change the allocator's own answer to whether they serve."""
     import torch
 
+    from vramscope.memory.fragments import Demand
     from vramscope_server.analysis.fragmentation.strip import parts_of
     from vramscope_server.analysis.history.trace import from_window
 
@@ -590,7 +591,9 @@ def test_what_is_free_is_of_use_by_the_settings_of_its_time(training, made: str,
     finally:
         setter()("expandable_segments:False")
     (recorded,) = run.end()
+    live = Demand.of(recorded).stranded_bytes(torch.cuda.memory_snapshot(include_traces=False))
     torch.cuda.empty_cache()
+    assert (live >= 300 << 20) == (not served[1]), "and live, by the settings at the window's end"
     assert recorded.settings_before is not None
     until = recorded.settings_before.until_event
     parts = parts_of(from_window(recorded))

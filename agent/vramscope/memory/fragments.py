@@ -43,15 +43,24 @@ class Demand:
     """What a run asked for in a window, by heap, and the settings that say which free piece serves it."""
 
     def __init__(
-        self, requests: Iterable[tuple[Heap, int, int]], *, max_split_bytes: int | None, slack_bytes: int
+        self,
+        requests: Iterable[tuple[Heap, int, int]],
+        *,
+        max_split_bytes: int | None,
+        slack_bytes: int,
+        closed: bool = False,
     ) -> None:
-        """``requests``: heap, rounded size, how many; the bounds as in max_split_size and max_non_split_rounding."""
+        """``requests``: heap, rounded size, how many; the bounds as in max_split_size and max_non_split_rounding.
+
+        closed   expandable segments are switched off: the allocator takes nothing of those that are there
+        """
         asked: defaultdict[Heap, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
         for heap, size, times in requests:
             asked[heap][size] += size * times
         self.heaps = {heap: _sizes(by_size) for heap, by_size in asked.items()}
         self._max_split_bytes = max_split_bytes
         self._slack_bytes = slack_bytes
+        self._closed = closed
 
     @classmethod
     def of(cls, window: Window) -> Demand:
@@ -73,6 +82,7 @@ class Demand:
             ),
             max_split_bytes=_bytes(settings.get("max_split_size_mb")),
             slack_bytes=_bytes(settings.get("max_non_split_rounding_mb")) or 20 * MIB,
+            closed=settings.get("expandable_segments") is False,
         )
 
     def stranded_bytes(self, segments: Iterable[Mapping[str, Any]]) -> int:
@@ -86,7 +96,7 @@ class Demand:
                 if block["state"] != "inactive":
                     continue
                 size = block["size"]
-                if sizes is None:
+                if sizes is None or (self._closed and segment["is_expandable"]):
                     stranded += size
                 elif not (segment["is_expandable"] and block is blocks[-1]):  # (behind that one more can be mapped)
                     stranded += round(size * (1.0 - self._served(sizes, size)))
