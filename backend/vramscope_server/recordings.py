@@ -14,8 +14,9 @@ from vramscope.window import unpack
 from .analysis.fragmentation.pieces import Parts
 from .analysis.fragmentation.strip import parts_of
 from .analysis.history.moments import Moments, moments_of
+from .analysis.history.recorded_window import from_window
 from .analysis.history.segment_map import Row
-from .analysis.history.trace import Trace, from_window, layout_at
+from .analysis.history.trace import Trace, layout_at
 from .analysis.history.trace_folder import load
 from .analysis.timeline.course import Course
 from .analysis.timeline.grouping import Grouping

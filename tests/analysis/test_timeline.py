@@ -25,7 +25,8 @@ from vramscope.wire import PHASES
 from vramscope_server.analysis.history import exports
 from vramscope_server.analysis.history.exports import as_perfetto
 from vramscope_server.analysis.history.frames import is_library
-from vramscope_server.analysis.history.trace import Events, Trace, from_window, layout_at
+from vramscope_server.analysis.history.recorded_window import from_window
+from vramscope_server.analysis.history.trace import Events, Trace, layout_at
 from vramscope_server.analysis.timeline import flame as flames
 from vramscope_server.analysis.timeline import grouping as groupings
 from vramscope_server.analysis.timeline.between import between

@@ -280,7 +280,7 @@ TRUTH_ORDER = ("workspaces", "parameters", "gradients", "optimizer", "buffers", 
 
 def read(path: Path) -> Observed:
     from vramscope.window import unpack
-    from vramscope_server.analysis.history.trace import from_window
+    from vramscope_server.analysis.history.recorded_window import from_window
 
     told = pickle.loads(path.read_bytes())
     peaks = told["peak_allocated_bytes"], told["peak_reserved_bytes"]

@@ -14,7 +14,7 @@ from wire_maker import Agent, leak, look
 
 from vramscope.window import BadWindow, Holding, Window, pack, unpack
 from vramscope_server.__main__ import main
-from vramscope_server.analysis.history.trace import from_window
+from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.leaks.effect import LeakEffect, leak_effect
 from vramscope_server.analysis.leaks.held import CannotTell
 

@@ -19,9 +19,9 @@ from wire_maker import Agent, new_id
 
 from vramscope import wire
 from vramscope.window import ACTIONS, STATES, pack
+from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.history.segment_map import Row, block_at, blocks_between, cells
 from vramscope_server.analysis.history.size_classes import free_pieces, requests
-from vramscope_server.analysis.history.trace import from_window
 from vramscope_server.figures.segment_map import folded
 from vramscope_server.recordings import Opened, Shelf
 

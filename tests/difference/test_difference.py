@@ -23,7 +23,7 @@ from vramscope_server.analysis.difference.holdings import EARLIER, Held, Site, h
 from vramscope_server.analysis.difference.matching import matched, same_files
 from vramscope_server.analysis.difference.sites import difference
 from vramscope_server.analysis.difference.steps import step_line
-from vramscope_server.analysis.history.trace import from_window
+from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.timeline.course import course_of
 
 MIB = 1 << 20

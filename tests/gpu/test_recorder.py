@@ -445,7 +445,7 @@ def test_settings_that_are_changed_within_a_window_are_told_and_replayed_from_th
     """To the byte, each address: segments of the first part are the default ones, of the second expandable."""
     import torch
 
-    from vramscope_server.analysis.history.trace import from_window
+    from vramscope_server.analysis.history.recorded_window import from_window
     from vramscope_server.analysis.whatif.sweep import check, sweep
 
     torch.cuda.empty_cache()  # what other tests left would serve these requests: no segment would be made
@@ -506,7 +506,7 @@ def test_a_block_has_the_size_that_the_settings_of_its_time_gave_it(training, be
     import torch
 
     from vramscope_server.analysis.anatomy.amounts import allocated_after
-    from vramscope_server.analysis.history.trace import from_window
+    from vramscope_server.analysis.history.recorded_window import from_window
     from vramscope_server.analysis.whatif.exact_replay import check
 
     torch.cuda.empty_cache()
@@ -560,7 +560,7 @@ def test_what_is_free_is_of_use_by_the_settings_of_its_time(training, made: str,
 
     from vramscope.memory.fragments import Demand
     from vramscope_server.analysis.fragmentation.strip import parts_of
-    from vramscope_server.analysis.history.trace import from_window
+    from vramscope_server.analysis.history.recorded_window import from_window
 
     def sets(text: str) -> None:
         setter()(f"expandable_segments:{text}" if made else text)
@@ -608,7 +608,8 @@ def test_what_a_leaks_fix_brings_is_replayed_by_the_settings_of_each_time(traini
     import numpy as np
     import torch
 
-    from vramscope_server.analysis.history.trace import from_window, reserved_after
+    from vramscope_server.analysis.history.recorded_window import from_window
+    from vramscope_server.analysis.history.trace import reserved_after
     from vramscope_server.analysis.leaks.fixed import reserved_falls
     from vramscope_server.analysis.leaks.releases import GONE
 
@@ -743,7 +744,7 @@ def test_in_a_window_that_was_asked_for_one_sees_who_let_go(training) -> None:
     """By Python; what autograd's thread lets go has no stack. Other windows record stacks of allocations alone."""
     import torch
 
-    from vramscope_server.analysis.history.trace import from_window
+    from vramscope_server.analysis.history.recorded_window import from_window
     from vramscope_server.analysis.timeline.life import life
     from vramscope_server.analysis.timeline.sites import sites_of
 

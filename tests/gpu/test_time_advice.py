@@ -19,7 +19,8 @@ from vramscope.ring import Ring
 from vramscope.trace.plan import FIRST, Plan
 from vramscope_server.analysis.advice import retries, waits_for_data
 from vramscope_server.analysis.advice.facts import Facts
-from vramscope_server.analysis.history.trace import Trace, from_window
+from vramscope_server.analysis.history.recorded_window import from_window
+from vramscope_server.analysis.history.trace import Trace
 
 pytestmark = pytest.mark.gpu
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from child import windows_of
 from promise import SHARE, SMALL_BYTES, Promise, side_by_side
 
 from vramscope import wire
-from vramscope_server.analysis.history.trace import from_window
+from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.leaks.effect import LeakEffect, leak_effect
 from vramscope_server.analysis.leaks.held import CannotTell
 

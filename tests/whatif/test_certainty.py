@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from history_windows import window_of
 
+from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.history.trace import Trace, from_window
+from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.simulator.profile import NEWEST, PROFILES, profile_of
 from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay

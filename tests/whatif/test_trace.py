@@ -14,9 +14,10 @@ from history_windows import window_of
 
 from vramscope.trace.in_force import in_force as agents_in_force
 from vramscope.window import ACTIONS, STATES, BadWindow, pack, unpack
+from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.stacks import Stacks
-from vramscope_server.analysis.history.trace import Events, Trace, checked, from_window, layout_at
+from vramscope_server.analysis.history.trace import Events, Trace, checked, layout_at
 from vramscope_server.analysis.simulator.program import EMPTY_CACHE
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.whatif.exact_replay import check

@@ -51,7 +51,7 @@ def readable(path: Path) -> None:
 
 def of_run(server: str, run: str) -> Trace:
     """The newest whole recording of a run. Raises Failure."""
-    from vramscope_server.analysis.history.trace import from_window
+    from vramscope_server.analysis.history.recorded_window import from_window
 
     found = ask(server, f"/runs/{path_of(server, run)}/recordings")["recordings"]
     whole = [one for one in found if one["whole"]]

@@ -1,25 +1,23 @@
 """A trace: what the CUDA allocator of one device did, as numpy arrays, and what it held at any moment of it.
 
-Made of a recorded window (:func:`from_window`) or of a snapshot that PyTorch wrote (``snapshot_reader``). The columns are
+Made of a recorded window (``recorded_window``) or of a snapshot that PyTorch wrote (``snapshot_reader``). The columns are
 those of ``vramscope.window``, under the same names.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.window import ACTIONS, OWNER_CATEGORIES, STATES, BadWindow, Columns, Holding, SettingsBefore, Window
-from vramscope.window import Layout as RecordedLayout
-from vramscope.wire import PHASES
+from vramscope.window import STATES, BadWindow, Holding, SettingsBefore
+from vramscope_server.analysis.history import trace_settings
 from vramscope_server.analysis.history.annotations import Annotations
 from vramscope_server.analysis.history.annotations import none as no_annotations
 from vramscope_server.analysis.history.block_sizes import Rounding
-from vramscope_server.analysis.history.large_segments import large_segment_bytes
 from vramscope_server.analysis.history.lives import (
     SEGMENT_ALLOC,
     SEGMENT_FREE,
@@ -31,9 +29,7 @@ from vramscope_server.analysis.history.lives import (
     segment_lives_of,
 )
 from vramscope_server.analysis.history.stacks import Stacks
-from vramscope_server.analysis.simulator.in_force import settings_in_force
-from vramscope_server.analysis.simulator.profile import profile_of
-from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
+from vramscope_server.analysis.simulator.settings import AllocatorSettings
 
 Integers = npt.NDArray[Any]
 Ids = npt.NDArray[np.int32]
@@ -44,7 +40,6 @@ MAX_ADDRESS: Final = 1 << 62
 """Those from 2**63 on stand below 0 in the columns, by the same 64 bits: in their order, and nothing overflows."""
 LABELS: Final = ("user_metadata", "compile_context", "forward_stack")
 """of events, where a program set them: its own words, the compiled region, the stack of the forward that a backward belongs to"""
-_LIMITS: Final = {"action": len(ACTIONS) - 1, "phase": len(PHASES) - 1, "state": len(STATES) - 1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,15 +167,7 @@ class Trace:
     @cached_property
     def rounding(self) -> Rounding:
         """What of the settings decides on the sizes of blocks."""
-        settings, _ = self.parsed_settings
-        until, earlier = self.earlier_settings or (0, settings)
-        both = (earlier, settings)
-        return Rounding(
-            until,
-            np.array([one.divisions for one in both], np.int64),
-            np.array([one.max_split_bytes for one in both], np.int64),
-            np.array([one.expandable_segments for one in both]),
-        )
+        return trace_settings.rounding(self)
 
     def settings_at(self, event: int) -> AllocatorSettings:
         """Those in force when this event came."""
@@ -193,33 +180,12 @@ class Trace:
 
         Their ``text`` gives all of them at once; ``settings`` is what was given last, which may be a part.
         """
-        return self._parsed(self.settings, self.settings_in_force)
+        return trace_settings.at_end(self)
 
     @cached_property
     def earlier_settings(self) -> tuple[int, AllocatorSettings] | None:
         """(events that had happened when they were changed, the settings in force before); None: they were as at the end."""
-        earlier = self.settings_before
-        if earlier is None:
-            return None
-        first = slice(earlier.until_event)
-        return earlier.until_event, self._parsed(earlier.settings, earlier.settings_in_force, first)[0]
-
-    def _parsed(
-        self, text: str, told: dict[str, int | float | bool | str | None], seen: slice = slice(None)
-    ) -> tuple[AllocatorSettings, str]:
-        """``seen``: the events that show the size of segments."""
-        profile, _ = profile_of(self.torch)
-        try:
-            settings = settings_in_force(
-                text, told, profile, lambda slots: large_segment_bytes(self.events, slots, seen)
-            )
-        except BadSetting as refusal:
-            note = f"The recorded settings {text!r} are not known here ({refusal}); replayed as default settings."
-            return replace(AllocatorSettings.parse("", profile), text=text), note
-        if self.device_total_bytes is not None and self.limit_bytes is None:
-            # That there is no limit is known then: a fraction that was given to a process that ran already sets none.
-            settings = replace(settings, per_process_memory_fraction=1.0)
-        return settings, ""
+        return trace_settings.before(self)
 
     @cached_property
     def segment_lives(self) -> SegmentLives:
@@ -253,7 +219,7 @@ def layout_at(trace: Trace, event: int) -> Layout:
     if event == -1 and trace.start is not None:
         return trace.start
     ranges = trace.segment_lives.at(event)
-    segments = _rows(Segments, ranges)
+    segments = rows_of(Segments, ranges)
     lives = trace.lives
     held = lives.held_at(event)
     held = held[np.argsort(lives.address[held], kind="stable")]
@@ -282,7 +248,7 @@ def layout_at(trace: Trace, event: int) -> Layout:
         "stack": np.concatenate([lives.stack[held], np.full(count, -1)]),
     }
     by_address = np.argsort(blocks["address"], kind="stable")
-    return Layout(segments, _rows(Blocks, {name: column[by_address] for name, column in blocks.items()}))
+    return Layout(segments, rows_of(Blocks, {name: column[by_address] for name, column in blocks.items()}))
 
 
 def reserved_after(trace: Trace) -> Bytes:
@@ -293,77 +259,6 @@ def reserved_after(trace: Trace) -> Bytes:
     change = np.cumsum((gain - loss) * events.size_bytes)
     base = trace.start.reserved_bytes if trace.start is not None else trace.end.reserved_bytes - int(change[-1:].sum())
     return np.concatenate([[base], base + change])
-
-
-# ---- from a recorded window ----
-
-
-def from_window(window: Window) -> Trace:
-    """A recorded window as a trace. Raises BadWindow where a column says what cannot be: names it."""
-    bounds = {
-        **_LIMITS,
-        "pool": len(window.pools) - 1,
-        "module": len(window.modules) - 1,
-        "stack": len(window.stacks) - 1,
-        "file": len(window.words) - 1,
-        "function": len(window.words) - 1,
-        "event": len(window.events["action"]) // 8 if window.events else 0,
-        "category": len(OWNER_CATEGORIES) - 1,
-        "name": len(window.owner_names) - 1,
-        "holding": len(window.holdings) - 1,
-    }
-    _check_looks(window, bounds["event"])
-    frames = {name: _column("frames", name, data, bounds) for name, data in window.frames.items()}
-    deepest = len(frames["line"]) if frames else 0
-    none_of = BadWindow(f"stacks: a frame that is none of the {deepest}")
-    try:
-        stacks = Stacks.of(window.stacks)
-    except OverflowError:
-        raise none_of from None
-    if len(stacks.flat) and not 0 <= int(stacks.flat.min()) <= int(stacks.flat.max()) < deepest:
-        raise none_of
-    return Trace(
-        **{
-            name: getattr(window, name)
-            for name in (
-                "device", "device_name", "device_total_bytes", "device_free_bytes", "limit_bytes", "torch", "cuda",
-                "backend", "settings", "settings_in_force", "reason", "first_step", "last_step", "lost_events", "pools",
-                "modules", "words",
-            )
-        },
-        start=None if window.start is None else _layout("start", window.start, bounds),
-        end=_layout("end", window.end, bounds),
-        events=_table(Events, "events", window.events, bounds),
-        frames={name: column.astype(np.int32) for name, column in frames.items()},
-        stacks=stacks,
-        notes=list(window.notes),
-        owners={name: _column("owners", name, data, bounds) for name, data in window.owners.items()},
-        owner_names=window.owner_names,
-        held={name: _column("held", name, data, bounds) for name, data in window.held.items()},
-        holdings=window.holdings,
-        looks=window.looks,
-        settings_before=window.settings_before,
-    )  # fmt: skip
-
-
-def _check_looks(window: Window, events: int) -> None:
-    if any(not 0 <= event <= events for event in window.looks):
-        raise BadWindow(f"looks: an event that is none of the {events}")
-    if window.settings_before is not None and window.settings_before.until_event > events:
-        raise BadWindow(f"settings_before: an event that is none of the {events}")
-    for at, holding in enumerate(window.holdings):
-        if len(holding.counted_bytes) != len(window.looks):
-            raise BadWindow(
-                f"holdings.{at}.counted_bytes: {len(holding.counted_bytes)} of them for {len(window.looks)} looks"
-            )
-
-
-def _layout(where: str, layout: RecordedLayout, bounds: dict[str, int]) -> Layout:
-    segments = _table(Segments, f"{where}.segments", layout.segments, bounds)
-    bounds = {**bounds, "segment": len(segments) - 1}
-    blocks = _table(Blocks, f"{where}.blocks", layout.blocks, bounds)
-    made = Layout(segments, blocks, dict(layout.counters))
-    return checked(made, where)
 
 
 def checked(layout: Layout, where: str) -> Layout:
@@ -384,23 +279,7 @@ def checked(layout: Layout, where: str) -> Layout:
     return layout
 
 
-def _column(where: str, name: str, data: bytes, bounds: dict[str, int]) -> Bytes:
-    column = np.frombuffer(data, "<i8")
-    highest = bounds.get(name, MAX_ADDRESS)
-    if len(column) and (int(column.min()) < -1 or int(column.max()) > highest):
-        if name == "stream":  # a handle is what the driver likes
-            return column
-        raise BadWindow(f"{where}.{name}: {int(column.min())} to {int(column.max())}, where -1 to {highest} can be")
-    if len(column) and name in ("action", "state", "address", "size_bytes") and int(column.min()) < 0:
-        raise BadWindow(f"{where}.{name}: {int(column.min())}, where it must be known")
-    return column
-
-
 Rows = TypeVar("Rows", Events, Segments, Blocks)
-
-
-def _table(kind: type[Rows], where: str, columns: Columns, bounds: dict[str, int]) -> Rows:
-    return _rows(kind, {one.name: _column(where, one.name, columns.get(one.name, b""), bounds) for one in fields(kind)})
 
 
 _DTYPES: Final[dict[str, Any]] = {
@@ -409,11 +288,8 @@ _DTYPES: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _rows(kind: type[Rows], columns: dict[str, Integers]) -> Rows:
+def rows_of(kind: type[Rows], columns: dict[str, Integers]) -> Rows:
     return kind(**{name: column.astype(_DTYPES.get(name, np.int64)) for name, column in columns.items()})
-
-
-rows_of = _rows
 
 
 def address_told(address: int) -> int | str:

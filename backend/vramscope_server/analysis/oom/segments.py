@@ -7,7 +7,8 @@ import numpy as np
 from vramscope.black_box import BlackBox
 from vramscope.window import Layout, Window
 from vramscope.wire import CPU, UNKNOWN
-from vramscope_server.analysis.history.trace import Trace, from_window
+from vramscope_server.analysis.history.recorded_window import from_window
+from vramscope_server.analysis.history.trace import Trace
 
 
 def trace_of(box: BlackBox) -> Trace | None:
