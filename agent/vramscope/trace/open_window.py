@@ -6,18 +6,24 @@ import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from vramscope import wire
 from vramscope.trace.modules import ModuleTags
 from vramscope.trace.owners import Owners
 from vramscope.trace.plan import Wish
-from vramscope.trace.raw import Raw
+from vramscope.trace.raw import Raw, counters_of
+from vramscope.trace.readings import Readings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vramscope.memory.allocator import Interval
     from vramscope.steps.clock import Stretch
+
+RECORD_NS: Final = 200
+RECORD_STACK_NS: Final = 1200
+"""what an event costs while it is recorded (GPT-2 on torch 2.13), to reckon what a window cost"""
 
 
 class OpenWindow:
@@ -44,6 +50,29 @@ class OpenWindow:
         began = time.perf_counter_ns()
         yield
         self.spent_ns += time.perf_counter_ns() - began
+
+    @property
+    def recording_ns(self) -> int:
+        """What PyTorch took for its events, reckoned, when the end has been read."""
+        events = sum(len(self.raw.end["device_traces"][facts.device]) for facts in self.raw.facts)
+        with_stacks = events - self.events_without_stacks if self.raw.stacks else 0
+        return with_stacks * RECORD_STACK_NS + (events - with_stacks) * RECORD_NS
+
+    def renumber(self, by: int) -> None:
+        """Its steps have numbers that are higher by so many."""
+        self.raw.first_step += by
+        self.raw.marks[:] = [mark._replace(step=mark.step + by) for mark in self.raw.marks]
+
+    def read_end(self, readings: Readings) -> None:
+        """The allocator as it is now, and each device's counters and peaks."""
+        self.raw.end = readings.snapshot()
+        for facts in self.raw.facts:
+            stats = readings.counters(facts.device)
+            facts.end_counters = counters_of(stats)
+            peak_allocated, peak_reserved = self.peaks.get(facts.device, (wire.UNKNOWN, wire.UNKNOWN))
+            # What came after the last cut is in the counters themselves.
+            facts.peak_allocated_bytes = max(peak_allocated, stats["allocated_bytes"]["all"]["peak"])
+            facts.peak_reserved_bytes = max(peak_reserved, stats["reserved_bytes"]["all"]["peak"])
 
     def see(self, stretches: Sequence[Stretch]) -> None:
         """The highest allocated and reserved of each device, by the allocator's own counters."""

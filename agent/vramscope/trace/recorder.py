@@ -28,7 +28,7 @@ from vramscope.trace.open_window import OpenWindow
 from vramscope.trace.owners import Owners
 from vramscope.trace.packing import Packing
 from vramscope.trace.plan import LEAK, Plan, Wish
-from vramscope.trace.raw import Mark, Raw, counters_of
+from vramscope.trace.raw import Mark, Raw
 from vramscope.trace.readings import Readings
 from vramscope.trace.users_ring import ring_of
 from vramscope.uploads import Uploads
@@ -54,8 +54,6 @@ TAG: Final = "vs"
 USERS_HISTORY: Final = (
     "memory history is recorded by this process itself, so that no windows of it are recorded for vramscope"
 )
-RECORD_NS, RECORD_STACK_NS = 200, 1200
-"""what an event costs while it is recorded (GPT-2 on torch 2.13), to reckon what a window cost"""
 
 
 class Recorder:
@@ -191,8 +189,7 @@ class Recorder:
         """The step that runs has a number that is higher by so many: a run was resumed."""
         window = self.window
         if window is not None:
-            window.raw.first_step += by
-            window.raw.marks[:] = [mark._replace(step=mark.step + by) for mark in window.raw.marks]
+            window.renumber(by)
 
     def _settings_changed(self) -> None:
         window = self.window
@@ -367,26 +364,15 @@ class Recorder:
         raw = window.raw
         window.see(self._clock.cuts()[window.skip :])
         raw.last_step = max(raw.first_step, self._clock.step + in_step)
-        raw.end = self._readings.snapshot()
+        window.read_end(self._readings)
         if window.wish is LEAK and raw.held is not None and not raw.held.spans_a_step:
             self._plan.leak_found()  # a look was cut short, or none came: once more
-        events = 0
-        for facts in raw.facts:
-            stats = self._readings.counters(facts.device)
-            facts.end_counters = counters_of(stats)
-            peak_allocated, peak_reserved = window.peaks.get(facts.device, (wire.UNKNOWN, wire.UNKNOWN))
-            # What came after the last cut is in the counters themselves.
-            facts.peak_allocated_bytes = max(peak_allocated, stats["allocated_bytes"]["all"]["peak"])
-            facts.peak_reserved_bytes = max(peak_reserved, stats["reserved_bytes"]["all"]["peak"])
-            events += len(raw.end["device_traces"][facts.device])
         if note:
             raw.notes.append(note)
         if window.modules is not None:
             raw.modules = window.modules.names(self._roots)
         self._give_up()
-        with_stacks = events - window.events_without_stacks if raw.stacks else 0
-        recording = with_stacks * RECORD_STACK_NS + (events - with_stacks) * RECORD_NS
-        window.spent_ns += time.perf_counter_ns() - began + recording
+        window.spent_ns += time.perf_counter_ns() - began + window.recording_ns
         self._uploads.put(partial(self._packing.artifacts, raw, window.spent_ns / 1e9))
 
     def _give_up(self) -> None:
