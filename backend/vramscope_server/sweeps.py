@@ -53,6 +53,13 @@ class Job:
     seconds: float | None = None
     """that it took, once it is done"""
     finished: threading.Event = field(default_factory=threading.Event)
+    awaited: int = 0
+    """threads in :meth:`Sweeps.wait`"""
+
+    @property
+    def given_up(self) -> bool:
+        """It has no result, as nobody asked for it any more; asked again, it begins anew."""
+        return isinstance(self.error, GivenUp)
 
 
 class Sweeps:
@@ -93,6 +100,17 @@ class Sweeps:
                 self._touch(job)
         return job
 
+    def wait(self, job: Job, seconds: float) -> bool:
+        """Until it is settled, so long at most; meanwhile it is wanted. Whether it is."""
+        with self._changed:
+            job.awaited += 1
+        try:
+            return job.finished.wait(seconds)
+        finally:
+            with self._changed:
+                job.awaited -= 1
+                job.asked_at = time.monotonic()
+
     def place(self, job: Job) -> int:
         """How many jobs come before a waiting one, the running one included; 0 for all others."""
         with self._changed:
@@ -119,7 +137,8 @@ class Sweeps:
             del self._jobs[ident]
 
     def _wanted(self, job: Job) -> bool:
-        return not self._closing and time.monotonic() - job.asked_at < self._abandoned_seconds
+        asked = job.awaited > 0 or time.monotonic() - job.asked_at < self._abandoned_seconds
+        return asked and not self._closing
 
     def _run(self) -> None:
         while True:

@@ -70,6 +70,19 @@ def test_what_nobody_asks_for_is_given_up(jobs: Sweeps) -> None:
     assert jobs.look(running.id) is None
 
 
+def test_whoever_waits_for_a_job_wants_it(jobs: Sweeps) -> None:
+    """However long: an answer that waits in one call says nothing meanwhile."""
+    gate = threading.Event()
+    job = jobs.ask(["slow"], gated(gate, [], "slow"))
+    threading.Timer(1.0, gate.set).start()
+    assert jobs.wait(job, 5)
+    assert (job.state, job.result, job.given_up) == ("done", "slow", False)
+    left = jobs.ask(["left"], gated(threading.Event(), [], "left"))
+    assert not jobs.wait(left, 0.01)
+    assert left.finished.wait(5)
+    assert left.given_up, "by then nobody had waited for long enough"
+
+
 def test_a_fault_fails_one_job_and_may_be_asked_again(jobs: Sweeps) -> None:
     def fails(_: Progress) -> Any:
         raise ValueError("cannot be")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,38 @@ def test_the_verdict_does_not_wait_for_the_window(server: RunningServer, monkeyp
     assert whole["by_site"]
     assert "replayed" in {row["source"] for row in whole["remedies"]}
     assert (whole["cause"], whole["sentence"]) == (first["cause"], first["sentence"])
+
+
+def test_replays_that_take_longer_than_an_answer_waits_are_waited_for(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing was compiled yet they were given up while the page waited, and it was told that no window had been open."""
+    from vramscope_server.analysis.oom import window
+    from vramscope_server.analysis.oom.remedies.remedy import Replayed
+
+    agent, record, recording = Agent(), new_id("o"), new_id("w")
+    server.send(agent, agent.samples())
+    counters = {"reserved_bytes.all.current": 30 << 30, "active_bytes.all.current": 20 << 30}
+    sent(server, agent.run, box(record, window=recording, counters=counters, phase="backward"))
+    about: dict[str, Any] = {"device": 0, "first_step": 1, "last_step": 3, "reason": "the first steps", "events": 12}
+    server.send(
+        agent,
+        wire.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
+    )
+    made = window.look
+
+    def slow(trace: Any, confs: Any, progress: Any) -> window.Seen:
+        for done in range(20):
+            progress(done, 20)
+            time.sleep(0.05)
+        return replace(made(trace, []), replayed=[Replayed("expandable_segments:True", True, 0, True)])
+
+    monkeypatch.setattr(window, "look", slow)
+    monkeypatch.setattr(server.house.sweeps, "_abandoned_seconds", 0.3)
+    whole = server.get(f"/oom/{record}", wait_seconds=20)
+    while whole["pending"]:
+        whole = server.get(f"/oom/{record}", wait_seconds=20)
+    assert "replayed" in {row["source"] for row in whole["remedies"]}
 
 
 def test_a_window_that_never_comes_is_not_waited_for(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:

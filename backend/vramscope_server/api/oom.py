@@ -219,9 +219,9 @@ def explain(house: House, record: str, wait_seconds: float) -> Explained:
         job = house.sweeps.ask(["oom", box.window, wanted], _work(house, str(box.window), wanted))
     except TooMany:
         return Explained(row, box, post, None, True, ranks)
-    job.finished.wait(wait_seconds)
+    settled = house.sweeps.wait(job, wait_seconds)
     seen: Seen | None = job.result
-    if seen is None and not job.finished.is_set():
+    if not settled or job.given_up:
         return Explained(row, box, post, None, True, ranks)
     return Explained(row, box, explained(lambda confs: [] if seen is None else seen.replayed), seen, False, ranks)
 
