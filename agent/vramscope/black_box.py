@@ -105,6 +105,8 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     """the autograd node that was running"""
     progress: Annotated[float, msgspec.Meta(ge=0, le=1)] | None
     """how far the forward was: the place of the running module among all that have no children"""
+    to_come_bytes: Whole | None = None
+    """what the rest of the forward and its loss would have kept, drawn out from what its graph kept; None: too little was over"""
     stack: Annotated[list[Frame], msgspec.Meta(max_length=MAX_FRAMES)]
     """innermost first; of an error in autograd's thread: of the code that called backward"""
 
@@ -153,6 +155,8 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     """of the first argument of the root module that trains; empty: not known"""
     input_shape_before: list[Whole] = []
     """the largest that it was given in the last good step"""
+    input_sizes: Annotated[list[tuple[list[Whole], Whole]], msgspec.Meta(max_length=4096)] = []
+    """of earlier steps the largest that it was given, and by how much forward and backward rose then; one a shape"""
     outside_before_bytes: Whole | None
     """least that this process has had on the device besides what PyTorch reserved, ever since it was first read"""
     outside_bytes: Whole | None

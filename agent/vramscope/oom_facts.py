@@ -56,11 +56,15 @@ class Facts:
     before_forward_bytes: int | None = None
     progress: float | None = None
     """how far the forward was, 0 to 1"""
+    to_come_bytes: int | None = None
+    """what the rest of it would have kept, drawn out from what its graph kept; None: too little was over"""
     batch_size: int | None = None
     """rows of the batch that ran; None: not known"""
     input_shape: tuple[int, ...] = ()
     input_shape_before: tuple[int, ...] = ()
     """of the last good step; both are empty where one is not known"""
+    input_sizes: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """of earlier steps: the shape of the input, and by how much forward and backward rose"""
     goes_with_length: bool = False
     """activations go with the length of what each row is: nothing has one value for each pair of tokens"""
     peak_now_bytes: int | None = None
@@ -187,6 +191,15 @@ class Facts:
         return prod(self.input_shape) / before if self.input_shape and before else None
 
     @property
+    def only_more_rows(self) -> bool:
+        """The input has more rows than the last good step's, each as long as before; and they are no tokens of one sequence, of
+        which each may have a value with each other."""
+        now, before = self.input_shape, self.input_shape_before
+        rows = [place for place, (a, b) in enumerate(zip(now, before, strict=False)) if a != b]
+        apart = self.goes_with_length or len(now) > 2
+        return apart and len(rows) == 1 and now[rows[0]] == self.batch_size and now.count(self.batch_size) == 1
+
+    @property
     def least_bytes(self) -> int | None:
         """The least that would have been needed: for this request, for the last good step, for weights and their state."""
         if self.used_bytes is None or self.asked_bytes is None:
@@ -259,9 +272,11 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         state_is_unknown=_state_is_unknown(box, to_come),
         before_forward_bytes=box.allocated_before_forward_bytes,
         progress=box.progress,
+        to_come_bytes=box.to_come_bytes,
         batch_size=_batch_size(box),
         input_shape=tuple(box.input_shape),
         input_shape_before=tuple(box.input_shape_before),
+        input_sizes=tuple((tuple(shape), peak) for shape, peak in box.input_sizes),
         goes_with_length=_goes_with_length(box),
         peak_now_bytes=box.peak_allocated_bytes,
         peak_before_bytes=box.last_step.get("peak_allocated_bytes"),

@@ -3,8 +3,9 @@
     needed = fixed + what does not depend on the batch + working * share of the batch
 
 *fixed* is weights, a full set of gradients and all of the optimizer's state, made or to come. *working* is what the step had
-made when it died, and what it asked for; in the forward it is drawn out by how far the forward was, which is crude: layers
-differ. So there are two numbers. For blame, what is likely: where the drawn-out number is of the order of what earlier steps
+made when it died, and what it asked for; in the forward it is drawn out. By what its graph kept, where its blocks are alike and one
+of them was over; else by how far the forward was, which is crude (layers differ) and promises nothing, unless an earlier step
+bounds it. So there are two numbers. For blame, what is likely: where the drawn-out number is of the order of what earlier steps
 took, what those took. For a remedy, the larger one with its error, within which nothing counts as enough.
 """
 
@@ -15,9 +16,10 @@ from math import prod
 from typing import Final
 
 from vramscope.oom_facts import Facts
+from vramscope.oom_sizes import curve_bytes
 
-DIED_IN_FORWARD: Final = 1.0
-"""error of the working memory as a share of itself, where it is drawn out from a part of the forward"""
+DRAWN_OUT: Final = 0.5
+"""error of what was still to come of a forward, as a share of it, where it is drawn out from what its graph kept"""
 DIED_LATER: Final = 0.10
 """where the forward was over: the rest of a backward frees more than it makes"""
 STEADY: Final = 0.05
@@ -55,6 +57,8 @@ class Need:
     words: str
     update_bytes: int = 0
     """of ``foreach``: the optimizer's copies of all that it updates, where that is what it died of"""
+    crude: bool = False
+    """``working_bytes`` is drawn out from layers that say little of the rest: no more than a guess"""
     grew: bool = False
     """something that went on growing may have been in the midst of it (a copy of weights, graphs that an evaluation keeps): how
     much of it was to come is not known"""
@@ -64,7 +68,7 @@ class Need:
 
         without_growth   what is less is all that went on growing, so that nothing more of it comes
         """
-        if self.working_bytes is None or (self.grew and not without_growth):
+        if self.working_bytes is None or self.crude or (self.grew and not without_growth):
             return None
         working = max((self.working_bytes + self.error_bytes) * share, self.update_bytes)
         most = self.fixed_bytes + self.beside_bytes + working - less
@@ -80,7 +84,7 @@ class Need:
 
     def largest_share(self, room_bytes: int) -> float | None:
         """Of the batch, that fits for sure: above 1 a larger one does; None: none, or that is not known."""
-        if self.working_bytes is None or self.update_bytes:
+        if self.working_bytes is None or self.crude or self.update_bytes:
             return None
         left = room_bytes / (1 + PIECES) - self.fixed_bytes - self.beside_bytes
         working = self.working_bytes + self.error_bytes
@@ -109,21 +113,57 @@ def _may_be_the_batch(facts: Facts) -> bool:
 
 def _of_longer(facts: Facts, before_bytes: int) -> float | None:
     """What the step before took, for as many rows of a greater length; None elsewhere. Rows are drawn out of the forward."""
+    if _by_sizes(facts) is not None:
+        return None  # (which says more)
     same_rows = facts.input_shape[:1] == facts.input_shape_before[:1]
     if not input_words(facts) or not same_rows or not facts.goes_with_length or not before_bytes:
         return None
     return before_bytes * (facts.input_times or 0.0)
 
 
-def _of_square(facts: Facts, times: float) -> float:
-    """The most that a step of an input so many times as large as the last one's makes: nothing of a model goes with more than the
-    square of it (scores: one for each pair of tokens). 0 where that one says nothing of it."""
-    if times <= 1 or not facts.peak_before_bytes or facts.growth_bytes or facts.leaked_bytes:
-        return 0.0
+def _at_most(facts: Facts) -> tuple[float, str]:
+    """The most that a step makes, from what earlier ones made of their inputs, and why; 0 where they say nothing of it."""
+    curve = _by_sizes(facts)
+    if curve is not None:
+        return curve, "earlier steps had reached their end, with inputs of other sizes"
+    times = facts.input_times
+    if times is None or not facts.peak_before_bytes or facts.growth_bytes or facts.leaked_bytes:
+        return 0.0, ""
     fixed = facts.fixed_bytes or 0
     # Of what lies beside by now, only that which was there when the last step ended was a part of what it took.
     beside = min(facts.beside_bytes, max(0, (facts.end_before_bytes or 0) - fixed))
-    return max(0, facts.peak_before_bytes - fixed - beside) * times**2
+    took = max(0, facts.peak_before_bytes - fixed - beside)
+    words = "an earlier step had reached its end"
+    if times <= 1 or not input_words(facts):
+        return took * max(1.0, times), words
+    words += f", and {input_words(facts)}"
+    if facts.only_more_rows:
+        return took * times * (1 + LONGER), f"{words}, in more rows of the same length"
+    return took * times**2, f"{words}; at most it goes with the square of that, if nothing has a value for each triple"
+
+
+def _by_sizes(facts: Facts) -> float | None:
+    """The same from steps whose inputs had other sizes; None where they say nothing of it."""
+    gradients = facts.full_gradients_bytes
+    return curve_bytes(facts.input_shape, [(shape, risen - gradients) for shape, risen in facts.input_sizes])
+
+
+def _of_forward(facts: Facts, scaling: int) -> tuple[float, float | None, str]:
+    """What the step makes in all, drawn out from where its forward died, with the error of that (None: nobody knows) and its
+    words. ``scaling``: made so far, and asked for."""
+    to_come = facts.to_come_bytes
+    done = (
+        ""
+        if facts.progress is None
+        else f"the forward was {facts.progress:.0%} done, by its modules and how wide their outputs are"
+    )
+    if to_come is None:
+        return scaling / (facts.progress or 1.0), None, done
+    full = max(1, scaling + to_come)
+    words = (
+        f"what the graph of its forward kept so far, drawn out over the blocks to come, {to_come / (1 << 20):,.0f} MiB"
+    )
+    return full, DRAWN_OUT * to_come / full + DIED_LATER, words
 
 
 def outgrew_bytes(facts: Facts, need: Need | None) -> int:
@@ -166,16 +206,19 @@ def _drawn_out(facts: Facts) -> Need | None:
     if longer is not None and longer >= scaling:
         words = f"an earlier step had reached its end, and {input_words(facts)}"
         return Need(fixed, beside, int(longer), int(longer * LONGER), least, max(least, resting + int(longer)), words)
-    if facts.phase == "forward" and facts.progress:
-        full, error = scaling / facts.progress, DIED_IN_FORWARD * (1 - facts.progress) + DIED_LATER
-        words = f"the forward was {facts.progress:.0%} done, by its modules and how wide their outputs are"
+    if facts.phase == "forward" and (facts.progress or facts.to_come_bytes is not None):
+        drawn, error, words = _of_forward(facts, scaling)
         times = (facts.input_times or 1.0) if input_words(facts) else 1.0
-        most = _of_square(facts, times)
-        if scaling <= most < full * (1 + error):
-            full, error = min(full, most), max(most / min(full, most) - 1, STEADY)
-            words += "; at most it goes with the square of the input, from an earlier step that had reached its end"
+        full, (most, why) = drawn, _at_most(facts)
+        if scaling <= most and (error is None or most < drawn * (1 + error)):
+            full, words = min(drawn, most), why
+            error = max(most / full - 1, STEADY)
         # A larger input takes at least as many times as much, if no more than is drawn out.
         likely = max(before, min(before * times, full)) if before >= full / SAME_ORDER else full
+        if error is None and before < full:
+            words += "; how much was to come is not known"
+            return Need(fixed, beside, int(full), 0, least, max(least, resting + int(likely)), words, crude=True)
+        error = error or STEADY
     elif facts.phase == "backward":
         # (From here on activations go as gradients come: what there was, and was asked for, is the most that is likely.)
         likely, full = 0.0, max(scaling, (facts.peak_now_bytes or 0) - (used - working) - beside)

@@ -47,11 +47,17 @@ export function verdict(error) {
       cell("free", "Free on the card", bytes(error.message.free_bytes), isKnown(error.message.total_bytes) ? `of ${bytes(error.message.total_bytes)}` : ""),
       cell("room", "PyTorch could have", bytes(error.room_bytes), isKnown(error.message.limit_bytes) ? `limit ${bytes(error.message.limit_bytes)}` : "what it had reserved, and what was free"),
       cell("largest", "Largest free piece", pieces ? bytes(pieces.largest_free_bytes) : UNKNOWN, pieces ? `of ${count(pieces.free_pieces)}, ${bytes(pieces.free_bytes)} in all` : "the layout was not read"),
-      cell("needed", "Needed in all", isKnown(error.needed_bytes) ? bytes(error.needed_bytes) : UNKNOWN, error.need_words ?? ""),
+      cell("needed", "Needed in all", needed(error), error.need_words ?? ""),
       cell("step", "When", isKnown(error.step) ? `step ${count(error.step + 1)}` : UNKNOWN, [error.phase, error.culprit.module ?? error.node].filter(Boolean).join(" · "))),
     h("p", { class: "actions" }, h("a", { class: "button small", href: exportLink(error.record), download: true }, "Export as one HTML file"),
       h("span", { class: "muted" }, ` the record took ${(error.seconds * 1000).toFixed(0)} ms`), error.notes.map((note) => h("span", { class: "muted" }, ` · ${note}`))),
   ];
+}
+
+/** From what is certain to what is enough for sure; that nobody knows where too little of the step was over. */
+function needed({ needed_least_bytes: least, needed_bytes: most }) {
+  if (!isKnown(most)) return isKnown(least) ? `at least ${bytes(least)}` : UNKNOWN;
+  return isKnown(least) && bytes(least) !== bytes(most) ? `${bytes(least)} to ${bytes(most)}` : bytes(most);
 }
 
 function cell(key, label, value, note) {

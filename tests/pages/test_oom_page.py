@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 import sys
 import time
@@ -121,7 +122,8 @@ def post(server: Any, body: bytes) -> None:
 def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_server: Any) -> None:
     server = own_server()
     training = sender.past(server.url, sender.BASELINE, hours=1, steps=100)
-    sent(server, training.run, box("aaaa000000000001", time_ns=time.time_ns() - 10**9), box("bbbb000000000002"))
+    early = box("bbbb000000000002", phase="forward", progress=0.05)
+    sent(server, training.run, box("aaaa000000000001", time_ns=time.time_ns() - 10**9), early)
     page.goto(f"{server.url}/runs/{training.run}/oom")
     verdict = page.locator(".verdict")
     verdict.wait_for()
@@ -130,6 +132,7 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     sure = page.locator(".oom-remedies tr[data-enough=true]")
     assert "micro-batches of 1/2" in sure.first.inner_text()
     assert "unknown" in page.locator("[data-kpi=largest]").inner_text(), "the layout was not read"
+    assert re.search(r"33\.0 GiB to 3\d\.\d GiB", page.locator("[data-kpi=needed]").inner_text())
     assert MARKUP in page.locator(".oom-stack .own").inner_text(), "markup stays text"
     choice = page.get_by_label("Error", exact=True)
     assert choice.input_value() == "aaaa000000000001", "of two that nobody survived the first"
@@ -137,6 +140,7 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     page.wait_for_url("**error=**")
     # 900 steps had finished: it was in the next, here as on the run's own page
     assert "step 901" in page.locator("[data-kpi=step]").inner_text()
+    assert "at least 33.0 GiB" in page.locator("[data-kpi=needed]").inner_text(), "it had hardly begun"
     page.goto(f"{server.url}/runs/{training.run}")
     event = page.locator("li", has=page.locator("a[href*='error=aaaa000000000001']"))
     assert "step 901" in event.inner_text()

@@ -83,8 +83,8 @@ class Graph(NamedTuple):
     complete: bool
 
 
-def walk(root: Any, budget: Budget) -> Graph:
-    """Visit a graph from a node down. About 1.6 µs a node.
+def walk(root: Any, budget: Budget, known: set[Any] | None = None) -> Graph:
+    """Visit a graph from a node down. About 1.6 µs a node. ``known``: nodes of earlier walks, left out; this one's join them.
 
     What belongs to earlier steps comes newest first, however it hangs together: where the budget ends, all is counted down to
     the oldest operation that was visited, and what lies behind it can be reckoned.
@@ -97,7 +97,8 @@ def walk(root: Any, budget: Budget) -> Graph:
     attributes: list[tuple[type, str, int]] = []
     oldest, stack = _NO_NUMBER, [root]
     older: list[tuple[int, int, Any]] = []
-    seen: set[Any] = set()
+    seen: set[Any] = set() if known is None else known
+    before = len(seen)
     own_step = root._sequence_nr() - budget.chains.step_numbers
     chained_left, left_out = budget.chained_left, False
     while (stack or older) and budget.left > 0:
@@ -139,7 +140,7 @@ def walk(root: Any, budget: Budget) -> Graph:
         stack.extend(child for child, _ in node.next_functions if child is not None and child not in seen)
     if budget.chained_left < chained_left:
         budget.chains.walked(root, chained_left - budget.chained_left)
-    return Graph(saved, tuple(attributes), parameters, oldest, len(seen), not (stack or older or left_out))
+    return Graph(saved, tuple(attributes), parameters, oldest, len(seen) - before, not (stack or older or left_out))
 
 
 def tensors_in(value: Any, depth: int = 2) -> list[Any]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.graphs.roots import locals_of
-from vramscope.oom.stack import module_of
+from vramscope.oom.stack import given_to, module_of
 
 if TYPE_CHECKING:
     import torch
@@ -22,14 +20,10 @@ def rows_of(frames: Iterable[FrameType]) -> int | None:
     # A forward may bind its arguments anew (DataParallel's to its parts of the batch); the call around it, which stands first,
     # does not.
     for frame in reversed(list(frames)):
-        code, values = frame.f_code, locals_of(frame)
         module = module_of(frame)
         if module is None:
             continue
-        flags = code.co_flags
-        count = code.co_argcount + code.co_kwonlyargcount + bool(flags & CO_VARARGS) + bool(flags & CO_VARKEYWORDS)
-        given = code.co_varnames[1:count]
-        tensor = _first([values.get(name) for name in given])
+        tensor = _first(given_to(frame))
         if tensor is not None:
             order = getattr(module, "batch_first", True) is False and tensor.dim() == 3
             return int(tensor.shape[1 if order else 0])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from vramscope import wire
 from vramscope.black_box import BlackBox
-from vramscope.oom import fault, stack
+from vramscope.oom import fault, forward, stack
 from vramscope.oom.error import Error
 from vramscope.oom.scene import Scene
 from vramscope.oom.word import Word
@@ -63,7 +63,7 @@ class Bystander:
             roots = self._scene.known_roots()
             self._write(Error(
                 "bystander", self._scene.device(), None,
-                stack=stack.told(frames), running=stack.running(frames, roots), frames=frames, roots=roots,
+                stack=stack.told(frames), running=forward.running(frames, roots, waits=False), frames=frames, roots=roots,
             ), asked_by)  # fmt: skip
 
     def failing(self, error: BaseException) -> None:

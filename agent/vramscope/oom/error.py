@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramscope.black_box import Frame
-from vramscope.oom import stack
+from vramscope.oom.forward import Running
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -24,7 +24,7 @@ class Error(NamedTuple):
     free_bytes: int | None = None
     limit_bytes: int | None = None
     stack: Sequence[Frame] = ()
-    running: stack.Running | None = None
+    running: Running | None = None
     batch_size: int | None = None
     error_type: str | None = None
     error_text: str | None = None

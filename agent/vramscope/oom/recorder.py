@@ -13,7 +13,7 @@ from typing import Final
 
 from vramscope import console, wire
 from vramscope.black_box import MAX_FRAMES, MESSAGE_EVENT, SURVIVED_EVENT, BlackBox
-from vramscope.oom import batch, beside, fault, observer, stack
+from vramscope.oom import batch, beside, fault, forward, observer, stack
 from vramscope.oom.bystander import Bystander
 from vramscope.oom.error import Error
 from vramscope.oom.parcel import messages_of
@@ -86,7 +86,7 @@ class OomRecorder:
             frames, roots = stack.frames_now(), self._scene.roots()
             moving = beside.on_its_way(frames)
             # (A model that is being moved runs no forward, though methods of its own stand on the stack.)
-            running = stack.running(frames, roots) if moving is None else None
+            running = forward.running(frames, roots) if moving is None else None
             error = Error(
                 "observer",
                 device,
@@ -133,7 +133,7 @@ class OomRecorder:
                     told.asked_bytes,
                     limit_bytes=told.limit_bytes,
                     stack=[*fault.frames_of(error), *stack.told(frames)][:MAX_FRAMES],
-                    running=stack.running([*fault.living_frames_of(error), *frames], roots),
+                    running=forward.running([*fault.living_frames_of(error), *frames], roots),
                     batch_size=batch.rows_of(frames),
                     frames=frames,
                     roots=roots,

@@ -155,6 +155,7 @@ class Scene:
             module=None if error.running is None else error.running.name[:4096],
             node=_node(),
             progress=None if error.running is None else error.running.progress,
+            to_come_bytes=None if error.running is None else error.running.to_come_bytes,
             stack=list(error.stack),
             counters=counters,
             counters_before={name: value for name, value in before.items() if name in wire.SAMPLES},
@@ -178,6 +179,7 @@ class Scene:
             batch_size=error.batch_size or (clock.rows if clock.phase in (BACKWARD, OPTIMIZER) else None),
             input_shape=shape,
             input_shape_before=shape_before,
+            input_sizes=self._sizes(device) if shape else [],
             outside_before_bytes=None if device is None else recent.least_outside_bytes(device),
             outside_bytes=None if own_bytes is None or reserved is None else max(0, own_bytes - reserved),
             neighbours=neighbours,
@@ -288,6 +290,13 @@ class Scene:
         if clock.phase == DATA:
             return [], list(before)
         return (list(shape), list(before)) if len(shape) == len(before) else ([], [])
+
+    def _sizes(self, device: int | None) -> list[tuple[list[int], int]]:
+        """What earlier steps took whose inputs had other sizes."""
+        clock = self._clock
+        if clock.given is None or device is None:
+            return []
+        return self._sampler.recent.course.sizes(device, clock.given[0], clock.untaken())
 
     def _on_card(self, device: int | None) -> tuple[list[Neighbour] | None, int | None]:
         """Other processes, and what this one has."""

@@ -1,12 +1,13 @@
-"""Where the error happened: the Python stack, the user's own lines in it, and the modules that were running."""
+"""Where the error happened: the Python stack, the user's own lines in it, and whose method runs in a frame of it."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FrameType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vramscope.black_box import MAX_FRAMES, Frame
 from vramscope.graphs.roots import is_library, locals_of
@@ -14,19 +15,6 @@ from vramscope.graphs.roots import is_own as is_ours
 
 if TYPE_CHECKING:
     import torch
-
-
-WIDTHS: Final = ("out_features", "out_channels", "embedding_dim", "num_features", "nf")
-"""attributes that tell the width of a module's output; ``nf`` is that of transformers' Conv1D"""
-LIKE_THE_OUTPUT: Final = 3
-"""of the size of a model's output, that a loss makes and its backward begins with: log-softmax, and two gradients"""
-
-
-class Running(NamedTuple):
-    """The module that ran, and how far its model was."""
-
-    name: str
-    progress: float | None
 
 
 def stack_of(frame: FrameType | None) -> list[FrameType]:
@@ -76,20 +64,6 @@ def is_own(file: str) -> bool:
     return file == "<string>" or not (is_library(file) or is_ours(file))
 
 
-def running(frames: Iterable[FrameType], roots: Iterable[torch.nn.Module]) -> Running | None:
-    """The innermost module of a known model whose forward is on the stack; None where there is none."""
-    roots = list(roots)
-    for frame in frames:
-        module = module_of(frame)
-        if module is None:
-            continue
-        for root in roots:
-            for name, child in root.named_modules():
-                if child is module:
-                    return Running(name or type(root).__name__, _progress(root, module))
-    return None
-
-
 def module_of(frame: FrameType) -> torch.nn.Module | None:
     """The module whose own method runs in this frame, or whose call begins in it."""
     import torch
@@ -110,34 +84,9 @@ def module_of(frame: FrameType) -> torch.nn.Module | None:
     return this if code in own else None
 
 
-def _progress(root: torch.nn.Module, module: torch.nn.Module) -> float | None:
-    """How far a forward is when this module runs: what the root's childless modules up to it give back, as a share of all of them
-    and of the loss, each by the width of its output.
-
-    Of a language model the last module's output is wider than all before it, and a loss of several classes makes more of that
-    size: copies in 32 bits, their softmax, gradients.
-    """
-    leaves = list(_leaves(root))
-    inside = set(map(id, _leaves(module)))
-    first = next((place for place, leaf in enumerate(leaves) if id(leaf) in inside), None)
-    if first is None or module is root:
-        return None
-    widths = _widths(leaves)
-    # Of a module with children it is not known which of them ran: the first is the safe answer.
-    return sum(widths[: first + 1]) / (sum(widths) + LIKE_THE_OUTPUT * widths[-1])
-
-
-def _widths(leaves: Iterable[torch.nn.Module]) -> list[int]:
-    """Of each one's output, as its own attributes tell it; where they do not (ReLU, Dropout), as of the one before it."""
-    widths: list[int] = []
-    for leaf in leaves:
-        told = (vars(leaf).get(name) for name in WIDTHS)
-        width = next((value for value in told if type(value) is int and value > 0), None)
-        widths.append(width or (widths[-1] if widths else 1))
-    return widths
-
-
-def _leaves(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    for child in module.modules():
-        if next(child.children(), None) is None:
-            yield child
+def given_to(frame: FrameType) -> list[Any]:
+    """What a method was given, without the module itself."""
+    code, values = frame.f_code, locals_of(frame)
+    flags = code.co_flags
+    count = code.co_argcount + code.co_kwonlyargcount + bool(flags & CO_VARARGS) + bool(flags & CO_VARKEYWORDS)
+    return [values.get(name) for name in code.co_varnames[1:count]]

@@ -13,10 +13,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import methodcaller
 from random import Random
 from threading import get_ident
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from vramscope import wire
@@ -100,6 +101,8 @@ class FinishedStep(NamedTuple):
     splits: list[tuple[Split, Split]] | None
     """(at the end, at the peak) a device; None where nobody counted in this step"""
     held: Held = NOT_KNOWN
+    largest: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    """by root (its id, compared and never used), the largest first argument of a forward with gradients"""
 
 
 class Anatomy(Protocol):
@@ -276,6 +279,7 @@ class StepClock:
             self._devices,
             splits,
             held,
+            self.largest,
         )
         self._finished.append(self.newest)
         backwards, self._micro_steps = self._micro_steps, 0

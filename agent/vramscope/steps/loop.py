@@ -245,6 +245,8 @@ class LoopHooks:
     @guarded("forward hook")
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if output is None and (error := failed_with(module)) is not None:
+            if self._forward_of == id(module):
+                self.clock.forwards = max(0, self.clock.forwards - 1)  # (it waits for no backward)
             self.error_passes(error)
             return
         if self.clock.calm or self.graphs is None or not self._grad_enabled():

@@ -78,6 +78,7 @@ def told(post: PostMortem, box: BlackBox, *, by_site: list[dict[str, Any]] | Non
         "room_bytes": facts.room_bytes,
         "shortfall_bytes": facts.shortfall_bytes,
         "needed_bytes": None if post.need is None else post.need.at(),
+        "needed_least_bytes": None if post.need is None else post.need.least_bytes,
         "need_words": None if post.need is None else post.need.words,
         "pieces": holders.pieces(box),
         "by_category": holders.by_category(facts, box),

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from vramscope.oom_cause import amount
-from vramscope.oom_need import waits_for_backward
+from vramscope.oom_need import PIECES, waits_for_backward
 from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy, advice
 
 PARTS: Final = (2, 4, 8, 16, 32, 64)
 
 
 def of(case: Case) -> Iterator[Remedy]:
-    """Micro-batches, as few as fit for sure. A batch of one cannot be parted, and the optimizer's step knows no batch."""
+    """Micro-batches, as few as fit for sure where that is known. A batch of one cannot be parted, the optimizer knows none."""
     facts, need = case.facts, case.need
     rows = facts.batch_size
     if facts.phase == "optimizer" or facts.thread is not None:
@@ -53,9 +53,9 @@ def of(case: Case) -> Iterator[Remedy]:
     elif facts.only_serves and facts.phase != "forward":
         if case.cause == "activations":
             yield _remedy("fewer sequences or rows at a time, or shorter ones", case, rank=3, technique="batch")
-    elif need.working_bytes is None:
+    elif need.working_bytes is None or need.crude:
         if facts.phase in ("forward", None) and facts.parameters_bytes:
-            yield _parted(case, 2, rows)
+            yield _parted(case, _guessed(case), rows)
     else:
         yield from _shorter(case)
         for parts in PARTS:
@@ -65,6 +65,15 @@ def of(case: Case) -> Iterator[Remedy]:
             if need.fits(case.room_bytes, share):
                 yield _parted(case, parts, rows, saves=int(need.working_bytes * (1 - share)), enough=True)
                 break
+
+
+def _guessed(case: Case) -> int:
+    """Parts to begin with, where nobody knows how much was to come."""
+    need, rows = case.need, case.facts.batch_size
+    working = need.working_bytes or 0
+    left = case.room_bytes / (1 + PIECES) - need.fixed_bytes - need.beside_bytes
+    few = [parts for parts in PARTS if rows is None or parts <= rows] or [PARTS[0]]
+    return next((parts for parts in few if working / parts <= left), few[-1] if working else few[0])
 
 
 def _shorter(case: Case) -> Iterator[Remedy]:
@@ -126,7 +135,7 @@ def _remedy(
 ) -> Remedy:
     need, rows = case.need, case.facts.batch_size
     words = f"activations go with the batch; {need.words}"
-    if need.working_bytes is not None:
+    if need.working_bytes is not None and not need.crude:
         words += f" (± {amount(need.error_bytes)})"
     share = need.largest_share(case.room_bytes)
     if enough and rows is not None and share is not None and share * rows >= 1:

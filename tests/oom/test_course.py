@@ -1,0 +1,40 @@
+"""What the sampler's thread keeps of the steps for a record of an error."""
+
+from __future__ import annotations
+
+from vramscope.memory.allocator import Interval
+from vramscope.oom.course import MOST_SIZES, Course
+from vramscope.steps.clock import BACKWARD, DATA, FORWARD, OPTIMIZER, FinishedStep, Stretch
+
+
+def step(number: int, shape: tuple[int, ...], before: int, *peaks: tuple[int, int]) -> FinishedStep:
+    """``before``: allocated when its forward began; ``peaks``: (phase, highest allocated)."""
+
+    def cut(allocated: int, peak: int) -> Interval:
+        return Interval(**{name: peak if "peak_alloc" in name else allocated for name in Interval._fields})
+
+    stretches = [Stretch(DATA, 0, 1, [cut(before, before)])]
+    stretches += [Stretch(phase, 1, 2, [cut(before, peak)]) for phase, peak in peaks]
+    return FinishedStep(number, 2, stretches, 1, True, 0, (0,), None, largest={7: shape})
+
+
+def test_of_each_shape_of_the_input_it_is_known_how_much_forward_and_backward_took() -> None:
+    course = Course()
+    small = step(1, (4, 8), 100, (FORWARD, 300), (BACKWARD, 350), (OPTIMIZER, 900))
+    large = step(2, (4, 16), 200, (FORWARD, 700), (BACKWARD, 600), (OPTIMIZER, 900))
+    course.put([small, large])
+    assert course.sizes(0, 7) == [([4, 8], 250), ([4, 16], 500)], "what the optimizer copies goes with no input"
+    again = step(3, (4, 8), 200, (FORWARD, 500), (BACKWARD, 480))
+    assert course.sizes(0, 7, [again]) == [([4, 8], 300), ([4, 16], 500)]
+    assert course.sizes(0, 7) == [([4, 8], 250), ([4, 16], 500)]
+    assert (course.sizes(1, 7), course.sizes(0, 8)) == ([], [])
+
+
+def test_of_inputs_that_are_never_as_long_as_before_the_newest_are_kept() -> None:
+    course = Course()
+    course.put([step(n, (1, n), 0, (FORWARD, n)) for n in range(1, 200)])
+    sizes = course.sizes(0, 7)
+    assert (len(sizes), sizes[-1]) == (MOST_SIZES, ([1, 199], 199))
+    left_alone = step(200, (2, 2), 0)
+    course.put([left_alone])
+    assert ([2, 2], 0) not in course.sizes(0, 7), "of one whose phases were not read nothing is known"
