@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_UNITS: Final = {"bytes": 1, "byte": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_UNITS: Final = {"bytes": 1, "byte": 1} | {f"{unit}ib": 1 << 10 * power for power, unit in enumerate("kmgtpe", 1)}
 _UNITS_OF_OTHERS: Final = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
-_SIZE: Final = r"(\d{1,20}(?:\.\d{1,4})?)\s?(bytes?|[KMGT]iB|[KMGT]?B)\b"
+_SIZE: Final = r"(\d{1,20}(?:\.\d{1,4})?)\s?(bytes?|[KMGTPE]iB|[KMGT]?B)\b"
 
 
 def _pattern(text: str) -> re.Pattern[str]:

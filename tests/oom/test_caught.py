@@ -105,6 +105,53 @@ OTHERS = Death(
     step(model, optimizer, 64, 256)
     """,
 )
+HOST = Death(
+    "the host's memory, as Python and NumPy say it",
+    "outside_pytorch",
+    """
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(256, 256, device="cuda")
+        def forward(self, x):
+            if len(x) > 100:
+                b"x" * (1 << 62)  # forward
+            return self.linear(x)
+    class Host(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+        @staticmethod
+        def backward(ctx, grad):
+            raise MemoryError  # backward
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+        def __getitem__(self, index):
+            import numpy
+            return numpy.zeros(1 << 60, "u1")  # data
+    model = nn.Sequential(Layer())
+    optimizer = optimizer_of(model)
+    def caught(call):
+        try:
+            call()
+        except (MemoryError, RuntimeError):  # (a worker's comes as the latter)
+            pass
+        optimizer.zero_grad()
+        step(model, optimizer, 64, 256)
+    step(model, optimizer, 64, 256)
+    caught(lambda: step(model, optimizer, 200, 256))
+    caught(lambda: Host.apply(model(torch.empty(64, 256, device="cuda"))).sum().backward())
+    caught(lambda: next(iter(torch.utils.data.DataLoader(Rows()))))
+    caught(lambda: next(iter(torch.utils.data.DataLoader(Rows(), num_workers=1))))
+    try:
+        raise MemoryError  # between
+    except MemoryError:
+        torch.cuda.empty_cache()
+    step(model, optimizer, 64, 256)
+    """,
+    survived=True,
+)
 ELSEWHERE = Death(
     "caught in the optimizer's step, and between two steps",
     "outside_pytorch",
@@ -175,6 +222,25 @@ def test_an_error_of_a_library_that_is_caught_is_recorded_and_survived(
     assert (backward["message"]["kind"], backward["phase"], backward["step"]) == ("host", "backward", 2)
     assert backward["message"]["asked_bytes"] == 4 << 50
     assert backward["stack"][0]["line"] == staged.asked_at(replace(CAUGHT, line="# host"), script)
+
+
+def test_what_python_and_numpy_cannot_have_of_the_host_is_recorded_and_survived(
+    server: RunningServer, tmp_path: Path, emulated_gpu: None
+) -> None:
+    run, code, said = staged.run(HOST, server.url, tmp_path)
+    assert code == 0, said[-2000:]
+    script = str(tmp_path / f"{run}.py")
+    errors = explained(server, run)
+    told = [(one["message"]["kind"], one["cause"], one["phase"], one["step"], one["survived"]) for one in errors]
+    phases = ("forward", "backward", "data", "data", "data")
+    assert told == [("host", "outside_pytorch", phase, at, True) for at, phase in enumerate(phases, 1)]
+    marks = ("# forward", "# backward", "# data", None, "# between")
+    for error, mark in zip(errors, marks, strict=True):
+        if mark is not None:
+            line = staged.asked_at(replace(HOST, line=mark), script)
+            assert next(frame["line"] for frame in error["stack"] if frame["own"]) == line, mark
+    assert errors[2]["message"]["asked_bytes"] == 1 << 60
+    assert (errors[3]["message"]["worker"], "DataLoader worker 0" in errors[3]["sentence"]) == (0, True)
 
 
 def test_one_that_was_caught_elsewhere_is_recorded_while_it_is_handled(

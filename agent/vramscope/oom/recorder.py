@@ -113,8 +113,8 @@ class OomRecorder:
         return None if trains else own.name[:256]
 
     def passes(self, error: BaseException, in_except: bool) -> None:
-        """A RuntimeError has ended a forward or a backward, or was caught elsewhere and is being handled (``in_except``): of a
-        library, or of the host's memory, it is not told otherwise."""
+        """An error has ended a forward, a backward or the wait for a batch, or was caught elsewhere and is being handled
+        (``in_except``): of a library, or of the host's memory, it is not told otherwise."""
         told = parse(self._hide(str(error)[:MOST_TEXT]), type(error).__name__)
         if told.kind == "pytorch" or not told.is_known or not told.certain or self._records >= MOST_RECORDS:
             return

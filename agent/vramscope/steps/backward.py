@@ -8,6 +8,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.steps.caught import OF_MEMORY
 from vramscope.steps.clock import BACKWARD
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class BackwardFront:
                 loss(args, kwargs)
             try:
                 answer = original(*args, **kwargs)
-            except RuntimeError as error:
+            except OF_MEMORY as error:
                 passes(error)
                 raise
             hooks.after_backward()

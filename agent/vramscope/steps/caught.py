@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from vramscope.fronts import Fronts
 
 
+OF_MEMORY: Final = (RuntimeError, MemoryError)
+"""as which an error of memory comes: PyTorch's own and its libraries', the host's"""
 TOLD: Final = "_vramscope_told"
 """in the ``__dict__`` of an error that was told of. Errors cannot be referred to weakly, and the next one may have the id of one
 that is gone"""

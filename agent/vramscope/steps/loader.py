@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vramscope.guard import guarded
+from vramscope.steps.caught import OF_MEMORY
 from vramscope.steps.clock import DATA, EVAL
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class LoaderFront:
         clock, enter = self._hooks.clock, guarded("data hook")(self._hooks.clock.enter)
         asked, ended = guarded("data hook")(self._asked), guarded("data hook")(self._ended)
 
+        passes = self._hooks.error_passes
+
         def next_batch(original: Callable[..., Any], self: Any) -> Any:
             if clock.phase != EVAL:
                 enter(DATA)
@@ -37,6 +40,9 @@ class LoaderFront:
                 return original(self)
             except StopIteration:
                 ended()
+                raise
+            except OF_MEMORY as error:
+                passes(error)
                 raise
 
         self._hooks.fronts.put(iterator, "__next__", next_batch)

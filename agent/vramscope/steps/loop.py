@@ -25,7 +25,7 @@ from vramscope.fronts import Fronts
 from vramscope.guard import guarded
 from vramscope.steps import zero
 from vramscope.steps.backward import OUTSIDE, BackwardFront
-from vramscope.steps.caught import CaughtErrors
+from vramscope.steps.caught import OF_MEMORY, CaughtErrors
 from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
 from vramscope.steps.deepspeed import EngineFront
 from vramscope.steps.loader import LoaderFront
@@ -69,7 +69,8 @@ class LoopHooks:
         self.on_first_step: Callable[[], None] | None = None
         self.on_first_backward: Callable[[], None] | None = None
         self.on_error: Callable[[BaseException, bool], None] | None = None
-        """told of a RuntimeError that ends a root's forward or a backward (False), or that an ``except`` block handles (True)"""
+        """told of an error that may be of memory, and ends a root's forward, a backward or the wait for a batch (False), or that an
+        ``except`` block handles (True)"""
         self.caught = CaughtErrors(self.error_passes)
         self.fronts = Fronts()
         self._removals: list[Callable[[], None]] = []
@@ -326,8 +327,8 @@ class LoopHooks:
 
     @guarded("an error that passes")
     def error_passes(self, error: BaseException, in_except: bool = False) -> None:
-        """A forward or a backward ends with an error, which the training may catch; ``in_except``: it has caught it."""
-        if self.on_error is not None and isinstance(error, RuntimeError) and self.clock.is_training_thread():
+        """A forward, a backward or the wait for a batch ends with an error, which the training may catch; ``in_except``: it has."""
+        if self.on_error is not None and isinstance(error, OF_MEMORY) and self.clock.is_training_thread():
             self.on_error(error, in_except)
 
     # -- wrapped functions -----------------------------------------------------------------------------------------------
