@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramscope.memory.allocator import block_bytes
-from vramscope.steps import zero
+from vramscope.steps import lomo, zero
 from vramscope.wire import CPU
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ def count(optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.
         for entry in list(optimizer.state.values()):
             for value in entry.values() if isinstance(entry, dict) else ():
                 state += fresh(value)
+        for value in lomo.state_of(optimizer):
+            state += fresh(value)
     return Held(parameters, gradients, state, buffers)
 
 

@@ -11,7 +11,7 @@ from vramscope.graphs.roots import locals_of
 from vramscope.memory.allocator import block_bytes
 from vramscope.memory.counting import storages
 from vramscope.oom.beside import Beside, copies_by_name
-from vramscope.steps import zero
+from vramscope.steps import lomo, zero
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -122,6 +122,8 @@ def count(
             for value in state.values() if isinstance(state, dict) else ():
                 for part in value if isinstance(value, list) else (value,):  # (LBFGS keeps its history in lists)
                     add(part, names.get(id(parameter), UNNAMED), "optimizer")
+        for value in lomo.state_of(optimizer):
+            add(value, UNNAMED, "optimizer")
     for value in _in_hand(frames, optimizers):
         add(value, UNNAMED, "optimizer")
     for root in roots:
