@@ -7,6 +7,7 @@ import gc
 import sys
 import warnings
 from collections import OrderedDict
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -138,3 +139,38 @@ def test_within_torch_func_the_weights_count_that_its_wrappers_stand_for() -> No
     torch.func.vmap(lambda x: loss_of({"0.weight": x, "2.weight": x}, torch.zeros(2, 64)))(torch.zeros(3, 64, 64))
     assert [one.owned_bytes["parameters"] for one in told] == [32 * KIB, 48 * KIB]
     assert counted(trains, only(beside.look(), trains)).owned_bytes["gradients"] == 16 * KIB
+
+
+def test_in_a_forward_of_fsdp2_the_optimizer_is_known_by_its_shards_and_what_is_gathered_is_no_weight(
+    tmp_path: Path,
+) -> None:
+    """While it runs the model has whole parameters, of which no optimizer knows."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        trains, old = model(), model()
+        fully_shard(trains, mesh=mesh)
+        optimizer = torch.optim.AdamW(trains.parameters())
+        left = torch.optim.AdamW(old.parameters())
+        seen = only(beside.look(), trains)._replace(optimizers=[optimizer, left])
+        found: list[tuple[list[object], holdings.Holdings]] = []
+
+        def look(*_: object) -> None:
+            optimizers = beside.optimizers_of(trains.parameters(), seen.optimizers)
+            held = holdings.count(optimizers, [trains], wire.CPU, loading=False, beside=seen)
+            found.append((optimizers, held))
+
+        list(trains.children())[-1].register_forward_pre_hook(look)
+        trains(torch.zeros(4, 64))
+        ((optimizers, held),) = found
+        assert optimizers == [optimizer]
+        assert (held.optimizer_kind, held.state_per_byte) == ("AdamW", 2.0)
+        assert (held.trainable_bytes, held.owned_bytes["parameters"], held.owned_bytes[OTHER_MODELS]) == (
+            32 * KIB,
+            32 * KIB,
+            0,
+        )
+    finally:
+        torch.distributed.destroy_process_group()

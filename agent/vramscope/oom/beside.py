@@ -6,6 +6,7 @@ no batch size changes.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -51,13 +52,33 @@ def look() -> Beside:
 
 
 def optimizers_of(parameters: Iterable[Any], optimizers: Iterable[Any]) -> list[Any]:
-    """Those that update any of these parameters: not what an earlier training left."""
-    known = set(map(id, parameters))
+    """Those that update any of these parameters: not what an earlier training left. A model of FSDP2 has whole ones while it runs,
+    and its optimizer the shards: these are known by their shapes."""
+    known, shapes = set(), set()
+    for one in parameters:
+        known.add(id(one))
+        shapes.add(tuple(one.shape))
     return [
         optimizer
         for optimizer in optimizers
-        if any(id(one) in known for group in optimizer.param_groups for one in group["params"])
+        if any(
+            id(one) in known or (is_shard(one) and tuple(one.shape) in shapes)
+            for group in optimizer.param_groups
+            for one in group["params"]
+        )
     ]
+
+
+def is_shard(parameter: Any) -> bool:
+    """Whether it is a DTensor: the part of a parameter that this rank has, by the shape of the whole."""
+    return type(parameter).__name__ == "DTensor"
+
+
+def gathered(root: torch.nn.Module) -> Iterator[Any]:
+    """The whole parameters that a model of FSDP2 has for as long as they are needed; those that are its own are shards."""
+    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+    if kind is not None and any(isinstance(module, kind) for module in root.modules()):
+        yield from (one for one in root.parameters() if not is_shard(one))
 
 
 def copies_by_name(names: Mapping[str, Any], dicts: Iterable[Mapping[Any, Any]]) -> Iterator[Any]:

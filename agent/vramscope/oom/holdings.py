@@ -10,7 +10,7 @@ from vramscope.black_box import COPIES, MAX_HOLDERS, OTHER_MODELS, OWNERS, Holde
 from vramscope.graphs.roots import locals_of
 from vramscope.memory.allocator import block_bytes
 from vramscope.memory.counting import storages
-from vramscope.oom.beside import Beside, copies_by_name
+from vramscope.oom.beside import Beside, copies_by_name, gathered
 from vramscope.steps import lomo, zero
 
 if TYPE_CHECKING:
@@ -88,9 +88,11 @@ def count(
 
     names: dict[int, str] = {}
     parameters: list[Any] = []
+    # (What FSDP2 has gathered for a layer goes with it: the shards are the weights, and the optimizer has them.)
+    passing = {id(one) for root in roots for one in gathered(root)} if optimizers else set()
     for root in roots:
         for name, parameter in root.named_parameters():
-            if id(parameter) not in names:
+            if id(parameter) not in names and id(parameter) not in passing:
                 names[id(parameter)] = name.rpartition(".")[0]
                 parameters.append(parameter)
     stepped = set()
@@ -132,7 +134,8 @@ def count(
     if beside is not None:
         for model in beside.models:
             for tensor in (*model.parameters(), *model.buffers()):
-                add(tensor, type(model).__name__, OTHER_MODELS)
+                if id(tensor) not in passing:
+                    add(tensor, type(model).__name__, OTHER_MODELS)
         weights = {name: one for root in roots for name, one in root.named_parameters()}
         for tensor in copies_by_name(weights, beside.dicts):
             add(tensor, COPIES, OTHER_MODELS)
