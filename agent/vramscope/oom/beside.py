@@ -33,14 +33,16 @@ class Beside(NamedTuple):
     """the outermost, those that train among them"""
     optimizers: list[Any]
     dicts: list[Mapping[Any, Any]]
+    faults: list[BaseException]
+    """exceptions, those among them that were caught and are still held"""
 
 
 def look() -> Beside:
     """One sweep over all objects: 0.1 s where there are 330,000."""
     import torch
 
-    found: Beside = Beside([], [], [])
-    for thing in living(torch.nn.Module, torch.optim.Optimizer, dict):
+    found: Beside = Beside([], [], [], [])
+    for thing in living(torch.nn.Module, torch.optim.Optimizer, dict, BaseException):
         kind = type(thing)
         if kind is dict or kind is OrderedDict:
             found.dicts.append(thing)
@@ -48,6 +50,8 @@ def look() -> Beside:
             found.models.append(thing)
         elif issubclass(kind, torch.optim.Optimizer) and "param_groups" in vars(thing):
             found.optimizers.append(thing)
+        elif issubclass(kind, BaseException):
+            found.faults.append(thing)
     return found._replace(models=outermost_modules(found.models))
 
 

@@ -102,7 +102,7 @@ class Scene:
         cuts = clock.cuts()
         position = next((n for n, c in enumerate(clock.counters) if c.device == device), None)
         known = [s.cuts[position] for s in cuts if position is not None and position < len(s.cuts)]
-        held = None
+        held = seen = None
         if device is not None:
             with guarded("the count of who owns what"):
                 roots = self.roots() if error.roots is None else error.roots
@@ -126,7 +126,7 @@ class Scene:
         made, pools = self._layout(device, counters, most_blocks, notes) if is_cuda else (None, Pools())
         before = recent.newest(device if device is not None else wire.CPU)
         steps = {} if device is None else recent.course.columns(device, clock.untaken())
-        kept = self._suspects.kept_by_handled(error)
+        kept = self._suspects.kept_by_errors(error, () if seen is None else seen.faults)
         shape, shape_before = self._shapes()
         leaks = [*kept, *(list(self._leaks())[:63] or self._suspects.held_over(error))]
         host = self._host.read()

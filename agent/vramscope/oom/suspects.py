@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from vramscope import wire
@@ -43,16 +43,17 @@ class Suspects:
             return last_look.held_over(graphs.boundary, graphs.retained, self._clock.step)
         return []
 
-    def kept_by_handled(self, error: Error) -> list[wire.Leak]:
-        """Of an error whose ``except`` block tries again."""
+    def kept_by_errors(self, error: Error, faults: Iterable[BaseException]) -> list[wire.Leak]:
+        """Of an error whose ``except`` block tries again, and of one that was caught and is still held (of ``faults``)."""
         if error.seen_by != "observer" or error.thread is not None:
             return []
-        with guarded("the look at the exception that is being handled"):
+        with guarded("the look at exceptions that are held"):
             weights = [one for root in error.roots or () for one in (*root.parameters(), *root.buffers())]
             owned = (*weights, *(one.grad for one in weights if one.is_leaf))
             thread = self._clock.thread or threading.get_ident()
             found = handled.kept_by_handled(thread, owned, self._clock.step)
-            return [] if found is None else [found]
+            kept = handled.kept_by_living(faults, thread, owned, self._clock.step) if found is None else None
+            return [one for one in (found, kept) if one is not None]
         return []
 
     def last_look(

@@ -1,0 +1,92 @@
+"""What exceptions keep that were caught and are still held: named, counted, and not held by the look itself."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from vramscope import wire
+from vramscope.oom import handled
+
+pytestmark = pytest.mark.gpu
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def attempt(model: nn.Module) -> None:
+    out = model(torch.empty(8 * 1024, 256, device="cuda"))  # 8 MiB a layer
+    raise RuntimeError(f"no number, of {out.numel()}")
+
+
+def look(faults: list[BaseException], model: nn.Module) -> wire.Leak | None:
+    return handled.kept_by_living(faults, threading.get_ident(), list(model.parameters()), 3)
+
+
+def test_an_error_that_is_kept_is_named_by_its_variable_with_what_its_frames_lead_to(uncollected: None) -> None:
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.ReLU()) for _ in range(3)]).cuda()
+    newest: BaseException | None = None
+    try:
+        attempt(model)
+    except RuntimeError as error:
+        newest = error
+    assert newest is not None
+    found = look([newest, ValueError("of no traceback")], model)
+    assert found is not None
+    assert (found.name, found.kind, found.file, found.function) == (
+        "newest",
+        "overlap-unfreed",
+        __file__,
+        "test_an_error_that_is_kept_is_named_by_its_variable_with_what_its_frames_lead_to",
+    )
+    assert 4 * 8 * MIB <= found.held_bytes < 5 * 8 * MIB, "the input, and three outputs"
+    assert found.advice.startswith("keep str(error)")
+    in_a_list = [newest]
+    newest = None
+    listed = look(in_a_list, model)
+    assert listed is not None and listed.name == "in_a_list"
+
+
+def test_of_one_that_is_being_handled_the_other_look_tells(uncollected: None) -> None:
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU()).cuda()
+    try:
+        attempt(model)
+    except RuntimeError as error:
+        assert look([error], model) is None
+        told = handled.kept_by_handled(threading.get_ident(), list(model.parameters()), 3)
+        assert told is not None and told.name == "RuntimeError in its except block"
+
+
+def test_neither_look_keeps_what_it_looked_at(uncollected: None) -> None:
+    """Frames of ours in a list of ours were a cycle: until the next collection the attempt's memory stayed in use, and the retry
+    ran out of it again."""
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU()).cuda()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for looks_within in (True, False):
+        kept: list[BaseException] = []
+        try:
+            attempt(model)
+        except RuntimeError as error:
+            if looks_within:
+                handled.kept_by_handled(threading.get_ident(), list(model.parameters()), 3)
+            else:
+                kept.append(error)
+        if kept:
+            gone = weakref.ref(model)
+            assert look(kept, model) is not None and gone() is not None
+        kept.clear()
+        assert torch.cuda.memory_allocated() == before, looks_within
