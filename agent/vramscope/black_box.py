@@ -107,6 +107,8 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     """how far the forward was: the place of the running module among all that have no children"""
     to_come_bytes: Whole | None = None
     """what the rest of the forward and its loss would have kept, drawn out from what its graph kept; None: too little was over"""
+    forward_bytes: Whole | None = None
+    """what of the memory in use was that forward's: what its graph kept, and what was at hand in it; None: not known"""
     stack: Annotated[list[Frame], msgspec.Meta(max_length=MAX_FRAMES)]
     """innermost first; of an error in autograd's thread: of the code that called backward"""
 

@@ -89,10 +89,10 @@ def _aid(cause: str, facts: Facts) -> str:
     """What to try first."""
     if cause == "outside_pytorch" and _is_pinned(facts):
         return PINNED
-    if cause == "weights" and facts.other_models_bytes >= (facts.shortfall_bytes or 0) > 0:
-        return OTHERS_AID
     if cause == "weights" and facts.is_reading:
         return READING_AID
+    if cause == "weights" and facts.other_models_bytes >= (facts.shortfall_bytes or 0) > 0:
+        return OTHERS_AID
     if cause == "activations" and facts.evaluates:
         return NO_GRAD
     if cause == "activations" and facts.phase == "eval":

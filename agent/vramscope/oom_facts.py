@@ -58,6 +58,8 @@ class Facts:
     """how far the forward was, 0 to 1"""
     to_come_bytes: int | None = None
     """what the rest of it would have kept, drawn out from what its graph kept; None: too little was over"""
+    forward_bytes: int | None = None
+    """what of the memory in use was that forward's"""
     batch_size: int | None = None
     """rows of the batch that ran; None: not known"""
     input_shape: tuple[int, ...] = ()
@@ -185,6 +187,14 @@ class Facts:
         return min(self.working_bytes, max(0, before, self.leaked_bytes, self.growth_bytes or 0))
 
     @property
+    def unexplained_bytes(self) -> int:
+        """Of a forward that was not heard to begin: what is neither its own nor any owner's. Whether that was there before, or has
+        come in this step and goes on growing, is not known."""
+        working, own = self.working_bytes, self.forward_bytes
+        heard = self.before_forward_bytes is not None
+        return 0 if heard or working is None or own is None else max(0, working - own)
+
+    @property
     def input_times(self) -> float | None:
         """How many times as large the input is as the last good step's; None where one of them is not known."""
         before = prod(self.input_shape_before)
@@ -273,6 +283,7 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         before_forward_bytes=box.allocated_before_forward_bytes,
         progress=box.progress,
         to_come_bytes=box.to_come_bytes,
+        forward_bytes=box.forward_bytes,
         batch_size=_batch_size(box),
         input_shape=tuple(box.input_shape),
         input_shape_before=tuple(box.input_shape_before),

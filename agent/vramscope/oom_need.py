@@ -24,6 +24,8 @@ DIED_LATER: Final = 0.10
 """where the forward was over: the rest of a backward frees more than it makes"""
 STEADY: Final = 0.05
 """where an earlier step had reached its end"""
+UNEXPLAINED: Final = 0.1
+"""of the room, that may lie beside a forward which was not heard to begin: more may be graphs of others, which go on coming"""
 PIECES: Final = 0.05
 """of what is needed, what must be reserved beyond it, as pieces never fit quite"""
 MANY_FORWARDS: Final = 4
@@ -152,6 +154,8 @@ def _of_forward(facts: Facts, scaling: int) -> tuple[float, float | None, str]:
     """What the step makes in all, drawn out from where its forward died, with the error of that (None: nobody knows) and its
     words. ``scaling``: made so far, and asked for."""
     to_come = facts.to_come_bytes
+    if facts.unexplained_bytes > UNEXPLAINED * (facts.room_bytes or 0):
+        to_come = None
     done = (
         ""
         if facts.progress is None
@@ -216,7 +220,9 @@ def _drawn_out(facts: Facts) -> Need | None:
         # A larger input takes at least as many times as much, if no more than is drawn out.
         likely = max(before, min(before * times, full)) if before >= full / SAME_ORDER else full
         if error is None and before < full:
-            words += "; how much was to come is not known"
+            beside_it = facts.unexplained_bytes >> 20
+            words = f"{beside_it:,} MiB lie beside this forward, whatever made them" if beside_it else words
+            words += f"{'; ' if words else ''}how much of it was to come is not known"
             return Need(fixed, beside, int(full), 0, least, max(least, resting + int(likely)), words, crude=True)
         error = error or STEADY
     elif facts.phase == "backward":

@@ -141,6 +141,20 @@ def test_within_torch_func_the_weights_count_that_its_wrappers_stand_for() -> No
     assert counted(trains, only(beside.look(), trains)).owned_bytes["gradients"] == 16 * KIB
 
 
+def test_the_model_of_an_earlier_fold_lives_beside_the_one_that_an_optimizer_updates() -> None:
+    """Though it was heard, and wants gradients still; and though the new one was not heard yet."""
+    old, trains = model(), model()
+    old(torch.zeros(4, 64)).sum().backward()
+    optimizer = torch.optim.AdamW(trains.parameters())
+    seen = only(beside.look(), trains, old)
+    for heard in ([old], [old, trains]):
+        held = holdings.count([optimizer], heard, wire.CPU, loading=False, beside=seen)
+        assert (held.owned_bytes["parameters"], held.trainable_bytes) == (32 * KIB, 32 * KIB)
+        assert held.owned_bytes[OTHER_MODELS] == 2 * 32 * KIB, "with its gradients"
+    without = holdings.count([], [old], wire.CPU, loading=False, beside=seen)
+    assert without.owned_bytes["parameters"] == 32 * KIB, "where no optimizer is known, the one that was heard trains"
+
+
 def test_in_a_forward_of_fsdp2_the_optimizer_is_known_by_its_shards_and_what_is_gathered_is_no_weight(
     tmp_path: Path,
 ) -> None:

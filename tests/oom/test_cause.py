@@ -269,10 +269,38 @@ def test_of_a_forward_whose_layers_say_little_of_the_rest_no_number_is_told_and_
     assert need is not None
     assert (need.at(), need.largest_share(1500 * MIB)) == (None, None)
     assert need.least_bytes == (1390 + 200) * MIB
-    assert need.words.endswith("how much was to come is not known")
+    assert need.words.endswith("how much of it was to come is not known")
     (parted,) = found(DIED)
     assert (parted.micro_batches, parted.enough, parted.saves_bytes) == (8, None, None), "a number to begin with"
     assert not any(remedy.enough for remedy in elsewhere.of(case_of(DIED)))
+
+
+def test_a_file_of_weights_that_is_read_onto_the_card_is_read_to_the_host() -> None:
+    read = replace(DIED, other_models_bytes=1000 * MIB, phase="data", progress=None, step=3, is_reading=True)
+    assert (judge(read).cause, "map_location" in judge(read).first_aid) == ("weights", True)
+    assert "map_location" not in judge(replace(read, is_reading=False)).first_aid
+
+
+def test_a_length_that_fits_is_told_whatever_goes_with_its_square() -> None:
+    """So much shorter an input makes no more than so much less."""
+    long = replace(KNOWN, input_shape=(64, 4096), input_shape_before=(64, 256), to_come_bytes=1000 * MIB, step=3)
+    shorter = next(one for one in found(long) if one.what.startswith("inputs of a length of"))
+    need = need_of(long)
+    assert need is not None and shorter.enough
+    fits = int(shorter.what.split()[5].replace(",", ""))
+    assert 256 < fits < 4096 and need.fits(1500 * MIB, fits / 4096)
+
+
+def test_what_lies_beside_a_forward_that_was_not_heard_to_begin_may_go_on_coming() -> None:
+    """Graphs of seven other forwards, or a data set that was there before: nobody knows, so nothing is promised."""
+    unheard = replace(KNOWN, before_forward_bytes=None, forward_bytes=1290 * MIB)
+    assert need_of(unheard).at() is not None  # type: ignore[union-attr]
+    beside = need_of(replace(unheard, forward_bytes=400 * MIB))
+    assert beside is not None and beside.at() is None
+    assert (
+        beside.words == "890 MiB lie beside this forward, whatever made them; how much of it was to come is not known"
+    )
+    assert need_of(replace(KNOWN, forward_bytes=400 * MIB)) == need_of(KNOWN), "what was there before it is known"
 
 
 def test_of_blocks_that_are_alike_the_rest_is_known_to_a_half() -> None:

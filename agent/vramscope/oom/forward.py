@@ -46,6 +46,8 @@ class Running(NamedTuple):
     """how far its model was, 0 to 1; None: where in the model's own code it was nobody knows"""
     to_come_bytes: int | None = None
     """that the rest of the forward and its loss would have kept, drawn out from what its graph keeps; None: too little was over"""
+    own_bytes: int | None = None
+    """what of the memory in use is this forward's: what its graph keeps, and what is at hand in it; None: not known"""
 
 
 def running(frames: Sequence[FrameType], roots: Iterable[torch.nn.Module], *, waits: bool = True) -> Running | None:
@@ -62,11 +64,12 @@ def running(frames: Sequence[FrameType], roots: Iterable[torch.nn.Module], *, wa
         for root in roots:
             for name, child in root.named_modules():
                 if child is module:
-                    to_come = None
+                    told = None
                     if waits:
                         with guarded("what was to come of the forward"):
-                            to_come = _to_come_bytes(frames, root, name)
-                    return Running(name or type(root).__name__, _progress(root, module), to_come)
+                            told = _own_and_to_come(frames, root, name)
+                    own, to_come = told or (None, None)
+                    return Running(name or type(root).__name__, _progress(root, module), to_come, own)
     return None
 
 
@@ -87,7 +90,7 @@ def _progress(root: torch.nn.Module, module: torch.nn.Module) -> float | None:
     return sum(widths[: first + 1]) / (sum(widths) + LIKE_THE_OUTPUT * widths[-1])
 
 
-def _to_come_bytes(frames: Sequence[FrameType], root: torch.nn.Module, name: str) -> int | None:
+def _own_and_to_come(frames: Sequence[FrameType], root: torch.nn.Module, name: str) -> tuple[int, int] | None:
     """``name``: of the module that runs. None also where a checkpoint runs it: what that lets go of, the backward makes anew."""
     call = max((place for place, frame in enumerate(frames) if module_of(frame) is root), default=None)
     if call is None or any(frame.f_code.co_filename.replace("\\", "/").endswith(CHECKPOINT) for frame in frames):
@@ -101,7 +104,18 @@ def _to_come_bytes(frames: Sequence[FrameType], root: torch.nn.Module, name: str
     weights: Storages = {}
     for one in (*root.parameters(), *root.buffers()):
         storages.add(weights, one)
+    # Of the input what the model was given counts, and not the data set of which it is a slice.
+    for one in given:
+        found = storages.storage_of(one)
+        if found is not None and found[0] in kept:
+            kept[found[0]] = min(found[1], one.nbytes)
     kept_bytes = sum(size for storage, size in kept.items() if storage not in weights)
+    own = dict(kept)
+    for one in at_hand:
+        found = storages.storage_of(one)
+        if found is not None and one.is_cuda:
+            own.setdefault(found[0], min(found[1], one.nbytes))
+    own_bytes = sum(size for storage, size in own.items() if storage not in weights)
     leaves = list(_leaves(root))
     widths, ran = _widths(leaves), _ran(leaves, reached, wanted=any(one.requires_grad for one in given))
     # (An embedding keeps the numbers of its words, however wide they are.)
@@ -125,8 +139,11 @@ def _to_come_bytes(frames: Sequence[FrameType], root: torch.nn.Module, name: str
         kept_bytes * sum(width for leaf, width in rest.items() if leaf in blocks) / widths_over if widths_over else 0.0
     )
     asking = root.get_submodule(name)  # (its output is what was asked for, if it is one of them)
-    of_head = (sum(rest[id(leaf)] for leaf in head if leaf is not asking) + LIKE_THE_OUTPUT * widths[-1]) * feature
-    return int(of_blocks + of_head)
+    # (A model's output is that of the last of its modules, or of the widest that is none of its blocks: in the order in which they
+    # were made it need not be the last.)
+    output = max(widths[-1], *(width for leaf, width in zip(leaves, keeps, strict=True) if id(leaf) not in blocks), 0)
+    of_head = (sum(rest[id(leaf)] for leaf in head if leaf is not asking) + LIKE_THE_OUTPUT * output) * feature
+    return own_bytes, int(of_blocks + of_head)
 
 
 def _kept_by(tensors: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> tuple[Storages, Storages] | None:

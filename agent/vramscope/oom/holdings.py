@@ -68,9 +68,8 @@ def count(
 
     Some 3 µs a tensor. Views (tied weights, gradients in one bucket) count once, for the first that has them."""
     optimizers, roots = list(optimizers), list(roots)
-    trained = [root for root in roots if any(one.requires_grad for one in root.parameters())]
-    if trained and beside is not None:
-        roots = trained  # (a teacher that was heard is one of those that live beside them)
+    if beside is not None:
+        roots = _that_train(roots, beside.models, optimizers)
     seen: set[int] = set()
     rows: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
 
@@ -133,7 +132,8 @@ def count(
             add(buffer, name.rpartition(".")[0], "buffers")
     if beside is not None:
         for model in beside.models:
-            for tensor in (*model.parameters(), *model.buffers()):
+            gradients = (_gradient_of(one) for one in model.parameters())
+            for tensor in (*model.parameters(), *model.buffers(), *gradients):
                 if id(tensor) not in passing:
                     add(tensor, type(model).__name__, OTHER_MODELS)
         weights = {name: one for root in roots for name, one in root.named_parameters()}
@@ -156,6 +156,22 @@ def count(
     if state is not None and trainable:
         state *= updated / trainable  # (copies in 32 bits may be stepped in the place of the model's own)
     return Holdings(owned, trainable, waiting, largest, narrow, holders, kind, state, update)
+
+
+def _that_train(
+    heard: list[torch.nn.Module], living: Iterable[torch.nn.Module], optimizers: Iterable[Any]
+) -> list[torch.nn.Module]:
+    """Of all models those that an optimizer updates; where none does, of those that were heard the ones that want gradients. A
+    teacher, or the model of an earlier fold, is one of those that live beside them."""
+    updated = {id(one) for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
+    known = set(map(id, heard))
+    every = [*heard, *(one for one in living if id(one) not in known)] if updated else []
+    led = [
+        one
+        for one in every
+        if any(id(part) in updated for part in one.parameters()) or next(gathered(one), None) is not None
+    ]
+    return led or [root for root in heard if any(one.requires_grad for one in root.parameters())] or heard
 
 
 def _gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:

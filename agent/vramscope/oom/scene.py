@@ -156,6 +156,7 @@ class Scene:
             node=_node(),
             progress=None if error.running is None else error.running.progress,
             to_come_bytes=None if error.running is None else error.running.to_come_bytes,
+            forward_bytes=None if error.running is None else error.running.own_bytes,
             stack=list(error.stack),
             counters=counters,
             counters_before={name: value for name, value in before.items() if name in wire.SAMPLES},

@@ -83,8 +83,9 @@ def _shorter(case: Case) -> Iterator[Remedy]:
     share = need.largest_share(case.room_bytes)
     if len(now) < 2 or now[0] != before[0] or now[2:] != before[2:] or now[1] <= before[1]:
         return
+    # (With the length goes no less than in proportion: so much shorter it makes at most so much less.)
     fits = int((share or 0.0) * now[1])
-    known = facts.goes_with_length and before[1] <= fits < now[1]
+    known = before[1] <= fits < now[1]
     length = fits if known else before[1]
     yield Remedy(
         what=f"inputs of a length of {length:,} instead of {now[1]:,} at most: cut the long ones, or group them by length",
