@@ -19,7 +19,7 @@ from vramscope.oom_growth import growth_of
 from vramscope.oom_need import need_of
 from vramscope.oom_sizes import curve_bytes
 from vramscope_server.analysis.comparison.batch import Batch
-from vramscope_server.analysis.oom.remedies import batch, elsewhere
+from vramscope_server.analysis.oom.remedies import batch, elsewhere, intruders
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy
 from vramscope_server.api.oom_others import did_as_much, script_of
@@ -289,6 +289,19 @@ def test_a_length_that_fits_is_told_whatever_goes_with_its_square() -> None:
     assert need is not None and shorter.enough
     fits = int(shorter.what.split()[5].replace(",", ""))
     assert 256 < fits < 4096 and need.fits(1500 * MIB, fits / 4096)
+
+
+def test_without_what_asked_to_be_lengthened_itself_the_steps_go_on() -> None:
+    bank = SimpleNamespace(
+        kind="tensor-growth", name="bank", file="/home/ada/train.py", line=9, advice="begin anew", growth_bytes_per_step=0,
+        last_step=20, exclusive_bytes=700 * MIB,
+    )  # fmt: skip
+    died = replace(DIED, phase="other", progress=None, leaked_bytes=700 * MIB, step=20)
+    for line, enough in ((9, True), (12, None)):
+        own = Frame(file="/home/ada/train.py", line=line, function="main", own=True)
+        box = SimpleNamespace(leaks=[bank], last_look=(), step=20, stack=(own,), holders=(), neighbours=())
+        case = replace(case_of(died), box=box, cause="leak")  # type: ignore[arg-type]
+        assert [(one.what, one.enough) for one in intruders.of(case)] == [("bank (train.py:9): begin anew", enough)]
 
 
 def test_what_lies_beside_a_forward_that_was_not_heard_to_begin_may_go_on_coming() -> None:

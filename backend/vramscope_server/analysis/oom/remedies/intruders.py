@@ -33,8 +33,14 @@ def _leak(case: Case) -> Iterator[Remedy]:
         words = "what the leak held at its last look, and its growth since"
     elif facts.phase == "eval":
         words = "what it held when memory ran out"
-    # (What is lengthened between forwards: the last of these ran while it stood, so without it the next will.)
-    fits = True if facts.lengthened else case.need.fits(case.room_bytes, less=held, without_growth=facts.evaluates)
+    own = next((frame for frame in case.box.stack if frame.own), None)
+    asked_itself = bool(leaks) and own is not None and (own.file, own.line) == (leaks[0].file, leaks[0].line)
+    # (What is lengthened between forwards, and asked itself: the last of these ran while it stood, so without it the next will.)
+    fits = (
+        True
+        if facts.lengthened or (asked_itself and case.cause == "leak")
+        else case.need.fits(case.room_bytes, less=held, without_growth=facts.evaluates)
+    )
     yield Remedy(
         what=what,
         saves_bytes=held,
