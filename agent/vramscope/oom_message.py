@@ -119,7 +119,11 @@ _OWN_WORDS: Final = frozenset({"preemptive", "pytorch", "cudaMallocAsync"})
 """kinds whose words stand once in each error"""
 _NEAR: Final = 1000
 """characters between two of the words of one error"""
-_CHAINED: Final = ("During handling of the above exception", "The above exception was the direct cause")
+_CHAINED: Final = (
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+    "Original Traceback",  # (of a DataLoader's worker, as its error is raised again)
+)
 _OVERLAP: Final = 1 << 16
 """characters of a piece of a text that are looked at once more with the next piece: an error may go on there"""
 

@@ -185,3 +185,16 @@ def test_one_error_that_is_told_in_many_words_is_one() -> None:
     )
     assert (told.kind, told.errors) == ("host", 2), "the one that ended it"
     assert parse("Segmentation fault").errors == 0
+
+
+def test_an_error_of_a_worker_is_one_however_long_its_traceback() -> None:
+    """As it is raised again: what it was stands behind the traceback, which worker before it."""
+    frames = "".join(f'  File "/home/ada/a/long/way/down/{n}/data.py", line {n}, in __getitem__\n' for n in range(40))
+    text = (
+        "Caught MemoryError in DataLoader worker process 3.\nOriginal Traceback (most recent call last):\n"
+        f"{frames}numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1.50 PiB for an array with shape (9,)"
+    )
+    told = parse(text, "RuntimeError")
+    assert (told.kind, told.worker, told.asked_bytes, told.errors) == ("host", 3, 3 << 49, 1)
+    again = parse(told.text, "RuntimeError")
+    assert (again.kind, again.worker, again.asked_bytes) == ("host", 3, 3 << 49)
