@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
+import socket
 import struct
 import time
 from collections.abc import Callable
@@ -15,10 +17,11 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from running import RunningServer
+from running import PATIENCE_SECONDS, RunningServer
 from wire_maker import SECOND, Agent, column
 
 from vramscope import wire
+from vramscope_server.heads import MAX_HEAD_BYTES
 from vramscope_server.store.batch import BadBatch, prepare, skim
 
 pack = msgspec.msgpack.encode
@@ -155,6 +158,57 @@ def test_more_than_8_mib_without_saying_so_is_refused_too(server: RunningServer)
     else:
         assert answer.status_code == 413
     assert server.get("/health") == {"status": "ok"}
+
+
+HEAD = b"POST /api/v1/batches HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+ENDLESS = {
+    "a header": (HEAD + b"X: ", b"x" * 1000),
+    "headers": (HEAD, b"X: y\r\n" * 100),
+    "an address": (b"GET /", b"x" * 1000),
+    "trailers": (
+        HEAD + b"Content-Type: application/msgpack\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+        b"X: y\r\n" * 100,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_head_without_end_is_refused_before_it_fills_the_memory(server: RunningServer, kind: str) -> None:
+    """It comes before any token: one connection of them once took a gigabyte, and everybody else's time."""
+    begin, piece = ENDLESS[kind]
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(begin)
+        with contextlib.suppress(ConnectionError):  # (the server has hung up)
+            for _ in range(16 * MAX_HEAD_BYTES // len(piece)):
+                connection.sendall(piece)
+            while connection.recv(65536):
+                pass
+    assert server.get("/health") == {"status": "ok"}
+
+
+def test_a_head_of_some_size_is_none_without_end(server: RunningServer) -> None:
+    for size in (1000, 32_000):
+        assert server.http.get("/health", headers={"X": "x" * size}).status_code == 200
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 5000\r\n\r\nab", b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"])
+def test_a_training_that_is_killed_while_it_sends_is_no_fault_of_the_server(
+    start_server: Callable[..., RunningServer], framing: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(HEAD + b"Content-Type: application/msgpack\r\n" + framing)
+        eventually(lambda: server.house.intake_bytes > 0)
+    eventually(lambda: server.house.intake_bytes == 0)
+    assert server.get("/health") == {"status": "ok"}
+    assert not [record.getMessage() for record in caplog.records if record.name.startswith("vramscope_server")]
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "multipart/form-data", ""])

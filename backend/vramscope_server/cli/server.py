@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from vramscope_server import warming
 from vramscope_server.app import create_app
+from vramscope_server.heads import BoundedHeads
 from vramscope_server.house import House
 from vramscope_server.settings import Settings
 from vramscope_server.store.database import DatabaseRefused
@@ -50,6 +51,7 @@ def uvicorn_server(house: House) -> Server:
     config = uvicorn.Config(
         create_app(house.settings, house),
         log_level=house.settings.log_level,
+        http=BoundedHeads,
         access_log=house.settings.log_level in ("info", "debug"),
         server_header=False,
         date_header=False,
@@ -58,7 +60,6 @@ def uvicorn_server(house: House) -> Server:
         timeout_keep_alive=30,
         # Only a proxy on this machine may say for whom it speaks.
         forwarded_allow_ips="127.0.0.1",
-        h11_max_incomplete_event_size=64 * 1024,
     )
     return Server(config, house)
 
