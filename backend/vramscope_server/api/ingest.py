@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vramscope import wire
@@ -65,6 +66,8 @@ class Door:
             response = await take(self._house, Request(scope, receive))
         except Problem as problem:
             response = problem.response()
+        except ClientDisconnect:  # a training that was killed while it sent
+            return
         await response(scope, receive, send)
 
 
