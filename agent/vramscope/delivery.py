@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import http
 import random
@@ -13,6 +14,7 @@ import msgspec
 
 import vramscope
 from vramscope import wire
+from vramscope.guard import first_line
 
 if TYPE_CHECKING:
     import httpx
@@ -25,6 +27,9 @@ KEEP_ALIVE_S: Final = 4.0
 """Below the 5 s after which uvicorn closes an idle connection, so that we rarely meet a closed one."""
 
 MAX_RETRY_AFTER_S: Final = 300.0
+
+_NO_WAY: Final = (ImportError, ValueError, OSError)
+"""A proxy of the environment that httpx does not know, or for which it lacks a package; certificates that cannot be read."""
 
 Verdict = Literal["stored", "away", "busy", "refused", "rejected", "too_large", "unknown_session"]
 """stored           it is the server's now
@@ -69,7 +74,12 @@ class Delivery:
             # (Where rich is installed httpx imports it, and that draws from the generator that a training seeds.)
             state = random.getstate()
             try:
-                self._client = self._connect()  # imports half of httpx
+                import httpx  # half of it: the rest comes with the first client
+
+                with contextlib.suppress(
+                    *_NO_WAY, httpx.InvalidURL
+                ):  # (what there is to say is said of the first POST)
+                    self._client = self._connect()
             finally:
                 random.setstate(state)
 
@@ -77,6 +87,11 @@ class Delivery:
         """Send one encoded batch and judge the answer. Waits for the timeouts at most; never raises for the network."""
         import httpx
 
+        try:
+            if self._client is None:
+                self._client = self._connect()
+        except (*_NO_WAY, httpx.InvalidURL) as fault:
+            return Answer("away", f"no way to {self.server} ({first_line(fault)})")
         limit_s = self.read_timeout_s if timeout_s is None else max(0.05, min(timeout_s, self.read_timeout_s))
         timeout = httpx.Timeout(limit_s, connect=min(self.connect_timeout_s, limit_s))
         try:
@@ -94,8 +109,7 @@ class Delivery:
             return Answer("away", f"the connection to {self.server} broke ({type(fault).__name__})")
 
     def _post_once(self, body: bytes, timeout: httpx.Timeout) -> Answer:
-        if self._client is None:
-            self._client = self._connect()
+        assert self._client is not None
         whole_s = 2 * (timeout.read or 0)
         give_up_at = time.monotonic() + whole_s
         with self._client.stream("POST", self.server + PATH, content=body, timeout=timeout) as response:
@@ -123,13 +137,12 @@ class Delivery:
         parts = urlsplit(self.server)
         host = parts.hostname or ""
         # A proxy from the environment cannot reach this machine's own loopback, and clusters often forget NO_PROXY.
-        direct: dict[str, Any] = {f"all://{host}": None} if host == "localhost" or host.startswith("127.") else {}
-        if host == "::1":
-            direct = {"all://[::1]": None}
+        loopback = host in ("localhost", "::1") or host.startswith("127.")
         return httpx.Client(
             headers=headers,
-            verify=parts.scheme == "https",  # over http the certificates need not even be loaded (20 ms)
-            mounts=direct,
+            # (Over http the certificates need not even be loaded: 20 ms.)
+            verify=httpx.create_ssl_context() if parts.scheme == "https" else False,
+            trust_env=not loopback,
             limits=httpx.Limits(max_connections=1, keepalive_expiry=KEEP_ALIVE_S),
         )
 

@@ -188,6 +188,31 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(start, collect
     wait_for(lambda: collector.batches)
 
 
+@pytest.mark.parametrize("proxy", ["socks5h://127.0.0.1:1080", "gopher://x"])
+def test_a_proxy_that_cannot_be_used_keeps_nobody_from_watching(start, collector, monkeypatch, capsys, proxy):
+    """httpx refuses to begin with one; the server on this machine is not asked through it, and for another all is kept."""
+    for name in ("ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, proxy)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    start(collector)
+    wait_for(lambda: collector.batches)
+    away = start("http://192.0.2.1:8265")
+    away.ring.put(sample(1))
+    assert away.flush()
+    wait_for(lambda: away._outage._failures >= 1)
+    assert "no way to http://192.0.2.1:8265 (" in capsys.readouterr().err
+
+
+def test_certificates_that_cannot_be_read_keep_nobody_from_watching(start, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    sender = start("https://127.0.0.1:9")
+    sender.ring.put(sample(1))
+    assert sender.flush()
+    wait_for(lambda: sender._outage._failures >= 1)
+    assert "no way to https://127.0.0.1:9 (" in capsys.readouterr().err
+
+
 # --- a server that is away ----------------------------------------------------------------------------------------
 
 
