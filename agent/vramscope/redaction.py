@@ -251,7 +251,13 @@ class Secrets:
         for text in (secret, secret.strip()):
             if len(text) >= LEAST_CHARACTERS and text not in self._known and len(self._known) < MOST_KNOWN:
                 # and as it stands in an address, in JSON, in a repr
-                self._known |= {text, quote(text, safe=""), json.dumps(text)[1:-1], repr(text)[1:-1]}
+                # (also of a variable whose bytes are no UTF-8)
+                self._known |= {
+                    text,
+                    quote(text, safe="", errors="surrogatepass"),
+                    json.dumps(text)[1:-1],
+                    repr(text)[1:-1],
+                }
 
 
 def _told_name(given: Mapping[Any, Any]) -> Secrecy | None:

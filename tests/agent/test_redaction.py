@@ -320,3 +320,9 @@ def test_a_megabyte_of_anything_is_read_in_a_moment() -> None:
         began = time.perf_counter()
         secrets.hide(text)
         assert time.perf_counter() - began < 3, text[:10]
+
+
+def test_a_variable_whose_bytes_are_no_text_is_a_secret_as_any() -> None:
+    """As the system gives them where its encoding is another."""
+    known = Secrets({"DB_PASSWORD": "gr\udcf6\udcdfer geheim\udcff", "API_KEY": "\ud800" * 9})
+    assert ascii(known.hide("with gr\udcf6\udcdfer geheim\udcff in it")) == ascii(f"with {HIDDEN} in it")
