@@ -39,7 +39,8 @@ def attach(
     target       what trains: {accepted}. With nothing, or something unknown, the training is
                  found through PyTorch's global hooks.
     server       address of the server (VRAMSCOPE_SERVER, http://127.0.0.1:8265)
-    project, name, tags, config   how the run is called and filed; secrets in ``config`` are hidden before they are sent
+    project, name, tags, config   how the run is called and filed; secrets in ``config`` (a mapping, a dataclass, or what
+                 argparse gives) are hidden before they are sent
     interval_ms  milliseconds between two samples (100)
     phases       False: measure whole steps only, at a quarter of the cost; "every": phases in every step, however short,
                  where True leaves some of the steps alone if they are shorter than some milliseconds

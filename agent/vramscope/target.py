@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import weakref
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, Final
 
 from vramscope import console, wire
@@ -98,7 +101,26 @@ class Target:
         self.framework = connection.framework
         self.config = {**self.config, **self._read(connection.config)}
 
-    def _read(self, given: Mapping[str, Any] | None) -> dict[str, wire.Scalar]:
+    def _read(self, given: object) -> dict[str, wire.Scalar]:
         with guarded("the reading of the configuration"):  # a mapping of the user's own may raise
-            return self._secrets.configuration(given)
+            named = _by_name(given)
+            if named is not None:
+                return self._secrets.configuration(named)
+            console.say(
+                f"attach was given {type(given).__name__} as config; it knows a mapping of names to values, a dataclass or what "
+                "argparse gives. The training is watched all the same."
+            )
         return {}
+
+
+def _by_name(given: object) -> Mapping[str, Any] | None:
+    """Settings by their names; None: what was given has none."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return given
+    if dataclasses.is_dataclass(given) and not isinstance(given, type):
+        return {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+    if isinstance(given, argparse.Namespace | SimpleNamespace):
+        return vars(given)
+    return None

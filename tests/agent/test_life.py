@@ -108,6 +108,30 @@ def test_a_configuration_that_cannot_be_read_does_not_keep_the_training_from_bei
     assert len(Arrived(collector).rows("steps")) == 3
 
 
+def test_a_configuration_may_be_what_argparse_gives_or_a_dataclass_and_what_is_none_is_told(collector, spool) -> None:
+    said = run(
+        """
+        from argparse import Namespace
+        from dataclasses import dataclass
+        @dataclass
+        class Options:
+            depth: int = 3
+        agent.attach(model, config=Namespace(lr=0.1, api_key="something secret"))
+        agent.attach(model, config=Options())
+        agent.attach(model, config=[1, 2])
+        train(3)
+        """,
+        collector,
+        spool,
+    )
+    assert "attach was given list as config; it knows a mapping of names to values" in said
+    assert "failed inside" not in said
+    told: dict[str, object] = {}
+    for attached in Arrived(collector).of(wire.Attached):
+        told |= attached.config
+    assert told == {"lr": 0.1, "api_key": "***", "depth": 3}
+
+
 def test_ctrl_c_ends_the_training_as_it_would_and_the_run_as_interrupted(collector, spool) -> None:
     process = start("agent.attach(model)\nprint('go', flush=True)\nfor _ in range(30000): train(1)", collector, spool)
     assert process.stdout.readline() == "go\n"
