@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -85,6 +85,8 @@ def _run_id(value: Any) -> str:
 
 
 def _tags(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, str) and (isinstance(value, bytes) or not isinstance(value, Iterable)):
+        raise Wrong("a list of tags, or text with commas between them")
     given = value.split(",") if isinstance(value, str) else list(value)
     tags = tuple(dict.fromkeys(_name(tag) for tag in given if str(tag).strip()))
     if len(tags) > 64:
@@ -142,7 +144,10 @@ def _folder(value: Any) -> Path:
     text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
     if not text.strip() or "\x00" in text:
         raise Wrong("the path of a folder")
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as fault:  # ~somebody who is not known here
+        raise Wrong("the path of a folder; nobody's home is known by that name") from fault
 
 
 def default_spool_dir(environ: Mapping[str, str] | None = None) -> Path:

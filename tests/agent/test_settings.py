@@ -57,6 +57,7 @@ def test_a_variable_that_is_set_but_empty_is_not_set():
         ("VRAMSCOPE_SPOOL_BYTES", "lots", "256MiB"),
         ("VRAMSCOPE_SPOOL_BYTES", "12", "at least 1 MiB"),
         ("VRAMSCOPE_SPOOL_DIR", "a\0b", "folder"),
+        ("VRAMSCOPE_SPOOL_DIR", "~nobody-of-that-name/x", "nobody's home is known by that name"),
         ("VRAMSCOPE_CLOSE_TIMEOUT_S", "-1", "seconds from 0 to 60"),
         ("VRAMSCOPE_READ_TIMEOUT_S", "nan", "seconds from 0.1 to 300"),
     ],
@@ -75,6 +76,12 @@ def test_a_wrong_argument_is_told_under_its_own_name():
         settings(interval_ms=-5)
     with pytest.raises(ValueError, match="colour"):
         settings(colour="red")
+
+
+@pytest.mark.parametrize("tags", [5, b"ab", object()])
+def test_tags_that_are_none_are_told_as_such(tags):
+    with pytest.raises(ValueError, match=r"tags: saw .* expected a list of tags, or text with commas between them"):
+        settings(tags=tags)
 
 
 def test_a_token_is_never_shown():
