@@ -143,6 +143,16 @@ def test_the_last_error_of_a_log_of_three_megabytes_is_found(
     assert "The text tells of 2 errors; this is the last." in out
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-8-sig"])
+def test_a_log_that_a_windows_shell_wrote_is_read(cli: Cli, tmp_path: Path, encoding: str) -> None:
+    log = tmp_path / "train.log"
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    log.write_bytes(f"{mark}{LINE * 20_000}\r\n{TORCH_2_4}\r\n".encode(encoding))
+    code, out, err = cli("oom", "--message", log)
+    assert (code, err) == (0, "")
+    assert out.startswith("Asked for 512 B; 2.8 MiB of 79.2 GiB were free.")
+
+
 @pytest.mark.parametrize("size", [30, 1 << 20], ids=["a line", "a megabyte"])
 def test_a_text_of_another_program_is_told_to_hold_no_such_error(cli: Cli, tmp_path: Path, size: int) -> None:
     file = tmp_path / "other.log"

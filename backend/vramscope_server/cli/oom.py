@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import io
+import codecs
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -192,8 +193,15 @@ def explain(place: str, as_json: bool) -> None:
 
 
 def _read(file: BinaryIO) -> Message:
-    text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="")
-    try:
-        return parse_pieces(iter(lambda: text.read(MAX_CHARACTERS), ""))
-    finally:
-        text.detach()  # (what is piped in is closed by whoever opened it)
+    return parse_pieces(_decoded(file))
+
+
+def _decoded(file: BinaryIO) -> Iterator[str]:
+    """UTF-8, or what its first bytes say: PowerShell's ``>`` writes UTF-16."""
+    data = file.read(MAX_CHARACTERS)
+    utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    decoder = codecs.getincrementaldecoder("utf-16" if utf_16 else "utf-8-sig")(errors="replace")
+    while data:
+        yield decoder.decode(data)
+        data = file.read(MAX_CHARACTERS)
+    yield decoder.decode(b"", final=True)
