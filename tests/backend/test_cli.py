@@ -226,6 +226,37 @@ def test_an_unknown_rank_is_3_and_says_which_there_are(server, cli):
     assert code == 3 and "no rank 7" in err and "one of 0" in err
 
 
+@pytest.mark.parametrize("name", ["gr\udcf6\udcdfe", "x" * 100_000], ids=["latin-1", "too long"])
+@pytest.mark.parametrize(
+    "words", [("show",), ("leaks",), ("oom",), ("compare", "x"), ("whatif",), ("diff", "x"), ("ls", "--project")]
+)
+def test_words_that_no_run_can_have_end_with_a_line(server, cli, words, name):
+    """What a terminal of another encoding gave, or what was pasted whole."""
+    code, out, err = cli(*words, name, "--json", "--server", server.url)
+    assert code in ((0,) if words[0] == "ls" and len(name) < 100 else (2, 3)), err
+    assert (out, err.count("\n")) == (("", 1) if code else ("[]\n", 0))
+
+
+def test_an_address_of_another_encoding_is_none(cli):
+    code, out, err = cli("ls", "--server", "http://gr\udcf6\udcdfe")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "is not the address of a server" in err
+
+
+def test_a_proxy_that_cannot_be_used_is_told_and_not_asked_for_this_machine(server, cli, monkeypatch):
+    for name in ("ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "gopher://x")
+    assert cli("ls", "--server", server.url)[0] == 0
+    code, out, err = cli("ls", "--server", "http://192.0.2.1:8265")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "a proxy or certificate of the environment cannot be used" in err and "gopher://x" in err
+
+
+def test_a_card_larger_than_all_is_refused(cli, tmp_path):
+    code, out, err = cli("whatif", tmp_path, "--device-bytes", "9" * 30)
+    assert (code, out) == (2, "") and "--device-bytes" in err
+
+
 def test_no_server_is_4_and_says_where_and_how_to_start_one(cli):
     code, out, err = cli("ls", "--json", "--server", "http://127.0.0.1:9")
     assert (code, out) == (4, "")

@@ -186,7 +186,8 @@ def whatif(
         typer.Option(help="a value of PYTORCH_CUDA_ALLOC_CONF; several times: several. A usual set when not given"),
     ] = None,
     device_bytes: Annotated[
-        int | None, typer.Option(min=1 << 20, help="memory of the whole card; the recorded one's when not given")
+        int | None,
+        typer.Option(min=1 << 20, max=1 << 50, help="memory of the whole card; the recorded one's when not given"),
     ] = None,
     server: ServerUrl = DEFAULT_SERVER,
     as_json: Json = False,

@@ -20,7 +20,11 @@ _FILE_ENDINGS: Final = (".pickle", ".pkl", ".pt", ".gz", ".snapshot", ".bin")
 def is_file(target: str) -> bool:
     """Whether a file is meant, be it there or not, and no run."""
     path = Path(target)
-    return path.exists() or target.endswith(_FILE_ENDINGS) or (path.parent != Path() and path.parent.is_dir())
+    try:
+        there = path.exists() or (path.parent != Path() and path.parent.is_dir())
+    except OSError:  # a name that no file can have, or a folder that is not ours to look into
+        there = False
+    return there or target.endswith(_FILE_ENDINGS)
 
 
 def of_file(path: Path) -> list[Trace]:
@@ -43,7 +47,11 @@ def of_file(path: Path) -> list[Trace]:
 
 def readable(path: Path) -> None:
     """Raises Failure where there is no file at a path."""
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError as fault:
+        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}.", BAD_WORDS) from None
+    if not there:
         raise Failure(f"there is no file {plain(str(path))}.", NOT_FOUND)
     if path.is_dir():
         raise Failure(f"{plain(str(path))} is a folder, not a snapshot file.", BAD_WORDS)

@@ -70,15 +70,21 @@ def _request(method: str, server: str, path: str, parameters: dict[str, Any], **
     base = address(server)
     token = os.environ.get("VRAMSCOPE_TOKEN", "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token.isascii() and token else {}
-    given = {name: value for name, value in parameters.items() if value not in (None, "")}
+    given = {name: _sendable(value) for name, value in parameters.items() if value not in (None, "")}
+    patience = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
     try:
         # A proxy of the environment cannot reach this machine's own loopback.
-        patience = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
-        with httpx.Client(timeout=patience, trust_env=not is_local(base), headers=headers) as client:
+        client = httpx.Client(timeout=patience, trust_env=not is_local(base), headers=headers)
+    except (ImportError, ValueError, OSError, httpx.InvalidURL) as fault:
+        raise Failure(f"a proxy or certificate of the environment cannot be used: {fault}", BAD_WORDS) from None
+    try:
+        with client:
             response = client.request(method, f"{base}/api/v1{path}", params=given, **body)
     except httpx.TimeoutException as fault:
         seconds = CONNECT_SECONDS if isinstance(fault, httpx.ConnectTimeout) else ANSWER_SECONDS
         raise Failure(f"the server at {base} did not answer within {seconds} s.", NO_SERVER) from None
+    except httpx.InvalidURL:  # (the server's address was read above)
+        raise Failure("these words are too long to ask a server for.", BAD_WORDS) from None
     except httpx.HTTPError as fault:
         raise Failure(
             f"no server answers at {base} ({_why(fault)}). Start one with: {how_to_start(base)}", NO_SERVER
@@ -98,6 +104,8 @@ def address(server: str) -> str:
             raise Failure(expected, BAD_WORDS)
     except httpx.InvalidURL as error:
         raise Failure(f"{expected} ({error})", BAD_WORDS) from None
+    except UnicodeEncodeError:
+        raise Failure(expected, BAD_WORDS) from None
     if url.userinfo:
         raise Failure("a token goes into VRAMSCOPE_TOKEN, not into the address of the server.", BAD_WORDS)
     return text
@@ -118,7 +126,7 @@ def how_to_start(base: str) -> str:
 def path_of(server: str, run: str) -> str:
     """The part of a path that means a run. A name with a slash in it cannot stand in a path, its id can. Raises Failure."""
     if "/" not in run and run not in ("", ".", ".."):
-        return urllib.parse.quote(run, safe="")
+        return urllib.parse.quote(_sendable(run), safe="")
     return id_of(server, run)
 
 
@@ -129,6 +137,11 @@ def id_of(server: str, run: str) -> str:
     if not same:
         raise Failure(f"There is no run {plain(run)!r}. There is: vramscope ls", NOT_FOUND)
     return str(max(same, key=lambda row: float(row["started_seconds"]))["run_id"])
+
+
+def _sendable(value: Any) -> Any:
+    """Text as UTF-8 can tell it: bytes of the command line that are none, from a terminal of another encoding, become U+FFFD."""
+    return value.encode(errors="surrogateescape").decode(errors="replace") if isinstance(value, str) else value
 
 
 def print_json(value: Any) -> None:
