@@ -384,6 +384,15 @@ def test_a_body_that_would_fill_the_memory_is_refused(
     assert answer.json()["expected"] == f"at most {1 << 20} bytes"
 
 
+@pytest.mark.parametrize("given", [{"name": "x" * 500_000}, {"x" * 500_000: 1}], ids=["a value", "a name"])
+def test_what_was_wrong_is_not_sent_back_at_length(server: RunningServer, given: dict[str, Any]) -> None:
+    agent = Agent()
+    server.send(agent, agent.samples(2))
+    answer = server.http.patch(f"/runs/{agent.run}", json=given)
+    assert answer.status_code == 422 and answer.json()["field"]
+    assert len(answer.content) < 1000
+
+
 def test_half_a_character_is_refused_and_told(server: RunningServer) -> None:
     agent = Agent()
     server.send(agent, agent.samples(2))

@@ -21,6 +21,9 @@ from vramscope_server.store.database import storage_trouble
 
 log = logging.getLogger("vramscope_server")
 
+_MOST_TOLD = 200
+"""characters of what was seen: who sent a megabyte need not get it back"""
+
 
 class Problem(Exception):
     """A refusal. ``extra`` goes into the answer beside the usual members."""
@@ -171,9 +174,10 @@ def install(app: FastAPI) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         path = [str(part) for part in first["loc"]]
-        field = ".".join(path[1:]) or "body"
+        field = ".".join(path[1:])[:_MOST_TOLD] or "body"
         seen = first.get("input")
         seen = seen if isinstance(seen, str | int | float | bool | None) else type(seen).__name__
+        seen = seen[:_MOST_TOLD] if isinstance(seen, str) else seen
         return InvalidParameter(f"{field}: {first['msg']}.", field=field, seen=seen, expected=first["msg"]).response()
 
     @app.exception_handler(HTTPException)
