@@ -270,6 +270,12 @@ def test_what_cannot_be_searched_names_its_field(server: RunningServer, ready: d
         assert (answer.status_code, answer.json()["field"]) == (422, field)
 
 
+def test_events_from_beyond_the_last_are_none_and_no_damage(server: RunningServer, ready: dict[str, Any]) -> None:
+    path = f"/recordings/{ready['devices'][0]['recording']}/events"
+    for first in (10**6, 10**12, 10**30):
+        assert server.get(path, **{"from": first})["rows"] == []
+
+
 def test_a_window_goes_to_other_tools(server: RunningServer, ready: dict[str, Any]) -> None:
     path = f"/recordings/{ready['devices'][0]['recording']}/export"
     text = server.http.get(path, params={"format": "csv", "from": 10, "to": 20})

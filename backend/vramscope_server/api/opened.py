@@ -50,7 +50,9 @@ def readable(stored: Stored) -> Iterator[None]:
         raise BadRecording(f"Its bytes are no recorded window: {bad}.", field="recording", seen=stored.id) from None
     except (ArithmeticError, LookupError, ValueError, MemoryError) as error:
         # Columns that are sound one by one may still contradict each other in more ways than can be checked beforehand.
-        log.warning("recording %s cannot be understood", stored.id, exc_info=error)
+        # A file of anybody's can be so, and is looked at again and again: where it was noticed is told to who looks for a fault.
+        log.warning("recording %s cannot be understood: %s: %s", stored.id, type(error).__name__, error)
+        log.debug("noticed here", exc_info=error)
         raise BadRecording(
             f"What it tells contradicts itself ({type(error).__name__}).", field="recording", seen=stored.id
         ) from None

@@ -44,7 +44,7 @@ class Wanted:
 def found(trace: Trace, wanted: Wanted) -> Whole:
     """Positions of the events that are all of what is wanted, rising. Some 10 ns an event for each thing that is asked."""
     events = trace.events
-    low = max(wanted.first, 0)
+    low = min(max(wanted.first, 0), len(events))
     end = len(events) if wanted.end is None else max(min(wanted.end, len(events)), low)
     inside = slice(low, end)
     keep: Flags | None = None
