@@ -276,6 +276,16 @@ def test_events_from_beyond_the_last_are_none_and_no_damage(server: RunningServe
         assert server.get(path, **{"from": first})["rows"] == []
 
 
+def test_an_export_leaves_no_file_whatever_was_asked_of_it(
+    server: RunningServer, ready: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = f"/recordings/{ready['devices'][0]['recording']}/export"
+    for parts in ("bytes=0-9", "bytes=5-1", "bytes=99999999-", "none"):
+        server.http.get(path, params={"format": "parquet"}, headers={"Range": parts})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_window_goes_to_other_tools(server: RunningServer, ready: dict[str, Any]) -> None:
     path = f"/recordings/{ready['devices'][0]['recording']}/export"
     text = server.http.get(path, params={"format": "csv", "from": 10, "to": 20})

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import tempfile
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterator
+from typing import IO, Annotated, Any, Final, Literal
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import FileResponse, StreamingResponse
-from starlette.background import BackgroundTask
+from fastapi.responses import StreamingResponse
 
 from vramscope.window import ACTIONS
 from vramscope.wire import PHASES
@@ -32,6 +31,7 @@ from .timeline import course_in, grouping_in, sites_in
 router = APIRouter(tags=["recordings"])
 
 PAGE: Final = 200
+_PIECE_BYTES: Final = 1 << 20
 _MEDIA: Final = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "perfetto": "application/json",
                  "html": "text/html"}  # fmt: skip
 _ENDINGS: Final = {"csv": "csv", "parquet": "parquet", "perfetto": "perfetto.json", "html": "html"}
@@ -119,8 +119,7 @@ def get_export(
         disposition = f'attachment; filename="{name}-{low}-{high}.{_ENDINGS[form]}"'
         headers = {"Content-Disposition": disposition, "Cache-Control": "no-store"}
         if form == "parquet":
-            path = _parquet(trace, low, high)
-            return FileResponse(path, media_type=_MEDIA[form], headers=headers, background=BackgroundTask(path.unlink))
+            return StreamingResponse(_parquet(trace, low, high), media_type=_MEDIA[form], headers=headers)
         if form == "html":
             return Response(_page(opened, str(stored.about.get("name", stored.id)), low, high), media_type="text/html",
                             headers=headers)  # fmt: skip
@@ -180,20 +179,27 @@ def _moment(zero: int, seconds: float | None) -> int | None:
     return None if seconds is None else zero + int(min(max(seconds, -1e9), 1e9) * 1e9)
 
 
-def _parquet(trace: Trace, low: int, high: int) -> Path:
-    with tempfile.NamedTemporaryFile(suffix=".parquet", delete=False) as file:
-        path = Path(file.name)
-        try:
-            write_parquet(trace, low, high, file)
-        except ImportError:
-            path.unlink()
-            raise Conflict(
-                "Parquet needs pyarrow, which is not installed on the server: pip install 'vramscope[parquet]'."
-            ) from None
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-    return path
+def _parquet(trace: Trace, low: int, high: int) -> Iterator[bytes]:
+    """Written whole before the first piece is read, into a file without a name: whatever becomes of the reader, it is gone."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever reads the pieces
+    try:
+        write_parquet(trace, low, high, file)
+        file.seek(0)
+    except ImportError:
+        file.close()
+        raise Conflict(
+            "Parquet needs pyarrow, which is not installed on the server: pip install 'vramscope[parquet]'."
+        ) from None
+    except BaseException:
+        file.close()
+        raise
+    return _pieces(file)
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
 
 
 def _page(opened: Opened, name: str, low: int, high: int) -> str:
