@@ -19,6 +19,8 @@ import msgspec
 
 from vramscope.window import BadWindow
 
+from .analysis.simulator.settings import NotReplayable
+
 log = logging.getLogger("vramscope_server.sweeps")
 
 ABANDONED_SECONDS: Final = 15.0
@@ -170,7 +172,7 @@ class Sweeps:
                 self._give_up(job)
             return
         except Exception as error:
-            if not isinstance(error, BadWindow):
+            if not isinstance(error, BadWindow | NotReplayable):
                 log.exception("a what-if failed")
             job.error = error
             job.state = "failed"

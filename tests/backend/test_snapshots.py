@@ -286,6 +286,27 @@ def test_an_export_leaves_no_file_whatever_was_asked_of_it(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_setting_that_cannot_be_replayed_is_refused_at_once(server: RunningServer, ready: dict[str, Any]) -> None:
+    """It would have taken the answers about all others with it."""
+    path = f"/recordings/{ready['devices'][0]['recording']}/whatif"
+    answer = server.http.post(path, json={"confs": ["", "backend:cudaMallocAsync"]})
+    assert (answer.status_code, answer.json()["field"]) == (422, "confs.1")
+    assert "is the driver's allocator" in answer.json()["detail"]
+
+
+def test_a_snapshot_without_events_has_nothing_to_replay_and_that_is_no_fault(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = snapshot_of(3)
+    row = settled(server, upload(server, pickle.dumps({**told, "device_traces": [[]]}))["snapshot"])
+    path = f"/recordings/{row['devices'][0]['recording']}/whatif"
+    job = server.http.post(path, json={}).json()
+    while job["state"] in ("waiting", "running"):
+        job = server.get(f"{path}/{job['job']}")
+    assert (job["state"], job["problem"]) == ("failed", "there are no events to replay")
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_a_window_goes_to_other_tools(server: RunningServer, ready: dict[str, Any]) -> None:
     path = f"/recordings/{ready['devices'][0]['recording']}/export"
     text = server.http.get(path, params={"format": "csv", "from": 10, "to": 20})

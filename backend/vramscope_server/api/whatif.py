@@ -90,7 +90,7 @@ def get_whatif(request: Request, recording: str, job: str) -> Response:
 
 def _check(conf: str, profile: Profile, position: int) -> None:
     try:
-        AllocatorSettings.parse(conf, profile)
+        settings = AllocatorSettings.parse(conf, profile)
     except BadSetting as refused:
         raise InvalidParameter(
             f"PyTorch would refuse {conf!r}: {refused}",
@@ -98,6 +98,13 @@ def _check(conf: str, profile: Profile, position: int) -> None:
             seen=conf,
             expected="a value of PYTORCH_CUDA_ALLOC_CONF",
         ) from None
+    if settings.backend != "native":
+        raise InvalidParameter(
+            f"{conf!r} cannot be replayed: backend:{settings.backend} is the driver's allocator, and none of PyTorch's.",
+            field=f"confs.{position}",
+            seen=conf,
+            expected="settings of PyTorch's own allocator",
+        )
 
 
 def sweep_answer(made: Sweep, *more_notes: str) -> dict[str, Any]:

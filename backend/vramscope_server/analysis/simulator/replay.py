@@ -38,7 +38,7 @@ from vramscope_server.analysis.simulator.program import (
     Program,
 )
 from vramscope_server.analysis.simulator.release import empty_pool, release_cached
-from vramscope_server.analysis.simulator.settings import UNLIMITED, AllocatorSettings
+from vramscope_server.analysis.simulator.settings import UNLIMITED, AllocatorSettings, NotReplayable
 
 MOST_RESERVATION: Final = 1 << 42
 """Beyond a device of so many bytes, the addresses of an expandable segment are no more."""
@@ -157,7 +157,9 @@ def replay(
     Raises ValueError where the settings choose cudaMallocAsync, which has no segments of PyTorch's.
     """
     if settings.backend != "native":
-        raise ValueError(f"backend:{settings.backend} is the driver's allocator: only the native one can be replayed")
+        raise NotReplayable(
+            f"backend:{settings.backend} is the driver's allocator: only the native one can be replayed"
+        )
     total = device_bytes if device_total_bytes is None else device_total_bytes
     addresses = np.array([] if segment_addresses is None else segment_addresses, np.int64)
     at, first = (0, settings) if earlier is None else earlier

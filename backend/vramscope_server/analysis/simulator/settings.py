@@ -38,6 +38,10 @@ class BadSetting(ValueError):
         self.reason = reason
 
 
+class NotReplayable(ValueError):
+    """There is nothing to replay: no events, or another allocator than PyTorch's own."""
+
+
 @dataclass(frozen=True)
 class AllocatorSettings:
     """The settings in force in a process that was started with ``text``."""

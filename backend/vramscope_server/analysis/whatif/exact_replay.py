@@ -17,7 +17,7 @@ from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import ALLOC, EMPTY_CACHE, EMPTY_POOL, POOL_FREEABLE, Program
 from vramscope_server.analysis.simulator.replay import STATISTICS, UNLIMITED, replay
-from vramscope_server.analysis.simulator.settings import AllocatorSettings
+from vramscope_server.analysis.simulator.settings import AllocatorSettings, NotReplayable
 from vramscope_server.analysis.whatif.program_of import derivation_of, initial_of
 
 USUAL_TOTAL_BYTES: Final = 80 << 30
@@ -82,9 +82,9 @@ def exact_replay(trace: Trace) -> ExactReplay:
     """
     settings, unknown = trace.parsed_settings
     if trace.backend != "native" or settings.backend != "native":
-        raise ValueError(f"backend {trace.backend}: only PyTorch's native allocator can be replayed")
+        raise NotReplayable(f"backend {trace.backend}: only PyTorch's native allocator can be replayed")
     if not len(trace.events):
-        raise ValueError("there are no events to replay")
+        raise NotReplayable("there are no events to replay")
     profile, other = profile_of(trace.torch)
     told, recorded = derivation_of(trace), reserved_after(trace)
     program = told.program
