@@ -9,6 +9,7 @@ from typing import Final
 from vramscope import console, wire
 from vramscope.graphs.findings import TO_COME
 from vramscope.graphs.wording import NAMELESS
+from vramscope.oom_cause import amount
 
 SAID_OF: Final = {
     "growing": "keeps the autograd graphs of earlier steps alive, more from step to step",
@@ -70,27 +71,39 @@ class LeakLines:
             return
         if not any(leak.kind in GROWS and _is_of(told, leak) for leak in leaks):
             self._taken_back = True
-            _line(f"{told.name} has stopped growing: what was said of it is taken back. {self._url}/leaks")
+            said = "has been emptied" if told.emptied_at else "has stopped growing"
+            _line(f"{told.name} {said}: what was said of it is taken back. {self._url}/leaks")
 
 
 def _is_of(told: wire.Leak, leak: wire.Leak) -> bool:
     """Whether one may be what the other has turned out to be: `state.adversarial[0]` one of what `state.adversarial` takes, or
-    `log.epochs[*].losses` the only one so far in `log.epochs`."""
+    `log.epochs[*].losses` the only one so far in `log.epochs`; `model.outputs` is `self.outputs` where its method runs."""
     variable = leak.name.partition("[")[0]
     return leak.file == told.file and (
-        variable == told.name.partition("[")[0] or told.name.startswith((f"{variable}.", f"{variable}["))
+        (leak.line is not None and leak.line == told.line)
+        or variable == told.name.partition("[")[0]
+        or told.name.startswith((f"{variable}.", f"{variable}["))
     )
 
 
 def _say(leak: wire.Leak, url: str) -> None:
     where = f" ({Path(leak.file).name}:{leak.line})" if leak.file and leak.line else ""
-    said = SAID_OF[leak.kind].format(per=leak.per)
+    said = SAID_OF[leak.kind].format(per=leak.per) + _until_emptied(leak)
     if leak.kind == "cycle" and "in C++" in leak.holder:
         said = "holds tensors in a reference cycle that no collector sees"
     # A name stays as it is written: `replay` is no Replay.
     begin = 0 if leak.name and leak.advice.startswith(leak.name.partition(" ")[0]) else 1
     advice = leak.advice[:begin].upper() + leak.advice[begin:]
     _line(f"{leak.holder}{where} {said}. {advice}. {url}/leaks")
+
+
+def _until_emptied(leak: wire.Leak) -> str:
+    """`` until reset() (train.py:40) empties it after 100 steps; it holds 3.1 MiB then``; "" where nothing is known to empty it."""
+    by = f"{leak.emptied_at} empties it" if leak.emptied_at else "it is emptied"
+    if leak.emptied_after is not None:
+        rounds = f"{leak.emptied_after:,} {leak.per}{'e' * (leak.per == 'batch')}s"
+        return f" until {by} after {rounds}; it holds {amount(leak.held_bytes)} then"
+    return f" until {by}, which was not seen so far" if leak.emptied_at else ""
 
 
 def _line(text: str) -> None:

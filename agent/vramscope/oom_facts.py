@@ -376,7 +376,10 @@ def growing(box: BlackBox) -> list[Any]:
 
 
 def held_by(leak: Any, step: int) -> int:
-    """What a leak holds by now: at its last look, and its growth since."""
+    """What a leak holds by now: at its last look, and its growth since; of what is emptied every so many steps, as far as it has
+    filled in this fill, if the first began with the training."""
+    if leak.emptied_after is not None:
+        return int(leak.exclusive_bytes * (step % leak.emptied_after) / leak.emptied_after)
     grown = (leak.growth_bytes_per_step or 0) * max(0, step - leak.last_step)
     return int(leak.exclusive_bytes + grown)
 

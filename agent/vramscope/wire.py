@@ -270,6 +270,11 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     growth_bytes_per_step: float | None = None
     per: Literal[ROUNDS] = "step"  # type: ignore[valid-type]
     """what ``age_steps`` and growth are counted in"""
+    emptied_at: Text = ""
+    """where the code empties it or takes out of it: ``on_train_epoch_end() (train.py:40)``; empty: nowhere, as far as is known"""
+    emptied_after: Annotated[int, msgspec.Meta(ge=1, le=MAX_VALUE)] | None = None
+    """rounds that it fills for until it is emptied: count, bytes and effect are then those of when it was seen with the most; None:
+    it was not seen to be emptied"""
     peak_effect_bytes: Whole | None = None
     """by how much the step's peak would be lower after the advice; None where that is not known"""
     peak_effect: Text = ""

@@ -33,7 +33,7 @@ export function figures({ leaks: listed, looks, leaked_bytes: held, graphs_alive
     cell("saved", "The peak would fall by", worst ? bytes(worst.peak_effect_bytes) : looked ? "nothing" : UNKNOWN, worst ? `by fixing ${worst.name}: held is not saved` : "", worst?.peak_effect),
     cell("graphs", "Graphs alive", graphs(alive), isKnown(alive) ? "of earlier steps, at the newest step" : "not told by this agent"),
     cell("slope", "The floor's slope", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),
-    cell("end", isKnown(floor.ran_out_step) ? "Out of memory" : "Out of memory in", endOf(floor), endNote(floor, state)),
+    cell("end", isKnown(floor.ran_out_step) ? "Out of memory" : "Out of memory in", endOf(floor), endNote(floor, state, leaks)),
     cell("look", "Last look", looked ? lastLook(looks) : "none", looked ? lookNote(looks) : ""),
   );
 }
@@ -63,11 +63,12 @@ function endOf(floor) {
   return floor.growing === false ? "no end seen" : UNKNOWN;
 }
 
-function endNote(floor, state) {
+function endNote(floor, state, leaks) {
   if (isKnown(floor.ran_out_step)) return "memory ran out, and the run ended";
   if (isKnown(floor.steps_to_out_of_memory)) {
     const time = isKnown(floor.seconds_to_out_of_memory) && floor.steps_to_out_of_memory <= FAR_STEPS ? `${duration(floor.seconds_to_out_of_memory)}, ` : "";
-    return `${time}${bytes(floor.room_bytes)} of room${state === "running" ? "" : ", had it gone on"}`;
+    const emptied = leaks.some((leak) => leak.emptied_at) ? ", unless it is emptied before" : "";
+    return `${time}${bytes(floor.room_bytes)} of room${state === "running" ? emptied : ", had it gone on"}`;
   }
   if (floor.growing === false) return "the floor does not rise";
   return isKnown(floor.capacity_bytes) ? "" : "the capacity is unknown";

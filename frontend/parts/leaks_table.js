@@ -25,7 +25,7 @@ const COLUMNS = [
   ["number age", "Age", (leak) => known(leak.age_steps === null ? "unknown" : ageOf(leak), { short: true })],
   ["number held", "Held", (leak) => bytes(leak.held_bytes)],
   ["number exclusive", "Exclusive", (leak) => bytes(leak.exclusive_bytes)],
-  ["number growth", "Growth", (leak) => known(perStep(leak.growth_bytes_per_step, leak.per), { short: true })],
+  ["number growth", "Growth", growthOf],
   ["number saved", "Peak falls by", (leak) => known(bytes(leak.peak_effect_bytes), { short: true })],
   ["number ranks", "Ranks", (leak) => rankWords(leak.ranks), true],
 ];
@@ -39,6 +39,12 @@ export function rankWords(ranks) {
     else spans.push([rank, rank]);
   }
   return spans.map(([first, end]) => (first === end ? String(first) : `${first}–${end}`)).join(", ");
+}
+
+/** What is emptied when an epoch is over does not grow: after how many steps that is. */
+function growthOf(leak) {
+  if (leak.emptied_after !== null) return ["none", h("span", { class: "below" }, `emptied after ${count(leak.emptied_after)} ${MANY[leak.per]}`)];
+  return known(perStep(leak.growth_bytes_per_step, leak.per), { short: true });
 }
 
 /** `chosen`: id of the leak whose detail is shown; `onChoose(id)`. */

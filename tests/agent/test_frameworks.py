@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from training import Arrived, run
 
+from vramscope import wire
+
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
 
 
@@ -132,6 +134,51 @@ def test_a_lightning_trainer(collector, spool) -> None:
     assert_exact(steps)
     assert arrived.attached.framework == "lightning"
     assert arrived.attached.config["accumulate_grad_batches"] == 2
+
+
+CLEARING = """
+import lightning, torch
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 4)
+        self.outputs = []
+    def training_step(self, batch, number):
+        loss = self.layer(batch[0]).square().mean()
+        self.outputs.append(loss)
+        return loss
+    def on_train_epoch_end(self):
+        self.outputs.clear()
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+"""
+
+
+@pytest.mark.frameworks
+def test_what_a_lightning_module_clears_at_the_end_of_an_epoch_is_told_as_full_as_it_was(collector, spool) -> None:
+    """Its loader is never asked for more than it has: the callback says when an epoch is over."""
+    (spool.parent / "net.py").write_text(CLEARING)
+    run(
+        """
+        sys.path.insert(0, ".")
+        import lightning
+        from net import Net
+        from torch.utils.data import DataLoader, TensorDataset
+        data = DataLoader(TensorDataset(torch.zeros(35 * 4, 64)), batch_size=4)
+        trainer = lightning.Trainer(max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False, devices=1)
+        agent.attach(trainer)
+        trainer.fit(Net(), data)
+        """,
+        collector,
+        spool,
+        loop=False,
+    )
+    looks = Arrived(collector).of(wire.Look)
+    assert not [leak for look in looks if look.step < 35 for leak in look.leaks], "it is waited for"
+    (leak,) = looks[-1].leaks
+    assert (leak.kind, leak.count, leak.emptied_after, leak.growth_bytes_per_step) == ("growing", 35, 35, 0)
+    assert leak.emptied_at == "on_train_epoch_end() (net.py:13)"
 
 
 @pytest.mark.frameworks

@@ -188,4 +188,46 @@ def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one
         def share(self, rows): self.rows = rows
     """)
     first, anew, given = [constant for constant in writer.co_consts if inspect.iscode(constant)]
-    assert [lines.taken_from([one], "rows", is_list=True) for one in (first, anew, given)] == [False, True, False]
+    found = [lines.taken_from([one], "rows", is_list=True, attribute=True) for one in (first, anew, given)]
+    assert found == [None, lines.Taking(anew, 5, whole=True), None]
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "whole"),
+    [
+        ("for e in es:\n  for x in xs:\n   kept.append(x)\n  kept.clear()\n", 5, True),
+        ("for e in es:\n  kept, other = [], []\n  for x in xs:\n   kept.append(x)\n", 3, True),
+        ("for e in es:\n  kept = list()\n  for x in xs:\n   kept.append(x)\n", 3, True),
+        ("for e in es:\n  del kept[:]\n  for x in xs:\n   kept.append(x)\n", 3, True),
+        ("for x in xs:\n  kept.append(x)\n  if len(kept) > 9: kept.pop(0)\n", 4, False),
+        ("for x in xs:\n  kept.append(x)\n  kept.pop(0)\n kept.clear()\n", 5, True),
+        ("for x in xs:\n  kept.append(x)\n kept.clear()\n", 4, True),
+        ("for e in es:\n  for x in xs:\n   kept.append(x)\n kept.clear()\n", None, False),
+        ("kept.clear()\n for x in xs:\n  kept.append(x)\n", None, False),
+        ("kept = []\n for x in xs:\n  kept.append(x)\n", None, False),
+        ("for name in xs: log(name, kept)\n kept.clear()\n", 3, True),
+        ("other = kept\n for x in xs:\n  kept.append(x)\n", None, False),
+    ],
+)
+def test_the_line_that_empties_in_a_loop_or_after_the_loop_of_an_epoch(body, line, whole):
+    code = code_of(f"def train(xs, es, kept):\n {body}")
+    taking = lines.taken_from([code], "kept", is_list=True)
+    assert (taking and taking.number, bool(taking and taking.whole)) == (line, whole)
+
+
+def test_what_takes_an_attributes_place_empties_it_and_what_a_class_begins_with_does_not():
+    code = module_of("""
+        kept = []
+        class Net:
+            kept = []
+            def __init__(self): self.kept = []
+            def on_train_epoch_end(self):
+                for metric in self.metrics: metric.reset()
+                self.kept = dict()
+        def restart():
+            global kept
+            kept = []
+    """)
+    net, restart = [constant for constant in code.co_consts if inspect.iscode(constant)]
+    assert lines.taken_from([net], "kept", is_list=True, attribute=True).number == 8
+    assert lines.taken_from([code, restart], "kept", is_list=True).number == 11

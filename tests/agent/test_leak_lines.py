@@ -73,6 +73,26 @@ def test_what_grows_is_told_whatever_was_told_before_and_taken_back_where_it_sto
     assert said(over) == ""
 
 
+def test_what_is_emptied_is_told_with_when_and_what_it_holds_then(said: Said) -> None:
+    emptied = leak("growing", "losses", emptied_at="reset() (train.py:40)", emptied_after=100, held_bytes=3 << 20)
+    assert (
+        "more from step to step until reset() (train.py:40) empties it after 100 steps; it holds 3.0 MiB then. "
+        in said(emptied)
+    )
+
+
+def test_what_was_told_before_it_was_emptied_stands_while_it_is_filled_anew(said: Said) -> None:
+    waiting = leak("growing", "model.losses", emptied_at="reset() (train.py:40)", line=9, file="train.py")
+    assert "until reset() (train.py:40) empties it, which was not seen so far. " in said(waiting)
+    assert (
+        said(
+            leak("growing", "self.losses", emptied_at="reset() (train.py:40)", emptied_after=9, line=9, file="train.py")
+        )
+        == ""
+    )
+    assert "model.losses has been emptied: what was said of it is taken back" in said()
+
+
 def test_a_result_that_somebody_else_has_too_is_waited_for(said: Said) -> None:
     """To let go of it alone frees nothing; who has it may turn out to take each step's."""
     beside = leak("overlap", "feats", holder="global 'feats'", first_step=2, last_step=9, exclusive_bytes=0)

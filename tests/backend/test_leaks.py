@@ -378,6 +378,50 @@ def test_what_does_not_grow_is_not_called_leaking(server: RunningServer, kind: s
     assert ("It does not grow." in verdict["sentence"]) == steady
 
 
+def test_what_is_emptied_when_an_epoch_is_over_is_no_endless_growth(server: RunningServer) -> None:
+    """What it holds then is real; that it takes more and more until memory runs out is not."""
+    agent, at = Agent(), "on_train_epoch_end() (train.py:93)"
+    emptied = leak(
+        held_bytes=3 * MIB, node_bytes=0, emptied_at=at, emptied_after=100, growth_bytes_per_step=0.0, count=100
+    )
+    server.send(agent, agent.steps(200, floor_bytes=GIB), look(emptied))
+    told = leaks_of(server, agent)
+    (found,) = told["leaks"]
+    assert (found["emptied"], found["emptied_after"]) == (f"after 100 steps, in {at}", 100)
+    assert told["verdict"]["level"] == "held"
+    said = told["verdict"]["sentence"]
+    assert (
+        f"keeps the graphs of 100 earlier steps until it is emptied after 100 steps, in {at}. It holds at most 3.0 MiB;"
+        in said
+    )
+    assert said.endswith("It does not grow beyond that.") and "out of memory" not in said
+    gathered = msgspec.structs.replace(emptied, kind="tensor-growth", emptied_at="", per="batch")
+    server.send(agent, look(gathered, step=413), sequence=2)
+    told = leaks_of(server, agent)
+    assert "keeps 100 tensors until it is emptied after 100 batches. It holds" in told["verdict"]["sentence"]
+    assert told["leaks"][0]["kind_words"] == "tensors are gathered, and let go together"
+
+
+def test_what_may_be_emptied_yet_has_an_end_under_a_condition(server: RunningServer) -> None:
+    agent = growing_run(server, 64 * MIB)
+    server.send(agent, look(leak(emptied_at="train.py:93", growth_bytes_per_step=60.0 * MIB)))
+    told = leaks_of(server, agent)
+    assert (told["leaks"][0]["emptied"], told["verdict"]["level"]) == (
+        "at train.py:93, which was not seen so far",
+        "leak",
+    )
+    sentence = told["verdict"]["sentence"]
+    assert "until it is emptied at train.py:93, which was not seen so far." in sentence
+    assert "out of memory after about" in sentence and sentence.endswith(", if it is not emptied before.")
+
+
+def test_ranks_of_which_one_has_not_seen_yet_that_it_is_emptied_agree(server: RunningServer) -> None:
+    emptied = leak(held_bytes=9 * MIB, emptied_at="train.py:93", emptied_after=100, growth_bytes_per_step=0.0)
+    waiting = leak(held_bytes=8 * MIB, emptied_at="train.py:93", growth_bytes_per_step=99.0)
+    (merged,) = merge_leaks({0: look(emptied), 1: look(waiting)})
+    assert (merged["emptied_after"], merged["growth_bytes_per_step"]) == (100, 0.0)
+
+
 def test_where_the_floor_rises_beside_what_is_held_that_is_told(server: RunningServer) -> None:
     agent = growing_run(server, 64 * MIB)
     server.send(agent, look(leak("overlap", growth_bytes_per_step=None)))

@@ -24,7 +24,8 @@ Pairs = list[tuple[dict[str, int], dict[str, int]]]
 
 def against_leak(truth: Truth, broken: Readings, mended: Readings) -> list[str]:
     """What does not fit a leak's label: that it is there, that it is as large, that the fix takes it away."""
-    pairs = pairs_of(broken, mended)
+    # (at an epoch's end it may be emptied before the reading or after it)
+    pairs = [pair for pair in pairs_of(broken, mended) if not truth.epoch or pair[0]["steps"] % truth.epoch]
     more = [b["allocated_bytes"] - m["allocated_bytes"] for b, m in pairs]
     steps = pairs[-1][0]["steps"]
     problems = [f"mended: {problem}" for problem in against_innocence(MENDED, mended)]
@@ -71,7 +72,7 @@ def _nodes(truth: Truth, pairs: Pairs) -> list[str]:
     steps = pairs[-1][0]["steps"]
     graphs = pairs[-1][0]["graphs"] - pairs[-1][1]["graphs"]
     heap = heap_bytes_per_step(pairs, truth.every)
-    if graphs < 0.8 * (steps // truth.every) - 1 and heap < NODE_HEAP_BYTES:
+    if graphs < 0.8 * truth.items(steps) - 1 and heap < NODE_HEAP_BYTES:
         return [f"only {graphs} graphs more after {steps} steps, and {heap:.0f} bytes more of the heap a step"]
     return []
 

@@ -31,6 +31,10 @@ def faults(case: Case, looks: list[tuple[int, wire.Look]], device: str) -> list[
     leak = max(right, key=lambda leak: leak.held_bytes)
     if case.truth.advice not in leak.advice:
         problems.append(f"the fix says nothing of {case.truth.advice!r}: {leak.advice}")
+    if (leak.emptied_after or 0) != case.truth.epoch:
+        problems.append(f"emptied after {leak.emptied_after} steps, not after {case.truth.epoch or None}")
+    if leak.emptied_after and leak.growth_bytes_per_step:
+        problems.append("what is emptied again and again does not grow")
     return [*problems, *_place(case, leak), *_bytes(case, leak, looks, ROUNDING_BYTES[device])]
 
 
@@ -39,6 +43,7 @@ def in_words(leak: wire.Leak) -> str:
     return (
         f"[{leak.kind}] {leak.name!r} ({leak.holder}) {place} count {leak.count} held {leak.held_bytes} "
         f"exclusive {leak.exclusive_bytes} nodes {leak.node_bytes} growth {leak.growth_bytes_per_step} "
+        f"emptied at {leak.emptied_at!r} after {leak.emptied_after} "
         f"at step {leak.first_step}..{leak.last_step}"
     )
 
@@ -67,7 +72,8 @@ def _bytes(case: Case, leak: wire.Leak, looks: list[tuple[int, wire.Look]], roun
         return [*problems, f"no look at step {leak.last_step} holds this leak"]
     if leak.kind == "cycle":
         return [*problems, *_whole_cycles(case, leak, steps[0])]
-    expected = case.truth.expected_bytes(steps[0], rounding_bytes)
+    # Of what is emptied again and again it is told how much it held when it was full, or as good as that.
+    expected = case.truth.expected_bytes(case.truth.epoch - 1 if leak.emptied_after else steps[0], rounding_bytes)
     if expected is None:
         return problems
     slack = max(SMALL_BYTES, SHARE * expected, case.truth.item_bytes(rounding_bytes))

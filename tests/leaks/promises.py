@@ -53,14 +53,15 @@ class Row:
 def row(child: Child, scales: Child, case: Case) -> Row:
     """Watch the broken loop; weigh it and its mended twin as Python runs them."""
     answer = child.ask("watch", case.name, "cuda", windows=True)
-    looks = looks_of(answer)
+    broken = scales.ask("weigh", case.name, "cuda", collect=None)
+    # (A look at the loop's end has no reading to be held against.)
+    looks = [(steps, look) for steps, look in looks_of(answer) if not steps or steps < broken[-1]["steps"]]
     found = looks[-1][1].leaks if looks else []
     right = [leak for leak in found if leak.kind in case.truth.kinds and _names(case, leak)]
     if not right:
         return Row(case, None)
     leak = max(right, key=lambda leak: leak.held_bytes)
     steps = next(steps for steps, look in looks if leak in look.leaks)
-    broken = scales.ask("weigh", case.name, "cuda", collect=None)
     mended = scales.ask("weigh", case.name, "cuda", mended=True, collect=None)
     told = promises(case, leak, steps, pairs_of(broken, mended))
     told.replay = replayed(leak, answer, mended, case.truth.item_bytes(512))
@@ -85,9 +86,15 @@ def promises(case: Case, leak: wire.Leak, steps: int, pairs: Any) -> Row:
         return Promise(promised, nearest, slack)
 
     result = Row(case, leak)
+    highest = [max(pair[side]["peak_bytes"] for pair in pairs) for side in (0, 1)]
     if leak.kind == "cycle":
         # How much lies in cycles depends on when Python last collected: of each run the highest counts, and there is no slope.
-        highest = [max(pair[side]["peak_bytes"] for pair in pairs) for side in (0, 1)]
+        result.peak = promise(leak.peak_effect_bytes, [highest[0] - highest[1]])
+        return result
+    if leak.emptied_after is not None:
+        # What is emptied when an epoch is over is told as it is when it holds the most; a reading comes an item earlier.
+        if leak.per == "step":
+            result.held = promise(leak.held_bytes, [max(more)])
         result.peak = promise(leak.peak_effect_bytes, [highest[0] - highest[1]])
         return result
     if leak.kind != "no_grad-missing":

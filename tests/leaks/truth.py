@@ -30,6 +30,8 @@ class Truth:
     """or: that one more item holds, with ``every`` so many steps adding one; a tuple has one entry a tensor"""
     every: int = 1
     """optimizer steps; in a loop without an optimizer, calls of the model"""
+    epoch: int = 0
+    """steps after which it is emptied, again and again; 0: it never is"""
     nodes: bool = False
     """what grows is the host memory of autograd nodes, more than the tensors"""
     advice: str = ""
@@ -54,7 +56,11 @@ class Truth:
         """
         if self.bytes_each is None:
             return self.held_bytes
-        return self.item_bytes(rounding_bytes) * (steps // self.every)
+        return self.item_bytes(rounding_bytes) * self.items(steps)
+
+    def items(self, steps: int) -> int:
+        """That there are after so many steps."""
+        return (steps % self.epoch if self.epoch else steps) // self.every
 
     def item_bytes(self, rounding_bytes: int = 1) -> int:
         """Of one item; 0 where nothing grows."""

@@ -14,7 +14,7 @@ from vramscope import wire
 from vramscope.black_box import COPIES, OTHER_MODELS, Frame, Holder
 from vramscope.oom import forward, last_look, stack
 from vramscope.oom_cause import judge
-from vramscope.oom_facts import Facts, _batch_size
+from vramscope.oom_facts import Facts, _batch_size, held_by
 from vramscope.oom_growth import growth_of
 from vramscope.oom_need import need_of
 from vramscope.oom_sizes import curve_bytes
@@ -722,3 +722,12 @@ def test_the_rows_are_of_the_step_that_died_wherever_memory_ended(
     seen = wire.Technique(kind="batch", chip="batch 1", observed="rows of the input", detail={"batch_size": 1})
     box: Any = SimpleNamespace(techniques=[seen], batch_size=running, input_shape=now, input_shape_before=before)
     assert _batch_size(box) == rows
+
+
+def test_what_is_emptied_each_epoch_holds_as_much_as_has_come_since() -> None:
+    """A leak is told as it is at the epoch's end; where memory ran out it may have been emptied just before."""
+    emptied = wire.Leak(
+        kind="growing", name="losses", holder="", count=100, first_step=11, last_step=199, held_bytes=100 * MIB,
+        exclusive_bytes=100 * MIB, growth_bytes_per_step=0.0, emptied_after=100, advice="",
+    )  # fmt: skip
+    assert [held_by(emptied, step) // MIB for step in (200, 205, 299)] == [0, 5, 99]

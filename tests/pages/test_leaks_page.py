@@ -299,6 +299,26 @@ def test_what_a_training_on_a_card_keeps_on_the_host_is_not_called_a_leak(page: 
     assert "nothing" in figure(page, "held")
 
 
+def test_what_is_emptied_when_an_epoch_is_over_says_when_and_that_it_does_not_grow(page: Any, server: Any) -> None:
+    run = Sender(server.url, "cleared each epoch")
+    at = "on_train_epoch_end() (train.py:93)"
+    emptied = a_leak("growing", "losses", emptied_at=at, emptied_after=1200, growth_bytes_per_step=0.0, age_steps=1200)
+    run.send(run.agent.samples(20), run.agent.steps(30, floor_bytes=1 << 30), look(emptied))
+    page.goto(f"{server.url}/runs/{run.agent.run}/leaks")
+    banner = page.locator(".banner.verdict")
+    banner.wait_for()
+    assert banner.get_attribute("data-level") == "held"
+    assert (
+        f"keeps the graphs of 412 earlier steps until it is emptied after 1,200 steps, in {at}" in banner.inner_text()
+    )
+    row = page.locator(".leaks tbody tr").first
+    assert " ".join(row.locator(".growth").inner_text().split()) == "none emptied after 1 200 steps"
+    facts = " ".join(page.locator(".leak-detail dl").inner_text().split())
+    assert (
+        f"emptied after 1,200 steps, in {at}" in facts and "held at most 1.00 GiB" in facts and "grows by" not in facts
+    )
+
+
 def test_of_a_leak_on_the_host_no_recording_is_awaited(page: Any, own_server: Any) -> None:
     own = own_server()
     rank = sender.Rank(own.url, sender.Training(name="on the host", run="a11000000001ea41"), start=time.time() - 60)

@@ -94,9 +94,12 @@ def _plain(group: Group, per: str) -> str:
     if per != "step":
         each = "each batch" if per == "batch" else "each call of the model"
         return f"{name} takes more with {each}: {off}{less}, or write it out and let it go"
-    return (
-        f"{name} takes more each step: {less}, {off}bound it (deque(maxlen=...)), or clear it at the end of each epoch"
+    bound = (
+        "or empty it more often"
+        if holder.emptied_at
+        else "bound it (deque(maxlen=...)), or clear it every so many steps"
     )
+    return f"{name} takes more each step: {less}, {off}{bound}"
 
 
 def _of_machinery(holder: Holder) -> str:

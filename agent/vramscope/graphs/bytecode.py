@@ -33,6 +33,8 @@ ADDERS: Final = frozenset(
 REMOVERS: Final = frozenset(
     ("pop", "popleft", "popitem", "clear", "remove", "discard", "heappop", "heappushpop", "heapreplace")
 )
+MAKERS: Final = frozenset(("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "Counter"))
+"""of containers, which a call of theirs begins anew"""
 FUNCTIONS: Final = frozenset(
     ("heappush", "heappop", "heappushpop", "heapreplace", "insort", "insort_left", "insort_right")
 )
@@ -64,13 +66,18 @@ class Line(NamedTuple):
     calls: bool
     constant: bool
     """stores constants only, or empty containers: an initialisation"""
-    in_loop: bool
+    depth: int
+    """loops around it"""
     texts: frozenset[str]
     """constants: the keys that it names, among others"""
     empties: frozenset[str]
-    """attributes that it sets to an empty list, dict or set"""
+    """variables and attributes that it sets to an empty list, dict or set"""
     adds_to: frozenset[str]
     """variables of which it calls a method that adds"""
+
+    @property
+    def in_loop(self) -> bool:
+        return self.depth > 0
 
 
 def with_inner(code: types.CodeType, depth: int = 3) -> Iterator[types.CodeType]:
@@ -97,7 +104,7 @@ class _Draft:
         self.adds = self.augments = self.calls = False
         self.removes = self.overwrites = self.cuts = False
         self.computes = False
-        self.in_loop = False
+        self.depth = 0
         self.texts: set[str] = set()
         self.empties: set[str] = set()
         self.adds_to: set[str] = set()
@@ -108,11 +115,12 @@ class _Draft:
 def _read(code: types.CodeType) -> Iterator[Line]:
     drafts: dict[int, _Draft] = {}
     number = code.co_firstlineno
-    loops: list[tuple[int, int]] = []
+    loops: dict[int, int] = {}
+    """offset of a loop's first instruction -> of its last"""
     at: list[tuple[int, int]] = []
     just_loaded: str | None = None
-    is_empty = False
-    """an empty container lies on the stack, and beside it at most whose attribute it will be"""
+    empty = 0
+    """containers on the stack that are empty, with nothing beside them but whose attributes they will be"""
     for position, instruction in enumerate(dis.get_instructions(code)):
         if position >= MOST_INSTRUCTIONS:
             break
@@ -128,6 +136,9 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             if kind == "LOAD" and name not in draft.stores:
                 draft.reads_first.add(name)
             (draft.loads if kind == "LOAD" else draft.stores).add(name)
+            if kind == "STORE" and empty:
+                draft.empties.add(name)
+                empty -= 1
             if name in FUNCTIONS and kind == "LOAD":
                 draft.adds |= name in ADDERS
                 draft.removes |= name in REMOVERS
@@ -140,8 +151,9 @@ def _read(code: types.CodeType) -> Iterator[Line]:
                 draft.adds_to.add(just_loaded)
         elif operation == "STORE_ATTR":
             draft.attributes_stored.add(argument)
-            if is_empty:
+            if empty:
                 draft.empties.add(argument)
+                empty -= 1
         elif operation in ("STORE_SUBSCR", "STORE_SLICE"):
             draft.adds = draft.overwrites = True
         elif operation == "DELETE_SUBSCR":
@@ -154,17 +166,20 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.calls |= operation.startswith("CALL")
             draft.computes = True
         elif operation == "FOR_ITER":
-            loops.append((instruction.offset, argument))
+            # (what it jumps to comes after the loop)
+            loops[instruction.offset] = max(argument - 1, loops.get(instruction.offset, 0))
         just_loaded = next((name for kind, name in reversed([*_names(operation, argument)]) if kind == "LOAD"), None)
-        is_new = operation in _EMPTY and not argument
-        is_empty = is_new or (is_empty and just_loaded is not None)
+        if (operation in _EMPTY and not argument) or (empty and operation in ("COPY", "DUP_TOP")):
+            empty += 1
+        elif just_loaded is None and not operation.startswith(_KEEPS):
+            empty = 0
         if "JUMP_BACKWARD" in operation or (
             operation.startswith(("JUMP_ABSOLUTE", "POP_JUMP")) and _is_before(instruction)
         ):
-            loops.append((argument, instruction.offset))
+            loops[argument] = max(instruction.offset, loops.get(argument, 0))
     for offset, number in at:
-        if any(start <= offset <= end for start, end in loops):
-            drafts[number].in_loop = True
+        depth = sum(start <= offset <= end for start, end in loops.items())
+        drafts[number].depth = max(depth, drafts[number].depth)
     for number, draft in drafts.items():
         draft.stores -= draft.own
         # A bare ``history = []`` or ``total = 0`` keeps nothing yet; ``a = b`` loads a name, so it is none.
@@ -183,7 +198,7 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.augments,
             draft.calls,
             constant,
-            draft.in_loop,
+            draft.depth,
             frozenset(draft.texts),
             frozenset(draft.empties),
             frozenset(draft.adds_to),
@@ -191,6 +206,8 @@ def _read(code: types.CodeType) -> Iterator[Line]:
 
 
 _EMPTY: Final = ("BUILD_LIST", "BUILD_MAP", "BUILD_SET")
+_KEEPS: Final = ("STORE_", "SWAP", "ROT_")
+"""instructions that leave an empty container on the stack, or what is left of several"""
 _SCOPES: Final = ("FAST", "NAME", "GLOBAL", "DEREF", "CLASSDEREF")
 
 

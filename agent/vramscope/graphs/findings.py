@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from vramscope.graphs.group import MOST_WORDS, Group
 from vramscope.graphs.holders import Holder
 from vramscope.graphs.storages import Storages
 from vramscope.graphs.unwalked import Found, Place
-from vramscope.graphs.verdicts import OVERLAPS, Verdict
+from vramscope.graphs.verdicts import GROWS, OVERLAPS, Verdict
 from vramscope.graphs.walk import NODE_BYTES
 from vramscope.trace.held import Seen
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 MOST_LEAKS: Final = 64
 NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
 OUTLIVES: Final = "it outlives its {per}, so it is alive at every later peak"
+UNTIL_EMPTIED: Final = (
+    "it outlives its {per}, so it is alive at every peak until it is emptied, and then as large as this"
+)
 IN_STEPS: Final = "in steps"
 """second in the key of a graph that a step builds, and no backward walks; of an evaluation's there stands its holder"""
 TO_COME: Final = "measured in the next step"
@@ -56,6 +60,8 @@ class Findings:
         self._report = report
         self._tell = tell
         self._leaks: dict[Key, wire.Leak] = {}
+        self._full: dict[Key, wire.Leak] = {}
+        """of what may be emptied yet, as it was seen with the most"""
         self._told: set[Key] = set()
         self._graphs_alone: dict[Key, bool] = {}
         """of each that a holder has: whether its fix lets go what the graphs saved, and keeps the tensors themselves"""
@@ -91,13 +97,12 @@ class Findings:
         """Add what was found, or bring up to date what is known."""
         group, holder, kind = verdict.group, verdict.group.holder, verdict.kind
         key = (kind, *holder.key)
-        if not self._says_more(verdict):
+        if not verdict.waits and not self._says_more(verdict):
             return
         for part in verdict.speaks_for:
             self._leaks.pop(part, None)
-        known = self._leaks.get(key)
+        known = self._leaks.get(key) or self._full.get(key)
         effect = self._effect(verdict, key, known)
-        self._graphs_alone[key] = verdict.freed_bytes < group.held_bytes
         growth = verdict.growth
         if growth is None and kind in ("growing", "growing-eval"):
             growth = group.held_bytes / (verdict.age or 1)
@@ -116,16 +121,23 @@ class Findings:
             exclusive_bytes=min(verdict.exclusive_bytes, group.held_bytes),
             growth_bytes_per_step=growth,
             per=verdict.per,
+            emptied_at=_in_words(holder.emptied_at if kind in GROWS else None),
             peak_effect_bytes=effect.peak_bytes,
             peak_effect=effect.words,
             advice=words[:MOST_WORDS],
         )
-        self._put(key, leak)
+        if verdict.waits or verdict.emptied_after is not None:
+            if known is not None and known.held_bytes + known.node_bytes > leak.held_bytes + leak.node_bytes:
+                leak = msgspec.structs.replace(known, last_step=step)
+            self._full[key] = leak
+        if not verdict.waits:
+            self._graphs_alone[key] = verdict.freed_bytes < group.held_bytes
+            self._put(key, _emptied(leak, verdict.emptied_after))
 
     @property
     def growth_stands(self) -> bool:
         """Somebody is named for taking more and more, which a bound that is reached later would refute."""
-        return any(leak.kind == "tensor-growth" for leak in self._leaks.values())
+        return any(leak.kind == "tensor-growth" and leak.emptied_after is None for leak in self._leaks.values())
 
     @property
     def names_holders(self) -> bool:
@@ -160,6 +172,14 @@ class Findings:
         what has been let go since, or whom nobody had found has a name by now."""
         for holder in settled:
             self._leaks.pop(("tensor-growth", *holder), None)
+
+    def note_emptied(self, rounds: Mapping[Key, int]) -> None:
+        """These are emptied after so many rounds: they do not grow for ever. (Graphs that were kept once were kept.)"""
+        for holder, after in rounds.items():
+            for kind in GROWS:
+                leak = self._leaks.get((kind, *holder))
+                if leak is not None and leak.emptied_after != after:
+                    self._leaks[(kind, *holder)] = _emptied(leak, after)
 
     def add_nobodys(self, module: str, saved_bytes: int, nodes: int) -> None:
         """A graph that no variable holds: what ``module`` gives is built and dropped with each batch."""
@@ -288,6 +308,31 @@ class Findings:
         if known is not None:
             return Effect(known.peak_effect_bytes, known.peak_effect)
         return Effect(None, TO_COME)
+
+
+def _emptied(leak: wire.Leak, after: int | None) -> wire.Leak:
+    """The same, where it is known that it is emptied after so many rounds."""
+    if after is None:
+        return leak
+    effect = Effect(leak.peak_effect_bytes, leak.peak_effect)
+    if leak.peak_effect == OUTLIVES.format(per=leak.per):
+        in_steps = leak.kind != "growing-eval"
+        effect = effect._replace(words=UNTIL_EMPTIED.format(per=leak.per)) if in_steps else Effect(None, NO_STEPS)
+    return msgspec.structs.replace(
+        leak,
+        emptied_after=after,
+        growth_bytes_per_step=0.0,
+        peak_effect_bytes=effect.peak_bytes,
+        peak_effect=effect.words,
+    )
+
+
+def _in_words(place: tuple[str, int, str] | None) -> str:
+    if place is None:
+        return ""
+    file, line, function = place
+    at = f"{file.replace(os.sep, '/').rpartition('/')[2]}:{line}"
+    return at if function.startswith("<") else f"{function}() ({at})"
 
 
 def _of_place(place: Place) -> Key:

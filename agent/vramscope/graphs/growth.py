@@ -122,3 +122,9 @@ def bytes_a_round(before: list[Remembered], now: Remembered) -> float | None:
         return None
     first = earlier[0]
     return (now.held_bytes - first.held_bytes) / (now.round - first.round)
+
+
+def began(looks: list[Remembered]) -> int:
+    """The round in which there was none of it, by the pace at which there came to be more."""
+    pace, now = _pace(_tensors, looks[0], looks[-1]), looks[-1]
+    return round(now.round - now.tensors / pace) if pace > 0 else now.round - now.reach

@@ -49,8 +49,10 @@ class Holder(NamedTuple):
     """a plain local or global variable"""
     in_model: bool = False
     """it is reached through a module"""
-    emptied: bool = False
+    taken_from: bool = False
     """a container that the code takes out of too, or overwrites: it may have a bound that is not reached yet"""
+    emptied_at: tuple[str, int, str] | None = None
+    """file, line and function that leave nothing in the container, or begin an empty one"""
     metric: str = ""
     """class of torchmetrics' metric that has it in a state"""
 
@@ -66,6 +68,9 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
     name = root.spoken + "".join(labels) + "".join(deeper)
     if numbered:
         name = root.spoken + "".join(labels_of(links[:-1])) + NUMBER.sub("*", last.label)
+    if last.parent is not None and any(label.startswith("._") for label in labels[:-1]) and own_codes(last.parent.kind):
+        # By what a library calls its own nobody knows the object: `Net.outputs`, not `trainer._connector._selector.model.outputs`.
+        name = f"{classes.name_of(last.parent.kind)}{last.label}" + "".join(deeper)
     is_container = numbered or issubclass(last.kind, GROWS) or is_array(last.kind)
     owner = f" of {root.owner}()" if root.kind == "local" else ""
     words = f"{root.kind} '{root.name}'{owner}" if root.kind != "class" else f"class attribute {root.owner}.{root.name}"
@@ -79,6 +84,8 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
         words += f" -> {classes.name_of(last.kind)}[{last.size}]"
     within = numbered_place(links, codes) if numbered else inner_place(paths, len(links), codes)
     key = next((label[2:-2] for label in reversed((*labels_of(links), *deeper)) if _is_text_key(label)), "")
+    metric = _metric_among(paths[0].links())
+    taking = _taken_from(links, codes, metric) if is_container else None
     place, line = within or place_of(links, codes, container=is_container, key=key)
     return Holder(
         key=group_key(paths[0], family),
@@ -94,8 +101,9 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
         carried=len(links) > 1 or is_container or root.code is None or lines.carried_by_loop(root.code, root.name),
         variable=len(links) == 1,
         in_model=any(_is_module(link.kind) for link in links),
-        emptied=is_container and _is_emptied(links, codes),
-        metric=_metric_among(paths[0].links()),
+        taken_from=taking is not None,
+        emptied_at=(taking.code.co_filename, taking.number, taking.code.co_name) if taking and taking.whole else None,
+        metric=metric,
     )
 
 
@@ -122,17 +130,22 @@ def _is_module(kind: type) -> bool:
     )
 
 
-def _is_emptied(links: list[Path], codes: Codes) -> bool:
+def _taken_from(links: list[Path], codes: Codes, metric: str) -> lines.Taking | None:
     root, last = links[0].root, links[-1]
     of_list = issubclass(last.kind, list)
-    if lines.taken_from(own_codes(last.kind), "self", is_list=of_list):
-        return True
+    if metric:
+        through = frozenset(link.label[1:] for link in links[1:] if link.label.startswith("."))
+        reset = (lines.called_at(codes.all, name, frozenset(("reset",)), through) for name in (root.name, "self"))
+        return next((lines.Taking(*at, whole=True) for at in reset if at is not None), None)
+    taking = lines.taken_from(own_codes(last.kind), "self", is_list=of_list)
+    if taking is not None:
+        return taking
     if last.parent is None:
         own = [root.code] if root.code is not None else codes.all
-        return lines.taken_from(own, root.name, is_list=of_list)
+        return lines.taken_from(own, root.name, is_list=of_list, attribute=root.of_class is not None)
     if not last.label.startswith("."):
-        return False
-    return lines.taken_from(own_codes(last.parent.kind) or codes.all, last.label[1:], is_list=of_list)
+        return None
+    return lines.taken_from(own_codes(last.parent.kind) or codes.all, last.label[1:], is_list=of_list, attribute=True)
 
 
 def _chain(path: Path) -> list[str]:

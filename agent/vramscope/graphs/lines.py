@@ -6,12 +6,13 @@ assigned; what happens inside a loop counts more than what happens once.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from vramscope.graphs import classes
-from vramscope.graphs.bytecode import Line, lines_of, with_inner
+from vramscope.graphs.bytecode import MAKERS, Line, lines_of, with_inner
 
 
 def name_kept_at(
@@ -77,26 +78,59 @@ def attribute_kept_at(
     return best[1:] if best else None
 
 
-def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool) -> bool:
-    """Whether one of the functions also takes something out of the container of that name (a variable or an attribute), keeps a
-    slice of it, or begins an empty one (an object's first one aside).
+class Taking(NamedTuple):
+    """A line that takes out of a container."""
 
-    is_list   to assign to its subscript overwrites
+    code: types.CodeType
+    number: int
+    whole: bool
+    """all that there is"""
+
+
+def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, attribute: bool = False) -> Taking | None:
+    """Where one of the functions takes something out of the container of that name, keeps a slice of it, or begins an empty one
+    (the first one aside): of several lines the first that leaves nothing in it.
+
+    is_list     to assign to its subscript overwrites
+    attribute   it is that of an object or a class, and no variable
     """
+    found: Taking | None = None
     for code in codes:
         for part in with_inner(code):
-            if _has_variable(part, name):
-                has_loop = any(line.in_loop for line in lines_of(part))
-                for line in lines_of(part):
-                    if has_loop and not line.in_loop:
-                        continue  # emptied once, before the training or after it
-                    loaded = name in line.loads or name in line.attributes_loaded
-                    stored = name in line.stores or name in line.attributes_stored
-                    if name in line.empties and part.co_name != "__init__":
-                        return True
-                    if loaded and (line.removes or (is_list and line.overwrites) or (stored and line.cuts)):
-                        return True
-    return False
+            if not _has_variable(part, name):
+                continue
+            loops = [line for line in lines_of(part) if line.in_loop]
+            fills = max((line.depth for line in loops if _fills(line, name)), default=0)
+            for line in lines_of(part):
+                loaded = name in (line.attributes_loaded if attribute else line.loads)
+                stored = name in (line.attributes_stored if attribute else line.stores)
+                anew = stored and not loaded and _begins_anew(line, name)
+                anew = anew and (line.in_loop or _outlives(part, None if attribute else name))
+                takes = loaded and (line.removes or (is_list and line.overwrites) or (stored and line.cuts))
+                # Before its loops, or after them all: once, unless the function is that of an epoch.
+                ends_epoch = not loops or (line.number > loops[-1].number and fills <= 1)
+                if (anew or takes) and (line.in_loop or ends_epoch):
+                    whole = anew or "clear" in line.attributes_loaded or (line.removes and line.cuts)
+                    if found is None or (whole and not found.whole):
+                        found = Taking(part, line.number, whole)
+    return found
+
+
+def _fills(line: Line, name: str) -> bool:
+    """Whether a line adds to a container of that name, or gives it to a function that may."""
+    return (name in line.loads and (line.adds or line.calls)) or (name in line.attributes_loaded and line.adds)
+
+
+def _begins_anew(line: Line, name: str) -> bool:
+    """Whether what a line gives that name is an empty container."""
+    return name in line.empties or not MAKERS.isdisjoint(line.loads | line.attributes_loaded)
+
+
+def _outlives(code: types.CodeType, variable: str | None) -> bool:
+    """Whether what code gives a variable, or an attribute (None), outside of any loop, takes the place of an earlier one: not a
+    variable of its own, and not what an object, a class or a module begins with."""
+    is_function = code.co_flags & inspect.CO_OPTIMIZED
+    return bool(is_function) and code.co_name != "__init__" and variable not in code.co_varnames + code.co_cellvars
 
 
 def added_at(codes: Iterable[types.CodeType], name: str) -> tuple[types.CodeType, int] | None:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import bisect
 import collections
 import dataclasses
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 from vramscope.graphs import advice
+from vramscope.graphs.fills import Fill
 from vramscope.graphs.group import Group
 from vramscope.graphs.growth import (
     EMPTIED,
     LEAST_GROWTH_ROUNDS,
     Remembered,
+    began,
     bytes_a_round,
     has_settled,
     has_shrunk,
@@ -44,6 +46,9 @@ MOST_REMEMBERED: Final = 24
 """looks: where optimizers take turns there is one at each of them, and growth must be seen over many rounds all the same"""
 PATIENCE: Final = 2
 """times as many rounds, where the code takes out of the container too"""
+CONSIDERABLE_BYTES: Final = 256 * 1024
+CONSIDERABLE_FRACTION: Final = 0.1
+"""of all live tensors: what holds more, and more than those bytes, is told before it is emptied: memory may run out until then"""
 PATIENCE_WITH_CALLS: Final = 4
 """and where each call of a model is a round: a text is written, or an image made, in many of them"""
 GROWS: Final = ("growing", "growing-eval", "tensor-growth")
@@ -79,6 +84,10 @@ class Moment:
     """file, line and function of the last backward(retain_graph=True)"""
     per: str = "step"
     """what ends a round, of wire.ROUNDS"""
+    epoch_ended: int = 0
+    """the round in which the last one did; 0: none has, as far as is known"""
+    ends_epoch: bool = False
+    """it has ended just now"""
     whole: bool = False
     """the look left nothing out: what it has not seen is not there"""
 
@@ -100,6 +109,10 @@ class Verdict:
     """that no other holder seen keeps alive"""
     per: str = "step"
     """what ``age`` and ``growth`` are counted in"""
+    waits: bool = False
+    """it may be emptied yet, and is not to be told before"""
+    emptied_after: int | None = None
+    """rounds that it fills for until it is emptied; None: it was not seen to be"""
     speaks_for: frozenset[tuple[str, ...]] = frozenset()
     """kind and holder's key of what was, or may have been, told of by itself and follows from this one"""
 
@@ -107,7 +120,12 @@ class Verdict:
 class Judge:
     """Remembers holders from look to look."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounds: Callable[[], int]) -> None:
+        """``rounds``: that have ended so far."""
+        self._rounds = rounds
+        self._fills: dict[tuple[str, ...], Fill] = {}
+        """of the containers that were found to take more and more"""
+        self._live_bytes = 0
         self._seen: dict[tuple[str, ...], list[Remembered]] = {}
         self._plain: set[int] = set()
         self._heights: dict[tuple[str, ...], int] = {}
@@ -123,7 +141,7 @@ class Judge:
         live_bytes   of all tensors
         rounds       rounds so far in all, to measure growth
         """
-        material = material_bytes(live_bytes)
+        material, self._live_bytes = material_bytes(live_bytes), live_bytes
         verdicts: list[Verdict] = []
         self.settled.clear()
         # The batch that a checkpoint saved is there anyway: what plain variables hold is nobody's overlap.
@@ -165,7 +183,15 @@ class Judge:
         """Of holders that are not among the groups: those whose tensors are gone too, and not only called otherwise now."""
         seen_now = {group.holder.key for group in groups}
         for key, before in self._seen.items():
-            if key not in seen_now and before and was_plain_and_is_dead(before[-1]):
+            if key in seen_now:
+                continue
+            fill = self._fills.get(key)
+            if fill is not None and fill.note_emptying():
+                before.clear()
+            if fill is not None and fill.after is not None:
+                if fill.is_over(rounds):
+                    self.settled.add(key)
+            elif before and was_plain_and_is_dead(before[-1]):
                 self._empty(key, before)
 
     def _empty(self, key: tuple[str, ...], before: list[Remembered]) -> None:
@@ -173,6 +199,20 @@ class Judge:
         before.clear()
         self.settled.add(key)
         self._accused.pop(key, None)
+
+    def waits_for_an_end(self, *, evaluating: bool = False) -> bool:
+        """Something may be emptied at the end of the epoch, or of the evaluation, and was hardly seen as full as it gets."""
+        return any(fill.wants_look(evaluating=evaluating) for fill in self._fills.values())
+
+    def next_whole(self, rounds: int) -> int | None:
+        """The next round in which such a thing will hold the most; None: not known."""
+        ahead = (fill.next_whole(rounds) for fill in self._fills.values())
+        return min((one for one in ahead if one is not None), default=None)
+
+    @property
+    def emptied(self) -> dict[tuple[str, ...], int]:
+        """Key of a holder that was seen to be emptied -> rounds that it fills for."""
+        return {key: fill.after for key, fill in self._fills.items() if fill.after is not None}
 
     def _of(self, group: Group, moment: Moment, rounds: int, material: int) -> Verdict | None:
         holder = group.holder
@@ -199,7 +239,10 @@ class Judge:
             group.nodes,
             group.references,
         )
-        if before and now.tensors <= EMPTIED * before[-1].tensors and was_plain_and_is_dead(before[-1]):
+        fill = self._fills.get(holder.key)
+        if fill is not None and fill.note_emptying():
+            before.clear()
+        elif before and now.tensors <= EMPTIED * before[-1].tensors and was_plain_and_is_dead(before[-1]):
             self._empty(holder.key, before)
         growth = bytes_a_round(before, now)
         verdict: tuple[str, int, bool] | None = None
@@ -215,8 +258,12 @@ class Judge:
         more = bool(before) and now.held_bytes > before[-1].held_bytes
         before.append(now)
         del before[:-MOST_REMEMBERED]
+        if fill is not None:
+            fill.watch(_living(group))
         single = not group.graphs and not (holder.container and now.tensors >= 3)
-        if has_settled(before) or (single and has_shrunk(before)):
+        if fill is not None and fill.after is not None:
+            verdict = fill.kind, group.graphs or group.tensors, False
+        elif has_settled(before) or (single and has_shrunk(before)):
             self.settled.add(holder.key)
             self._accused.pop(holder.key, None)
         elif verdict is None and more and holder.key in self._accused:
@@ -232,7 +279,24 @@ class Judge:
         age = max(reach, 1) if group.graphs else None
         if kind == "growing-eval" and moment.evaluating:
             growth = group.held_bytes / count  # (between two evaluations lie the training's steps)
-        return Verdict(kind, group, count, age, growth, words, freed, per=moment.per)
+        found = Verdict(kind, group, count, age, growth, words, freed, per=moment.per)
+        if kind in GROWS and holder.container and not chain:
+            if fill is None:
+                fill = self._fills[holder.key] = Fill(kind, began(before), self._rounds)
+                fill.watch(_living(group))
+            fill.whole_looks += moment.ends_epoch or rounds == fill.next_whole(rounds - 1)
+            found.waits = not moment.evaluating and self._waits(holder, fill, now, moment)
+            found.emptied_after = fill.after
+        return found
+
+    def _waits(self, holder: Holder, fill: Fill, now: Remembered, moment: Moment) -> bool:
+        """Whether what the code empties may be emptied yet, and does not hold so much that it must be told before."""
+        considerable = max(CONSIDERABLE_BYTES, CONSIDERABLE_FRACTION * self._live_bytes)
+        return (
+            holder.emptied_at is not None
+            and now.held_bytes < considerable
+            and fill.may_be_emptied_yet(now.round, moment.epoch_ended)
+        )
 
     def _of_graphs(
         self, group: Group, moment: Moment, before: list[Remembered], now: Remembered, material: int
@@ -310,10 +374,14 @@ class Judge:
 
     def _takes_more(self, group: Group, before: list[Remembered], now: Remembered, per: str) -> bool:
         holder = group.holder
-        rounds = _patience(holder, per) * (PATIENCE if holder.emptied else 1)
+        rounds = _patience(holder, per) * (PATIENCE if holder.taken_from else 1)
         steady = rises([*before, now], lambda seen: seen.tensors, rounds, 4)
         is_higher = now.tensors > self._heights.get(holder.key, 0)
         return steady and is_higher and holder.container and holder.bound is None
+
+
+def _living(group: Group) -> Iterator[Any]:
+    return (thing for reference in group.references if (thing := reference()) is not None)
 
 
 def _patience(holder: Holder, per: str) -> int:

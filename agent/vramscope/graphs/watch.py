@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope import wire
 from vramscope.graphs import classes, floor, roots
+from vramscope.graphs.fills import ROUNDS_AFTER_AN_EPOCH
 from vramscope.graphs.findings import Findings
 from vramscope.graphs.first_call import FirstCall
 from vramscope.graphs.given import given_storages, is_given
@@ -81,7 +82,8 @@ class GraphWatch:
         self._unheard = False
         """the last graph was built with no call of a root module"""
         self._floor = floor.Floor()
-        self._judge = Judge()
+        self._rounds = Rounds()
+        self._judge = Judge(self._round)
         self._boundaries: deque[int] = deque(maxlen=512)
         self._forwards: deque[int] = deque(maxlen=512)
         self._batch_sequence = 0
@@ -97,9 +99,13 @@ class GraphWatch:
         self._stepping = 0
         self._training_mode = True
         self._pass_ended = False
+        self._walk_at_batch = -1
+        self._trained = False
+        """a backward ran between the last two batches that were asked for"""
+        self._epoch_ended = 0
+        """round in which the last epoch of the training did, as far as is known"""
         self._kept_rounds = 0
         self._old = 0
-        self._rounds = Rounds()
         self._due: set[int] = set()
         self._suspicion = ""
         self._next_look_round = LAST_EARLY_LOOK + 1
@@ -265,6 +271,7 @@ class GraphWatch:
             self._end_round(stepped=False)
             if not self._outputs.alive:
                 self._look_if_due(fresh=False)
+        self._trained, self._walk_at_batch = self._last_walk != self._walk_at_batch, self._last_walk
         now = self._sequence()
         built = now - self._batch_sequence > 2 and self._batch_sequence
         if built and not self._stepped and not self._outputs.heard:
@@ -280,9 +287,24 @@ class GraphWatch:
 
     def after_batches(self) -> None:
         """A pass over the loader has ended."""
+        if self._trained and not self._clock.calm:
+            self.end_epoch()
         if len(self._forwards) + 1 >= UNWALKED and self._outputs.pending >= UNWALKED:
             self._pass_ended = True
+            if self._judge.waits_for_an_end(evaluating=True):
+                self._look_when_built = UNWALKED
             self._judge_evaluation()
+
+    def _round(self) -> int:
+        """The round that a look would be made in: of an evaluation with graphs each batch is one."""
+        return self._rounds.number + (len(self._forwards) + 1 if self._forwards else 0)
+
+    def end_epoch(self) -> None:
+        """An epoch of the training is over: what is emptied at its end is as full as it gets."""
+        self._epoch_ended = self._rounds.number
+        if self._judge.waits_for_an_end() and not self._clock.calm and self._may_spend(AGAIN_SECONDS):
+            self._look("an epoch has ended", fresh=False, evaluating=False)
+            self._look_again_round = self._rounds.number + ROUNDS_AFTER_AN_EPOCH
 
     @property
     def boundary(self) -> int:
@@ -342,9 +364,11 @@ class GraphWatch:
             self._look("a window is recorded", fresh=True, evaluating=False, judging=False)
 
     def _look_again(self) -> None:
-        grows = self._findings.growth_stands
         number = self._rounds.number
-        self._look_again_round = number + max(LEAST_ROUNDS_AGAIN, number // 4) if grows else 0
+        after = number + max(LEAST_ROUNDS_AGAIN, number // 4)
+        if not self._findings.growth_stands and not self._judge.waits_for_an_end():
+            after = 0
+        self._look_again_round = min(after, self._judge.next_whole(number) or after)
 
     def _may_look(self) -> bool:
         return not (self._cuda.is_initialized() and self._cuda.is_current_stream_capturing())
@@ -416,6 +440,8 @@ class GraphWatch:
             retained=self._findings.retained,
             whole=whole,
             per="batch" if evaluating else self._rounds.per,
+            epoch_ended=self._epoch_ended,
+            ends_epoch=self._pass_ended if evaluating else self._epoch_ended == self._rounds.number,
         )
         rounds = self._rounds.number + (len(self._forwards) if evaluating and self._rounds.per != "batch" else 0)
         if self._given:
@@ -423,3 +449,4 @@ class GraphWatch:
         for verdict in self._judge.judge(groups, self._looker.live_bytes, moment, rounds):
             self._findings.add(verdict)
         self._findings.withdraw(self._judge.settled)
+        self._findings.note_emptied(self._judge.emptied)

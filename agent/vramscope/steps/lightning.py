@@ -62,6 +62,10 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
         def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
             clock.enter(DATA)
 
+        @guarded("Lightning's on_train_epoch_end")
+        def on_train_epoch_end(self, *args: Any, **kwargs: Any) -> None:
+            hooks.end_epoch()  # (a loader whose length is known is asked for no more; the module's own hook comes after this one)
+
         @guarded("Lightning's evaluation hook")
         def on_validation_start(self, *args: Any, **kwargs: Any) -> None:
             clock.enter(EVAL)

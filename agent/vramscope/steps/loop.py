@@ -238,6 +238,11 @@ class LoopHooks:
         if self.graphs is not None and not self.clock.calm and self.clock.is_training_thread():
             self.timed(self.graphs.before_forward, module.training)
 
+    def end_epoch(self) -> None:
+        """For a framework that says when an epoch of the training is over."""
+        if self.graphs is not None and self.clock.is_training_thread():
+            self.timed(self.graphs.end_epoch)
+
     def _forward_begins(self) -> None:
         loss, clock = self.loss, self.clock
         if loss is not None and self._grad_enabled() and (get_ident() == clock.thread or clock.is_training_thread()):

@@ -33,8 +33,11 @@ KIND_WORDS: Final = {
     "tensor-growth": "tensors are kept, more and more",
 }
 """Each of ``wire.LEAK_KINDS`` in a few words."""
+_MANY: Final = {"step": "steps", "batch": "batches", "call": "calls"}
 STEADY: Final = ("overlap", "overlap-unfreed", "no_grad-missing")
 """Of these there is as much in each step."""
+GATHERED_WORDS: Final = "tensors are gathered, and let go together"
+"""The same of tensors that were seen to be emptied."""
 ON_HOST_WORDS: Final = "kept on the host"
 """The same of what a training on a card keeps in the host's memory."""
 
@@ -44,7 +47,8 @@ class Verdict:
     """One sentence or a few, and how grave it is.
 
     leak     somebody is named who has more from step to step
-    held     somebody is named who keeps as much in each step: a result that lives into the next, a graph that nobody walks
+    held     somebody is named who keeps as much in each step: a result that lives into the next, a graph that nobody walks; or
+             who gathers more and more, and is emptied again and again
     host     what is named lies in the host's memory alone
     growth   nobody is named, but the floor rises
     none     looked, and nothing grows as far as can be seen
@@ -86,9 +90,9 @@ def leak_verdict(
         if len(leaks) > 1:
             said.append(f"{count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} listed.")
         rises = floor is not None and floor.growing
-        steady = all(leak["kind"] in STEADY for leak in on_card)
+        steady = all(leak["kind"] in STEADY or leak["emptied_after"] is not None for leak in on_card)
         if steady and not rises:
-            said.append("It does not grow.")
+            said.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
         return Verdict("leak" if not steady else "growth" if rises else "held", " ".join(filter(None, said)))
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
     looks = "The agent looked and found no holder." if looked else f"The agent has not looked{'' if ended else ' yet'}."
@@ -121,9 +125,28 @@ def _who(leak: Mapping[str, Any]) -> str:
         "no_grad-missing": "builds graphs that nobody walks backward: no_grad is missing",
         "cycle": f"holds {held} tensors in a reference cycle "
         + ("that no collector sees" if "in C++" in leak["holder"] else "until the garbage collector comes by"),
-        "tensor-growth": f"keeps {held} tensors, more each {leak['per']}",
+        "tensor-growth": f"keeps {held} tensors"
+        + (f", more each {leak['per']}" if leak["emptied_after"] is None else ""),
     }[leak["kind"]]
+    if emptied := emptied_words(leak):
+        what += f" until it is emptied {emptied}"
     return f"{leak['name']}{where} {what}."
+
+
+def kind_words(leak: Mapping[str, Any]) -> str:
+    """What it is, in a few words."""
+    if leak["on_host"]:
+        return ON_HOST_WORDS
+    gathered = leak["kind"] == "tensor-growth" and leak["emptied_after"] is not None
+    return GATHERED_WORDS if gathered else KIND_WORDS[leak["kind"]]
+
+
+def emptied_words(leak: Mapping[str, Any]) -> str:
+    """``after 100 steps, in reset() (train.py:40)``; "" where nothing is known to empty it."""
+    at = leak["emptied_at"] and f"{'in' if '(' in leak['emptied_at'] else 'at'} {leak['emptied_at']}"
+    if leak["emptied_after"] is None:
+        return f"{at}, which was not seen so far" if at else ""
+    return ", ".join(filter(None, [f"after {count(leak['emptied_after'])} {_MANY[leak['per']]}", at]))
 
 
 def _is_of_models(floor: Trend, models: Trend) -> bool:
@@ -151,13 +174,15 @@ def _growth(leaks: Sequence[Mapping[str, Any]], floor: Trend | None, end: str) -
     nodes, held = leaks[0]["node_bytes"], leaks[0]["held_bytes"]
     if said and nodes > held > 0:  # (each graph has as many)
         said += f" and about {amount(nodes * own / held)} of nodes"
+    if end and leaks[0]["emptied_at"] and leaks[0]["emptied_after"] is None:
+        end += ", if it is not emptied before"
     if rises and floor is not None:
         return f"{said + '; the' if said else 'The'} floor rises by {_slope(floor)}{end}."
     return f"{said}{end}." if said else ""
 
 
 def _how_much(leak: Mapping[str, Any]) -> str:
-    held = f"It holds {amount(leak['held_bytes'])}"
+    held = f"It holds {'at most ' if leak['emptied_after'] is not None else ''}{amount(leak['held_bytes'])}"
     if leak["node_bytes"] > leak["held_bytes"]:
         held += f", and about {amount(leak['node_bytes'])} of host memory in autograd nodes"
     effect = leak["peak_effect_bytes"]

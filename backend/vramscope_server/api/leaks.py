@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from vramscope import wire
 from vramscope_server.analysis.floor import Trend, trend, until_full
 from vramscope_server.analysis.leaks.held import CannotTell
-from vramscope_server.analysis.verdicts import KIND_WORDS, ON_HOST_WORDS, leak_verdict
+from vramscope_server.analysis.verdicts import emptied_words, kind_words, leak_verdict
 from vramscope_server.house import House
 from vramscope_server.store.artifacts import Stored, list_artifacts
 from vramscope_server.store.leaks import merge_leaks
@@ -50,7 +50,7 @@ def get_leaks(
         used_bytes = _used_bytes(connection, record, place)
         outside_bytes = _outside_bytes(connection, record, place)
     leaks = [
-        leak | {"kind_words": ON_HOST_WORDS if leak["on_host"] else KIND_WORDS[leak["kind"]]}
+        leak | {"kind_words": kind_words(leak), "emptied": emptied_words(leak)}
         for leak in merge_leaks({r: x.look for r, x in looked.items()})
     ]
     floor = _floor(record, place, fit, used_bytes, outside_bytes) | {"damaged": told_damage(damaged, place)}

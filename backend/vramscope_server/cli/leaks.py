@@ -81,7 +81,11 @@ def _cells(leak: dict[str, Any], *, several: bool) -> list[str | Text]:
         ABSENT if age is None else f"1 {leak['per']}" if age == 1 else f"{count(age)} {_MANY[leak['per']]}",
         amount(leak["held_bytes"]),
         amount(leak["exclusive_bytes"]),
-        ABSENT if growth is None else f"{amount(growth)}/{leak['per']}",
+        "none"
+        if leak["emptied_after"] is not None
+        else ABSENT
+        if growth is None
+        else f"{amount(growth)}/{leak['per']}",
         amount(leak["peak_effect_bytes"], ABSENT),
         ", ".join(map(str, leak["ranks"])) if several else "",
     ]
@@ -93,6 +97,8 @@ def _print_detail(out: Console, leak: dict[str, Any]) -> None:
     links = leak["chain"] or [leak["holder"]]
     for depth, link in enumerate(links):
         out.print(Text(f"{'  ' * depth}{'└ ' if depth else '  '}{plain(link)}"), soft_wrap=True)
+    if leak["emptied"]:
+        out.print(Text(f"  emptied {plain(leak['emptied'])}", style="dim"))
     if leak["node_bytes"]:
         nodes = f"  and about {amount(leak['node_bytes'])} of host memory in autograd nodes"
         out.print(Text(nodes, style="dim"))

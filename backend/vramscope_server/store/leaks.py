@@ -102,6 +102,10 @@ def _merged(ident: str, places: list[tuple[int, wire.Leak]]) -> dict[str, Any]:
     entry: dict[str, Any] = {"id": ident, **msgspec.to_builtins(most)}
     for name in _LARGEST:
         entry[name] = max((value for _, leak in places if (value := getattr(leak, name)) is not None), default=None)
+    if entry["emptied_after"] is not None:
+        entry["growth_bytes_per_step"] = (
+            most.growth_bytes_per_step
+        )  # (another rank may not have seen yet that it is emptied)
     entry["first_step"] = min(leak.first_step for _, leak in places)
     entry["on_host"] = all(is_on_host(leak) for _, leak in places)
     # Of a session that found it twice (say, on two devices) the rank still counts once.
