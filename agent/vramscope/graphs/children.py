@@ -251,6 +251,13 @@ def length(value: Any) -> int | None:
     return value.size if is_array(kind) else None
 
 
+def may_hold(value: Any) -> bool:
+    """Whether something can be in it: what the garbage collector tracks, an array, and several results in one, as
+    ``torch.max(x, 1)`` gives them (``torch.return_types``), which C makes without telling the collector."""
+    kind = type(value)
+    return gc.is_tracked(value) or is_array(kind) or (kind is not tuple and issubclass(kind, tuple))
+
+
 def is_array(kind: type) -> bool:
     """An array of numpy's: where it has objects in it, the garbage collector does not see them."""
     numpy = sys.modules.get("numpy")

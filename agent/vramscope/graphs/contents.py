@@ -14,7 +14,7 @@ from itertools import compress, islice
 from operator import not_
 from typing import Any, Final, NamedTuple
 
-from vramscope.graphs.children import in_queue, is_array
+from vramscope.graphs.children import in_queue, is_array, may_hold
 
 MOST_ELEMENTS: Final = 200_000
 """that are looked through; some 0.1 µs each"""
@@ -83,7 +83,7 @@ def _others(level: list[Any], tensors: Callable[[int], bool], inside: set[int]) 
     are = list(map(tensors, map(id, map(type, level))))
     inside.update(map(id, compress(level, are)))
     others = compress(level, map(not_, are))
-    return [thing for thing in others if gc.is_tracked(thing) and not issubclass(type(thing), type)]
+    return [thing for thing in others if may_hold(thing) and not issubclass(type(thing), type)]
 
 
 def _look_below(

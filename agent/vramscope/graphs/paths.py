@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from vramscope.graphs import allowance, classes
 from vramscope.graphs.allowance import Allowance
-from vramscope.graphs.children import MOST_OF_A_CONTAINER, Shapes, bound_of, children, is_array, length
+from vramscope.graphs.children import MOST_OF_A_CONTAINER, Shapes, bound_of, children, length, may_hold
 from vramscope.graphs.contents import Contents, contents
 from vramscope.graphs.roots import ATOMS, Root
 
@@ -172,7 +172,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                 search.missing.discard(key)
             elif takes_more and known is not None and known.parent is not path:
                 search.again[id(known)] = Path(path, path.root, label, kind, None, None, path.depth + 1)
-            if key not in seen and not (is_tensor and _is_bare(child)) and (gc.is_tracked(child) or is_array(kind)):
+            if key not in seen and not (is_tensor and _is_bare(child)) and may_hold(child):
                 size = length(child)
                 if label == path.label and kind is path.kind and size == path.size:
                     seen[key] = path
@@ -217,7 +217,7 @@ def reachable(
                     found.append(thing)
                     if _is_bare(thing):
                         continue
-                if gc.is_tracked(thing) or is_array(kind):
+                if may_hold(thing):
                     queue.append((thing, depth + (above is not None and kind is not type(above))))
             if looked > unhurried:
                 unhurried = looked + AT_ONCE

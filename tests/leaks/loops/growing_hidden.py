@@ -5,6 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import contextvars
+import logging
+import logging.handlers
 import queue
 import types
 from typing import Any
@@ -152,3 +154,38 @@ def queue_of_a_class_of_ones_own(device: str) -> None:
     for x, y in loader(device):
         loss = step_on(model, optimizer, x, y)
         unread.put(loss)  # <- leak; fix: unread.put(loss.item())
+
+
+@leaks("growing", holder="values", bytes_each=(512 * FLOAT_BYTES, 512 * 8), nodes=True)
+def results_of_a_maximum(device: str) -> int:
+    """What ``max(dim)`` gives is a tuple of PyTorch's own, of which the garbage collector does not know; the tensors were meant."""
+    model, optimizer = training(device)
+    values: list[Any] = []
+    for x, y in loader(device, rows=512):
+        logits = model(x)
+        loss = F.cross_entropy(logits, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        values.append(logits.max(1))  # <- leak; fix: values.append(logits.max(1).values.mean().item())
+    return len(values)
+
+
+@leaks("growing", holder="handler.buffer", bytes_each=(FLOAT_BYTES, FLOAT_BYTES), nodes=True)
+def messages_of_a_logger(device: str) -> None:
+    """A record keeps the arguments of its message until it is written, and this handler writes a thousand at a time."""
+    model, optimizer = training(device)
+    handler = logging.handlers.MemoryHandler(capacity=1000)  # <- leak
+    logger = logging.Logger("steps")
+    logger.addHandler(handler)
+    for x, y in loader(device):
+        loss = step_on(model, optimizer, x, y)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        logger.info("%s %s", loss, norm)  # <- leak; fix: logger.info("%s %s", loss.item(), norm.item())
+
+
+class Options:
+    """Has an attribute of the name that a logger's records have."""
+
+    def __init__(self, args: Any) -> None:
+        self.args = args
