@@ -1059,3 +1059,25 @@ def test_what_an_evaluation_adds_a_batch_is_not_thinned_by_the_steps_before_it()
     each = 64 * (32 + 256 + 10) * 4 + 64 * 8  # the batch, what ReLU gave, the log-probabilities, the targets
     assert leak.per == "batch"
     assert leak.growth_bytes_per_step == pytest.approx(each, rel=0.1)
+
+
+def test_a_graph_that_leads_to_one_that_was_built_once_does_not_grow():
+    """An autocast around the whole loop keeps the copies of weights that it makes in the first step, each with its graph."""
+    net = model(width=256)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    with watched() as looks, torch.autocast("cpu", torch.bfloat16):
+        for _ in range(48):
+            x = torch.randn(512, 32)
+            loss = F.mse_loss(net(x).float(), torch.randn(512, 10))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert [leak.kind for look in looks for leak in look.leaks if leak.kind == "growing"] == []
+
+
+def test_a_modules_globals_are_no_container_whoever_has_them():
+    """``python -m train`` runs a function of Python's own that has a variable for them."""
+    names = globals()
+    assert [root for tier in roots.roots() for root in tier if root.value is names] == []
+    assert "names" not in {root.name for tier in roots.roots() for root in tier if root.kind == "local"}
+    del names

@@ -210,8 +210,14 @@ def _locals_of(frame: types.FrameType) -> Iterator[Root]:
         if issubclass(type(value), type) and not at_module:
             if classes.module_of(value) == frame.f_globals.get("__name__"):  # a class of the function's own
                 yield from _class_attributes(value, code.co_filename)
-        elif type(value) not in ATOMS and not (at_module and name.startswith("__")):
+        elif type(value) not in ATOMS and not (at_module and name.startswith("__")) and not is_namespace(value):
             yield Root(kind, name, value, code, code.co_filename, frame.f_lineno, code.co_name)
+
+
+def is_namespace(value: object) -> bool:
+    """Whether it is the dict of a module's globals: whoever has it (``python -m train`` runs a library's function that does),
+    what is in there has names of its own."""
+    return type(value) is dict and "__name__" in value and "__builtins__" in value
 
 
 def locals_of(frame: types.FrameType) -> dict[str, Any]:
@@ -257,7 +263,7 @@ def _globals() -> Iterator[Root]:
         file = module.__dict__.get("__file__") or module.__dict__.get("__name__")
         for name, value in list(module.__dict__.items()):
             kind = type(value)
-            if kind in ATOMS or kind is types.ModuleType or name.startswith("__"):
+            if kind in ATOMS or kind is types.ModuleType or name.startswith("__") or is_namespace(value):
                 continue
             if issubclass(kind, type):
                 if classes.module_of(value) == module.__dict__.get("__name__"):

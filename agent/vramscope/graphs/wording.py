@@ -19,7 +19,7 @@ NAMELESS: Final = "unknown"
 def end_of_search(thing: Any) -> tuple[str, str | None] | None:
     """(words, file) of a thing that is a name by itself: a module's or class's dict, a running frame."""
     kind = type(thing)
-    if kind is dict and "__name__" in thing and "__builtins__" in thing:
+    if roots.is_namespace(thing):
         return f"global of {thing['__name__']}", thing.get("__file__")
     if kind is dict and "__module__" in thing and "__qualname__" in thing:
         return f"class {thing['__module__']}.{thing['__qualname__']}", None
