@@ -24,6 +24,8 @@ LEAST_OBJECTS: Final = 20_000
 AT_ONCE: Final = 256
 """objects that are come by between two looks at the clock"""
 DEEPEST: Final = 10
+RECORDS: Final = 3
+"""levels, of records in a container and the container itself, that are taken to be the container's"""
 
 _SKIPPED: Final = ATOMS | {types.ModuleType, types.CodeType, types.BuiltinFunctionType, type}
 
@@ -156,6 +158,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
             continue
         ends = set()
         takes_more = path.size is not None and path.bound is None
+        is_record = not takes_more and _is_in_what_takes_more(path)
         bound = bound_of(None, value)
         for label, child in children(value, search.shapes):
             looked += 1
@@ -170,7 +173,7 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
                 size, most = (None, bound) if is_tensor else (length(child), bound_of(child, value))
                 paths[key] = Path(path, path.root, label, kind, size, most, path.depth + 1)
                 search.missing.discard(key)
-            elif takes_more and known is not None and known.parent is not path:
+            elif (takes_more or (is_record and is_tensor)) and known is not None and known.parent is not path:
                 search.again[id(known)] = Path(path, path.root, label, kind, None, None, path.depth + 1)
             if key not in seen and not (is_tensor and _is_bare(child)) and may_hold(child):
                 size = length(child)
@@ -188,6 +191,18 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
             search.between.update(dict.fromkeys(inside.wanted, path))
             search.long.append((path, inside))
     return True
+
+
+def _is_in_what_takes_more(path: Path) -> bool:
+    """Whether it is a container without a bound, or a record in one: ``rows.append((logits, labels))``."""
+    link: Path | None = path
+    for _ in range(RECORDS):
+        if link is None:
+            return False
+        if link.size is not None and link.bound is None:
+            return True
+        link = link.parent
+    return False
 
 
 def _is_bare(tensor: Any) -> bool:

@@ -427,3 +427,20 @@ def concatenated_curve(device: str) -> torch.Tensor:
         optimizer.step()
         curve = torch.cat([curve, loss.view(1)])  # <- leak; fix: curve = torch.cat([curve, loss.detach().view(1)])
     return curve
+
+
+@leaks("growing", holder="rows", bytes_each=(128 * 1000 * FLOAT_BYTES, 128 * 8), nodes=True)
+def newest_in_a_record_too(device: str) -> int:
+    """The newest logits have a variable, and the list has them in a tuple: to let go of the variable alone frees nothing."""
+    model = mlp(device, outputs=1000)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    rows: list[Any] = []
+    for x, y in loader(device, rows=128):
+        logits = model(x)
+        loss = F.cross_entropy(logits, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        rows.append((logits, y))  # <- leak; fix: rows.append(logits.argmax(1).sum().item())
+        # fix here: del logits
+    return len(rows)
