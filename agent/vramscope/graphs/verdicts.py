@@ -304,9 +304,10 @@ class Judge:
         """(kind, count, whether one value grows a graph from step to step)"""
         ages = [_rounds_since(birth, moment.boundaries) for birth in group.births]
         many = group.graphs >= 3 and len(set(ages)) >= 3
-        # (Where somebody else keeps graphs too, that some of earlier steps are alive says nothing of this one.)
+        # (That some of an earlier step is alive says nothing by itself: somebody else may keep it, or each step's graph leads to
+        # one that was built once, as to the copies of weights that an autocast around the whole loop makes in its first step.)
         longer = group.cut_short or any(seen.round < now.round and seen.nodes < now.nodes for seen in before[-1:])
-        kept = moment.ages_are_sure or (moment.kept_rounds >= CHAIN_ROUNDS and longer)
+        kept = longer and (moment.ages_are_sure or moment.kept_rounds >= CHAIN_ROUNDS)
         # (Of the last and the best result one is old; of what is carried on, all was made when the newest was.)
         together = bool(ages) and min(ages) <= 1 and max(ages) - min(ages) <= max(1, len(moment.optimizers))
         chain = not many and kept and together and now.reach >= CHAIN_ROUNDS
