@@ -53,6 +53,10 @@ class Holder(NamedTuple):
     """a container that the code takes out of too, or overwrites: it may have a bound that is not reached yet"""
     emptied_at: tuple[str, int, str] | None = None
     """file, line and function that leave nothing in the container, or begin an empty one"""
+    named: bool = True
+    """a variable leads to it"""
+    read_late: bool = False
+    """a variable that its function reads after a call of backward too"""
     metric: str = ""
     """class of torchmetrics' metric that has it in a state"""
 

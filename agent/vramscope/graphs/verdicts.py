@@ -144,10 +144,9 @@ class Judge:
         material, self._live_bytes = material_bytes(live_bytes), live_bytes
         verdicts: list[Verdict] = []
         self.settled.clear()
-        # The batch that a checkpoint saved is there anyway: what plain variables hold is nobody's overlap.
-        self._plain = {
-            storage for group in groups if not group.graphs and group.holder.variable for storage in group.own
-        }
+        # The batch that a checkpoint saved is there anyway: what others hold without a graph (features, detached, for the next
+        # step) is nobody's overlap.
+        self._plain = {storage for group in groups if not group.graphs and group.holder.named for storage in group.own}
         for group in groups:
             verdict = self._of(group, moment, rounds, material)
             if verdict is not None:

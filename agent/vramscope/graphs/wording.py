@@ -177,4 +177,5 @@ def made_of(
         size=None,
         carried=carried,
         variable=False,
+        named=False,
     )

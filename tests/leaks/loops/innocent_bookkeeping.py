@@ -366,3 +366,27 @@ def writer_of_twenty_rows(device: str) -> Any:
         train_on(model, optimizer, x, y)
         writer.add(batch=x.repeat(1, 2))
     return writer.means
+
+
+@innocent(
+    "the last result, which an object has too, detached, for the next step: to let go of the variable frees nothing"
+)
+def features_of_the_last_step(device: str) -> None:
+    body = nn.Sequential(nn.Linear(128, 512), nn.ReLU()).to(device)
+    head = nn.Linear(512, 10).to(device)
+    optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.01)
+    memory = Memory(torch.zeros(128, 512, device=device))
+    for x, y in loader(device, rows=128, steps=40):
+        features = body(x)
+        loss = F.cross_entropy(head(features), y) + (features - memory.features).square().mean(0).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        memory.features = features.detach()
+
+
+class Memory:
+    """Of the step before."""
+
+    def __init__(self, features: torch.Tensor) -> None:
+        self.features = features
