@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramscope.collector import collector_comes_by
+from vramscope.graphs.families import TRACEBACK
 from vramscope.graphs.group import Group
 from vramscope.graphs.holders import Holder
 from vramscope.graphs.walk import NODE_BYTES
@@ -45,6 +46,8 @@ def of(
     elif kind == "no_grad-missing":
         text = NO_GRAD
         freed = group.saved_bytes
+    elif kind in ("overlap", "overlap-unfreed") and _keeps_frames(holder):
+        text, freed = _of_exceptions(holder), group.held_bytes
     elif kind == "overlap-unfreed":
         text, freed = _unfreed(group, retained)
     elif kind == "overlap":
@@ -133,11 +136,8 @@ def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
     if machinery := _of_machinery(group.holder):
         return machinery, group.held_bytes
     under = "compute it under torch.no_grad() and " if kind == "growing-eval" else ""
-    if any("__traceback__" in link for link in group.holder.chain):
-        return (
-            f"{name} keeps exceptions, and they their frames: keep the text, or error.with_traceback(None)",
-            group.held_bytes,
-        )
+    if _keeps_frames(group.holder):
+        return _of_exceptions(group.holder), group.held_bytes
     if chain and not group.scalars:
         if kind == "growing-eval":
             return (
@@ -170,6 +170,18 @@ def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
         f"{under}store {name}'s entries with .detach(): that frees the graphs, {_of_graphs(saved, group)}; the tensors are "
         f"{_bytes(own)}",
         saved,
+    )
+
+
+def _keeps_frames(holder: Holder) -> bool:
+    return any(TRACEBACK in link for link in holder.chain)
+
+
+def _of_exceptions(holder: Holder) -> str:
+    what = "exceptions, and they" if holder.container else "an exception, and it"
+    return (
+        f"{holder.name} keeps {what} all variables of the functions that were left by it: keep its text (str(error)), or "
+        "error.with_traceback(None)"
     )
 
 

@@ -17,6 +17,8 @@ from vramscope.graphs.children import is_array
 from vramscope.graphs.paths import Path
 
 MANY_NUMBERED: Final = 4
+TRACEBACK: Final = ".__traceback__"
+"""what leads from an exception to the frames that it went through, and all their variables"""
 MOST_COMPARED: Final = 64
 """of the newest paths to what one holder has, to see what differs in them"""
 NUMBER: Final = re.compile(r"\d+")
@@ -130,7 +132,7 @@ class Keys:
 
 
 def held_links(path: Path, family: Family | None = None) -> list[Path]:
-    """The links up to the first container that takes more and more, or else to the object that has the tensor.
+    """The links up to the first container that takes more and more, or an exception, or else to the object that has the tensor.
 
     Of its ``family`` the lonely links: a list of objects of which one alone keeps is passed over for what that one has
     """
@@ -139,6 +141,8 @@ def held_links(path: Path, family: Family | None = None) -> list[Path]:
     if root.kind == "local" and root.code is not None and lines.made_anew(root.code, root.name):
         return links[:1]  # the loop binds it anew each round: to let go of it is to let go of all that is in it
     for position, link in enumerate(links[1:], start=1):
+        if link.label == TRACEBACK:
+            return links[:position]  # the exception is to go: of its frames' variables nobody lets go one by one
         if link.label.startswith(("[", "{")):
             is_way = family is not None and id(link) in family.lonely and not issubclass(link.kind, CONTAINERS)
             if not (is_way and any(deeper.label.startswith(("[", "{")) for deeper in links[position + 1 :])):
@@ -151,7 +155,12 @@ def shared_labels(paths: Sequence[Path], skip: int) -> list[str]:
     below = [[link.label for link in path.links()[skip:]] for path in paths]
     shared = []
     for labels in zip(*below, strict=False):
-        if len(set(labels)) > 1 or labels[0].startswith(("[*", "{*")) or _OF_A_KEYS_CLASS.fullmatch(labels[0]):
+        if (
+            len(set(labels)) > 1
+            or labels[0] == TRACEBACK
+            or labels[0].startswith(("[*", "{*"))
+            or _OF_A_KEYS_CLASS.fullmatch(labels[0])
+        ):
             break
         shared.append(labels[0])
     return shared
