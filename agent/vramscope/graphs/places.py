@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from vramscope.graphs import classes, lines
 from vramscope.graphs.bytecode import with_inner
 from vramscope.graphs.codes import Codes, own_codes
+from vramscope.graphs.families import GROWS
 from vramscope.graphs.paths import Path
 
 
@@ -64,6 +65,8 @@ def inner_place(paths: Sequence[Path], skip: int, codes: Codes) -> tuple[types.C
     for path in paths:
         links = path.links()
         last = next((at for at in range(len(links) - 1, skip, -1) if links[at].label.startswith(("[*", "{*"))), skip)
+        if not issubclass(links[last - 1].kind, GROWS):
+            return None  # a record's own tuple (the arguments of a logged message), which nobody fills
         name = next((link.label for link in reversed(links[skip:last]) if link.label.startswith(".")), None)
         lists.add(id(links[last - 1]))
         names.add(name)
