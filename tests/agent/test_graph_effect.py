@@ -1,8 +1,13 @@
 """The effect on the peak: from where in the step a thing died, and never a claim where that is not known."""
 
-from vramscope.graphs.effect import NOT_MEASURED, NOT_ON_CPU, Follower, effect_of_made
+import torch
+
+from vramscope.graphs.effect import NOT_MEASURED, NOT_ON_CPU, Follower, avoidable_bytes, effect_of_made
 from vramscope.memory.allocator import Interval
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, Stretch
+
+AFTER_BACKWARD = avoidable_bytes([], 30, read_late=False, before_backward=False)
+AFTER_FORWARD = avoidable_bytes([], 30, read_late=False, before_backward=True)
 
 
 class Thing:
@@ -17,16 +22,14 @@ def step(*peaks):
 def test_what_lives_through_the_whole_step_counts_in_full():
     thing = Thing()
     follower = Follower([thing], 30, cut=lambda: 0)
-    assert follower.effect(step((FORWARD, 100), (BACKWARD, 90)), 0, through_backward=True).peak_bytes == 30
+    assert follower.effect(step((FORWARD, 100), (BACKWARD, 90)), 0, AFTER_FORWARD).peak_bytes == 30
 
 
 def test_what_dies_before_the_peak_saves_nothing_there():
     thing = Thing()
     follower = Follower([thing], 30, cut=lambda: 0)
     del thing
-    assert (
-        follower.effect(step((FORWARD, 60), (FORWARD, 100), (OPTIMIZER, 50)), 0, through_backward=False).peak_bytes == 0
-    )
+    assert follower.effect(step((FORWARD, 60), (FORWARD, 100), (OPTIMIZER, 50)), 0, AFTER_BACKWARD).peak_bytes == 0
 
 
 def test_a_death_at_which_nothing_could_be_cut_is_not_known():
@@ -34,11 +37,33 @@ def test_a_death_at_which_nothing_could_be_cut_is_not_known():
     thing = Thing()
     follower = Follower([thing], 30, cut=lambda: None)
     del thing
-    assert follower.effect(step((FORWARD, 100), (BACKWARD, 90)), 0, through_backward=True) == NOT_MEASURED
+    assert follower.effect(step((FORWARD, 100), (BACKWARD, 90)), 0, AFTER_FORWARD) == NOT_MEASURED
 
 
 def test_without_peaks_the_effect_is_not_known():
-    assert Follower([Thing()], 30, cut=lambda: 0).effect([], 0, through_backward=True) == NOT_ON_CPU
+    assert Follower([Thing()], 30, cut=lambda: 0).effect([], 0, AFTER_FORWARD) == NOT_ON_CPU
+
+
+def test_what_backward_needs_is_not_promised_there():
+    """softmax's backward needs what softmax gave: a `del` before it frees nothing until it is over."""
+    x = torch.ones(2, 256, requires_grad=True)
+    weights, shifted = x.softmax(1), x + 1
+    for things, falls in ([weights], 0), ([shifted], 2048), ([weights, shifted], 2048):
+        held_bytes = 2048 * len(things)
+        follower = Follower(things, held_bytes, cut=lambda: 0)
+        follower.died_after = -1
+        peaks = step((FORWARD, 6000), (BACKWARD, 10000), (OPTIMIZER, 5000))
+        avoidable = avoidable_bytes(things, held_bytes, read_late=False, before_backward=True)
+        assert follower.effect(peaks, 0, avoidable).peak_bytes == falls
+
+
+def test_what_is_read_after_backward_is_promised_nowhere_in_its_own_step():
+    thing = Thing()
+    follower = Follower([thing], 30, cut=lambda: 0)
+    del thing
+    late = avoidable_bytes([], 30, read_late=True, before_backward=True)
+    assert follower.effect(step((FORWARD, 60), (BACKWARD, 100), (OPTIMIZER, 50)), 0, late).peak_bytes == 0
+    assert follower.effect(step((FORWARD, 100), (BACKWARD, 60), (OPTIMIZER, 50)), 0, late).peak_bytes == 30
 
 
 def effect_since(since, died_after, *peaks):

@@ -7,6 +7,7 @@ from vramscope.graphs.families import TRACEBACK
 from vramscope.graphs.group import Group
 from vramscope.graphs.holders import Holder
 from vramscope.graphs.walk import NODE_BYTES
+from vramscope.graphs.wording import NAMELESS
 
 LARGE_SCALAR_BYTES = 4096
 """mse_loss, say, leaves its scalar in a storage as large as the prediction"""
@@ -53,7 +54,14 @@ def of(
     elif kind == "overlap":
         # (A container's name may be needed: by a hook that fills it, say.)
         let_go = f"{name}.clear()" if _is_to_be_cleared(holder) else f"del {name}"
-        text = f"`{let_go}` as soon as the loss is computed (before backward, if nothing needs it later)"
+        if holder.key[0] == NAMELESS:
+            text = "let go of it as soon as the loss is computed"
+        elif group.scalars:  # backward begins with it
+            text = f"`{let_go}` right after backward (its .item() first, where the number is wanted)"
+        elif holder.read_late:
+            text = f"`{let_go}` when it has been used for the last time, before the next step begins"
+        else:
+            text = f"`{let_go}` as soon as the loss is computed (before backward, if nothing needs it later)"
         if "past_key_values" in " ".join(holder.chain) or _holds_cache(group):
             text += "; `use_cache=False` saves the cache of a language model in training"
         freed = group.held_bytes

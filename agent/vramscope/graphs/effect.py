@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from vramscope import wire
+from vramscope.graphs import storages
 from vramscope.graphs.pending import after_death
+from vramscope.graphs.storages import Storages
 from vramscope.guard import guarded
 from vramscope.steps.clock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Stretch
+
+AFTER_BACKWARD: Final = (OPTIMIZER, DATA, OTHER)
+SAVES_ITS_RESULT: Final = ("_saved_result", "_saved_result0")
+"""attributes of those of autograd's nodes whose backward needs what they have given, as softmax's does"""
 
 
 class Effect(NamedTuple):
@@ -27,6 +33,26 @@ class Effect(NamedTuple):
 
 NOT_MEASURED = Effect(None, "it went at a moment at which the peaks were not read, so the effect is not known")
 NOT_ON_CPU = Effect(None, "PyTorch counts no peaks on the CPU, so the effect on the peak is not known")
+
+
+def avoidable_bytes(
+    things: Sequence[Any], held_bytes: int, *, read_late: bool, before_backward: bool
+) -> dict[int, int]:
+    """By phases of a step, how many of what the step makes need not be alive there.
+
+    read_late         something reads it after backward
+    before_backward   it may be let go of then: but for what backward needs, which lives for that
+    """
+    if read_late:
+        return {}  # (how late is not known)
+    found = dict.fromkeys(AFTER_BACKWARD, held_bytes)
+    if before_backward:
+        needed: Storages = {}
+        for thing in things:
+            if any(hasattr(type(thing.grad_fn), name) for name in SAVES_ITS_RESULT):
+                storages.add(needed, thing)
+        found[BACKWARD] = max(0, held_bytes - sum(needed.values()))
+    return found
 
 
 class Follower:
@@ -56,11 +82,11 @@ class Follower:
         if not self._left and not self._is_late and self.died_after is None:
             self.died_after = self._cut()
 
-    def effect(self, stretches: Sequence[Stretch], position: int, *, through_backward: bool) -> Effect:
+    def effect(self, stretches: Sequence[Stretch], position: int, avoidable: Mapping[int, int]) -> Effect:
         """The effect on the step that is over.
 
-        position           of the device in the stretches' cuts
-        through_backward   after the advice it would not be alive in backward either (a plain result that was let go before)
+        position    of the device in the stretches' cuts
+        avoidable   by phase, bytes of what this step makes that would not be alive there after the advice
         """
         peaks, unknown = self.peaks(stretches, position)
         if unknown is not None:
@@ -69,9 +95,8 @@ class Follower:
         if last is None:
             freed = min(self.held_bytes, max(peaks))
             return Effect(freed, "it was alive through the whole step, at the peak too")
-        avoidable = {BACKWARD, OPTIMIZER, DATA, OTHER} if through_backward else {OPTIMIZER, DATA, OTHER}
         lowered = [
-            peak - self.held_bytes if index <= last or stretch.phase in avoidable else peak
+            peak - (self.held_bytes if index <= last else avoidable.get(stretch.phase, 0))
             for index, (stretch, peak) in enumerate(zip(stretches, peaks, strict=True))
         ]
         effect = max(0, max(peaks) - max(lowered))
@@ -79,7 +104,7 @@ class Follower:
         where = wire.PHASES[stretches[at].phase]
         if at <= last:
             words = f"the peak is in {where}, while the last step's is still alive"
-        elif stretches[at].phase in avoidable:
+        elif avoidable.get(stretches[at].phase):
             words = f"the peak is in {where}, where it is alive and no longer needed"
         elif stretches[at].phase == FORWARD:
             words = "the peak is in forward, after the new one replaced the old"

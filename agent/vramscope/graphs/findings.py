@@ -11,7 +11,7 @@ import msgspec
 
 from vramscope import wire
 from vramscope.graphs import advice, roots
-from vramscope.graphs.effect import NOT_ON_CPU, Effect, Follower
+from vramscope.graphs.effect import NOT_ON_CPU, Effect, Follower, avoidable_bytes
 from vramscope.graphs.group import MOST_WORDS, Group
 from vramscope.graphs.holders import Holder
 from vramscope.graphs.storages import Storages
@@ -65,7 +65,7 @@ class Findings:
         self._told: set[Key] = set()
         self._graphs_alone: dict[Key, bool] = {}
         """of each that a holder has: whether its fix lets go what the graphs saved, and keeps the tensors themselves"""
-        self._followers: list[tuple[Key, Follower, bool]] = []
+        self._followers: list[tuple[Key, Follower, dict[int, int]]] = []
         self._unwalked_are_kept = False
         self._seconds, self._tensors, self._left_out = 0.0, 0, ""
 
@@ -241,10 +241,10 @@ class Findings:
         if not self._followers:
             return
         followers, self._followers = self._followers, []
-        for key, follower, through_backward in followers:
+        for key, follower, avoidable in followers:
             leak = self._leaks.get(key)
             if leak is not None:
-                effect = follower.effect(stretches, 0, through_backward=through_backward)
+                effect = follower.effect(stretches, 0, avoidable)
                 self._leaks[key] = msgspec.structs.replace(
                     leak, peak_effect_bytes=effect.peak_bytes, peak_effect=effect.words
                 )
@@ -304,7 +304,14 @@ class Findings:
             things = [thing for reference in verdict.group.references if (thing := reference()) is not None]
             if things:
                 follower = Follower(things, verdict.group.held_bytes, self._clock.mark)
-                self._followers.append((key, follower, verdict.kind == "overlap"))
+                group = verdict.group
+                avoidable = avoidable_bytes(
+                    things,
+                    group.held_bytes,
+                    read_late=group.holder.read_late,
+                    before_backward=verdict.kind == "overlap" and not group.scalars,
+                )
+                self._followers.append((key, follower, avoidable))
         if known is not None:
             return Effect(known.peak_effect_bytes, known.peak_effect)
         return Effect(None, TO_COME)

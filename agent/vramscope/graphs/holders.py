@@ -107,6 +107,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
         in_model=any(_is_module(link.kind) for link in links),
         taken_from=taking is not None,
         emptied_at=(taking.code.co_filename, taking.number, taking.code.co_name) if taking and taking.whole else None,
+        read_late=root.code is not None and lines.read_after_backward(root.code, root.name),
         metric=metric,
     )
 

@@ -246,6 +246,18 @@ def carried_by_loop(code: types.CodeType, name: str) -> bool:
     return bool(touched) and name in touched[0].reads_first and any(name in line.stores for line in touched)
 
 
+def read_after_backward(code: types.CodeType, name: str) -> bool:
+    """Whether the function reads the variable behind a call of backward, before it assigns it anew."""
+    walked = False
+    for line in lines_of(code):
+        if walked and name in line.loads:
+            return True
+        if name in line.stores:
+            walked = False
+        walked = walked or "backward" in line.attributes_loaded
+    return False
+
+
 def made_anew(code: types.CodeType, name: str) -> bool:
     """Whether a loop assigns the variable before it reads it: each round makes its own."""
     inside = [line for line in lines_of(code) if line.in_loop and (name in line.loads or name in line.stores)]

@@ -350,7 +350,7 @@ MASKS = 64 * 64 * 64
 """elements of a batch's masks"""
 
 
-@leaks("overlap", holder="masks", held_bytes=MASKS * FLOAT_BYTES)
+@leaks("overlap", holder="masks", held_bytes=MASKS * FLOAT_BYTES, advice="used for the last time")
 def segmentation(device: str) -> float:
     """The masks are kept for the score that is computed after the step."""
     model = nn.Conv2d(1, 1, 3, padding=1).to(device)
@@ -384,3 +384,48 @@ def inputs_with_gradients(device: str) -> None:
 
     for x, y in loader(device, rows=256):
         loss = step(x.clone(), y)  # <- leak; fix: loss = step(x.clone(), y).item()
+
+
+@leaks(
+    ("overlap", "overlap-unfreed"),
+    holder="last_error",
+    held_bytes=(128 * (128 + 512)) * FLOAT_BYTES,
+    advice="str(error)",
+)
+def last_exception(device: str) -> None:
+    """One call in four fails and is made again; the exception is kept, and the frame that it came from with all its variables."""
+    model = mlp(device, hidden=512)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    last_error: Any = None
+    calls = 0
+
+    def attempt(x: torch.Tensor, y: torch.Tensor) -> None:
+        nonlocal calls
+        calls += 1
+        loss = F.cross_entropy(model(x), y)
+        if calls % 4 == 3:
+            raise TimeoutError("no answer")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    for _ in range(40):
+        x, y = torch.randn(128, 128, device=device), torch.randint(0, 10, (128,), device=device)
+        try:
+            attempt(x, y)
+        except TimeoutError as error:
+            last_error = error  # <- leak; fix: last_error = str(error)
+            attempt(x, y)
+
+
+@leaks("overlap", holder="loss", held_bytes=256 * 128 * FLOAT_BYTES, advice="right after backward")
+def loss_of_squared_errors(device: str) -> None:
+    """Its scalar lies in a storage as large as the prediction; backward begins with it, so it cannot go before."""
+    model = mlp(device, outputs=128)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, _ in loader(device, rows=256):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), x)  # <- leak
+        loss.backward()
+        # fix here: del loss
+        optimizer.step()
