@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterator
 
-from vramscope.graphs.growth import Remembered, has_shrunk, lengthens
+from vramscope.graphs.growth import Remembered, bytes_a_step, has_shrunk, lengthens
 
 ROUNDS, LOOKS = 12, 4
 KEPT = 24
@@ -52,3 +53,13 @@ def test_what_got_shorter_has_shrunk() -> None:
     assert not has_shrunk([seen(10, 1)])
     assert not has_shrunk([seen(10, 1), seen(10, 5), seen(20, 9)])
     assert has_shrunk([seen(10, 1), seen(20, 5), seen(19, 9)])
+
+
+def test_a_step_is_a_step_of_the_training_though_an_evaluation_has_rounds_of_its_own() -> None:
+    """A validation is looked at in its second batch, as round 9 after step 7: by rounds its list grew over too few."""
+    look = functools.partial(
+        Remembered, tensors=1, graphs=1, reach=0, overlaps=False, after=0, nodes=0, tensors_then=[]
+    )
+    before, now = look(step=7, round=9, held_bytes=200), look(step=27, round=27, held_bytes=1200)
+    assert bytes_a_step([before], now) == 50
+    assert bytes_a_step([now], now) is None

@@ -61,17 +61,18 @@ def row(child: Child, scales: Child, case: Case) -> Row:
     if not right:
         return Row(case, None)
     leak = max(right, key=lambda leak: leak.held_bytes)
-    steps = next(steps for steps, look in looks if leak in look.leaks)
+    steps, step = next((steps, look.step) for steps, look in looks if leak in look.leaks)
     mended = scales.ask("weigh", case.name, "cuda", mended=True, collect=None)
-    told = promises(case, leak, steps, pairs_of(broken, mended))
+    told = promises(case, leak, steps, pairs_of(broken, mended), of_optimizers=round(steps / step) if step else 1)
     told.replay = replayed(leak, answer, mended, case.truth.item_bytes(512))
     return told
 
 
-def promises(case: Case, leak: wire.Leak, steps: int, pairs: Any) -> Row:
+def promises(case: Case, leak: wire.Leak, steps: int, pairs: Any, of_optimizers: int = 1) -> Row:
     """The three numbers at the step of the look that saw the leak; the growth from then to the end.
 
-    An item more or less is no miss: the look may lie before or after the line that adds one.
+    An item more or less is no miss: the look may lie before or after the line that adds one. ``of_optimizers``: steps that the
+    meter counts, one for each optimizer, in a step of the training.
     """
     grows = leak.kind in ("growing", "growing-eval", "tensor-growth")
     item = case.truth.item_bytes(512)
@@ -102,7 +103,7 @@ def promises(case: Case, leak: wire.Leak, steps: int, pairs: Any) -> Row:
     result.peak = promise(leak.peak_effect_bytes, peaks[around])
     if grows:
         late = slice(len(pairs) // 3, None)
-        at = [broken["steps"] for broken, _ in pairs[late]]
+        at = [broken["steps"] / of_optimizers for broken, _ in pairs[late]]
         came = statistics.linear_regression(at, more[late]).slope
         slack = max(1024, SHARE * abs(came), item / (at[-1] - at[0]))
         result.growth = Promise(leak.growth_bytes_per_step, came, slack)

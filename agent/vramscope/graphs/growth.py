@@ -117,11 +117,17 @@ def _bytes(seen: Remembered) -> int:
 
 def bytes_a_round(before: list[Remembered], now: Remembered) -> float | None:
     """Since the first look that is remembered; None where there is none."""
-    earlier = [seen for seen in before if seen.round < now.round]
-    if not earlier:
-        return None
-    first = earlier[0]
-    return (now.held_bytes - first.held_bytes) / (now.round - first.round)
+    return _bytes_a(before, now, lambda seen: seen.round)
+
+
+def bytes_a_step(before: list[Remembered], now: Remembered) -> float | None:
+    """The same by the training's steps."""
+    return _bytes_a(before, now, lambda seen: seen.step)
+
+
+def _bytes_a(before: list[Remembered], now: Remembered, number: Callable[[Remembered], int]) -> float | None:
+    first = next((seen for seen in before if number(seen) < number(now)), None)
+    return None if first is None else (now.held_bytes - first.held_bytes) / (number(now) - number(first))
 
 
 def began(looks: list[Remembered]) -> int:

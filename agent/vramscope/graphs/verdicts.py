@@ -22,6 +22,7 @@ from vramscope.graphs.growth import (
     Remembered,
     began,
     bytes_a_round,
+    bytes_a_step,
     has_settled,
     has_shrunk,
     lengthens,
@@ -243,7 +244,8 @@ class Judge:
             before.clear()
         elif before and now.tensors <= EMPTIED * before[-1].tensors and was_plain_and_is_dead(before[-1]):
             self._empty(holder.key, before)
-        growth = bytes_a_round(before, now)
+        # (A look in an evaluation counts its batches as rounds too, which are no steps of the training.)
+        growth = bytes_a_step(before, now) if moment.per == "step" and now.step else bytes_a_round(before, now)
         verdict: tuple[str, int, bool] | None = None
         if group.cyclic:
             # Where no collector comes by, what is there once may be in use: it counts when it becomes more and more.
