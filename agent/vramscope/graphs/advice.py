@@ -72,9 +72,13 @@ def of(
     return text, freed
 
 
+def _called(holder: Holder) -> str:
+    return "whatever keeps it" if holder.key[0] == NAMELESS else holder.name
+
+
 def _plain(group: Group, per: str) -> str:
     """Of tensors without graphs, more from round to round."""
-    holder, name = group.holder, group.holder.name
+    holder, name = group.holder, _called(group.holder)
     if metric := holder.metric:
         variable = name.rpartition(".")[0] or name
         return (
@@ -140,7 +144,7 @@ def _of_machinery(holder: Holder) -> str:
 
 
 def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
-    name = group.holder.name
+    name = _called(group.holder)
     if machinery := _of_machinery(group.holder):
         return machinery, group.held_bytes
     under = "compute it under torch.no_grad() and " if kind == "growing-eval" else ""
@@ -152,7 +156,9 @@ def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
                 "nothing is walked backward here: put it under torch.no_grad(), so that no graph is carried over",
                 group.saved_bytes,
             )
-        each = "each of its tensors" if group.graphs > 1 else f"`{name} = {name}.detach()`"
+        each = "each of its tensors" if group.graphs > 1 or not group.holder.named else f"`{name} = {name}.detach()`"
+        if group.holder.written:
+            each = f"what is written into {name}, as in `{name}[...] = value.detach()`"
         return (
             f"detach what is carried over from step to step: {each}, or compute it under torch.no_grad()",
             group.saved_bytes,
@@ -174,8 +180,9 @@ def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
             f".detach() alone frees {_of_graphs(saved, group)}",
             group.held_bytes,
         )
+    entries = "them" if group.holder.key[0] == NAMELESS else f"{name}'s entries"
     return (
-        f"{under}store {name}'s entries with .detach(): that frees the graphs, {_of_graphs(saved, group)}; the tensors are "
+        f"{under}store {entries} with .detach(): that frees the graphs, {_of_graphs(saved, group)}; the tensors are "
         f"{_bytes(own)}",
         saved,
     )

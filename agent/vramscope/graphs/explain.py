@@ -155,7 +155,7 @@ def explain(
                 left_out.append(f"some of {len(many):,} variables, those with the fewest tensors")
                 break
             if _matters(tensors):
-                holder = holder_of(paths[:MOST_PATHS], codes, family)
+                holder = holder_of(paths[:MOST_PATHS], codes, family, written=_is_written(tensors[0]))
                 pairs.append((holder, tensors, _tensors_each(holder, paths, inside, bool(seen.left_out), left_out)))
                 paths_of[holder.key] = paths
         # Containers first: the budget is for those that hold many. Then what is carried from step to step: of what is made anew of
@@ -285,6 +285,12 @@ def _without(known: Storages, tensors: list[Any]) -> Storages:
 def _alive(references: list[weakref.ref[Any]]) -> list[Any]:
     """In a function of its own: who is held is found by counting references, and a variable more would spoil it."""
     return [tensor for reference in references if (tensor := reference()) is not None]
+
+
+def _is_written(tensor: Any) -> bool:
+    """Whether its newest operation has written something into a part of it: ``memory[2:5] = x``, ``memory[index] = x``."""
+    name = type(tensor.grad_fn).__name__
+    return name.startswith(("CopySlices", "IndexPutBackward")) and bool(tensor._version)
 
 
 def _matters(tensors: list[Any]) -> bool:

@@ -57,11 +57,13 @@ class Holder(NamedTuple):
     """a variable leads to it"""
     read_late: bool = False
     """a variable that its function reads after a call of backward too"""
+    written: bool = False
+    """a tensor whose graph grows by what is written into parts of it: ``memory[index] = features``"""
     metric: str = ""
     """class of torchmetrics' metric that has it in a state"""
 
 
-def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None) -> Holder:
+def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None, *, written: bool = False) -> Holder:
     """The holder that paths with the same :func:`group_key` have in common."""
     links = held_links(paths[0], family)
     last = links[-1]
@@ -90,7 +92,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
     key = next((label[2:-2] for label in reversed((*labels_of(links), *deeper)) if _is_text_key(label)), "")
     metric = _metric_among(paths[0].links())
     taking = _taken_from(links, codes, metric) if is_container else None
-    place, line = within or place_of(links, codes, container=is_container, key=key)
+    place, line = within or place_of(links, codes, container=is_container or written, key=key)
     return Holder(
         key=group_key(paths[0], family),
         name=name.strip()[:200],
@@ -108,6 +110,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None)
         taken_from=taking is not None,
         emptied_at=(taking.code.co_filename, taking.number, taking.code.co_name) if taking and taking.whole else None,
         read_late=root.code is not None and lines.read_after_backward(root.code, root.name),
+        written=written and not is_container,
         metric=metric,
     )
 

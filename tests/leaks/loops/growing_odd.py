@@ -466,3 +466,39 @@ def list_beside_numbers(device: str) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+@leaks(
+    "growing",
+    holder="memory.rows",
+    held_bytes=256 * 256 * FLOAT_BYTES,
+    nodes=True,
+    advice="what is written into memory.rows",
+)
+def memory_that_is_written_into(device: str) -> None:
+    """What each step writes into the rows has a graph, and so the rows have one that goes through all steps; what is read is
+    detached. It keeps the numbers of the rows beside."""
+    memory = Rows(torch.zeros(256, 256, device=device))
+    body, head = nn.Linear(128, 256).to(device), nn.Linear(256, 10).to(device)
+    optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.01)
+    for x, y in loader(device):
+        features = body(x).relu()
+        numbers = torch.randint(0, 256, (32,), device=device)
+        loss = F.cross_entropy(head(features + memory.read(numbers)), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        memory.write(numbers, features)  # fix here: memory.write(numbers, features.detach())
+
+
+class Rows:
+    """The newest features of each sample."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = rows
+
+    def read(self, numbers: torch.Tensor) -> torch.Tensor:
+        return self.rows.detach()[numbers]
+
+    def write(self, numbers: torch.Tensor, features: torch.Tensor) -> None:
+        self.rows[numbers] = features  # <- leak of memory_that_is_written_into
