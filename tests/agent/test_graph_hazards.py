@@ -1081,3 +1081,42 @@ def test_a_modules_globals_are_no_container_whoever_has_them():
     assert [root for tier in roots.roots() for root in tier if root.value is names] == []
     assert "names" not in {root.name for tier in roots.roots() for root in tier if root.kind == "local"}
     del names
+
+
+def test_what_takes_many_calls_of_a_model_grows_by_its_part_in_each():
+    """An image is made in six steps: what it keeps of its graphs is six batches' growth, not one's."""
+    net = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 32)).eval()
+    images = []
+    with watched() as looks:
+        for _ in range(8):
+            image = torch.randn(64, 32)
+            for _ in range(6):
+                image = image - 0.1 * net(image)
+            images.append(image)
+    (leak,) = [leak for leak in looks[-1].leaks if leak.name == "images"]
+    each = 64 * (32 + 256) * 4  # what net is given, and what ReLU gave
+    assert leak.kind == "growing-eval" and leak.per == "batch"
+    assert leak.growth_bytes_per_step == pytest.approx(each, rel=0.1)
+
+
+def test_a_graph_that_nothing_named_holds_has_the_place_where_it_is_built():
+    net = model(width=256)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+
+    def loss_of(rows):
+        return F.cross_entropy(net(torch.randn(rows, 32)), torch.zeros(rows, dtype=torch.long))
+
+    def validated():
+        return sum(loss_of(128) for _ in range(8)).item()
+
+    with watched() as looks:
+        for _ in range(4):
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss_of(8).backward()
+                optimizer.step()
+            net.eval()
+            validated()
+            net.train()
+    found = {(leak.name, leak.function) for look in looks for leak in look.leaks if leak.kind == "no_grad-missing"}
+    assert ("unknown", "loss_of") in found, found

@@ -18,6 +18,7 @@ from vramscope.graphs.storages import Storages
 from vramscope.graphs.unwalked import Found, Place
 from vramscope.graphs.verdicts import GROWS, OVERLAPS, Verdict
 from vramscope.graphs.walk import NODE_BYTES
+from vramscope.graphs.wording import NAMELESS
 from vramscope.trace.held import Seen
 
 if TYPE_CHECKING:
@@ -126,6 +127,9 @@ class Findings:
             peak_effect=effect.words,
             advice=words[:MOST_WORDS],
         )
+        if kind == "no_grad-missing" and holder.key[0] == NAMELESS and (place := roots.user_line()) is not None:
+            file, line, function = place  # where the evaluation is at work
+            leak = msgspec.structs.replace(leak, file=file, line=line, function=function)
         if verdict.waits or verdict.emptied_after is not None:
             if known is not None and known.held_bytes + known.node_bytes > leak.held_bytes + leak.node_bytes:
                 leak = msgspec.structs.replace(known, last_step=step)

@@ -279,7 +279,7 @@ class Judge:
         words, freed = advice.of(kind, group, moment.retained, chain=chain, per=moment.per)
         age = max(reach, 1) if group.graphs else None
         if kind == "growing-eval" and moment.evaluating:
-            growth = group.held_bytes / count  # (between two evaluations lie the training's steps)
+            growth = group.held_bytes / (count if chain else _batches(group, count, moment.boundaries))
         found = Verdict(kind, group, count, age, growth, words, freed, per=moment.per)
         if kind in GROWS and holder.container and not chain:
             if fill is None:
@@ -406,6 +406,16 @@ def material_bytes(live_bytes: int) -> int:
 def _rounds_since(number: int, boundaries: Sequence[int]) -> int:
     """How many rounds have ended since the operation of that sequence number."""
     return len(boundaries) - bisect.bisect_right(boundaries, number)
+
+
+def _batches(group: Group, count: int, boundaries: Sequence[int]) -> float:
+    """Of an evaluation, in which so many graphs were added (between two evaluations lie the training's steps): each takes one, if
+    it is not made in many calls of the model, as an image is."""
+    births = group.births
+    span = _rounds_since(births[0], boundaries) - _rounds_since(births[-1], boundaries)
+    if count < 2 or span < count or births[0] < boundaries[0]:
+        return count
+    return span * count / (count - 1)
 
 
 _ORDER = {
