@@ -118,8 +118,14 @@ def _plain(group: Group, per: str) -> str:
 
 
 def _of_machinery(holder: Holder) -> str:
-    """What to do where what keeps is Python's or PyTorch's: a cached function, itertools.cycle, a dictionary of weak keys, hooks;
-    "" elsewhere."""
+    """What to do where the structure keeps, or what keeps is Python's or PyTorch's: links, a cached function, itertools.cycle, a
+    dictionary of weak keys, hooks; "" elsewhere."""
+    if holder.linked:
+        kind, _, attribute = holder.linked.partition(".")
+        return (
+            f"each {kind} leads to an earlier one by .{attribute}, so that none of them goes: set .{attribute} = None where the "
+            f"earlier ones are needed no more, or keep less in each ({holder.name})"
+        )
     name, _, kind = holder.name.partition(" in ")
     if any(link.startswith("cycle in cycle") for link in holder.chain):
         return (
@@ -193,9 +199,9 @@ def _keeps_frames(holder: Holder) -> bool:
 
 
 def _of_exceptions(holder: Holder) -> str:
-    what = "exceptions, and they" if holder.container else "an exception, and it"
+    what = "exceptions, whose tracebacks keep" if holder.container else "an exception, whose traceback keeps"
     return (
-        f"{holder.name} keeps {what} all variables of the functions that were left by it: keep its text (str(error)), or "
+        f"{holder.name} keeps {what} all variables of the functions that it came out of: keep the text (str(error)), or "
         "error.with_traceback(None)"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 from collections.abc import Sequence
@@ -57,6 +58,8 @@ class Holder(NamedTuple):
     """a variable leads to it"""
     read_late: bool = False
     """a variable that its function reads after a call of backward too"""
+    linked: str = ""
+    """``Node.parent``, where what is held is reached from one object of a class to another, and on"""
     written: bool = False
     """a tensor whose graph grows by what is written into parts of it: ``memory[index] = features``"""
     metric: str = ""
@@ -110,9 +113,25 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None,
         taken_from=taking is not None,
         emptied_at=(taking.code.co_filename, taking.number, taking.code.co_name) if taking and taking.whole else None,
         read_late=root.code is not None and lines.read_after_backward(root.code, root.name),
+        linked=_linked_by(paths),
         written=written and not is_container,
         metric=metric,
     )
+
+
+def _linked_by(paths: Sequence[Path]) -> str:
+    """The attribute by which more than half of what is held is reached from an object to another of its class; "" where it is not.
+    (Modules lie in modules of their class by design.)"""
+    found: collections.Counter[str] = collections.Counter()
+    for path in paths:
+        link = path
+        while link.parent is not None:
+            if link.kind is link.parent.kind and link.label.startswith(".") and not _is_module(link.kind):
+                found[f"{classes.name_of(link.kind)}{link.label}"] += 1
+                break
+            link = link.parent
+    name, count = found.most_common(1)[0] if found else ("", 0)
+    return name if 2 * count > len(paths) else ""
 
 
 def _is_in_a_cached_function(link: Path) -> bool:

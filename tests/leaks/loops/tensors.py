@@ -418,3 +418,35 @@ def hooks_of_a_weight(device: str) -> None:
         train_on(model, optimizer, x, y)
         # fix here: hooks.pop().remove()
         hooks.clear()
+
+
+class Branch:
+    """A node of a search."""
+
+    def __init__(self, above: Any) -> None:
+        self.above = above
+        self.seen: list[Any] = []  # <- leak of branches_of_a_search
+
+
+@leaks(
+    "tensor-growth",
+    holder="seen",
+    bytes_each=(32 * 256 * FLOAT_BYTES,) * 3,
+    advice="each Branch leads to an earlier one by .above",
+)
+def branches_of_a_search(device: str) -> Any:
+    """Each move goes one branch down, and from there a way leads up to all that was seen before."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    branch = Branch(None)
+    for x, y in loader(device, steps=40):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        branch = Branch(branch)  # fix here: branch = Branch(None)
+        for _ in range(3):
+            with torch.no_grad():
+                features = model[0](x + torch.randn_like(x))
+            branch.seen.append(features)  # <- leak
+    return branch
