@@ -142,6 +142,17 @@ def added_at(codes: Iterable[types.CodeType], name: str) -> tuple[types.CodeType
     return None
 
 
+def filled_at(codes: Iterable[types.CodeType], attribute: str, of: set[str]) -> tuple[types.CodeType, int] | None:
+    """The first function and line that add to an attribute of something that is called one of these names."""
+    for code in codes:
+        for part in with_inner(code):
+            if attribute in part.co_names:
+                for line in lines_of(part):
+                    if line.adds and attribute in line.attributes_loaded and of & (line.loads | line.attributes_loaded):
+                        return part, line.number
+    return None
+
+
 def adds_to_attribute(code: types.CodeType, attribute: str) -> bool:
     """Whether a function adds to what an attribute of that name has."""
     return attribute in code.co_names and any(

@@ -43,6 +43,9 @@ def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> t
         at = lines.attribute_kept_at(own, name, container=container, key=key) or lines.attribute_kept_at(
             codes.all, name, container=container, of=of, strictly=owner is not None and not own, key=key
         )
+        if at is not None and container and at[0].co_name == "__init__":
+            # Its class only makes it: who has such an object fills it, as ``state.residuals[step] = ...`` in a function.
+            at = lines.filled_at(codes.all, name, {of, root.name} - {"", "self"}) or at
         if at is not None:
             return at
         at = _fed_at(links, name, codes)

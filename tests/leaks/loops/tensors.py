@@ -425,7 +425,7 @@ class Branch:
 
     def __init__(self, above: Any) -> None:
         self.above = above
-        self.seen: list[Any] = []  # <- leak of branches_of_a_search
+        self.seen: list[Any] = []
 
 
 @leaks(
