@@ -42,6 +42,11 @@ MEASURED = (
     "overlap.logits_of_a_language_model",
     "overlap.logits_of_each_micro_step",
     "overlap.output_as_an_attribute",
+    "overlap.attention_weights",
+    "overlap.features_of_a_hook",
+    "overlap.segmentation",
+    "evaluation.scores_of_validations",
+    "optimizers.gan_with_endless_pool",
 )
 REPLAYED = (
     "growing.list_of_losses",
@@ -53,6 +58,7 @@ REPLAYED = (
     "overlap.attention_weights",
     "overlap.entropy_for_the_log",
     "overlap.retained_graph",
+    "overlap.loss_of_squared_errors",
     "cycles.graph_in_a_cycle",
 )
 

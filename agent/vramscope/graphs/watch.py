@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope import wire
-from vramscope.graphs import classes, floor, roots
+from vramscope.graphs import classes, floor, roots, storages
 from vramscope.graphs.fills import ROUNDS_AFTER_AN_EPOCH
 from vramscope.graphs.findings import Findings
 from vramscope.graphs.first_call import FirstCall
@@ -160,7 +160,9 @@ class GraphWatch:
                     and self._window_asks
                     and root.grad_fn is not None
                 ):
-                    recorder.needed(walk(root.grad_fn, Budget(self._looker.chains)).saved)
+                    needed = walk(root.grad_fn, Budget(self._looker.chains)).saved
+                    storages.add(needed, root)  # whoever calls backward has it
+                    recorder.needed(needed)
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped; of several, each in turn."""
