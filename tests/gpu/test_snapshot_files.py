@@ -154,3 +154,27 @@ def test_a_history_that_begins_late_says_what_was_in_use_then(record) -> None:
     (said,) = told_of_gaps(trace)
     assert said.startswith(f"The history begins with {before / MIB:.1f} MiB in use already")
     del held
+
+
+def test_small_pages_that_are_unmapped_at_once_are_those_of_a_small_segment(record) -> None:
+    """Four pages of 2 MiB go as one range of 8; a block that lay across the first of them was there when the history began."""
+    import torch
+
+    def sets(text: str) -> None:
+        getattr(torch._C, "_accelerator_setAllocatorSettings", torch.cuda.memory._set_allocator_settings)(text)
+
+    sets("expandable_segments:True")
+    try:
+        held = [taken(0.7) for _ in range(14)]
+        before = torch.cuda.memory_allocated()
+        record()
+        del held[1:]
+        torch.cuda.empty_cache()
+        trace = trace_of(torch.cuda.memory._snapshot())
+        assert ACTIONS.index("segment_unmap") in trace.events.action
+        assert trace.beginning.allocated_bytes == before
+        residual = check(trace)
+        assert residual.exact, residual.words
+        held.clear()
+    finally:
+        sets("expandable_segments:False")

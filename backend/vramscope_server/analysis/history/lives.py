@@ -115,6 +115,8 @@ def segment_lives_of(events: Events, start: Layout | None, end: Layout) -> Segme
     when, gain, low, high, stream, large, expandable, pool = (
         np.concatenate([one[at] for one in rows]) for at in range(8)
     )
+    unmapped = np.concatenate([np.zeros(len(rows[0][0]), bool), action == SEGMENT_UNMAP])
+    _large_as_mapped(low, stream, large, np.flatnonzero(unmapped), np.flatnonzero((expandable == 1) & ~unmapped))
     # Cut at every border that there ever was, so that each piece is mapped and unmapped as a whole.
     borders = np.unique(np.concatenate([low[expandable == 1], high[expandable == 1]]))
     inside = np.searchsorted(borders, high) - np.searchsorted(borders, low)
@@ -130,6 +132,23 @@ def segment_lives_of(events: Events, start: Layout | None, end: Layout) -> Segme
         when[row], gain[row], piece_low, piece_high - piece_low, stream[row], large[row], expandable[row], pool[row],
         end=len(events),
     )  # fmt: skip
+
+
+def _large_as_mapped(low: Bytes, stream: Bytes, large: Bytes, unmapped: Bytes, told: Bytes) -> None:
+    """Sets ``large`` of what was unmapped. Its size does not tell: many small pages go at once.
+
+    One segment is for one kind, so it is that of what lies nearest, of the same stream, and whose kind a layout tells or the
+    size in which it was mapped.
+    """
+    for one in np.unique(stream[unmapped]):
+        which, known = unmapped[stream[unmapped] == one], told[stream[told] == one]
+        if not len(known):
+            continue
+        known = known[np.argsort(low[known], kind="stable")]
+        above = np.searchsorted(low[known], low[which])
+        below, above = np.maximum(above - 1, 0), np.minimum(above, len(known) - 1)
+        nearer = np.abs(low[known][above] - low[which]) < np.abs(low[which] - low[known][below])
+        large[which] = large[known[np.where(nearer, above, below)]]
 
 
 def _of_layout(layout: Layout, when: int) -> tuple[Bytes, ...]:
