@@ -26,6 +26,8 @@ STEADY: Final = 0.05
 """where an earlier step had reached its end"""
 UNEXPLAINED: Final = 0.1
 """of the room, that may lie beside a forward which was not heard to begin: more may be graphs of others, which go on coming"""
+NAMELESS: Final = 2
+"""results of the line that runs, and at most so many times as much as may lie beside"""
 PIECES: Final = 0.05
 """of what is needed, what must be reserved beyond it, as pieces never fit quite"""
 MANY_FORWARDS: Final = 4
@@ -150,11 +152,18 @@ def _by_sizes(facts: Facts) -> float | None:
     return curve_bytes(facts.input_shape, [(shape, risen - gradients) for shape, risen in facts.input_sizes])
 
 
+def _explicable_bytes(facts: Facts) -> float:
+    """What may lie beside a forward that was not heard to begin: a little, and what has no name yet in the line that runs (of
+    ``a(x) + b(x)`` the one, while the other is made), which is of the size of what was asked for."""
+    room = facts.room_bytes or 0
+    return UNEXPLAINED * room + min(NAMELESS * (facts.asked_bytes or 0), NAMELESS * UNEXPLAINED * room)
+
+
 def _of_forward(facts: Facts, scaling: int) -> tuple[float, float | None, str]:
     """What the step makes in all, drawn out from where its forward died, with the error of that (None: nobody knows) and its
     words. ``scaling``: made so far, and asked for."""
     to_come = facts.to_come_bytes
-    if facts.unexplained_bytes > UNEXPLAINED * (facts.room_bytes or 0):
+    if facts.unexplained_bytes > _explicable_bytes(facts):
         to_come = None
     done = (
         ""

@@ -864,6 +864,7 @@ HELD_OUT = [
             optimizer.step()
             optimizer.zero_grad()
         """,
+        remedy=False,  # (its first block had hardly begun)
     ),
     Death(
         "a teacher that takes most of the card from the first step on",

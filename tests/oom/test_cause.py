@@ -308,6 +308,8 @@ def test_what_lies_beside_a_forward_that_was_not_heard_to_begin_may_go_on_coming
     """Graphs of seven other forwards, or a data set that was there before: nobody knows, so nothing is promised."""
     unheard = replace(KNOWN, before_forward_bytes=None, forward_bytes=1290 * MIB)
     assert need_of(unheard).at() is not None  # type: ignore[union-attr]
+    a_result = need_of(replace(unheard, forward_bytes=900 * MIB))
+    assert a_result is not None and a_result.at() is not None, "two as large as what was asked for have no name yet"
     beside = need_of(replace(unheard, forward_bytes=400 * MIB))
     assert beside is not None and beside.at() is None
     assert (
