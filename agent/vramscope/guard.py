@@ -9,7 +9,8 @@ and exit handlers) is wrapped at its outermost edge; inside, code is written pla
     with guarded("attach"):
         ...
 
-KeyboardInterrupt and SystemExit pass: they are the user's. After :data:`FAULTS_UNTIL_OFF` faults at one place, that
+KeyboardInterrupt and SystemExit pass: they are the user's, and so is what a signal's handler of the user's raises while our code
+runs (a time limit by SIGALRM, the end of a job by SIGUSR1). After :data:`FAULTS_UNTIL_OFF` faults at one place, that
 place is switched off: a decorated function then gives back its default at once.
 """
 
@@ -19,9 +20,10 @@ import contextlib
 import functools
 import logging
 import os
+import signal
 import traceback
 from collections.abc import Callable
-from types import TracebackType
+from types import CodeType, FunctionType, MethodType, TracebackType
 from typing import Final, Generic, ParamSpec, TypeVar, overload
 
 P = ParamSpec("P")
@@ -78,12 +80,15 @@ class Guard:
             place.off = False
 
     def contain(self, place: Place, fault: Exception) -> bool:
-        """Count and tell a fault. True: the caller must raise it again (our own tests).
+        """Count and tell a fault. True: the caller must raise it again (a signal's, and in our own tests).
 
         The exception is not kept: its frames hold local variables, and these may hold the user's tensors.
         """
         if self.raise_faults:
             return True
+        with contextlib.suppress(Exception):  # (a handler may be an object of any kind)
+            if _of_a_signal(fault):
+                return True
         self.faults += 1
         place.faults += 1
         # The user's logging handlers run in here; what they raise must not reach the training either.
@@ -106,6 +111,20 @@ class Guard:
         if place.faults >= FAULTS_UNTIL_OFF and not place.off:
             place.off = True
             log.warning("vramscope: %s failed %d times and is now switched off.", place.what, place.faults)
+
+
+def _of_a_signal(fault: Exception) -> bool:
+    """Whether a handler of the user's raised it, which Python calls between any two instructions, ours included."""
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    return bool(handlers) and any(frame.f_code in handlers for frame, _ in traceback.walk_tb(fault.__traceback__))
+
+
+def _code(handler: object) -> CodeType | None:
+    """Of a function, a method, or an object that is called like one."""
+    call = getattr(type(handler), "__call__", None)  # noqa: B004 - its code is wanted
+    function = handler if isinstance(handler, FunctionType | MethodType) else call
+    found = getattr(function, "__code__", None)
+    return found if isinstance(found, CodeType) else None
 
 
 def first_line(fault: BaseException) -> str:

@@ -7,6 +7,7 @@ import gc
 import io
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -70,6 +71,34 @@ def test_what_is_the_users_passes(kind):
     with pytest.raises(kind), guarded("a block"):
         fail(kind)
     assert guard.faults == 0
+
+
+class Handlers:
+    def method(self, *_: object) -> None:
+        raise TimeoutError("the user's limit")
+
+    __call__ = method
+
+
+def of_a_function(*_: object) -> None:
+    Handlers().method()
+
+
+@pytest.mark.parametrize(
+    "handler", [of_a_function, Handlers().method, Handlers()], ids=["function", "method", "object"]
+)
+def test_what_a_handler_of_the_users_signals_raises_in_our_code_is_the_users(handler):
+    """A time limit, or the end of a job, that is told while a hook of ours runs."""
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(TimeoutError):
+            guarded("a hook")(signal.raise_signal)(signal.SIGUSR1)
+        with pytest.raises(TimeoutError), guarded("a block"):
+            signal.raise_signal(signal.SIGUSR1)
+        assert guard.faults == 0
+        assert guarded("a hook", 7)(fail)() == 7, "and a fault of ours is contained as ever"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_kind_of_fault_is_told_once_and_then_only_counted(caplog):
