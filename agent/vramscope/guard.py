@@ -115,7 +115,9 @@ class Guard:
 
 def _of_a_signal(fault: Exception) -> bool:
     """Whether a handler of the user's raised it, which Python calls between any two instructions, ours included."""
-    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    codes = filter(None, (_code(signal.getsignal(number)) for number in signal.valid_signals()))
+    # (a guarded function may be a handler, too: its wrapper is in every fault's traceback)
+    handlers = {code for code in codes if code.co_filename != __file__}
     return bool(handlers) and any(frame.f_code in handlers for frame, _ in traceback.walk_tb(fault.__traceback__))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import random
 from collections.abc import Iterator
@@ -63,3 +64,11 @@ def test_a_step_is_a_step_of_the_training_though_an_evaluation_has_rounds_of_its
     before, now = look(step=7, round=9, held_bytes=200), look(step=27, round=27, held_bytes=1200)
     assert bytes_a_step([before], now) == 50
     assert bytes_a_step([now], now) is None
+
+
+def test_what_gets_longer_with_the_batches_is_no_growth() -> None:
+    """A curriculum: each step's result is longer than the last because what the model is given is."""
+    looks = [dataclasses.replace(seen(4096 * at, at), given_elements=32 * at) for at in (4, 8, 12, 16, 22, 30)]
+    assert not lengthens(looks, ROUNDS, LOOKS)
+    even = [dataclasses.replace(one, given_elements=32) for one in looks]
+    assert lengthens(even, ROUNDS, LOOKS)

@@ -101,6 +101,17 @@ def test_what_a_handler_of_the_users_signals_raises_in_our_code_is_the_users(han
         signal.signal(signal.SIGUSR1, before)
 
 
+def test_a_handler_that_is_guarded_makes_no_fault_of_ours_the_users():
+    """``signal.signal(SIGUSR1, session.profile)``: its wrapper's code is that of everything that is guarded."""
+    before = signal.signal(signal.SIGUSR1, guarded("a handler")(fail))
+    try:
+        guarded("a hook")(fail)()
+        signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert guard.faults == 2
+
+
 def test_a_kind_of_fault_is_told_once_and_then_only_counted(caplog):
     hook = guarded("the step hook")(fail)
     with caplog.at_level(logging.DEBUG, logger="vramscope"):

@@ -35,6 +35,8 @@ class Remembered:
     after: int
     nodes: int
     tensors_then: list[weakref.ref[Any]]
+    given_elements: int = 0
+    """of what the model was given then; 0: not known"""
 
 
 def was_renewed(before: list[Remembered]) -> bool:
@@ -62,6 +64,8 @@ def lengthens(looks: list[Remembered], rounds: int, least_looks: int) -> bool:
     rising = _rising(looks, _bytes)
     start, span = rising[-1], rising[0].round - rising[-1].round
     highest_before = max((seen.held_bytes for seen in looks if seen.round < start.round), default=0)
+    if rises(looks, _given, rounds, least_looks):
+        return False  # of batches that get longer and longer each one's result is longer than the last
     if start.held_bytes < highest_before or not rises(looks, _bytes, rounds, least_looks):
         return False
     least = LEAST_PACE * _pace(_bytes, start, rising[0])
@@ -105,6 +109,10 @@ def was_plain_and_is_dead(seen: Remembered) -> bool:
 
 def _pace(value: Callable[[Remembered], int], first: Remembered, last: Remembered) -> float:
     return (value(last) - value(first)) / max(1, last.round - first.round)
+
+
+def _given(seen: Remembered) -> int:
+    return seen.given_elements
 
 
 def _tensors(seen: Remembered) -> int:

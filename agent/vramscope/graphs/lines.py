@@ -153,6 +153,24 @@ def filled_at(codes: Iterable[types.CodeType], attribute: str, of: set[str]) -> 
     return None
 
 
+def sole_adder(codes: Iterable[types.CodeType], attribute: str) -> tuple[types.CodeType, int] | None:
+    """The function and line that add to what an attribute of that name has; None where there are several, or none."""
+    found = [
+        (part, line.number)
+        for code in codes
+        for part in with_inner(code)
+        if attribute in part.co_names
+        for line in lines_of(part)
+        if line.adds and attribute in line.attributes_loaded
+    ]
+    return found[0] if len(set(found)) == 1 else None
+
+
+def begins_empty(code: types.CodeType, number: int, name: str) -> bool:
+    """Whether that line makes an empty container of that name, and keeps nothing in it yet."""
+    return any(line.number == number and name in line.empties for line in lines_of(code))
+
+
 def adds_to_attribute(code: types.CodeType, attribute: str) -> bool:
     """Whether a function adds to what an attribute of that name has."""
     return attribute in code.co_names and any(

@@ -47,7 +47,8 @@ def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> t
             # Its class only makes it: who has such an object fills it, as ``state.residuals[step] = ...`` in a function.
             at = lines.filled_at(codes.all, name, {of, root.name} - {"", "self"}) or at
         if at is not None:
-            return at
+            # (Whoever adds to a namespace's list may call the namespace by another name.)
+            return (container and lines.begins_empty(*at, name) and lines.sole_adder(codes.all, name)) or at
         at = _fed_at(links, name, codes)
         if at is not None:
             return at

@@ -85,6 +85,8 @@ class Moment:
     """file, line and function of the last backward(retain_graph=True)"""
     per: str = "step"
     """what ends a round, of wire.ROUNDS"""
+    given_elements: int = 0
+    """of what the model was given last; 0: not known"""
     epoch_ended: int = 0
     """the round in which the last one did; 0: none has, as far as is known"""
     ends_epoch: bool = False
@@ -238,6 +240,7 @@ class Judge:
             moment.after,
             group.nodes,
             group.references,
+            moment.given_elements,
         )
         fill = self._fills.get(holder.key)
         if fill is not None and fill.note_emptying():

@@ -6,6 +6,7 @@ a quarter of a second, so there are few: three early ones (what overlaps shows i
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections import deque
@@ -442,6 +443,7 @@ class GraphWatch:
             retained=self._findings.retained,
             whole=whole,
             per="batch" if evaluating else self._rounds.per,
+            given_elements=math.prod(self._clock.given[1]) if self._clock.given is not None else 0,
             epoch_ended=self._epoch_ended,
             ends_epoch=self._pass_ended if evaluating else self._epoch_ended == self._rounds.number,
         )

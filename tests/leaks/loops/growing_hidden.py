@@ -79,6 +79,20 @@ def namespace(device: str) -> None:
         run.losses.append(loss)  # <- leak
 
 
+def note(record: types.SimpleNamespace, loss: torch.Tensor) -> None:
+    record.rows.append(loss)  # <- leak of rows_of_a_namespace; fix: record.rows.append(loss.item())
+
+
+@leaks("growing", holder="rows", bytes_each=FLOAT_BYTES, nodes=True)
+def rows_of_a_namespace(device: str) -> None:
+    """Who adds to it calls it by another name than who made it."""
+    mine = types.SimpleNamespace()
+    mine.rows = []
+    model, optimizer = training(device)
+    for x, y in loader(device):
+        note(mine, step_on(model, optimizer, x, y))
+
+
 @leaks("growing", holder="step_losses", bytes_each=FLOAT_BYTES, nodes=True)
 def list_of_a_local_class(device: str) -> None:
     """The list is the class's, as it happens where __init__ was forgotten."""

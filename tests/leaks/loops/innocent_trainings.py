@@ -231,3 +231,41 @@ def large_batches(device: str) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+class LooksBack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.last: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.layer(x)
+        self.last = out.detach()
+        return out
+
+
+@innocent("a curriculum: each batch is longer, and so is the result that is kept of it", settles_bytes=1 << 20)
+def last_result_of_longer_batches(device: str) -> None:
+    model = LooksBack().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(80):
+        loss = model(torch.randn(32 + 32 * step, 64, device=device)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@innocent("the same, and a variable has the longest so far", settles_bytes=1 << 20)
+def longest_of_longer_batches(device: str) -> None:
+    model = nn.Linear(64, 64).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    longest: torch.Tensor | None = None
+    for step in range(80):
+        out = model(torch.randn(32 + 32 * step, 64, device=device))
+        if longest is None or out.numel() > longest.numel():
+            longest = out.detach()
+        loss = out.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
