@@ -5,7 +5,7 @@ import torch
 from vramscope.graphs import wording
 from vramscope.graphs.findings import Findings
 from vramscope.graphs.group import group_of
-from vramscope.graphs.verdicts import Verdict
+from vramscope.graphs.verdict import Verdict
 from vramscope.graphs.walk import Budget
 from vramscope.steps.clock import StepClock
 

@@ -16,7 +16,7 @@ from vramscope.graphs.group import MOST_WORDS, Group
 from vramscope.graphs.holders import Holder
 from vramscope.graphs.storages import Storages
 from vramscope.graphs.unwalked import Found, Place
-from vramscope.graphs.verdicts import GROWS, OVERLAPS, Verdict
+from vramscope.graphs.verdict import GROWS, OVERLAPS, Verdict
 from vramscope.graphs.walk import NODE_BYTES
 from vramscope.graphs.wording import NAMELESS
 from vramscope.trace.held import Seen

@@ -7,13 +7,12 @@ buffer that is bounded) stays silent until it has proved to be none.
 
 from __future__ import annotations
 
-import bisect
 import collections
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from vramscope.graphs import advice
+from vramscope.graphs.doubles import without_doubles
 from vramscope.graphs.fills import Fill
 from vramscope.graphs.group import Group
 from vramscope.graphs.growth import (
@@ -31,6 +30,8 @@ from vramscope.graphs.growth import (
     was_renewed,
 )
 from vramscope.graphs.holders import Holder
+from vramscope.graphs.moment import Moment, rounds_since
+from vramscope.graphs.verdict import GROWS, OVERLAPS, Verdict
 
 MATERIAL_BYTES = 64 * 1024
 MATERIAL_FRACTION = 0.01
@@ -52,72 +53,8 @@ CONSIDERABLE_FRACTION: Final = 0.1
 """of all live tensors: what holds more, and more than those bytes, is told before it is emptied: memory may run out until then"""
 PATIENCE_WITH_CALLS: Final = 4
 """and where each call of a model is a round: a text is written, or an image made, in many of them"""
-GROWS: Final = ("growing", "growing-eval", "tensor-growth")
-OVERLAPS: Final = ("overlap", "overlap-unfreed")
 ROUNDS_OF_A_MODEL: Final = 800
 """in which a model itself may take more with each call: its cache of keys and values"""
-
-
-@dataclasses.dataclass
-class Moment:
-    """What the watch knows at the time of a look."""
-
-    step: int
-    boundaries: Sequence[int]
-    """sequence numbers at the ends of the last rounds, rising"""
-    fresh: bool
-    """an optimizer has stepped and nothing was built since: what is held now is held when the next graph is built"""
-    after: int
-    """which of the optimizers stepped last"""
-    optimizers: frozenset[int]
-    """those that step, in turn"""
-    evaluating: bool
-    """graphs are built and nothing walks them"""
-    last_walk: int
-    """sequence number at the last backward"""
-    kept_rounds: int
-    """rounds in a row of which each one's graph is still alive"""
-    ages_are_sure: bool
-    """no backward was differentiable on a GPU: sequence numbers are a thread's own, and the nodes of such a backward, which
-    autograd's threads make, look old; that old graphs are alive must then be known from the sentinels as well, and that
-    something is new from what was there before it"""
-    retained: tuple[str, int, str] | None
-    """file, line and function of the last backward(retain_graph=True)"""
-    per: str = "step"
-    """what ends a round, of wire.ROUNDS"""
-    given_elements: int = 0
-    """of what the model was given last; 0: not known"""
-    epoch_ended: int = 0
-    """the round in which the last one did; 0: none has, as far as is known"""
-    ends_epoch: bool = False
-    """it has ended just now"""
-    whole: bool = False
-    """the look left nothing out: what it has not seen is not there"""
-
-
-@dataclasses.dataclass
-class Verdict:
-    """A holder that is a leak."""
-
-    kind: str
-    group: Group
-    count: int
-    age: int | None
-    growth: float | None
-    """bytes a step"""
-    advice: str
-    freed_bytes: int
-    """that the advice lets go"""
-    exclusive_bytes: int = 0
-    """that no other holder seen keeps alive"""
-    per: str = "step"
-    """what ``age`` and ``growth`` are counted in"""
-    waits: bool = False
-    """it may be emptied yet, and is not to be told before"""
-    emptied_after: int | None = None
-    """rounds that it fills for until it is emptied; None: it was not seen to be"""
-    speaks_for: frozenset[tuple[str, ...]] = frozenset()
-    """kind and holder's key of what was, or may have been, told of by itself and follows from this one"""
 
 
 class Judge:
@@ -163,7 +100,7 @@ class Judge:
             verdict.exclusive_bytes = int(alone * verdict.group.held_bytes / max(1, sum(held.values())))
             if verdict.group.also_in:
                 verdict.exclusive_bytes = 0
-        return _without_doubles(self._without_parts(verdicts, groups), material)
+        return without_doubles(self._without_parts(verdicts, groups), material)
 
     def _without_parts(self, verdicts: list[Verdict], groups: Sequence[Group]) -> list[Verdict]:
         """The newest element of a list that grows is the list's, though a variable has it too."""
@@ -219,14 +156,14 @@ class Judge:
     def _of(self, group: Group, moment: Moment, rounds: int, material: int) -> Verdict | None:
         holder = group.holder
         before = self._seen.setdefault(holder.key, [])
-        reach = _rounds_since(group.oldest, moment.boundaries) if group.graphs else 0
+        reach = rounds_since(group.oldest, moment.boundaries) if group.graphs else 0
         if group.cut_short and before and 0 < reach < (further := before[-1].reach + rounds - before[-1].round):
-            ages = {_rounds_since(birth, moment.boundaries) for birth in group.births}
+            ages = {rounds_since(birth, moment.boundaries) for birth in group.births}
             # One value, of which each step's is computed from the one before: it goes on behind what was walked.
             if len(ages) == 1:
                 group.lengthen(further / reach)
                 reach = further
-        newest = _rounds_since(group.births[-1], moment.boundaries) if group.births else len(moment.boundaries)
+        newest = rounds_since(group.births[-1], moment.boundaries) if group.births else len(moment.boundaries)
         is_new = newest <= 1 or (not moment.ages_are_sure and was_renewed(before))
         overlaps = moment.fresh and group.graphs > 0 and is_new and group.bytes_beside(self._plain) >= material
         now = Remembered(
@@ -306,7 +243,7 @@ class Judge:
         self, group: Group, moment: Moment, before: list[Remembered], now: Remembered, material: int
     ) -> tuple[str, int, bool] | None:
         """(kind, count, whether one value grows a graph from step to step)"""
-        ages = [_rounds_since(birth, moment.boundaries) for birth in group.births]
+        ages = [rounds_since(birth, moment.boundaries) for birth in group.births]
         many = group.graphs >= 3 and len(set(ages)) >= 3
         # (That some of an earlier step is alive says nothing by itself: somebody else may keep it, or each step's graph leads to
         # one that was built once, as to the copies of weights that an autocast around the whole loop makes in its first step.)
@@ -406,62 +343,11 @@ def material_bytes(live_bytes: int) -> int:
     return max(MATERIAL_BYTES, int(MATERIAL_FRACTION * live_bytes))
 
 
-def _rounds_since(number: int, boundaries: Sequence[int]) -> int:
-    """How many rounds have ended since the operation of that sequence number."""
-    return len(boundaries) - bisect.bisect_right(boundaries, number)
-
-
 def _batches(group: Group, count: int, boundaries: Sequence[int]) -> float:
     """Of an evaluation, in which so many graphs were added (between two evaluations lie the training's steps): each takes one, if
     it is not made in many calls of the model, as an image is."""
     births = group.births
-    span = _rounds_since(births[0], boundaries) - _rounds_since(births[-1], boundaries)
+    span = rounds_since(births[0], boundaries) - rounds_since(births[-1], boundaries)
     if count < 2 or span < count or births[0] < boundaries[0]:
         return count
     return span * count / (count - 1)
-
-
-_ORDER = {
-    "growing": 0,
-    "growing-eval": 0,
-    "tensor-growth": 1,
-    "cycle": 1,
-    "no_grad-missing": 2,
-    "overlap-unfreed": 2,
-    "overlap": 3,
-}
-
-
-def _without_doubles(verdicts: list[Verdict], material: int) -> list[Verdict]:
-    """Several names often hold one graph (loss, logits, features): the one to change speaks for all of them."""
-    kept: list[Verdict] = []
-    chains: set[int] = set()
-    claimed: set[int] = set()
-    carried: set[int] = set()
-    """storages of graphs that somebody carries from step to step"""
-    for verdict in sorted(verdicts, key=_rank):
-        group = verdict.group
-        fresh = sum(size for key, size in {**group.saved, **group.own}.items() if key not in claimed)
-        if verdict.kind in ("growing", "growing-eval"):
-            is_chain = group.graphs < 3
-            if is_chain and not group.holder.carried and not carried.isdisjoint(group.saved):
-                continue  # made anew each step, of what is carried: its graph is long because that one's is
-            if group.holder.carried:
-                carried.update(group.saved)
-            if is_chain and group.oldest in chains and not (group.holder.carried and fresh >= material):
-                continue
-            if is_chain:
-                chains.add(group.oldest)
-            elif claimed and group.held_bytes >= material and fresh < material / 4:
-                continue
-        elif fresh < material:
-            continue
-        claimed.update(group.saved, group.own)
-        kept.append(verdict)
-    return kept
-
-
-def _rank(verdict: Verdict) -> tuple[int, bool, bool, int]:
-    group = verdict.group
-    is_list = group.graphs >= 3
-    return (_ORDER[verdict.kind], not is_list, not group.holder.carried, -group.held_bytes)

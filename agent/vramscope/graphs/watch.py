@@ -23,12 +23,13 @@ from vramscope.graphs.first_call import FirstCall
 from vramscope.graphs.given import given_storages, is_given
 from vramscope.graphs.group import Group
 from vramscope.graphs.looker import LOOK_SECONDS, Looker
+from vramscope.graphs.moment import Moment
 from vramscope.graphs.rounds import Rounds
 from vramscope.graphs.saved import saved
 from vramscope.graphs.sentinel import UNWALKED, NewestNode, Outputs, Sentinels
 from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.unwalked import UnwalkedInSteps
-from vramscope.graphs.verdicts import Judge, Moment, material_bytes
+from vramscope.graphs.verdicts import Judge, material_bytes
 from vramscope.graphs.walk import Budget, walk
 from vramscope.steps.clock import FORWARD, Held
 
