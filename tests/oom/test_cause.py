@@ -294,7 +294,7 @@ def test_a_length_that_fits_is_told_whatever_goes_with_its_square() -> None:
 def test_without_what_asked_to_be_lengthened_itself_the_steps_go_on() -> None:
     bank = SimpleNamespace(
         kind="tensor-growth", name="bank", file="/home/ada/train.py", line=9, advice="begin anew", growth_bytes_per_step=0,
-        last_step=20, exclusive_bytes=700 * MIB,
+        last_step=20, exclusive_bytes=700 * MIB, emptied_after=None,
     )  # fmt: skip
     died = replace(DIED, phase="other", progress=None, leaked_bytes=700 * MIB, step=20)
     for line, enough in ((9, True), (12, None)):
