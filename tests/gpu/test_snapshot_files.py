@@ -163,9 +163,11 @@ def test_small_pages_that_are_unmapped_at_once_are_those_of_a_small_segment(reco
     def sets(text: str) -> None:
         getattr(torch._C, "_accelerator_setAllocatorSettings", torch.cuda.memory._set_allocator_settings)(text)
 
+    torch.cuda.empty_cache()
     sets("expandable_segments:True")
     try:
-        held = [taken(0.7) for _ in range(14)]
+        with torch.cuda.stream(torch.cuda.Stream()):  # whose pool has no pieces that earlier tests left
+            held = [taken(0.7) for _ in range(14)]
         before = torch.cuda.memory_allocated()
         record()
         del held[1:]
