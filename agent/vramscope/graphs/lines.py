@@ -144,26 +144,25 @@ def added_at(codes: Iterable[types.CodeType], name: str) -> tuple[types.CodeType
 
 def filled_at(codes: Iterable[types.CodeType], attribute: str, of: set[str]) -> tuple[types.CodeType, int] | None:
     """The first function and line that add to an attribute of something that is called one of these names."""
-    for code in codes:
-        for part in with_inner(code):
-            if attribute in part.co_names:
-                for line in lines_of(part):
-                    if line.adds and attribute in line.attributes_loaded and of & (line.loads | line.attributes_loaded):
-                        return part, line.number
-    return None
+    found = (
+        (code, line.number) for code, line in _adding_to(codes, attribute) if of & (line.loads | line.attributes_loaded)
+    )
+    return next(found, None)
 
 
 def sole_adder(codes: Iterable[types.CodeType], attribute: str) -> tuple[types.CodeType, int] | None:
     """The function and line that add to what an attribute of that name has; None where there are several, or none."""
-    found = [
-        (part, line.number)
-        for code in codes
-        for part in with_inner(code)
-        if attribute in part.co_names
-        for line in lines_of(part)
-        if line.adds and attribute in line.attributes_loaded
-    ]
-    return found[0] if len(set(found)) == 1 else None
+    found = {(code, line.number) for code, line in _adding_to(codes, attribute)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _adding_to(codes: Iterable[types.CodeType], attribute: str) -> Iterator[tuple[types.CodeType, Line]]:
+    for code in codes:
+        for part in with_inner(code):
+            if attribute in part.co_names:
+                yield from (
+                    (part, line) for line in lines_of(part) if line.adds and attribute in line.attributes_loaded
+                )
 
 
 def begins_empty(code: types.CodeType, number: int, name: str) -> bool:

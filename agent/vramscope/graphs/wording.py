@@ -148,7 +148,7 @@ def being_built(top: Any, chain: list[str]) -> Holder | None:
 
 
 def unknown(tensor: Any) -> Holder:
-    words = f"something that was not found (it has a {type(tensor).__name__} of shape {list(tensor.shape)})"
+    words = f"holder not found: {type(tensor).__name__} of shape {list(tensor.shape)}"
     return made_of((NAMELESS, str(list(tensor.shape))), "unknown", words, [], None, None, None)
 
 
