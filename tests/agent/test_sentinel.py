@@ -2,10 +2,11 @@
 
 import threading
 
+import pytest
 import torch
 from torch import nn
 
-from vramscope.graphs.sentinel import Descent, Outputs, Sentinels
+from vramscope.graphs.sentinel import CALM_ROUNDS, DESCENTS_ONE_IN, Descent, Outputs, Sentinels
 
 WIDE = torch.ones(4, 8)
 
@@ -55,6 +56,24 @@ def test_who_keeps_any_later_part_of_a_graph_is_counted_until_it_lets_go() -> No
     assert sentinels.older_than(10) == 3
     kept.clear()
     assert sentinels.older_than(10) == 0
+
+
+@pytest.mark.parametrize("what", ["loss", "middle"])
+@pytest.mark.parametrize("each", [1, 2, 8, 10])
+def test_what_begins_to_be_kept_late_is_counted_soon(what: str, each: int) -> None:
+    """Of the middle of a graph those before the first that is seen are missed: at most six."""
+    net, sentinels, kept, missed = model(), Sentinels(), [], []
+    for step in range(1, CALM_ROUNDS + 80):
+        middle = net[0](WIDE)
+        loss = net[1:](middle).square().mean()
+        sentinels.place(loss, step)
+        loss.backward()
+        if step > CALM_ROUNDS + 20 and step % each == 1 % each:
+            kept.append(loss if what == "loss" else middle)
+        del middle, loss
+        missed.append(len(kept) - sentinels.end_round(step + 1))
+    assert missed[-1] == 0 if what == "loss" else 0 < missed[-1] < DESCENTS_ONE_IN
+    assert missed[-10:] == missed[-1:] * 10, "once one is seen none is missed"
 
 
 def test_graphs_that_nothing_walks_are_counted_once_they_are_dropped() -> None:

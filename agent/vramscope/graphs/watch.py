@@ -200,7 +200,7 @@ class GraphWatch:
     def _end_round(self, *, stepped: bool = True) -> None:
         is_looked_at = self._rounds.end()
         self._boundaries.append(self._sequence())
-        old = self._sentinels.older_than(self._rounds.number - 1)
+        old = self._sentinels.end_round(self._rounds.number - 1)
         self._kept_rounds = self._kept_rounds + 1 if old > self._old or self._sentinels.reach_steps > 1 else 0
         self._old = old
         self._stepped = stepped
