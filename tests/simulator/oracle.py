@@ -291,7 +291,7 @@ def in_a_child(job: dict[str, Any]) -> bytes:
 def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    pickle.dump(torch.__version__, out)
+    pickle.dump(str(torch.__version__), out)  # (its own type is torch's, which whoever asks need not have)
     out.flush()
     while True:
         try:

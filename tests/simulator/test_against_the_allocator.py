@@ -52,6 +52,12 @@ def test_a_replay_begins_in_the_middle_of_a_history(conf: str, asked: Any):
         assert difference_from_the_middle(begun, asked, 1000) == "", f"seed {seed}"
 
 
+@pytest.mark.gpu
+def test_who_asks_another_python_need_not_have_torch(asked: Any) -> None:
+    """The nightly job has none: what comes out of the oracle is pickled, and its own types would ask for it."""
+    assert type(asked.version) is str
+
+
 # ---- single ones: what random programs meet too rarely ----
 
 
