@@ -5,7 +5,7 @@ import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
 import { known } from "vramscope/parts/pieces.js";
 import { progressOf, Question } from "vramscope/parts/whatif_question.js";
-import { certainty } from "vramscope/parts/whatif_table.js";
+import { bandMeans, certainty } from "vramscope/parts/whatif_table.js";
 
 /** A card that shows itself where the compared runs have different settings. */
 export class Predictions {
@@ -77,6 +77,7 @@ export class Predictions {
 }
 
 /** Where what was predicted may lie; of a card that is never full. */
-function bandOf({ band }) {
-  return band && band[0] !== band[1] && h("span", { class: "below", title: "what cannot be known exactly lies in here" }, `${bytes(band[0])} – ${bytes(band[1])}`);
+function bandOf(row) {
+  const { band } = row;
+  return band && band[0] !== band[1] && h("span", { class: "below", title: bandMeans(row) }, `${bytes(band[0])} – ${bytes(band[1])}`);
 }

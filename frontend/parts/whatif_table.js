@@ -67,10 +67,13 @@ export function certainty({ certainty: word, reasons }) {
   return h("span", { class: `below certainty ${word}`, "data-certainty": word, title: reasons.length > 0 ? reasons.join(" ") : titles[word] }, word);
 }
 
+/** An estimate has no bounds: then its band is only what was tried. */
+export const bandMeans = ({ certainty: word }) => (word === "estimate" ? "what other replays give; it can be more or less" : "what cannot be known exactly lies in here");
+
 /** The peak where the card is never full: it ranks settings wrongly, so it stands below. A band where it cannot be exact. */
 function uncapped(row) {
   const { band, uncapped_peak_reserved_bytes: peak } = row;
-  if (band && band[0] !== band[1]) return h("span", { class: "below", title: "where the card is never full; what cannot be known exactly lies in here" }, `${bytes(band[0])} – ${bytes(band[1])} with room`);
+  if (band && band[0] !== band[1]) return h("span", { class: "below", title: `where the card is never full; ${bandMeans(row)}` }, `${bytes(band[0])} – ${bytes(band[1])} with room`);
   return peak !== row.peak_reserved_bytes && h("span", { class: "below" }, `${bytes(peak)} with room`);
 }
 

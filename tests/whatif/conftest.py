@@ -36,6 +36,7 @@ def recorded(emulated_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> di
         "lengths": ("lengths", "", {"steps": 6}),
         "evaluation": ("evaluation", "expandable_segments:True", {"steps": 4}),
         "late": ("lengths", "", {"steps": 7, "from_step": 3}),
+        "late texts": ("generation", "", {"steps": 4, "from_step": 2}),
         "ring": ("prefetch", "", {"steps": 4, "max_entries": 1500}),
         "died": ("lengths", "", {"steps": 6, "total": "4G"}),
         "waits": ("prefetch", "", {"steps": 4, "async_us": 300_000}),

@@ -45,10 +45,18 @@ def test_what_is_told_in_full_is_exact(traces: dict[str, Trace]) -> None:
 
 def test_a_beginning_that_is_not_known_makes_a_band_but_for_the_recorded_settings(traces: dict[str, Trace]) -> None:
     assert predict(traces["late"], "").certainty == "exact"
-    told = predict(traces["late"], CONF)
+    told = predict(traces["late"], "expandable_segments:True")
     assert told.certainty == "band"
     assert "begins in the middle of the run" in " ".join(told.reasons)
     assert set(told.reasons) <= set(told.notes)
+
+
+def test_how_much_was_left_behind_uncut_before_a_late_window_has_no_bounds(traces: dict[str, Trace]) -> None:
+    for conf in (CONF, f"{CONF},expandable_segments:True"):
+        told = predict(traces["late"], conf)
+        assert told.certainty == "estimate"
+        assert "may have left any number of them behind" in " ".join(told.reasons)
+        assert told.band is not None, "other replays of the window"
 
 
 def test_the_smallest_card_of_a_late_window_tells_what_other_layouts_make_of_it(traces: dict[str, Trace]) -> None:

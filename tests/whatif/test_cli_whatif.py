@@ -69,10 +69,10 @@ def test_people_see_the_settings_ranked_by_the_smallest_card_and_scripts_as_they
 
 def test_people_are_told_how_sure_it_is_and_by_which_rules(recorded: dict[str, Any], cli: Cli) -> None:
     whole = cli("whatif", recorded["lengths"].path, "--conf", "max_split_size_mb:64")[1]
-    late = cli("whatif", recorded["late"].path, "--conf", "max_split_size_mb:64")[1]
+    late = cli("whatif", recorded["late"].path, "--conf", "roundup_power2_divisions:8")[1]
     row = next(line for line in whole.splitlines() if line.startswith("max_split_size_mb:64 "))
     assert "exact" in row and "±" not in row
-    row = next(line for line in late.splitlines() if line.startswith("max_split_size_mb:64 "))
+    row = next(line for line in late.splitlines() if line.startswith("roundup_power2_divisions:8 "))
     assert "band" in row and " to " in row and "±" in row
     assert "does not tell its version of PyTorch (2.13 or newer): replayed by the rules of 2.13" in whole
 

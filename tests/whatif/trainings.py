@@ -174,6 +174,16 @@ def train_prefetch(steps: int) -> Iterator[None]:
         yield
 
 
+def train_generation(steps: int) -> Iterator[None]:
+    """The keys of six layers, which grow by a copy for each word; texts of other lengths: small blocks of many sizes."""
+    draw = random.Random(6)
+    for _ in range(steps):
+        past = [torch.zeros(1, 8, 1, 512, device="cuda") for _ in range(6)]
+        for _ in range(draw.randrange(12, 100)):
+            past = [torch.cat([one, one[:, :, :1]], 2) for one in past]
+        yield
+
+
 TRAININGS: dict[str, Callable[[int], Iterator[None]]] = {
     "gpt": train_gpt,
     "cnn": train_cnn,
@@ -181,6 +191,7 @@ TRAININGS: dict[str, Callable[[int], Iterator[None]]] = {
     "evaluation": train_evaluation,
     "accumulation": train_accumulation,
     "prefetch": train_prefetch,
+    "generation": train_generation,
 }
 
 

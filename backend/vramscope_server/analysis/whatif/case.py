@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+import numpy as np
+
+from vramscope_server.analysis.history.block_sizes import SMALL_BYTES
+from vramscope_server.analysis.history.lives import SMALL_SEGMENT_BYTES
 from vramscope_server.analysis.history.trace import Trace, reserved_after
 from vramscope_server.analysis.simulator.profile import profile_of
-from vramscope_server.analysis.simulator.program import Program
+from vramscope_server.analysis.simulator.program import ALLOC, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, AddressOrder, Hazard, Replay, replay
 from vramscope_server.analysis.simulator.segments import GRANULE
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
@@ -23,7 +27,7 @@ from vramscope_server.analysis.whatif.certainty import (
     doubts_of_others,
     doubts_of_recording,
 )
-from vramscope_server.analysis.whatif.courses import Course, courses_of
+from vramscope_server.analysis.whatif.courses import UNCUT, Course, courses_of
 from vramscope_server.analysis.whatif.exact_replay import (
     USUAL_TOTAL_BYTES,
     earlier_of,
@@ -128,10 +132,12 @@ class Case:
         """Of the uncapped peak; None where nothing else could be as true.
 
         When other streams are done with what they use, and the addresses that cudaMalloc may give (up to PyTorch 2.11), are tried.
-        Of a run whose beginning is not known, no less can be reserved than was in use; and at most what any layout of the beginning
-        gives, laid out anew or as it lay, and beside it what laying it out anew misses under the recorded settings, for which the
-        truth is known. What was left behind is in the layout as it lay already: it comes to that again only where pieces of it can
-        be of no use to what follows.
+        Of a run whose beginning is not known, no less can be reserved than was in use. At most it is what any layout of the
+        beginning gives, laid out anew or as it lay, and beside it three things. What laying it out anew is wrong by under the
+        recorded settings, for which the truth is known: its blocks lie closer than they lay, or farther apart. With expandable
+        segments what was missed is in the layout as it lay already: it comes to that again only where pieces of it can be of no
+        use to what follows. What was left behind is larger by as much as these settings round up at most. And one segment a heap:
+        a block that lies otherwise can be the one that another segment is asked for.
         """
         if self.is_own or not (self.other_ways or self.courses.kept):
             return None
@@ -139,10 +145,31 @@ class Case:
         peaks = [self.uncapped.peak_reserved_bytes]
         peaks += [self.run(self.free_card, *way).peak_reserved_bytes for way in self.other_ways]
         if courses.kept is not None:
+            most, wrong = max(peaks), abs(courses.missed_bytes)
             kept = self.run(self.free_card, courses.kept).peak_reserved_bytes
-            peaks += [self.uncapped.peak_active_bytes, max(peaks) + courses.missed_bytes]
-            peaks += [kept if self.settings.expandable_segments else kept + courses.missed_bytes]
+            twice = self.settings.expandable_segments and courses.missed_bytes > 0
+            most = max(most + wrong, kept + (0 if twice else wrong) + self._rounded_up_bytes)
+            peaks += [self.uncapped.peak_active_bytes, most + self._segment_each_bytes]
         return min(peaks), max(peaks)
+
+    @property
+    def _rounded_up_bytes(self) -> int:
+        """What was free at the beginning, by as much larger as roundup_power2_divisions can make what was asked for there."""
+        parts = [parts for parts in self.settings.divisions if parts > 1]
+        there = self.trace.beginning
+        in_use = int(there.blocks.size_bytes[there.blocks.state > 0].sum())
+        return (int(there.segments.size_bytes.sum()) - in_use) // min(parts) if parts else 0
+
+    @property
+    def _segment_each_bytes(self) -> int:
+        """One segment of each heap that is asked for something."""
+        program = self.told.program
+        asked = program.op == ALLOC
+        large = program.size_bytes[asked] > SMALL_BYTES
+        heaps = np.unique(np.stack([program.stream[asked], program.pool[asked], large]), axis=1)
+        of_large = int(heaps[2].sum())
+        of_small = int(heaps.shape[1]) - of_large
+        return of_large * self.settings.large_segment_bytes + of_small * SMALL_SEGMENT_BYTES
 
     def prediction(self, card: Card) -> Prediction:
         uncapped = done = self.uncapped
@@ -182,6 +209,8 @@ class Case:
             yield from doubts_of_others(self.trace, self.told, by_address=len(self.orders) > 1)
         if self.courses.words:
             yield Doubt(self.courses.words, bounded=True)
+            if self.settings.max_split_bytes < UNLIMITED:
+                yield Doubt(UNCUT)
         elif self.is_own and not own_card and on_a_card and len(self.trace.beginning.segments):
             yield Doubt("On another card the run would have been from its beginning on, which is not in the history.")
         if on_a_card:

@@ -28,6 +28,12 @@ ASSUMED: Final = (
 )
 
 
+UNCUT: Final = (
+    "With max_split_size_mb large blocks are not cut: what the run asked for before the window may have left any number of them "
+    "behind, and nothing in it bounds that. The band is what other replays of the window give."
+)
+
+
 @dataclass(frozen=True)
 class Course:
     """One way to replay a trace."""
@@ -49,7 +55,7 @@ class Courses:
     kept: Course | None
     """where the beginning is not known: what was there lies where it lay, and beside it what the run had left behind"""
     missed_bytes: int
-    """by which the recorded peak is above that of ``afresh`` under the recorded settings"""
+    """by which the recorded peak is above that of ``afresh`` under the recorded settings; negative: below it"""
     words: str
     """what is taken for granted; "": nothing"""
 
@@ -90,7 +96,7 @@ def _missed(trace: Trace, afresh: Course) -> int:
         device_total_bytes=trace.device_total_bytes,
         earlier=earlier_of(trace, afresh.program),
     )
-    return max(0, int(reserved_after(trace).max()) - done.peak_reserved_bytes)
+    return int(reserved_after(trace).max()) - done.peak_reserved_bytes
 
 
 def _anew(program: Program, order: npt.NDArray[np.int64]) -> Program:
