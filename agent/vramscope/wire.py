@@ -73,6 +73,7 @@ TECHNIQUES: Final = (
     "allocator",
     "gradient_projection",  # to a low rank: GaLore, APOLLO
     "fused_kernels",  # a library's, in the place of several operations: Liger
+    "quantized_weights",  # kept in 8 bits or fewer: bitsandbytes', torchao's
 )
 """Kinds of techniques that change what a training needs."""
 

@@ -19,6 +19,7 @@ const NAMES = {
   allocator: "allocator",
   gradient_projection: "low-rank gradients",
   fused_kernels: "fused kernels",
+  quantized_weights: "quantized weights",
 };
 const PAGES = { "evaluation-with-graphs": ["leaks", "Leaks"], "split-and-expandable": ["fragmentation", "Fragmentation"] };
 

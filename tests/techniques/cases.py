@@ -970,6 +970,40 @@ def lora_by_peft() -> Any:
 
 
 @case
+def dora_by_peft() -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    told = LoraConfig(r=4, use_dora=True, target_modules=r"blocks\.\d+\.0")
+    return loop(get_peft_model(Blocks(plainly), told))
+
+
+@case
+def adalora_by_peft() -> Any:
+    from peft import AdaLoraConfig, get_peft_model
+
+    told = AdaLoraConfig(total_step=10, init_r=4, target_r=2, target_modules=r"blocks\.\d+\.0")
+    return loop(get_peft_model(Blocks(plainly), told))
+
+
+@case
+def frozen_in_int8_by_torchao() -> Any:
+    """Such a weight says that it is of bfloat16; whole numbers that are no weights are none."""
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    class Probed(Blocks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                x = block((x + self.table).bfloat16())
+            return self.head(x.float())
+
+    model = Probed(plainly).to(DEVICE)
+    model.blocks.bfloat16().requires_grad_(False)
+    model.table = nn.Parameter(torch.zeros(64, dtype=torch.uint8), requires_grad=False)
+    quantize_(model.blocks, Int8WeightOnlyConfig())
+    return loop(model)
+
+
+@case
 def ia3_by_peft() -> Any:
     from peft import IA3Config, get_peft_model
 

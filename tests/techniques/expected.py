@@ -298,6 +298,21 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         {"peft": ("LoRA 11 %", "peft: LoRA, r=4", "2,048 of 18,948 parameters are trained (11 %)")},
         set(),
     ),
+    "dora_by_peft": (
+        {"peft": ("DoRA 12 %", "peft: DoRA, r=4", "2,304 of 19,204 parameters are trained (12 %)")},
+        set(),
+    ),
+    "adalora_by_peft": (
+        {"peft": ("AdaLoRA 11 %", "peft: AdaLoRA, r=4 to 2", "2,064 of 18,968 parameters are trained (11 %)")},
+        set(),
+    ),
+    "frozen_in_int8_by_torchao": (
+        {
+            "peft": ("trained 1.5 %", None, "260 of 16,964 parameters are trained (1.5 %)"),
+            "quantized_weights": ("8-bit weights", None, "16,384 of 16,964 parameters are kept in 8 bits"),
+        },
+        set(),
+    ),
     "attention_fused": (
         {
             "mixed_precision": ("bf16", None, "autocast to bfloat16 in 2 of 2 module calls"),
@@ -365,7 +380,32 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "hf_with_an_adapter": (
         {
             "peft": ("LoRA 0.93 %", "peft: LoRA, r=2", "1,024 of 109,568 parameters are trained (0.93 %)"),
+            "optimizer_8bit": ("8-bit optimizer", "optim='adamw_bnb_8bit'", ""),
             "attention": SDPA,
+        },
+        {"8bit-not-seen"},
+    ),
+    "hf_qlora": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                "gradient_checkpointing=True in the model",
+                "2 LlamaDecoderLayer (base_model.model.model.layers.0 to base_model.model.model.layers.1) ran again in backward; "
+                "variant: non-reentrant",
+            ),
+            "mixed_precision": ("bf16", "bf16=True", "autocast to bfloat16 in 41 of 42 module calls"),
+            "optimizer_8bit": (
+                "8-bit 100 %",
+                "optim='paged_adamw_8bit'",
+                "state of 16,384 of 16,384 parameters has 8 bits",
+            ),
+            "peft": ("LoRA 15 %", "peft: LoRA, r=64", "16,384 of 111,424 parameters are trained (15 %)"),
+            "quantized_weights": (
+                "4-bit weights",
+                "quantization_config: bitsandbytes, load_in_4bit",
+                "81,920 of 111,424 parameters are kept in 4 bits",
+            ),
+            "attention": ("attention cuDNN", "attn_implementation='sdpa'", "2 calls of cuDNN attention"),
         },
         set(),
     ),

@@ -44,12 +44,28 @@ def hf_plain() -> Any:
 
 @case
 def hf_with_an_adapter() -> Any:
-    """In place, as the model's own ``add_adapter`` does; which some releases of transformers refuse, whatever peft is there."""
+    """In place, as the model's own ``add_adapter`` does; which some releases of transformers refuse, whatever peft is there. So
+    small that an 8-bit optimizer leaves its state as it is."""
     from peft import LoraConfig, inject_adapter_in_model
 
     model = gpt2()
     inject_adapter_in_model(LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True), model)
-    return hugging_face(model, optim="adamw_torch")
+    return hugging_face(model, optim="adamw_bnb_8bit")
+
+
+@case
+def hf_qlora() -> Any:
+    """As it is mostly done: a base that is loaded in 4 bits, adapters, checkpoints and a paged optimizer."""
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+    from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    LlamaForCausalLM(LlamaConfig(vocab_size=100, max_position_embeddings=32, **sizes)).save_pretrained("base")
+    narrow = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
+    model = LlamaForCausalLM.from_pretrained("base", quantization_config=narrow, device_map={"": 0})
+    model = prepare_model_for_kbit_training(model, gradient_checkpointing_kwargs={"use_reentrant": False})
+    model = get_peft_model(model, LoraConfig(r=64, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    return hugging_face(model, optim="paged_adamw_8bit", bf16=True)
 
 
 @case

@@ -95,6 +95,13 @@ def test_what_is_declared_is_told_before_the_first_step(told) -> None:
     assert told["plain"]["first"]["techniques"] == []
 
 
+def test_an_8bit_optimizer_in_vain_is_told_with_its_reason(told) -> None:
+    (small,), (other, *_) = (
+        told[case]["last"]["findings"] for case in ("hf_with_an_adapter", "hf_optimizer_of_ones_own")
+    )
+    assert ["smaller ones keep their 32 bits" in finding["text"] for finding in (small, other)] == [True, False]
+
+
 @pytest.mark.parametrize(
     "case", ["closure_late", "closure_late_reentrant", "closure_by_number", "checkpoint_unset", "cache_emptied"]
 )

@@ -11,6 +11,7 @@ from vramscope import wire
 from vramscope.steps import zero
 from vramscope.techniques.batch import data_ranks
 from vramscope.techniques.facts import Facts, Found, said, some, technique
+from vramscope.techniques.quantization import narrow_bits
 
 if TYPE_CHECKING:
     import torch
@@ -146,7 +147,8 @@ def _frozen_weights(facts: Facts) -> str:
     # What has state learns all the same: of two networks that take turns, say, one is frozen for the moment.
     learning = {id(parameter) for parameter, _ in facts.states}
     weights = [module._parameters.get("weight") for module in facts.modules if id(module) in heard]
-    return _narrow(p for p in weights if p is not None and not p.requires_grad and id(p) not in learning)
+    still = [p for p in weights if p is not None and not p.requires_grad and id(p) not in learning]
+    return _narrow(p for p in still if narrow_bits(p) is None)  # (a quantized one may say that it is of 16)
 
 
 def _narrow_weights(facts: Facts) -> str:

@@ -26,6 +26,9 @@ FAMILIES: Final = (
 )  # fmt: skip
 """of which a name may say one: the longer before what they contain"""
 NARROW_BITS: Final = 8
+NARROW_PACKAGES: Final = ("bitsandbytes", "torchao")
+SMALL_NUMBERS: Final = 4_096
+"""of a tensor: with fewer these two leave its state as it is"""
 NARROW_NAMES: Final = re.compile(r"8-?bit|4-?bit|fp8|paged_lion_8|bnb_8", re.IGNORECASE)
 
 
@@ -104,11 +107,12 @@ def find_8bit(facts: Facts) -> Found | None:
             return None
         if not facts.optimizers or not rest:
             return Found(technique(KIND_8BIT, "8-bit optimizer", declared, None))
-        finding = facts.finding(
-            "8bit-not-seen",
-            f"{declared}, and no state of {type(facts.optimizers[0]).__name__} is 8 bits wide.",
-            "look at which optimizer the training was really given",
-        )
+        text = f"{declared}, and no state of {type(facts.optimizers[0]).__name__} is 8 bits wide."
+        advice = "look at which optimizer the training was really given"
+        if _package(facts.optimizers[0]) in NARROW_PACKAGES and max(wide.values()) < SMALL_NUMBERS:
+            text += f" None of the trained tensors has {SMALL_NUMBERS:,} numbers, and smaller ones keep their 32 bits."
+            advice = "leave it: so little state is not worth it; an ordinary optimizer needs as much"
+        finding = facts.finding("8bit-not-seen", text, advice)
         return Found(technique(KIND_8BIT, "8-bit optimizer", declared, ""), finding if facts.is_sure else None)
     fraction = covered / (covered + rest)
     bits = min(narrow)

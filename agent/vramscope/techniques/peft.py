@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from vramscope.techniques.facts import Facts, Found, technique
+from vramscope.techniques.quantization import numbers_in
 
 KIND: Final = "peft"
 MOST_TRAINED: Final = 0.5
@@ -18,9 +19,8 @@ def find(facts: Facts) -> Found | None:
     kind = "trained"
     if adapters:
         config = adapters[0][1]
-        kind = str(getattr(config.peft_type, "value", config.peft_type)).replace("LORA", "LoRA")
-        rank = getattr(config, "r", None)
-        declared = f"peft: {kind}" + (f", r={rank}" if rank else "")
+        kind = _kind(config)
+        declared = f"peft: {kind}{_rank(config)}"
     trained = total = 0
     with_state = {id(parameter) for parameter, _ in facts.states}
     onlookers = set() if adapters else _onlookers(facts)
@@ -31,8 +31,8 @@ def find(facts: Facts) -> Found | None:
         # Two networks that take turns switch each other's requires_grad off: what has state is trained all the same.
         learning = [p for p in own if p.requires_grad or id(p) in with_state]
         if learning:  # a teacher or a critic that is frozen as a whole is none of it
-            trained += sum(p.numel() for p in learning)
-            total += sum(p.numel() for p in own)
+            trained += sum(map(numbers_in, learning))
+            total += sum(map(numbers_in, own))
     share = trained / total if total else 1.0
     if not adapters and share > MOST_TRAINED:
         return None
@@ -41,6 +41,23 @@ def find(facts: Facts) -> Found | None:
     percent = f"{100 * share:.2g} %"
     observed = f"{trained:,} of {total:,} parameters are trained ({percent})"
     return Found(technique(KIND, f"{kind} {percent}", declared, observed, trained_fraction=share, trained=trained))
+
+
+def _kind(config: Any) -> str:
+    """As its authors write it, by the name of its configuration: ``LoraConfig``, ``PrefixTuningConfig``."""
+    name = type(config).__name__.removesuffix("Config")
+    if getattr(config, "use_dora", False):
+        return "DoRA"
+    return name.replace("Lora", "LoRA").replace("Vera", "VeRA")
+
+
+def _rank(config: Any) -> str:
+    """AdaLoRA begins with one rank and comes down to another, and inherits a third."""
+    first, last = getattr(config, "init_r", None), getattr(config, "target_r", None)
+    if first and last:
+        return f", r={first} to {last}"
+    rank = getattr(config, "r", None)
+    return f", r={rank}" if rank else ""
 
 
 def _onlookers(facts: Facts) -> set[int]:

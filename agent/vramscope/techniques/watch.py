@@ -28,6 +28,7 @@ from vramscope.techniques import (
     optimizers,
     peft,
     projection,
+    quantization,
 )
 from vramscope.techniques.facts import Facts
 from vramscope.techniques.nodes import names_of_nodes
@@ -67,6 +68,7 @@ KINDS: Final = (
     allocator.find,
     projection.find,
     kernels.find,
+    quantization.find,
 )
 TRAPS: Final = (closure.find, reentrant.find, eval_mode.find, empty_cache.find, scaler.find)
 
