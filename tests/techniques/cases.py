@@ -223,6 +223,30 @@ def checkpointed_function_beside_blocks() -> Any:
 
 
 @case
+def checkpoint_around_a_part_without_gradients() -> Any:
+    """What is switched off within a block is no other variant's; what a hook calls in backward recomputes nothing."""
+
+    class Coded(Blocks):
+        def __init__(self) -> None:
+            super().__init__(lambda block, x: checkpoint(self.coded, block, x, use_reentrant=False))
+            self.codes, self.turn = nn.Linear(64, 64), nn.Linear(4, 4)
+
+        def coded(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                code = self.codes(x)
+            return block(x) + code
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                self.turn(x[:, :4])
+            y = super().forward(x)
+            y.register_hook(torch.no_grad()(self.turn))
+            return y
+
+    return loop(Coded())
+
+
+@case
 def checkpointed_function_without_gradients() -> Any:
     """Nothing in it needs a gradient: it is not run again, and saves nothing."""
 

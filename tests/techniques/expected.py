@@ -99,6 +99,16 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         },
         set(),
     ),
+    "checkpoint_around_a_part_without_gradients": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                None,
+                "5 modules (blocks.0 to .3, codes) ran again in backward; variant: non-reentrant",
+            )
+        },
+        set(),
+    ),
     "checkpointed_function_without_gradients": ({}, set()),
     "checkpoint_of_frozen_blocks": (
         {

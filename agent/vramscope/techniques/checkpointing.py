@@ -24,22 +24,22 @@ def find(facts: Facts) -> Found | None:
     if heard is None:
         return Found(technique(KIND, "checkpointing", declared, None)) if declared else None
     regions = heard.regions
-    again = regions.recomputed
-    names, kinds = _blocks(facts, again)
+    again = regions.recomputed(facts.modules, heard.called)
+    names, kinds, blocks = _blocks(facts, again)
     functions = regions.functions
     # What some library runs without gradients and again in its own backward (flex attention does) is no part of the model.
-    if not names and not functions and (not again or regions.variants <= {OTHER}):
+    if not names and not functions and regions.variants_of(again) <= {OTHER}:
         if not declared:
             return None
         told = technique(KIND, "checkpointing", declared, "")
         return Found(told, _not_seen(facts, declared) if facts.is_sure else None)
-    variant = " and ".join(sorted((regions.variants if again else set()) | set(functions.values())))
+    variant = " and ".join(sorted(regions.variants_of(blocks or again) | set(functions.values())))
     parts = [_words(names, kinds)] if names else [f"{some(len(again), 'module')} of no known model"] if again else []
     if functions:
         parts.append(f"the function{'s' * (len(functions) > 1)} {', '.join(sorted(functions))}")
     observed = f"{' and '.join(parts)} ran again in backward; variant: {variant}"
-    blocks = len(names) or len(again) or None
-    return Found(technique(KIND, "checkpointing", declared, observed, blocks=blocks, variant=variant))
+    count = len(names) or len(again) or None
+    return Found(technique(KIND, "checkpointing", declared, observed, blocks=count, variant=variant))
 
 
 def declaration(facts: Facts) -> str | None:
@@ -52,22 +52,22 @@ def declaration(facts: Facts) -> str | None:
     return "gradient_checkpointing=True in the model" if able else None
 
 
-def _blocks(facts: Facts, again: set[int]) -> tuple[list[str], Counter[str]]:
-    """Names and classes of the outermost modules that ran again; none where no known model has them."""
+def _blocks(facts: Facts, again: set[int]) -> tuple[list[str], Counter[str], set[int]]:
+    """Names, classes and identities of the outermost modules that ran again; none where no known model has them."""
     names: list[str] = []
     kinds: Counter[str] = Counter()
-    known: set[int] = set()
+    blocks: set[int] = set()
     for root in facts.roots:
         inside = ""
         for name, module in root.named_modules():
-            known.add(id(module))
             if id(module) in again and not (inside and name.startswith(inside)):
                 inside = f"{name}." if name else "."
                 names.append(WRAPPERS.sub("", name).lstrip(".") or type(module).__name__)
                 kinds[type(module).__name__] += 1
+                blocks.add(id(module))
             if inside == ".":
                 break  # the root itself
-    return names, kinds
+    return names, kinds, blocks
 
 
 def _words(names: list[str], kinds: Counter[str]) -> str:

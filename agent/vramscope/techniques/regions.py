@@ -45,7 +45,7 @@ class Regions:
         self.inside: set[int] = set()
         self.without_gradients: set[int] = set()
         self.again: Counter[int] = Counter()
-        self.variants: set[str] = set()
+        self._variants: dict[int, str] = {}
         self.unset_at: tuple[str, int] | None = None
         """where ``checkpoint`` was called without use_reentrant"""
         self.bindings = Bindings()
@@ -56,12 +56,22 @@ class Regions:
         """-> variant"""
         self._calls_modules: set[Given] = set()
 
-    @property
-    def recomputed(self) -> set[int]:
+    def recomputed(self, models: Iterable[torch.nn.Module], called: set[int]) -> set[int]:
         """Modules that ran in a checkpoint, or without gradients, and again in backward: the whole that was checkpointed, where
-        that is known (a block whose forward is called directly is not heard itself), else each."""
+        that is known (a block whose forward is called directly is not heard itself), else each.
+
+        called   all that were called in the step: a module of which some ran outside was checkpointed in part, by a method
+        """
+        outside = called - self._owners.keys()
+        owners = set(self._owners.values())
+        parts = {
+            id(module)
+            for module in models
+            if id(module) in owners and any(id(own) in outside for own in module.modules() if own is not module)
+        }
         heard = set(self.again) & (self.inside | self.without_gradients)
-        return {self._owners.get(module, module) for module in heard}
+        owned = {module: self._owners.get(module, module) for module in heard}
+        return {module if owner in parts else owner for module, owner in owned.items()}
 
     @property
     def functions(self) -> dict[str, str]:
@@ -97,33 +107,45 @@ class Regions:
     def called_in_checkpoint(self, module: torch.nn.Module) -> None:
         """PyTorch's non-reentrant checkpoint is around this call."""
         self.inside.add(id(module))
-        self.variants.add(NON_REENTRANT)
+        self._variants[id(module)] = NON_REENTRANT
         self._read_frames(module)
 
     def called_without_gradients(self, module: torch.nn.Module) -> bool:
         """Gradients are off: whether PyTorch's reentrant checkpoint is around this call."""
-        if self._read_frames(module):
+        if self._read_frames(module) == REENTRANT:
             self.inside.add(id(module))
-            self.variants.add(REENTRANT)
+            self._variants[id(module)] = REENTRANT
             return True
-        self.without_gradients.add(id(module))
+        self.without_gradients.add(id(module))  # within the other variant too, where the user has switched them off
         return False
 
-    def called_again(self, module: torch.nn.Module) -> None:
+    def called_again(self, module: torch.nn.Module, with_gradients: bool) -> None:
         """A module runs within backward."""
         self.bindings.called_again(module)
-        self.again[id(module)] += 1
-        if id(module) in self.without_gradients:
-            self.variants.add(OTHER)
+        if id(module) in self._owners:
+            self.again[id(module)] += 1
+        elif with_gradients:  # (without, it is something of a hook's, and recomputes nothing)
+            self.again[id(module)] += 1
+            if id(module) in self.without_gradients:
+                self._variants.setdefault(id(module), OTHER)
 
-    def _read_frames(self, module: torch.nn.Module) -> bool:
-        """Look outwards for ``checkpoint``. Some 2 µs."""
+    def variants_of(self, modules: set[int]) -> set[str]:
+        """The variants that were around these."""
+        return {
+            variant
+            for module, variant in self._variants.items()
+            if module in modules or self._owners.get(module) in modules
+        }
+
+    def _read_frames(self, module: torch.nn.Module) -> str:
+        """Look outwards for ``checkpoint``: its variant; "" where there is none. Some 2 µs."""
         frame: FrameType | None = sys._getframe(3)
         for _ in range(MOST_FRAMES):
             if frame is None:
-                return False
+                return ""
             if frame.f_code is self._checkpoint:
-                function = locals_of(frame).get("function")
+                given_to = locals_of(frame)
+                function = given_to.get("function")
                 self.bindings.called(function, module)
                 self._owners[id(module)] = id(_owner(function) or module)
                 given = _given(function)
@@ -131,9 +153,9 @@ class Regions:
                     self._calls_modules.add(given)
                 if self.unset_at is None:
                     self._look_for_use_reentrant(frame)
-                return True
+                return REENTRANT if given_to.get("use_reentrant", True) else NON_REENTRANT
             frame = frame.f_back
-        return False
+        return ""
 
     def _look_for_use_reentrant(self, frame: FrameType) -> None:
         """The decorator around ``checkpoint`` has the arguments as they were given; the user's line is further out."""

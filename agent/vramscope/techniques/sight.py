@@ -213,7 +213,7 @@ class Sight:
             return
         self.called.add(id(module))
         if self._graph_task() != -1:  # in backward, which on CUDA is a thread of autograd's
-            self.regions.called_again(module)
+            self.regions.called_again(module, self._grad_enabled())
             return
         if not self._clock.is_training_thread():
             return

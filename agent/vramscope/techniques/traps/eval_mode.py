@@ -27,7 +27,7 @@ def find(facts: Facts) -> wire.Finding | None:
         heard is None
         or not facts.is_sure
         or not heard.in_eval_mode
-        or heard.regions.recomputed
+        or heard.regions.recomputed(facts.modules, heard.called)
         or heard.regions.functions
     ):
         return None
