@@ -36,6 +36,21 @@ def beside():
     accelerator, _ = accelerated()
     return accelerator, loop(Blocks(plainly))[1]
 
+def devices(*sizes):
+    from torch.distributed.device_mesh import init_device_mesh
+    return init_device_mesh("cuda", sizes, mesh_dim_names=("outer", "inner")[:len(sizes)])
+
+@case
+def split():
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 4)).cuda()
+    return loop(parallelize_module(model, devices(2), {"0": ColwiseParallel(), "2": RowwiseParallel()}))
+
+@case
+def in_groups():
+    from torch.distributed.fsdp import fully_shard
+    return loop(fully_shard(Blocks(plainly).cuda(), mesh=devices(2, 1)))
+
 print(json.dumps(watching.run_all()))
 torch.distributed.destroy_process_group()
 """
@@ -64,8 +79,21 @@ def test_ddp_is_seen_and_missed(tmp_path: Path) -> None:
         assert {case: (one["chip"], one["declared"], one["observed"]) for case, one in distributed.items()} == {
             "prepared": ("DDP x 2", "distributed_type='MULTI_GPU'", "DDP over 2 ranks"),
             "beside": ("DDP", "distributed_type='MULTI_GPU'", ""),
+            "split": ("DTensor x 2", None, "DTensor (R; S(0); S(1)) over 2 ranks"),
+            "in_groups": ("FSDP2 x 2", None, "FSDP2 (R, S(0)) over 2 ranks"),
+        }
+        batches = {
+            case: next(one for one in answer["last"]["techniques"] if one["kind"] == "batch")["detail"]
+            for case, answer in answers.items()
+        }
+        assert {case: batch.get("effective_batch_size") for case, batch in batches.items() if case != "beside"} == {
+            "prepared": 8,
+            "split": None,  # the ranks share a batch
+            "in_groups": 16,
         }
         assert {case: [one["kind"] for one in answer["last"]["findings"]] for case, answer in answers.items()} == {
             "prepared": [],
             "beside": ["distributed-not-seen"],
+            "split": [],
+            "in_groups": [],
         }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Final
+from typing import Any, Final
 
 from vramscope.techniques.accumulation import seen_micro_steps
-from vramscope.techniques.facts import Facts, Found, said, some, technique
+from vramscope.techniques.facts import Facts, Found, all_ranks, said, some, technique
 
 KIND: Final = "batch"
 
@@ -20,7 +19,7 @@ def find(facts: Facts) -> Found | None:
     if heard is None or not heard.input_shape:
         return Found(technique(KIND, f"batch {value}", declared, None, batch_size=value)) if declared else None
     shape = heard.input_shape
-    micro_steps, forwards, ranks = seen_micro_steps(facts), _forwards(facts), data_ranks()
+    micro_steps, forwards, ranks = seen_micro_steps(facts), _forwards(facts), data_ranks(facts)
     length = shape[1] if heard.tokens else None
     observed = f"{shape[0]} sequences of {length}" if length else f"inputs of {' x '.join(map(str, shape))}"
     if micro_steps is not None and micro_steps > 1:
@@ -50,20 +49,18 @@ def _forwards(facts: Facts) -> int:
     return 0 if facts.counted is None else max((facts.counted.forwards[id(root)] for root in facts.roots), default=0)
 
 
-def data_ranks() -> int | None:
-    """Processes that each take batches of their own; None where the model itself may be split over some of them."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return 1
-    return (
-        None
-        if "torch.distributed.tensor.parallel" in sys.modules and _is_split()
-        else int(distributed.get_world_size())
-    )
+def data_ranks(facts: Facts) -> int | None:
+    """Processes that each take batches of their own; None where the model itself may be split over some of them, as by tensor
+    parallelism: only FSDP's division is known to leave each rank its batch."""
+    ranks = all_ranks()
+    divided = [p for p in facts.parameters if hasattr(p, "placements")] if ranks > 1 else []
+    if not divided:
+        return ranks
+    by_fsdp = any(kind.__name__ == "FSDPModule" for module in facts.modules for kind in type(module).__mro__)
+    return ranks if by_fsdp and all(_is_for_data(parameter, ranks) for parameter in divided) else None
 
 
-def _is_split() -> bool:
-    """A device mesh of several dimensions: tensor or pipeline parallel ranks share a batch."""
-    mesh = sys.modules.get("torch.distributed.device_mesh")
-    resources = getattr(mesh, "_mesh_resources", None)
-    return bool(getattr(resources, "root_to_flatten_mapping", None))
+def _is_for_data(parameter: Any, ranks: int) -> bool:
+    """FSDP has divided it over all ranks, or among groups of them that hold the same."""
+    mesh, placements = parameter.device_mesh, parameter.placements
+    return bool(mesh.size() == ranks and all(type(placed).__name__ == "Replicate" for placed in placements[:-1]))

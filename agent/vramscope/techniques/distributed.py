@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from vramscope import wire
 from vramscope.steps.deepspeed import of_zero
-from vramscope.techniques.facts import Facts, Found, said, technique
+from vramscope.techniques.facts import Facts, Found, all_ranks, said, technique
 
 KIND: Final = "distributed"
 AWAITED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -30,7 +29,7 @@ class _Declared(NamedTuple):
 
 def find(facts: Facts) -> Found | None:
     declared = _declared(facts)
-    ranks = _ranks()
+    ranks = all_ranks()
     seen, sharding = _seen(facts)
     if not seen and declared is None:
         return None
@@ -73,7 +72,7 @@ def _declared(facts: Facts) -> _Declared | None:
         return _Declared(said(name, told), name, AWAITED[name])
     kind = str(facts.config.get("distributed_type", "NO"))
     strategy = str(facts.config.get("strategy", ""))
-    if kind.upper() != "NO" and (_ranks() > 1 or not kind.upper().startswith("MULTI")):
+    if kind.upper() != "NO" and (all_ranks() > 1 or not kind.upper().startswith("MULTI")):
         text, word = said("distributed_type", kind), kind
     elif strategy and not strategy.startswith(("SingleDevice", "NoneType")):
         text, word = said("strategy", strategy), strategy.removesuffix("Strategy")
@@ -116,10 +115,3 @@ def _seen(facts: Facts) -> tuple[str, str]:
 def _zero_stage(engine: Any) -> int | None:
     stage = getattr(engine, "zero_optimization_stage", None)
     return int(stage()) if callable(stage) else None
-
-
-def _ranks() -> int:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return 1
-    return int(distributed.get_world_size())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,6 +103,14 @@ class Facts:
         return wire.Finding(
             kind=kind, text=text[:4096], advice=advice, file=file, line=line or None, first_step=self.step
         )
+
+
+def all_ranks() -> int:
+    """Processes of this training."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 1
+    return int(distributed.get_world_size())
 
 
 def technique(

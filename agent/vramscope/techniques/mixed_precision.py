@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from vramscope import wire
 from vramscope.steps import zero
-from vramscope.techniques.batch import data_ranks
-from vramscope.techniques.facts import Facts, Found, said, some, technique
+from vramscope.techniques.facts import Facts, Found, all_ranks, said, some, technique
 from vramscope.techniques.quantization import narrow_bits
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ def _has_masters(facts: Facts, dtype: str) -> bool:
     beside = sum(p.numel() for p in _stepped(facts) if id(p) not in own and str(p.dtype) == "torch.float32")
     # (ZeRO's third stage empties parameters, and keeps their size beside them.)
     needed = sum(getattr(one, "ds_numel", one.numel()) for one in _trained(facts, dtype))
-    return bool(beside * (data_ranks() or 1) >= needed)
+    return bool(beside * all_ranks() >= needed)
 
 
 def _stepped(facts: Facts) -> list[torch.Tensor]:
