@@ -953,6 +953,29 @@ def paged_lion() -> Any:
 
 
 @case
+def gradients_of_each_sample() -> Any:
+    """What the model is called with is one sample, and the step has no backward: neither a batch nor micro-steps can be seen."""
+    from torch.func import functional_call, grad, vmap
+
+    model = Blocks(plainly).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def loss(weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return functional_call(model, weights, (x,)).square().mean()
+
+    def train() -> None:
+        for _ in range(STEPS):
+            weights = {name: one.detach() for name, one in model.named_parameters()}
+            gradients = vmap(grad(loss), (None, 0))(weights, torch.zeros(8, 64, device=DEVICE))
+            for name, parameter in model.named_parameters():
+                parameter.grad = gradients[name].mean(0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
 def tokens() -> Any:
     model = nn.Sequential(nn.Embedding(100, 32), nn.Linear(32, 4))
     return loop(model, inputs=torch.zeros(3, 17, dtype=torch.long, device=DEVICE))

@@ -308,6 +308,18 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         {"peft": ("LoRA 11 %", "peft: LoRA, r=4", "2,048 of 18,948 parameters are trained (11 %)")},
         set(),
     ),
+    "gradients_of_each_sample": ({}, set()),
+    "hf_prefix_tuning": (
+        {
+            "peft": (
+                "PrefixTuning 0.93 %",
+                "peft: PrefixTuning",
+                "1,024 of 109,568 parameters are trained (0.93 %)",
+            ),
+            "attention": SDPA,
+        },
+        set(),
+    ),
     "dora_by_peft": (
         {"peft": ("DoRA 12 %", "peft: DoRA, r=4", "2,304 of 19,204 parameters are trained (12 %)")},
         set(),
@@ -854,6 +866,7 @@ OPTIMIZERS = {
 }
 BATCHES = {
     "accumulation_under_no_sync": ("batch 8", None, 24),
+    "hf_prefix_tuning": ("batch 2 x 16", "per_device_train_batch_size=2", 2),
     "hf_few_batches": ("batch 32 x 16", "per_device_train_batch_size=32", 64),
     "hf_batch_size_found": ("batch 2 x 16", "per_device_train_batch_size=2, auto_find_batch_size=True", 2),
     "accelerate_by_environment": ("batch 4", None, 8),

@@ -69,6 +69,14 @@ def hf_qlora() -> Any:
 
 
 @case
+def hf_prefix_tuning() -> Any:
+    """The first that is called without names is given the prefix, which is no batch."""
+    from peft import PrefixTuningConfig, get_peft_model
+
+    return hugging_face(get_peft_model(gpt2(), PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)))
+
+
+@case
 def hf_all() -> Any:
     return hugging_face(
         gradient_accumulation_steps=4,

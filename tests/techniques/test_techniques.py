@@ -85,6 +85,10 @@ def test_batches(told, case: str) -> None:
     assert (batch["chip"], batch["declared"], batch["detail"].get("effective_batch_size")) == BATCHES[case]
 
 
+def test_no_batch_is_told_where_the_model_sees_one_sample(told) -> None:
+    assert of_kind(told["gradients_of_each_sample"]["last"], "batch") is None
+
+
 def test_what_is_declared_is_told_before_the_first_step(told) -> None:
     """A run that dies in its first step has its techniques too: declared, and not observed yet."""
     first = told["hf_all"]["first"]

@@ -41,7 +41,7 @@ def find(facts: Facts) -> Found | None:
 def seen_micro_steps(facts: Facts) -> int | None:
     """None where that is not known: no model was heard, or several optimizers take turns."""
     heard = facts.counted
-    if heard is None or heard.micro_steps is None:
+    if heard is None or not heard.micro_steps:  # (0: gradients came without a backward, of torch.func say)
         return None
     if heard.turns:
         # A GAN's discriminator has its own backward passes in the step: only batches tell then.

@@ -86,6 +86,7 @@ class Sight:
             torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignored: None
         )
         self._tensor = torch.Tensor
+        self._transforming: Callable[[], int | None] = torch._C._functorch.maybe_current_level
         self._fronts = Fronts()
         self._removals: list[Callable[[], None]] = []
         self._probes: list[weakref.ref[torch.Tensor]] = []
@@ -127,13 +128,19 @@ class Sight:
         self.lasted_ns = 0
 
     def begin(
-        self, parameters: Iterable[torch.Tensor], *, compiled: bool, around: Iterable[torch.nn.Module] = ()
+        self,
+        parameters: Iterable[torch.Tensor],
+        *,
+        compiled: bool,
+        around: Iterable[torch.nn.Module] = (),
+        models: Iterable[torch.nn.Module] = (),
     ) -> None:
         """Hook what is to be heard.
 
         parameters   those that are trained, with the gradients of the step that ended
         compiled     torch.compile has made the forward, or parts of it
         around       the models around these parts, whose own calls are no compiler's
+        models       those that train: what they are given by name no global hook hears
         """
         import torch
         from torch.nn.modules import module
@@ -145,14 +152,11 @@ class Sight:
             self._autocast_dtype = lambda: on_gpu() or on_host()
         self._batches_before = self._batches()
         self.blind = compiled
-        own = weakref.WeakMethod(
-            self._before_model
-        )  # a copy of the model that is made now keeps the hook, and nothing of ours
-        told = guarded("techniques' hook")(lambda *call: hears(*call) if (hears := own()) is not None else None)
-        heard = [model.register_forward_pre_hook(ModuleHook(told), with_kwargs=True) for model in around]
+        heard = [self._hear(model, self._before_model) for model in around]
         if not compiled:
             hook = guarded("techniques' hook")(self._before_module)
             heard.append(module.register_module_forward_pre_hook(hook))
+            heard += [self._hear(model, self._before_named) for model in models]
         if heard:
             for parameter in () if zero.takes_gradients() else parameters:
                 if parameter.grad is not None:
@@ -258,15 +262,28 @@ class Sight:
             self.weights_on_gpu |= weight.is_cuda
             if dtype and weight.requires_grad:
                 self.learning[dtype] += 1
-        self._in_round(module, args[0] if args else None)
+        self._see_input(module, args[0] if args else None)
+        self._in_round(module)
+
+    def _hear(self, model: torch.nn.Module, told: Callable[..., None]) -> Any:
+        """The handle of a hook in the user's own model: a copy that is made of it now keeps the hook, and nothing of ours."""
+        own = weakref.WeakMethod(told)
+        hook = guarded("techniques' hook")(lambda *call: hears(*call) if (hears := own()) is not None else None)
+        return model.register_forward_pre_hook(ModuleHook(hook), with_kwargs=True)
+
+    def _before_named(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not args and not self.input_shape and not self._is_compiling():
+            self._before_model(module, args, kwargs)
 
     def _before_model(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         is_over = not self._removals  # and a copy of the model was called
         if not is_over and self._graph_task() == -1 and self._clock.is_training_thread() and self._grad_enabled():
             given = args[0] if args else kwargs.get(getattr(type(module), "main_input_name", "input_ids"))
-            self._in_round(module, given)
+            self._see_input(module, given)
+            if self.blind:
+                self._in_round(module)
 
-    def _in_round(self, module: torch.nn.Module, given: Any) -> None:
+    def _in_round(self, module: torch.nn.Module) -> None:
         round_ = self._clock.micro_steps
         if round_ != self._round:
             if self._probes and all((p := probe()) is None or p.grad is None for probe in self._probes):
@@ -275,10 +292,11 @@ class Sight:
             self._round = round_
             self._rounds.add(round_)
         self._in_rounds[round_, id(module)] += 1
-        if not self.input_shape and isinstance(given, self._tensor):
-            self._see_input(module, given)
 
-    def _see_input(self, module: torch.nn.Module, given: torch.Tensor) -> None:
+    def _see_input(self, module: torch.nn.Module, given: Any) -> None:
+        # (Under a transform of torch.func a tensor is one sample's, or another's shadow.)
+        if self.input_shape or not isinstance(given, self._tensor) or self._transforming() is not None:
+            return
         shape = tuple(given.shape)
         whole = not given.dtype.is_floating_point and len(shape) == 2
         if getattr(module, "batch_first", True) is False and len(shape) == 3:

@@ -188,7 +188,7 @@ class TechniqueWatch:
         self._open = Sight(self._clock, lambda: self._hooks.loader.batches)
         around = compile.models_around(self._hooks.roots) if is_compiled() else []
         compiled = self._forward_is_compiled or (is_compiled() and compile.compiled_modules(self._hooks.roots) > 0)
-        self._open.begin(parameters, compiled=compiled, around=around)
+        self._open.begin(parameters, compiled=compiled, around=around, models=self._hooks.roots)
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         """Those that have stepped, the leader first."""
