@@ -668,6 +668,17 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         },
         set(),
     ),
+    "accelerate_fp8": (
+        {
+            "mixed_precision": (
+                "bf16 + fp8",
+                "mixed_precision='fp8'",
+                "autocast to bfloat16 in 13 of 14 module calls, 3 products of matrices in float8",
+            )
+        },
+        set(),
+    ),
+    "accelerate_fp8_unused": ({"mixed_precision": ("fp8", "mixed_precision='fp8'", None)}, set()),
     "accelerate_compiled": (
         {
             "mixed_precision": ("tf32", None, TF32),

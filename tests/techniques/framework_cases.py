@@ -360,6 +360,25 @@ def accelerate_eight_bit() -> Any:
     return accelerated(AdamW8bit)
 
 
+def of_eight_bits() -> Any:
+    from accelerate.utils import AORecipeKwargs
+
+    return accelerated(mixed_precision="fp8", kwargs_handlers=[AORecipeKwargs()], model_first=True)
+
+
+@case
+def accelerate_fp8() -> Any:
+    """torchao's, which autocast to bfloat16 goes with."""
+    return of_eight_bits()
+
+
+@case
+def accelerate_fp8_unused() -> Any:
+    """Not seen, which proves nothing: other libraries' cannot be."""
+    accelerator, _ = of_eight_bits()
+    return accelerator, loop(Blocks(plainly))[1]
+
+
 @case
 def accelerate_compiled() -> Any:
     return accelerated(dynamo_backend="aot_eager")

@@ -3,9 +3,12 @@ things."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from vramscope import wire
 from vramscope.steps import zero
@@ -21,8 +24,29 @@ SHORT: Final = {"bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8", "
 BY_NAME: Final = {"bf16": "bfloat16", "16": "float16"}
 """how a setting names one, the longer name first"""
 
+FLOAT8: Final = re.compile("float8|fp8", re.IGNORECASE)
+"""in names of the graph's nodes: torchao's"""
+
 
 def find(facts: Facts) -> Found | None:
+    found, products = _of_calls_and_weights(facts), _float8_products(facts)
+    if not products:
+        return found
+    text = f"{some(products, 'product')} of matrices in float8"
+    if found is None or not found.technique.observed:
+        return Found(technique(KIND, "fp8", _declared(facts), text, dtype="float8", autocast=False))
+    told = found.technique
+    both = msgspec.structs.replace(told, chip=f"{told.chip} + fp8", observed=f"{told.observed}, {text}")
+    return Found(both, found.finding)
+
+
+def _float8_products(facts: Facts) -> int:
+    """Beside what else is of 16 bits: only the matrices that are multiplied are of 8, for that moment."""
+    nodes = {} if facts.sight is None else facts.sight.nodes
+    return sum(count for name, count in nodes.items() if FLOAT8.search(name))
+
+
+def _of_calls_and_weights(facts: Facts) -> Found | None:
     declared = _declared(facts)
     weights = _narrow_weights(facts)
     heard = facts.heard
@@ -62,7 +86,7 @@ def find(facts: Facts) -> Found | None:
         )
         return Found(told)
     chip = SHORT.get(_dtype_of(declared), "fp8")
-    if heard is None:
+    if heard is None or chip == "fp8":  # (TransformerEngine's and MS-AMP's cannot be seen)
         return Found(technique(KIND, chip, declared, None))
     finding = facts.finding(
         "mixed-precision-not-seen",
