@@ -20,6 +20,16 @@ pytestmark = [pytest.mark.gpu, pytest.mark.frameworks, pytest.mark.timeout(300),
 
 ADAMW = ("AdamW", None, "torch.optim.AdamW")
 EXPECTED = {
+    "engine_offloaded": {
+        "optimizer": ADAMW,
+        "batch": ("batch 8", None, "inputs of 8 x 64"),
+        "distributed": ("ZeRO-3", "deepspeed='zero stage 3'", "ZeRO-3, one rank"),
+        "offload": (
+            "parameter offload",
+            "cpu_offload='optimizer to cpu, param to cpu'",
+            "on the host: parameters, while they are not used, 100 % of the optimizer's state",
+        ),
+    },
     "accelerate_zero": {
         "optimizer": ADAMW,
         "batch": ("batch 4", None, "inputs of 4 x 64"),
@@ -40,7 +50,7 @@ EXPECTED = {
 }
 
 
-def test_zero_in_three_frameworks(tmp_path: Path) -> None:
+def test_zero_by_itself_and_in_three_frameworks(tmp_path: Path) -> None:
     code = (
         f"import json, sys, warnings; warnings.filterwarnings('ignore'); sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import watching, zero_cases; open('answers.json', 'w').write(json.dumps(watching.run_all()))"

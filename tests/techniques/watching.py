@@ -20,7 +20,7 @@ def watched(name: str) -> list[Any]:
     """Every message of techniques that the agent would send, in order."""
     from vramscope.guard import guard
     from vramscope.memory.allocator import share_peak_counters
-    from vramscope.steps import accelerate, huggingface, lightning, plain
+    from vramscope.steps import accelerate, deepspeed, huggingface, lightning, plain
     from vramscope.steps.clock import StepClock
     from vramscope.steps.loop import LoopHooks
     from vramscope.techniques.watch import TechniqueWatch
@@ -36,7 +36,7 @@ def watched(name: str) -> list[Any]:
     hooks = LoopHooks(clock)
     watch = TechniqueWatch(clock, hooks, report=told.append)
     hooks.install()
-    for framework in (huggingface, lightning, accelerate, plain):
+    for framework in (huggingface, lightning, accelerate, deepspeed, plain):
         connection = framework.connect(target, hooks)
         if connection is not None:
             watch.begin(connection.framework, connection.config)

@@ -1,15 +1,45 @@
-"""DeepSpeed below three frameworks, each with another stage of ZeRO; in a process of its own, whose environment has the rank."""
+"""DeepSpeed by itself and below three frameworks, with each stage of ZeRO; in a process of its own, which is told its rank."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-from cases import CASES, case
+import torch
+from cases import CASES, DEVICE, STEPS, Blocks, case, plainly
 from framework_cases import accelerated, hugging_face, lightning_fit
 
 CASES.clear()  # the others have theirs
 sys.path.append(f"{sys.prefix}/deepspeed")
+
+
+@case
+def engine_offloaded() -> Any:
+    """What each rank has of parameters and states lies on the host."""
+    import deepspeed
+
+    deepspeed.init_distributed("gloo")
+    on_host = {"device": "cpu"}
+    third = {
+        "stage": 3,
+        "offload_param": on_host,
+        "offload_optimizer": on_host,
+        "stage3_param_persistence_threshold": 0,
+    }
+    allowed = {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+    model = Blocks(plainly)
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        optimizer=torch.optim.AdamW(model.parameters()),
+        config={"train_micro_batch_size_per_gpu": 8, "zero_optimization": third, **allowed},
+    )
+
+    def train() -> None:
+        for _ in range(STEPS):
+            engine.backward(engine(torch.zeros(8, 64, device=DEVICE)).square().mean())
+            engine.step()
+
+    return engine, train
 
 
 @case

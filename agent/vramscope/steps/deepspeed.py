@@ -55,7 +55,8 @@ def of_zero(config: Any) -> dict[str, str]:
 def _offloads(engine: Any) -> Iterator[str]:
     for what in OFFLOADED:
         asked = _asked(engine, f"zero_offload_{what}")
-        device = str(getattr(getattr(asked, "device", None), "value", None) or "none")
+        told = getattr(asked, "device", None)
+        device = str(getattr(told, "value", told) or "none")  # (an enumeration's member, or its value alone)
         if device != "none":
             yield f"{what} to {device}"
 

@@ -21,7 +21,7 @@ def find(facts: Facts) -> Found | None:
         what = "optimizer"
         seen.append(f"{share:.0%} of the optimizer's state".replace("%", " %"))
     modules = offloaded_modules(facts)
-    if modules or brought:
+    if modules or brought or any(map(_has_its_part_on_host, facts.parameters)):
         what = "parameter"
         seen.insert(0, f"parameters of {some(modules, 'module')}" if modules else "parameters, while they are not used")
     if heard is not None and heard.saved_to_host:
@@ -75,6 +75,12 @@ def _state_on_host(facts: Facts, *, at_home: bool) -> float:
 def _is_paged(value: Any) -> bool:
     """bitsandbytes marks tensors in managed memory, which the driver moves to the host when the card is full."""
     return bool(getattr(value, "is_paged", False))
+
+
+def _has_its_part_on_host(parameter: Any) -> bool:
+    """ZeRO's third stage keeps a rank's part beside the parameter, which is empty but for its use: small ones are always there."""
+    part = getattr(parameter, "ds_tensor", None)
+    return part is not None and part.device.type == "cpu" and not getattr(parameter, "ds_persist", False)
 
 
 def offloaded_modules(facts: Facts) -> int:
