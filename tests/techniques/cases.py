@@ -454,6 +454,32 @@ def two_losses_of_one_graph() -> Any:
 
 
 @case
+def two_models_of_one_optimizer() -> Any:
+    """Each has a backward of its own in the step: no gradients are added up. One rounds as 8 bits would, in 32."""
+
+    class FP8Rounding(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.mul(8).round() / 8
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+            return gradients[0]
+
+    both = nn.ModuleList([Blocks(lambda block, x: FP8Rounding.apply(block(x))), Blocks(plainly)]).to(DEVICE)
+    optimizer = torch.optim.AdamW(both.parameters())
+
+    def train() -> None:
+        for _ in range(STEPS):
+            for model in both:
+                model(torch.zeros(8, 64, device=DEVICE)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return both, train
+
+
+@case
 def losses_summed_up() -> Any:
     """Four batches, whose losses are added, and one backward for all of them: their activations are there together."""
     model = Blocks(plainly).to(DEVICE)
@@ -1040,12 +1066,13 @@ def frozen_in_int8_by_torchao() -> Any:
     class Probed(Blocks):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             for block in self.blocks:
-                x = block((x + self.table).bfloat16())
+                x = block((x + self.images.weight).bfloat16())
             return self.head(x.float())
 
     model = Probed(plainly).to(DEVICE)
     model.blocks.bfloat16().requires_grad_(False)
-    model.table = nn.Parameter(torch.zeros(64, dtype=torch.uint8), requires_grad=False)
+    model.images = nn.Module()
+    model.images.weight = nn.Parameter(torch.zeros(64, dtype=torch.uint8), requires_grad=False)
     quantize_(model.blocks, Int8WeightOnlyConfig())
     return loop(model)
 

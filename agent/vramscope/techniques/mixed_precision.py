@@ -24,8 +24,8 @@ SHORT: Final = {"bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8", "
 BY_NAME: Final = {"bf16": "bfloat16", "16": "float16"}
 """how a setting names one, the longer name first"""
 
-FLOAT8: Final = re.compile("float8|fp8", re.IGNORECASE)
-"""in names of the graph's nodes: torchao's"""
+FLOAT8: Final = re.compile("(mm|matmul|linear).*(float8|fp8)", re.IGNORECASE)
+"""in names of the graph's nodes: torchao's products, and nothing that rounds to 8 bits only"""
 
 
 def find(facts: Facts) -> Found | None:

@@ -1,6 +1,6 @@
 """Weights that are kept in 8 bits or fewer, such as the frozen base that QLoRA trains adapters on.
 
-Known by what a weight is made of: whole numbers of a byte where a module has its ``weight``, or a tensor that pretends to a wide
+Known by what a weight is made of, where it is of a class of its own: whole numbers of a byte, or a tensor that pretends to a wide
 dtype over parts that are narrow.
 """
 
@@ -65,7 +65,11 @@ def numbers_in(parameter: torch.Tensor) -> int:
 
 def narrow_bits(weight: torch.Tensor) -> int | None:
     """Bits of one of its numbers, where they are quantized to 8 or fewer; else None."""
+    from torch import Tensor, nn
+
     own = getattr(weight, "_local_tensor", weight)  # a DTensor's own part
+    if type(own) in (Tensor, nn.Parameter):
+        return None  # bytes that a module of one's own keeps may be anything
     kept = max(_parts(own), key=lambda part: part.numel() * part.element_size())
     if kept.is_complex() or kept.element_size() > 1 or (kept is own and kept.dtype.is_floating_point):
         return None

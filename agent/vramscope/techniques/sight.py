@@ -58,7 +58,8 @@ class Sight:
     weights         (module's identity, dtype) -> of these, how many had a weight of it at that moment (FSDP casts them for a
                     forward)
     weights_on_gpu  some of these had weights there at that moment
-    micro_steps     forward and backward, one after the other, whose gradients were summed up; None where that cannot be told
+    micro_steps     forward and backward of one module, one after the other, whose gradients were summed up; None where that
+                    cannot be told
     forwards        (module's identity) -> how often it was called in these
     turns           optimizers stepped at different moments of the step, each after a backward of its own (a GAN's)
     batches         that the DataLoader gave
@@ -90,7 +91,6 @@ class Sight:
         self._fronts = Fronts()
         self._removals: list[Callable[[], None]] = []
         self._probes: list[weakref.ref[torch.Tensor]] = []
-        self._rounds: set[int] = set()
         self._in_rounds: Counter[tuple[int, int]] = Counter()
         self._stepped_after: set[int] = set()
         self._packs = ""
@@ -186,9 +186,10 @@ class Sight:
         self.backwards = backwards
         self.batches = self._batches() - self._batches_before
         if self._round >= 0:
-            self.micro_steps = sum(begun < backwards for begun in self._rounds)
-        for (begun, module), times in self._in_rounds.items():
-            self.forwards[module] += times * (begun < backwards)
+            walked = [(module, times) for (begun, module), times in self._in_rounds.items() if begun < backwards]
+            self.micro_steps = max(Counter(module for module, _ in walked).values(), default=0)
+            for module, times in walked:
+                self.forwards[module] += times
         self.turns = len(self._stepped_after) > 1
         self._probes.clear()
         self._in_rounds.clear()
@@ -287,10 +288,8 @@ class Sight:
         round_ = self._clock.micro_steps
         if round_ != self._round:
             if self._probes and all((p := probe()) is None or p.grad is None for probe in self._probes):
-                self._rounds.clear()  # what was summed up so far was dropped: no accumulation
-                self._in_rounds.clear()
+                self._in_rounds.clear()  # what was summed up so far was dropped: no accumulation
             self._round = round_
-            self._rounds.add(round_)
         self._in_rounds[round_, id(module)] += 1
 
     def _see_input(self, module: torch.nn.Module, given: Any) -> None:
