@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import sys
 from collections.abc import Callable
@@ -130,6 +131,15 @@ def checkpoint_wrapper() -> Any:
     model = Blocks(plainly)
     model.blocks[1] = wrap(model.blocks[1])
     return loop(model)
+
+
+@case
+def checkpoint_selective() -> Any:
+    """What matrix products give is kept, the rest is computed again."""
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.addmm.default])
+    return loop(Blocks(lambda block, x: checkpoint(block, x, use_reentrant=False, context_fn=contexts)))
 
 
 @case

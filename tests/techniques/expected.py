@@ -65,6 +65,10 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         },
         set(),
     ),
+    "checkpoint_selective": (
+        {"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant, selective")},
+        set(),
+    ),
     "checkpoint_own": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "other")}, set()),
     "attention_of_ones_own": ({"attention": BY_HAND}, set()),
     "router_of_ones_own": ({}, set()),

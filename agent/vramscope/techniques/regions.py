@@ -13,7 +13,7 @@ import inspect
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 NON_REENTRANT, REENTRANT, OTHER = "non-reentrant", "reentrant", "other"
+SELECTIVE: Final = f"{NON_REENTRANT}, selective"
+"""a policy says of each operation whether what it gives is kept"""
 NEAR_FRAMES: Final = 12
 """from the hooks of a checkpoint that go up out to the checkpoint itself, with those of ours"""
 
@@ -40,7 +42,9 @@ class Regions:
 
     def __init__(self) -> None:
         import torch.utils.checkpoint as library
+        from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+        self._mode: Callable[[], object] = _get_current_dispatch_mode
         self._checkpoint: CodeType = inspect.unwrap(library.checkpoint).__code__
         self.inside: set[int] = set()
         self.without_gradients: set[int] = set()
@@ -107,7 +111,8 @@ class Regions:
     def called_in_checkpoint(self, module: torch.nn.Module) -> None:
         """PyTorch's non-reentrant checkpoint is around this call."""
         self.inside.add(id(module))
-        self._variants[id(module)] = NON_REENTRANT
+        by_policy = type(self._mode()).__name__ == "_CachingTorchDispatchMode"
+        self._variants[id(module)] = SELECTIVE if by_policy else NON_REENTRANT
         self._read_frames(module)
 
     def called_without_gradients(self, module: torch.nn.Module) -> bool:
