@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from vramscope.oom import forward, stack
+from vramscope.oom.scene import Scene
+from vramscope.steps.clock import EVAL
 
 pytestmark = pytest.mark.gpu
 
@@ -191,3 +194,41 @@ def test_another_thread_is_not_walked() -> None:
     )
     rows(model)
     assert told[0] is not None and (told[0].name, told[0].to_come_bytes) == ("6", None)
+
+
+@pytest.mark.parametrize(
+    ("training", "graded", "wanted"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_within_a_function_of_autograds_the_models_mode_says_whether_it_trains(
+    training: bool, graded: bool, wanted: bool
+) -> None:
+    """A reentrant checkpoint runs its part with gradients off, as a compiled graph does. Where none runs, they are as they are."""
+
+    class Reentrant(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = checkpoint(self.part, x, use_reentrant=True) if graded else self.part(x)
+            return y
+
+    model, told = Reentrant().train(training), []
+    model.part.register_forward_hook(lambda *_: told.append(stack.wants_gradients(stack.stack_of(sys._getframe(1)))))
+    with torch.set_grad_enabled(graded):
+        model(torch.zeros(2, 4, requires_grad=True))
+    assert told == [wanted]
+
+
+def test_the_model_that_trains_may_be_unheard_in_the_first_step_beside_a_reference_that_was_heard() -> None:
+    """``reference.eval()`` shows that one alone, and its forward under no_grad is called an evaluation."""
+    reference, policy = nn.Linear(4, 4).requires_grad_(False).eval(), nn.Linear(4096, 4096)
+    scene = Scene.__new__(Scene)
+    scene._roots = [reference]
+    error: Any = SimpleNamespace(thread=None, running=None, frames=[])
+    clock = scene._clock = SimpleNamespace(watched=True, phase=EVAL, step=0)  # type: ignore[assignment]
+    assert policy.training and scene._phase(error) == "forward"
+    with torch.no_grad():
+        assert scene._phase(error) == "eval"
+    clock.step = 1
+    assert scene._phase(error) == "eval", "by then all are known"

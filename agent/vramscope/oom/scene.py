@@ -21,6 +21,7 @@ from vramscope.memory.splits import allocated_before_forward
 from vramscope.oom import beside, holdings
 from vramscope.oom.error import Error
 from vramscope.oom.recent import KEPT_NS
+from vramscope.oom.stack import wants_gradients
 from vramscope.oom.suspects import Suspects
 from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.roots import outermost_modules
@@ -223,14 +224,22 @@ class Scene:
 
     def _phase(self, error: Error) -> str | None:
         """As the clock says; the forward of a model that nobody has seen yet, as the stack does. None: another thread's."""
-        import torch
-
         clock = self._clock
         if not clock.watched or error.thread is not None:
             return None
         if clock.phase in (OTHER, DATA) and error.running is not None and _node() is None:
-            return "forward" if torch.is_grad_enabled() else "eval"
+            return "forward" if wants_gradients(error.frames) else "eval"
+        if clock.phase == EVAL and not clock.step and wants_gradients(error.frames) and self._trains_unheard():
+            return "forward"
         return wire.PHASES[clock.phase]
+
+    def _trains_unheard(self) -> bool:
+        """In the first step a reference that was shown by its ``eval()`` is heard before the model that trains."""
+        known = {id(root) for root in self._roots}
+        return any(
+            root.training and id(root) not in known and any(one.requires_grad for one in root.parameters())
+            for root in outermost_modules()
+        )
 
     def _will_train(self, error: Error, roots: Sequence[torch.nn.Module]) -> bool:
         """Of a process that has made no step and has no optimizer."""

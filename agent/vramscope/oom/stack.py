@@ -84,6 +84,19 @@ def module_of(frame: FrameType) -> torch.nn.Module | None:
     return this if code in own else None
 
 
+def wants_gradients(frames: Iterable[FrameType]) -> bool:
+    """Of the forward on this stack. Within a function of autograd's (a compiled graph, a reentrant checkpoint) gradients are off in
+    any case: there the outermost model's mode says it."""
+    import torch
+
+    if torch.is_grad_enabled():
+        return True
+    frames = list(frames)
+    code = torch.autograd.Function.apply.__func__.__code__
+    models = [module for frame in reversed(frames) if (module := module_of(frame)) is not None]
+    return any(frame.f_code is code for frame in frames) and bool(models) and models[0].training
+
+
 def given_to(frame: FrameType) -> list[Any]:
     """What a method was given, without the module itself."""
     code, values = frame.f_code, locals_of(frame)
