@@ -34,8 +34,10 @@ def _leak(case: Case) -> Iterator[Remedy]:
     elif facts.phase == "eval":
         words = "what it held when memory ran out"
     own = next((frame for frame in case.box.stack if frame.own), None)
-    asked_itself = bool(leaks) and own is not None and (own.file, own.line) == (leaks[0].file, leaks[0].line)
-    # (What is lengthened between forwards, and asked itself: the last of these ran while it stood, so without it the next will.)
+    # (What is lengthened between forwards, and asked itself: the last of these ran while it stood, so without it the next will.
+    # What is held over was not there yet in the first.)
+    grows = bool(leaks) and not leaks[0].kind.startswith("overlap")
+    asked_itself = grows and own is not None and (own.file, own.line) == (leaks[0].file, leaks[0].line)
     fits = (
         True
         if facts.lengthened or (asked_itself and case.cause == "leak")
