@@ -183,8 +183,11 @@ class Facts:
         does not shrink with the batch. 0 where not known."""
         if self.working_bytes is None or self.used_bytes is None:
             return 0
-        before = (self.before_forward_bytes or 0) - (self.used_bytes - self.working_bytes)
-        return min(self.working_bytes, max(0, before, self.leaked_bytes, self.growth_bytes or 0))
+        before = max(0, (self.before_forward_bytes or 0) - (self.used_bytes - self.working_bytes))
+        grown = max(self.leaked_bytes, self.growth_bytes or 0)
+        # (An evaluation with gradients on has gathered it since the first of its forwards began.)
+        since = self.evaluates and self.forwards > 1
+        return min(self.working_bytes, before + grown if since else max(before, grown))
 
     @property
     def unexplained_bytes(self) -> int:

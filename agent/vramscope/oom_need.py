@@ -131,12 +131,11 @@ def _at_most(facts: Facts) -> tuple[float, str]:
     if curve is not None:
         return curve, "earlier steps had reached their end, with inputs of other sizes"
     times = facts.input_times
-    if times is None or not facts.peak_before_bytes or facts.growth_bytes or facts.leaked_bytes:
+    grows = bool(facts.growth_bytes or facts.leaked_bytes) and not facts.evaluates
+    if times is None or not facts.peak_before_bytes or grows:
         return 0.0, ""
     fixed = facts.fixed_bytes or 0
-    # Of what lies beside by now, only that which was there when the last step ended was a part of what it took.
-    beside = min(facts.beside_bytes, max(0, (facts.end_before_bytes or 0) - fixed))
-    took = max(0, facts.peak_before_bytes - fixed - beside)
+    took = _took_bytes(facts, fixed)
     words = "an earlier step had reached its end"
     if times <= 1 or not input_words(facts):
         return took * max(1.0, times), words
@@ -144,6 +143,12 @@ def _at_most(facts: Facts) -> tuple[float, str]:
     if facts.only_more_rows:
         return took * times * (1 + LONGER), f"{words}, in more rows of the same length"
     return took * times**2, f"{words}; at most it goes with the square of that, if nothing has a value for each triple"
+
+
+def _took_bytes(facts: Facts, fixed_bytes: int) -> int:
+    """What the last good step made. Of what lies beside by now, only that which was there when it ended was a part of its peak."""
+    beside = min(facts.beside_bytes, max(0, (facts.end_before_bytes or 0) - fixed_bytes))
+    return max(0, (facts.peak_before_bytes or 0) - fixed_bytes - beside)
 
 
 def _by_sizes(facts: Facts) -> float | None:
@@ -162,7 +167,8 @@ def _explicable_bytes(facts: Facts) -> float:
 def _of_forward(facts: Facts, scaling: int) -> tuple[float, float | None, str]:
     """What the step makes in all, drawn out from where its forward died, with the error of that (None: nobody knows) and its
     words. ``scaling``: made so far, and asked for."""
-    to_come = facts.to_come_bytes
+    # (At least the gradient of what was asked for, while all that was made before it is there.)
+    to_come = None if facts.to_come_bytes is None else max(facts.to_come_bytes, facts.asked_bytes or 0)
     if facts.unexplained_bytes > _explicable_bytes(facts):
         to_come = None
     done = (
@@ -205,7 +211,7 @@ def _drawn_out(facts: Facts) -> Need | None:
     beside = facts.beside_bytes
     # (Of a model on its way what is asked for is among what is waited for.)
     scaling, resting = working - beside + (0 if facts.waiting_bytes else asked), fixed + beside
-    before = max(0, (facts.peak_before_bytes or 0) - resting)
+    before = _took_bytes(facts, fixed)
     if facts.state_is_unknown:
         return Need(fixed, beside, None, 0, least, least, "how much state the optimizer will keep is not known")
     if facts.thread is not None:

@@ -326,6 +326,10 @@ def test_of_blocks_that_are_alike_the_rest_is_known_to_a_half() -> None:
     full = (1490 + 4400) * MIB
     assert need.working_bytes == full
     assert need.error_bytes == pytest.approx(0.5 * 4400 * MIB + 0.1 * full)
+    in_the_last = need_of(replace(KNOWN, to_come_bytes=10 * MIB))
+    assert in_the_last is not None and in_the_last.working_bytes == (1490 + 200) * MIB, (
+        "the gradient of what was asked for comes while all that was made before it is there"
+    )
     in_its_own_code = need_of(replace(KNOWN, progress=None))
     assert in_its_own_code is not None and in_its_own_code.at() == need.at(), (
         "the loss of a model that reckons it itself"
@@ -513,6 +517,15 @@ def test_an_evaluation_with_gradients_on_is_told_and_nothing_is_promised_of_what
         "let go of what grows, it fits"
     )
     assert need_of(replace(died, forwards=1)) == need_of(replace(DIED, step=3))
+    # What was there before the first of these forwards is no part of what was gathered since; and a step's batch as large fitted.
+    fitted = replace(
+        died, leaked_bytes=1100 * MIB, before_forward_bytes=170 * MIB, input_shape=(64, 512), input_shape_before=(64, 512),
+        peak_before_bytes=700 * MIB, end_before_bytes=170 * MIB,
+    )  # fmt: skip
+    need = need_of(fitted)
+    assert need is not None and need.fits(1500 * MIB, less=1100 * MIB, without_growth=True)
+    larger = need_of(replace(fitted, input_shape=(64, 4096)))
+    assert larger is not None and not larger.fits(1500 * MIB, less=1100 * MIB, without_growth=True)
 
 
 def test_what_is_asked_for_between_two_steps_goes_with_the_batch_only_where_it_can_be_one() -> None:
