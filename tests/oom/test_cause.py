@@ -577,6 +577,9 @@ def test_of_what_only_serves_nothing_of_a_training_is_told() -> None:
     assert judge(died).cause == "activations"
     assert "gradients" not in judge(died).sentence
     assert [one.what for one in found(died)] == ["fewer sequences or rows at a time, or shorter ones"]
+    unheard = replace(died, trainable_bytes=100 * MIB)  # of a training under torch.func, say
+    assert [one.what for one in found(unheard)] == ["fewer sequences or rows at a time, or shorter ones"]
+    assert found(replace(unheard, step=3)) == []
 
 
 def test_what_trainer_gathers_in_an_evaluation_has_its_own_remedy() -> None:
@@ -613,6 +616,21 @@ def test_models_that_do_not_train_may_lie_elsewhere() -> None:
     copies = next(one for what, one in said.items() if "names of the weights" in what)
     assert (teacher.saves_bytes, copies.saves_bytes) == (300 * MIB, 150 * MIB)
     assert (teacher.enough, copies.enough) == (True, None), "what a step may still want beyond this request counts"
+
+
+def test_a_model_as_large_as_the_one_that_trains_may_be_meant_to_take_its_place() -> None:
+    """A notebook's cell that runs again makes the new one while the old one and its optimizer are there."""
+    arrived = Holder(module="Sequential", category=OTHER_MODELS, held_bytes=40 * MIB, tensors=3)
+    box = SimpleNamespace(leaks=(), last_look=(), step=4, stack=(), holders=(arrived,), neighbours=())
+    comes = replace(DIED, phase="data", progress=None, step=4, optimizer_bytes=200 * MIB, waiting_bytes=60 * MIB)
+
+    def told(facts: Facts) -> list[int | None]:
+        case = replace(case_of(facts), box=box)  # type: ignore[arg-type]
+        return [one.saves_bytes for one in intruders.of(case) if "takes the place" in one.what]
+
+    assert told(comes) == [(100 + 200) * MIB]
+    assert told(replace(comes, waiting_bytes=300 * MIB)) == [], "a teacher that is larger"
+    assert told(replace(comes, step=0)) == told(replace(comes, waiting_bytes=0)) == []
 
 
 def test_state_that_is_not_made_yet_makes_no_room_for_an_earlier_request() -> None:

@@ -50,7 +50,8 @@ def of(case: Case) -> Iterator[Remedy]:
         )
     elif facts.evaluates or facts.phase == "eval":
         yield _remedy("smaller batches in the evaluation", case, rank=3, technique="batch")
-    elif facts.only_serves and facts.phase != "forward":
+    elif facts.phase != "forward" and (facts.only_serves or (facts.phase == "other" and not facts.step)):
+        # (Where no forward was heard, as under torch.func, the rows are not known.)
         if case.cause == "activations":
             yield _remedy("fewer sequences or rows at a time, or shorter ones", case, rank=3, technique="batch")
     elif need.working_bytes is None or need.crude:

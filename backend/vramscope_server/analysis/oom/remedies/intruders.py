@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from vramscope.black_box import COPIES, OTHER_MODELS
 from vramscope.oom_facts import growing, place
 from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
+
+AS_LARGE: Final = 0.01
+"""of its weights, by which two models differ at most that may be one after the other"""
 
 
 def of(case: Case) -> Iterator[Remedy]:
     """Of each that is there."""
     yield from _leak(case)
     yield from _copies(case)
+    yield from _in_its_place(case)
     yield from _other_models(case)
     yield from _limit(case)
     yield from _neighbours(case)
@@ -71,6 +76,25 @@ def _copies(case: Case) -> Iterator[Remedy]:
             source_words="tensors in dicts that have the names and the shapes of the model's parameters",
             cost="a line of code",
             rank=1,
+        )
+
+
+def _in_its_place(case: Case) -> Iterator[Remedy]:
+    """A model as large as the one that trains comes while that is there: a notebook's cell that runs again, another fold."""
+    facts = case.facts
+    there, waits = facts.parameters_bytes or 0, facts.waiting_bytes
+    arrived = [one.held_bytes for one in case.box.holders if one.category == OTHER_MODELS and one.module != COPIES]
+    comes = any(abs(there - waits - held) <= AS_LARGE * there for held in (0, *arrived))
+    if facts.step and waits and there and facts.optimizer_bytes and comes:
+        yield Remedy(
+            what="if it takes the place of the model that is there: let go of that one and its optimizer first "
+            "(del model, optimizer; a notebook's Out keeps what a cell shows)",
+            saves_bytes=there + (facts.gradients_bytes or 0) + facts.optimizer_bytes,
+            enough=None,
+            source="measured",
+            source_words="weights, gradients and state of the model that has trained so far; the one that comes is as large",
+            cost="a line of code",
+            rank=0,
         )
 
 
