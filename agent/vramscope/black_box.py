@@ -122,6 +122,9 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     """by OWNERS, each storage once; empty: not counted"""
     trainable_bytes: Whole | None
     """of parameters that want gradients, those that wait included: what a full set of gradients takes"""
+    gradients_at_once_bytes: Whole | None = None
+    """at most, of an optimizer that updates within the backward and lets each gradient go then (LOMO), copies in 32 bits included;
+    None: a full set is there when the backward is over"""
     largest_parameter_bytes: Whole | None
     waiting_bytes: Whole | None
     """parameters that still lie on the host while a model is on its way to the card"""

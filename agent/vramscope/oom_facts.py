@@ -50,6 +50,8 @@ class Facts:
     waiting_bytes: int = 0
     """of a model that is on its way to the card: what is still to come"""
     trainable_bytes: int | None = None
+    gradients_at_once_bytes: int | None = None
+    """of an optimizer that updates within the backward; None: a full set is made"""
     optimizer_to_come_bytes: int | None = None
     state_is_unknown: bool = False
     """how much the optimizer will keep nobody can tell: it is not PyTorch's own and has made none yet, or has not made all"""
@@ -142,8 +144,9 @@ class Facts:
 
     @property
     def full_gradients_bytes(self) -> int:
-        """A full set of gradients, made or to come."""
-        return max(self.gradients_bytes or 0, self.trainable_bytes or 0)
+        """A full set of gradients, made or to come; as many as are there at a time, where each is let go of once it was used."""
+        whole, at_once = self.trainable_bytes or 0, self.gradients_at_once_bytes
+        return max(self.gradients_bytes or 0, whole if at_once is None else min(whole, at_once))
 
     @property
     def full_state_bytes(self) -> int:
@@ -281,6 +284,7 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         copies_bytes=sum(one.held_bytes for one in box.holders if (one.category, one.module) == (OTHER_MODELS, COPIES)),
         waiting_bytes=box.waiting_bytes or 0,
         trainable_bytes=box.trainable_bytes,
+        gradients_at_once_bytes=box.gradients_at_once_bytes,
         optimizer_to_come_bytes=to_come,
         state_is_unknown=_state_is_unknown(box, to_come),
         before_forward_bytes=box.allocated_before_forward_bytes,

@@ -9,6 +9,7 @@ from torch import nn
 
 from vramscope.memory.counting import count
 from vramscope.oom import holdings
+from vramscope.oom_facts import Facts
 from vramscope.wire import CPU
 
 
@@ -29,6 +30,12 @@ class AdaLomo(torch.optim.Optimizer):
                 self.exp_avg_sq_col[name] = torch.zeros(one.shape[1])
 
 
+class Lomo(torch.optim.Optimizer):
+    __module__ = "lomo_optim.lomo"
+
+    def step(self, closure: Any = None) -> None: ...
+
+
 def test_what_adalomo_keeps_in_dicts_of_its_own_is_optimizer_state() -> None:
     model = nn.Linear(64, 32)
     optimizer = AdaLomo(model)
@@ -38,3 +45,19 @@ def test_what_adalomo_keeps_in_dicts_of_its_own_is_optimizer_state() -> None:
     assert count([optimizer], [model], CPU).optimizer == kept
     found = holdings.count([optimizer], [model], CPU, loading=False)
     assert found.owned_bytes["optimizer"] == kept
+
+
+def test_of_an_optimizer_that_updates_within_the_backward_no_full_set_of_gradients_is_to_come() -> None:
+    model = nn.Sequential(*[nn.Linear(64, 64, bias=False) for _ in range(20)])
+    found = holdings.count([Lomo(model.parameters(), {})], [model], CPU, loading=False)
+    assert found.gradients_at_once_bytes == 64 * 64 * (2 * 4 + 2 * 4)
+    assert found.state_per_byte == 0.0
+    assert (
+        Facts(
+            trainable_bytes=found.trainable_bytes, gradients_at_once_bytes=found.gradients_at_once_bytes
+        ).full_gradients_bytes
+        == 4 * 64 * 64 * 4
+    )
+    usual = holdings.count([torch.optim.SGD(model.parameters(), 0.1)], [model], CPU, loading=False)
+    assert usual.gradients_at_once_bytes is None
+    assert Facts(trainable_bytes=usual.trainable_bytes).full_gradients_bytes == 20 * 64 * 64 * 4

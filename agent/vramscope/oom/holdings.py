@@ -43,6 +43,7 @@ class Holdings(NamedTuple):
     trainable_bytes: int
     waiting_bytes: int
     largest_parameter_bytes: int
+    gradients_at_once_bytes: int | None
     narrow_bytes: int
     holders: list[Holder]
     optimizer_kind: str | None
@@ -103,7 +104,7 @@ def count(
                 names[id(parameter)] = owner
                 parameters.append(parameter)
     on_its_way = set() if moving is None else set(map(id, moving.parameters()))
-    trainable = waiting = largest = narrow = updated = 0
+    trainable = waiting = largest = narrow = updated = at_once = 0
     for parameter in parameters:
         size = add(parameter, names[id(parameter)], "parameters")
         if not size and parameter.device.type == "cpu" and (loading or id(parameter) in on_its_way):
@@ -114,6 +115,7 @@ def count(
             updated += size if id(parameter) in stepped else 0
             narrow += size if parameter.element_size() == 2 else 0
         largest = max(largest, size)
+        at_once = max(at_once, lomo.at_once_bytes(parameter))
     for parameter in parameters:
         add(_gradient_of(parameter), names[id(parameter)], "gradients")
     for tensor in zero.gradients():
@@ -155,7 +157,9 @@ def count(
     state, update = _state_per_byte(optimizers), _update_of(optimizers)
     if state is not None and trainable:
         state *= updated / trainable  # (copies in 32 bits may be stepped in the place of the model's own)
-    return Holdings(owned, trainable, waiting, largest, narrow, holders, kind, state, update)
+    passes = bool(optimizers) and all(lomo.is_its(optimizer) for optimizer in optimizers)
+    of_gradients = at_once if passes else None
+    return Holdings(owned, trainable, waiting, largest, of_gradients, narrow, holders, kind, state, update)
 
 
 def _that_train(
@@ -208,6 +212,9 @@ def _state_per_byte(optimizers: list[Any]) -> float | None:
     shares = set()
     for optimizer in optimizers:
         kind, defaults = type(optimizer), getattr(optimizer, "defaults", {})
+        if kind.__name__ == "Lomo" and lomo.is_its(optimizer):
+            shares.add(0.0)
+            continue
         if not kind.__module__.startswith("torch.optim"):
             return None
         if kind.__name__ == "SGD":

@@ -164,6 +164,7 @@ class Scene:
             peak_allocated_bytes=max([cut.peak_allocated_bytes for cut in known], default=None),
             owned_bytes={} if held is None else held.owned_bytes,
             trainable_bytes=None if held is None else held.trainable_bytes,
+            gradients_at_once_bytes=None if held is None else held.gradients_at_once_bytes,
             waiting_bytes=None if held is None else held.waiting_bytes,
             narrow_bytes=None if held is None else held.narrow_bytes,
             update=None if held is None else held.update,

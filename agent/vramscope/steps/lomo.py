@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "lomo_optim"
 KINDS: Final = ("Lomo", "AdaLomo")
+COPIES: Final = (2, 4)
+"""in 32 bits at a time, of a parameter that AdaLomo updates: the update and a temporary of it; of one that has fewer bits gradient
+and weight, too"""
 MOST_FRAMES: Final = 16
 """between its call and the backward within it"""
 
@@ -54,9 +57,20 @@ class LomoFront:
         self._hooks.stepped(optimizer)
 
 
+def is_its(optimizer: Any) -> bool:
+    """Whether it is one of these."""
+    return type(optimizer).__module__.partition(".")[0] == PACKAGE
+
+
+def at_once_bytes(parameter: torch.Tensor) -> int:
+    """What the update of one takes within the backward: its gradient and the next one's, and copies in 32 bits."""
+    size = parameter.element_size()
+    return int(parameter.numel() * (2 * size + COPIES[size < 4] * 4))
+
+
 def state_of(optimizer: Any) -> Iterator[Any]:
     """The tensors that one of these keeps from step to step; nothing of any other."""
-    if type(optimizer).__module__.partition(".")[0] == PACKAGE:
+    if is_its(optimizer):
         for kept in vars(optimizer).values():
             if isinstance(kept, dict):
                 yield from kept.values()
