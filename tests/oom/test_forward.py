@@ -163,6 +163,32 @@ def test_of_blocks_that_are_alike_what_was_to_come_is_what_comes(
     assert drawn < 1.5 * took, running
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_of_a_loss_that_asks_for_its_first_tensor_two_as_large_are_to_come(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In as many bits as it reckons in, which before that nobody knows."""
+    model, original = Speaker(4, 256, 16000).to("cuda", dtype), torch._C._nn.cross_entropy_loss
+    gc.collect()
+    own = torch.cuda.memory_allocated()
+    told: list[tuple[forward.Running | None, int]] = []
+
+    def look(logits: torch.Tensor, *args: Any) -> Any:
+        in_use = torch.cuda.memory_allocated() - own + logits.nbytes
+        told.append((forward.running(stack.stack_of(sys._getframe(1)), [model], asked_bytes=logits.nbytes), in_use))
+        return original(logits, *args)
+
+    monkeypatch.setattr(torch._C._nn, "cross_entropy_loss", look)
+    torch.cuda.reset_peak_memory_stats()
+    speaks(model).backward()  # type: ignore[no-untyped-call]
+    took = torch.cuda.max_memory_allocated() - own - sum(one.nbytes for one in model.parameters())
+    (running, in_use) = told[0]
+    assert running is not None and running.to_come_bytes == 2 * 8 * 512 * 16000 * dtype.itemsize
+    drawn = in_use + running.to_come_bytes
+    assert drawn + 0.5 * running.to_come_bytes + 0.1 * drawn >= took, running
+    assert drawn < 1.5 * took, running
+
+
 def test_what_a_frozen_part_lets_go_of_is_no_part_of_it() -> None:
     early, *_ = died_in(Frozen(), 6, rows)
     assert early.to_come_bytes is None, "nothing is kept so far"

@@ -29,6 +29,10 @@ LIKE_THE_OUTPUT: Final = 3
 """of the size of a model's output, that a loss makes and its backward begins with: log-softmax, and two gradients"""
 LOSS_NUMBER_BYTES: Final = 4
 """at least: a loss is reckoned in 32 bits"""
+SOFTMAXES: Final = ("cross_entropy", "log_softmax")
+"""functions of torch.nn.functional that ask for the first of these, in as many bits as they reckon"""
+NEARLY: Final = 0.9
+"""of a size, with which what was asked for is as large"""
 ALIKE_SHARE: Final = 0.5
 """of what is over, that must have been blocks like those to come: an encoder says little of a decoder"""
 MOST_OF_HEAD: Final = 8
@@ -50,11 +54,14 @@ class Running(NamedTuple):
     """what of the memory in use is this forward's: what its graph keeps, and what is at hand in it; None: not known"""
 
 
-def running(frames: Sequence[FrameType], roots: Iterable[torch.nn.Module], *, waits: bool = True) -> Running | None:
+def running(
+    frames: Sequence[FrameType], roots: Iterable[torch.nn.Module], *, waits: bool = True, asked_bytes: int | None = None
+) -> Running | None:
     """The innermost module of a known model whose forward is on the stack; None where there is none.
 
-    frames   of the thread that asked, innermost first
-    waits    it stands still meanwhile: its graph may be walked, some 2 µs a node
+    frames        of the thread that asked, innermost first
+    waits         it stands still meanwhile: its graph may be walked, some 2 µs a node
+    asked_bytes   what it asked for
     """
     roots = list(roots)
     for frame in frames:
@@ -67,7 +74,7 @@ def running(frames: Sequence[FrameType], roots: Iterable[torch.nn.Module], *, wa
                     told = None
                     if waits:
                         with guarded("what was to come of the forward"):
-                            told = _own_and_to_come(frames, root, name)
+                            told = _own_and_to_come(frames, root, name, asked_bytes or 0)
                     own, to_come = told or (None, None)
                     return Running(name or type(root).__name__, _progress(root, module), to_come, own)
     return None
@@ -90,7 +97,9 @@ def _progress(root: torch.nn.Module, module: torch.nn.Module) -> float | None:
     return sum(widths[: first + 1]) / (sum(widths) + LIKE_THE_OUTPUT * widths[-1])
 
 
-def _own_and_to_come(frames: Sequence[FrameType], root: torch.nn.Module, name: str) -> tuple[int, int] | None:
+def _own_and_to_come(
+    frames: Sequence[FrameType], root: torch.nn.Module, name: str, asked_bytes: int
+) -> tuple[int, int] | None:
     """``name``: of the module that runs. None also where a checkpoint runs it: what that lets go of, the backward makes anew."""
     call = max((place for place, frame in enumerate(frames) if module_of(frame) is root), default=None)
     if call is None or any(frame.f_code.co_filename.replace("\\", "/").endswith(CHECKPOINT) for frame in frames):
@@ -142,8 +151,21 @@ def _own_and_to_come(frames: Sequence[FrameType], root: torch.nn.Module, name: s
     # (A model's output is that of the last of its modules, or of the widest that is none of its blocks: in the order in which they
     # were made it need not be the last.)
     output = max(widths[-1], *(width for leaf, width in zip(leaves, keeps, strict=True) if id(leaf) not in blocks), 0)
-    of_head = (sum(rest[id(leaf)] for leaf in head if leaf is not asking) + LIKE_THE_OUTPUT * output) * feature
-    return own_bytes, int(of_blocks + of_head)
+    of_loss = LIKE_THE_OUTPUT * output * feature
+    if not rest and _is_softmax(frames[0]):
+        of_loss = (LIKE_THE_OUTPUT - 1) * asked_bytes
+    elif (
+        not rest and asked_bytes >= NEARLY * output * feature
+    ):  # (the output in 32 bits, say: it is let go of, or is one of them)
+        of_loss = (LIKE_THE_OUTPUT - 1) * output * feature
+    of_head = sum(rest[id(leaf)] for leaf in head if leaf is not asking) * feature
+    return own_bytes, int(of_blocks + of_head + of_loss)
+
+
+def _is_softmax(frame: FrameType) -> bool:
+    """Whether a loss over classes asks."""
+    code = frame.f_code
+    return code.co_name in SOFTMAXES and code.co_filename.replace("\\", "/").endswith("torch/nn/functional.py")
 
 
 def _kept_by(tensors: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> tuple[Storages, Storages] | None:

@@ -86,7 +86,7 @@ class OomRecorder:
             frames, roots = stack.frames_now(), self._scene.roots()
             moving = beside.on_its_way(frames)
             # (A model that is being moved runs no forward, though methods of its own stand on the stack.)
-            running = forward.running(frames, roots) if moving is None else None
+            running = forward.running(frames, roots, asked_bytes=asked_bytes) if moving is None else None
             error = Error(
                 "observer",
                 device,
