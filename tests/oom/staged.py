@@ -21,6 +21,9 @@ import httpx  # noqa: E402
 import warm  # noqa: E402
 from deaths import PRELUDE, Death  # noqa: E402
 
+TIMEOUT_SECONDS = 400
+"""of one process: what Trainer gathers on the host takes minutes where the cores are shared"""
+
 
 def run(
     death: Death, server: str, folder: Path, remedy: dict[str, Any] | None = None, **more: str
@@ -45,7 +48,7 @@ def run(
     file = folder / f"{ident}{more.get('RANK', '')}.py"
     file.write_text(PRELUDE + textwrap.dedent(death.script))
     program = warm.Program(f"exec(compile(open({str(file)!r}).read(), {str(file)!r}, 'exec'))", env=env, cwd=folder)
-    out, err = program.communicate(timeout=120)
+    out, err = program.communicate(timeout=TIMEOUT_SECONDS)
     return ident, int(program.returncode or 0), out + err
 
 
