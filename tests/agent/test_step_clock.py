@@ -396,6 +396,28 @@ def test_marks_from_another_thread_are_not_heard(clock, hooks) -> None:
     assert clock.phase != FORWARD
 
 
+def test_a_thread_that_only_loads_is_not_the_one_that_trains(clock, hooks) -> None:
+    """A prefetcher asks its loader before anything else happens, and again when the training has been silent for long."""
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooks.install([model])
+    batches = iter(torch.utils.data.DataLoader(torch.zeros(9, 8)))
+
+    def prefetch() -> None:
+        thread = threading.Thread(target=next, args=(batches,))
+        thread.start()
+        thread.join()
+
+    for _ in range(3):
+        prefetch()
+        model(torch.randn(4, 8)).sum().backward()
+        clock_ahead[0] += 60_000_000_000
+        prefetch()
+        optimizer.step()
+    assert [step.number for step in clock.take()] == [1, 2, 3]
+    assert clock.thread == threading.get_ident()
+
+
 def test_some_steps_are_left_alone_and_the_places_are_not_periodic() -> None:
     at = [0]
     clock = StepClock(now=lambda: at[0], random=Random(1))

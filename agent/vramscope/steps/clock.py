@@ -401,11 +401,24 @@ class StepClock:
             return 1, min(BLOCK_STEPS, round(calm_for_one))
         return min(BLOCK_STEPS, round(UNWATCHED_STEPS / calm_for_one)), UNWATCHED_STEPS
 
-    def is_training_thread(self) -> bool:
-        """Only one thread trains; replicas and helpers that run the same hooks elsewhere are not heard."""
+    def is_training_thread(self, *, loads: bool = False) -> bool:
+        """Only one thread trains; replicas and helpers that run the same hooks elsewhere are not heard.
+
+        loads   it is asked by a thread that only wants the next batch: as a prefetcher's does, which trains nothing
+        """
         ident = get_ident()
         if ident != self.thread:
-            if self.thread is not None and self._now() - self._since_ns < SILENCE_NS:
+            if self.thread is not None and (loads or not (self._only_loads or self._is_silent)):
                 return False
             self.thread = ident
         return True
+
+    @property
+    def _only_loads(self) -> bool:
+        """Nothing was heard yet of the thread that is taken for the training's, but that it asked for batches."""
+        phases = {self.phase, *(stretch.phase for stretch in self._stretches)}
+        return not self.step and not self._micro_steps and phases <= {OTHER, DATA}
+
+    @property
+    def _is_silent(self) -> bool:
+        return self._now() - self._since_ns >= SILENCE_NS

@@ -27,14 +27,11 @@ class LoaderFront:
         iterator = getattr(dataloader, "_BaseDataLoaderIter", None)
         if iterator is None:
             return
-        clock, enter = self._hooks.clock, guarded("data hook")(self._hooks.clock.enter)
         asked, ended = guarded("data hook")(self._asked), guarded("data hook")(self._ended)
 
         passes = self._hooks.error_passes
 
         def next_batch(original: Callable[..., Any], self: Any) -> Any:
-            if clock.phase != EVAL:
-                enter(DATA)
             asked()
             try:
                 return original(self)
@@ -48,14 +45,18 @@ class LoaderFront:
         self._hooks.fronts.put(iterator, "__next__", next_batch)
 
     def _asked(self) -> None:
-        hooks = self._hooks
+        hooks, clock = self._hooks, self._hooks.clock
         self.batches += 1
+        if not clock.is_training_thread(loads=True):
+            return
+        if clock.phase != EVAL:
+            clock.enter(DATA)
         if self.batches == 2:
             hooks.find_in_first_step()
-        if hooks.graphs is not None and not hooks.clock.calm and hooks.clock.is_training_thread():
+        if hooks.graphs is not None and not clock.calm:
             hooks.timed(hooks.graphs.before_batch)
 
     def _ended(self) -> None:
         hooks = self._hooks
-        if hooks.graphs is not None and hooks.clock.is_training_thread():
+        if hooks.graphs is not None and hooks.clock.is_training_thread(loads=True):
             hooks.timed(hooks.graphs.after_batches)
