@@ -30,6 +30,8 @@ class Moment:
     """no backward was differentiable on a GPU: sequence numbers are a thread's own, and the nodes of such a backward, which
     autograd's threads make, look old; that old graphs are alive must then be known from the sentinels as well, and that
     something is new from what was there before it"""
+    old_graphs: int
+    """of earlier rounds' backwards that are alive, as far as the sentinels tell"""
     retained: tuple[str, int, str] | None
     """file, line and function of the last backward(retain_graph=True)"""
     per: str = "step"

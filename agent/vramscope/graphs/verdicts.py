@@ -38,6 +38,8 @@ MATERIAL_FRACTION = 0.01
 """of all live tensors: what is less is not worth a word unless it grows"""
 CHAIN_ROUNDS = 4
 """that one variable's graph must reach back before it may be called growing"""
+MANY_OLD_GRAPHS: Final = 12
+"""alive: where a thing's age is not sure, as good as that each of the last rounds' is"""
 SURE_ROUNDS = 12
 """in which nothing was let go: growing is then certain at the first look"""
 LEAST_TENSOR_GROWTH_ROUNDS = 12
@@ -248,10 +250,12 @@ class Judge:
         # (That some of an earlier step is alive says nothing by itself: somebody else may keep it, or each step's graph leads to
         # one that was built once, as to the copies of weights that an autocast around the whole loop makes in its first step.)
         longer = group.cut_short or any(seen.round < now.round and seen.nodes < now.nodes for seen in before[-1:])
-        kept = longer and (moment.ages_are_sure or moment.kept_rounds >= CHAIN_ROUNDS)
+        old = moment.kept_rounds >= CHAIN_ROUNDS or moment.old_graphs >= MANY_OLD_GRAPHS
+        kept = longer and (moment.ages_are_sure or old)
         # (Of the last and the best result one is old; of what is carried on, all was made when the newest was.)
-        together = bool(ages) and min(ages) <= 1 and max(ages) - min(ages) <= max(1, len(moment.optimizers))
-        chain = not many and kept and together and now.reach >= CHAIN_ROUNDS
+        together = bool(ages) and max(ages) - min(ages) <= max(1, len(moment.optimizers))
+        # (Some is carried on every few steps only: an average of what a lazy penalty measures.)
+        chain = not many and kept and together and now.reach >= CHAIN_ROUNDS * max(1, *ages)
         if (many or chain) and not _keeps_few(group) and self._is_growing(group, many, before, now, moment, ages):
             unwalked = moment.evaluating or group.oldest > moment.last_walk
             return ("growing-eval" if unwalked else "growing"), (group.graphs if many else now.reach), chain

@@ -440,6 +440,7 @@ class GraphWatch:
             evaluating=evaluating,
             last_walk=self._last_walk,
             kept_rounds=self._kept_rounds,
+            old_graphs=self._old,
             ages_are_sure=self._ages_are_sure,
             retained=self._findings.retained,
             whole=whole,

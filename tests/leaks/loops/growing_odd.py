@@ -34,6 +34,34 @@ def lambdas(device: str) -> list[str]:
     return [report() for report in reports]
 
 
+def prefetched(batches: Any) -> Generator[Any, None, None]:
+    """From a loader that a thread goes through, two batches ahead."""
+    ahead: queue.Queue[Any] = queue.Queue(maxsize=2)
+
+    def run() -> None:
+        for batch in batches:
+            ahead.put(batch)
+        ahead.put(None)
+
+    threading.Thread(target=run, daemon=True).start()
+    while (batch := ahead.get()) is not None:
+        yield batch
+
+
+@leaks("growing", holder="losses", bytes_each=SCALAR, nodes=True)
+def beside_a_prefetcher(device: str) -> None:
+    """The loader is asked by another thread, before anything is heard of the one that trains."""
+    model = mlp(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    for x, y in prefetched(loader(device)):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss)  # <- leak; fix: losses.append(loss.item())
+
+
 @leaks("growing", holder="reports", bytes_each=SCALAR, nodes=True)
 def partials(device: str) -> list[str]:
     model = mlp(device)

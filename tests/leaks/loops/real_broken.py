@@ -102,6 +102,27 @@ def penalties_of_a_critic(device: str) -> list[Any]:
     return penalties
 
 
+@leaks("growing", holder="mean_length", nodes=True, advice=".item()")
+def average_of_a_lazy_penalty(device: str) -> None:
+    """Path lengths as StyleGAN2 has them, every other step; the penalty takes the average detached, so no backward walks it."""
+    generator = mlp(device, inputs=16, hidden=32, outputs=48)
+    optimizer = torch.optim.SGD(generator.parameters(), lr=0.01)
+    mean_length: Any = 0.0
+    for step in range(40):
+        z = torch.randn(8, 16, device=device, requires_grad=True)
+        images = generator(z)
+        loss = images.square().mean()
+        if step % 2 == 0:
+            (slope,) = torch.autograd.grad((images * torch.randn_like(images)).sum(), z, create_graph=True)
+            lengths = slope.square().sum(1).sqrt()
+            mean = lengths.mean()  # fix here: mean = lengths.mean().item()
+            mean_length = mean_length + 0.01 * (mean - mean_length)  # <- leak
+            loss = loss + (lengths - torch.as_tensor(mean_length).detach()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 @leaks("growing", holder="soft_targets", bytes_each=mlp_graph_bytes(rows=64) + 64 * 4 * FLOAT_BYTES)
 def teacher_with_graph(device: str) -> int:
     """Distillation: the teacher was put into eval(), no more, and its answers are kept for the next epoch."""
