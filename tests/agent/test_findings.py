@@ -5,7 +5,7 @@ import torch
 from vramscope.graphs import wording
 from vramscope.graphs.findings import Findings
 from vramscope.graphs.group import group_of
-from vramscope.graphs.verdict import Verdict
+from vramscope.graphs.verdict import GROWS, Verdict
 from vramscope.graphs.walk import Budget
 from vramscope.steps.clock import StepClock
 
@@ -21,6 +21,7 @@ def told(*kinds):
     for kind in kinds:
         findings.add(Verdict(kind, group, 3, 1, 1.0, "put it under torch.no_grad()", 0))
     findings.send("a test")
+    assert all(bool(leak.growth_bytes_per_step) == (leak.kind in GROWS) for leak in looks[-1].leaks)
     return [leak.kind for leak in looks[-1].leaks]
 
 

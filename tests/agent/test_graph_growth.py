@@ -66,6 +66,15 @@ def test_a_step_is_a_step_of_the_training_though_an_evaluation_has_rounds_of_its
     assert bytes_a_step([now], now) is None
 
 
+def test_the_growth_of_what_has_filled_up_is_that_of_late() -> None:
+    """A meter's window of twenty values and its total: twenty steps take bytes, all that come take nodes."""
+    looks = [seen(1000 * min(at, 20) + at, at) for at in (4, 8, 12, 16, 22, 30, 42, 60)]
+    assert bytes_a_step(looks[:4], looks[4]) == (20_022 - 4_004) / 18
+    assert bytes_a_step(looks[:-1], looks[-1]) == 1
+    steady = [seen(1000 * at, at) for at in (4, 8, 12, 16, 22, 30, 42, 60)]
+    assert bytes_a_step(steady[:-1], steady[-1]) == 1000
+
+
 def test_what_gets_longer_with_the_batches_is_no_growth() -> None:
     """A curriculum: each step's result is longer than the last because what the model is given is."""
     looks = [dataclasses.replace(seen(4096 * at, at), given_elements=32 * at) for at in (4, 8, 12, 16, 22, 30)]

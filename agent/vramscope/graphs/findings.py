@@ -104,7 +104,8 @@ class Findings:
             self._leaks.pop(part, None)
         known = self._leaks.get(key) or self._full.get(key)
         effect = self._effect(verdict, key, known)
-        growth = verdict.growth
+        # (Batches of changing sizes leave more at one look than at the one before.)
+        growth = 0.0 if kind in OVERLAPS else verdict.growth
         if growth is None and kind in ("growing", "growing-eval"):
             growth = group.held_bytes / (verdict.age or 1)
         if growth is not None and growth < 0 and kind in ("growing", "growing-eval"):

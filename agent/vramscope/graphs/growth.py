@@ -86,14 +86,20 @@ def _rising(looks: list[Remembered], value: Callable[[Remembered], int]) -> list
 
 def has_settled(looks: list[Remembered]) -> bool:
     """Whether growth has stopped or has all but stopped: caches that fill with what comes ever more seldom never quite do."""
-    first, now = looks[0], looks[-1]
-    span = now.round - first.round
-    late = next(
-        (seen for seen in reversed(looks) if now.round - seen.round >= max(LEAST_GROWTH_ROUNDS, span * SETTLING)), None
-    )
-    if late is None or sum(seen.round >= late.round for seen in looks) < 3:
-        return False
-    return all(_pace(value, late, now) <= SLOWED * max(0.0, _pace(value, first, now)) for value in (_tensors, _bytes))
+    late = _since_lately(looks)
+    return late is not None and all(_slowed(value, looks, late) for value in (_tensors, _bytes))
+
+
+def _since_lately(looks: list[Remembered]) -> Remembered | None:
+    """The look since which a third of the rounds have gone by, with another one between; None where there is none."""
+    now = looks[-1]
+    least = max(LEAST_GROWTH_ROUNDS, (now.round - looks[0].round) * SETTLING)
+    late = next((seen for seen in reversed(looks) if now.round - seen.round >= least), None)
+    return late if late is not None and sum(seen.round >= late.round for seen in looks) >= 3 else None
+
+
+def _slowed(value: Callable[[Remembered], int], looks: list[Remembered], late: Remembered) -> bool:
+    return _pace(value, late, looks[-1]) <= SLOWED * max(0.0, _pace(value, looks[0], looks[-1]))
 
 
 def has_shrunk(looks: list[Remembered]) -> bool:
@@ -124,7 +130,8 @@ def _bytes(seen: Remembered) -> int:
 
 
 def bytes_a_round(before: list[Remembered], now: Remembered) -> float | None:
-    """Since the first look that is remembered; None where there is none."""
+    """Since the first look that is remembered, or, where the bytes have slowed down, of late; None where there is none: a window of
+    tensors fills up beside a sum whose graph gets longer and longer."""
     return _bytes_a(before, now, lambda seen: seen.round)
 
 
@@ -135,7 +142,13 @@ def bytes_a_step(before: list[Remembered], now: Remembered) -> float | None:
 
 def _bytes_a(before: list[Remembered], now: Remembered, number: Callable[[Remembered], int]) -> float | None:
     first = next((seen for seen in before if number(seen) < number(now)), None)
-    return None if first is None else (now.held_bytes - first.held_bytes) / (number(now) - number(first))
+    if first is None:
+        return None
+    pace = (now.held_bytes - first.held_bytes) / (number(now) - number(first))
+    late = _since_lately([*before, now])
+    if pace > 0 and late is not None and number(late) < number(now) and _slowed(_bytes, [*before, now], late):
+        return max(0.0, (now.held_bytes - late.held_bytes) / (number(now) - number(late)))
+    return pace
 
 
 def began(looks: list[Remembered]) -> int:

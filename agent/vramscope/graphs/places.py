@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from vramscope.graphs import classes, lines
 from vramscope.graphs.bytecode import with_inner
 from vramscope.graphs.codes import Codes, own_codes
 from vramscope.graphs.families import GROWS
 from vramscope.graphs.paths import Path
+
+_SCOPES: Final[dict[str, Callable[[types.CodeType], tuple[str, ...]]]] = {
+    " default ": lambda code: code.co_varnames[: code.co_argcount + code.co_kwonlyargcount],
+    " closure ": lambda code: code.co_freevars,
+}
 
 
 def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> tuple[types.CodeType | None, int | None]:
@@ -32,7 +38,7 @@ def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> t
         elif "'" in label and not label.startswith("["):  # a closure's or a generator's variable
             name, owner = label.split("'")[1], None
             function = label.strip().partition("()")[0] if "() local" in label else None
-            found = _variable(name, codes, container=container, function=function, key=key)
+            found = _variable(name, codes, container=container, function=function, key=key, scope=label.split("'")[0])
             if found is not None:
                 return found
     if owner is not None or root.of_class is not None:
@@ -111,10 +117,14 @@ def _variable(
     file: str | None = None,
     function: str | None = None,
     key: str = "",
+    scope: str = "",
 ) -> tuple[types.CodeType, int] | None:
+    """``scope``: " default " for an argument, " closure " for a variable that an inner function shares."""
     for outer in codes.all:
         if file is not None and outer.co_filename != file:
             continue
+        if scope in _SCOPES and not any(name in _SCOPES[scope](code) for code in with_inner(outer)):
+            continue  # a variable of another kind, of the same name
         for code in [outer] if function is None else with_inner(outer):
             if function in (None, code.co_name):
                 at = lines.name_kept_at(code, name, container=container, key=key)
