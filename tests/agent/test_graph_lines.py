@@ -207,12 +207,80 @@ def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one
         ("kept = []\n for x in xs:\n  kept.append(x)\n", None, False),
         ("for name in xs: log(name, kept)\n kept.clear()\n", 3, True),
         ("other = kept\n for x in xs:\n  kept.append(x)\n", None, False),
+        ("for e in es:\n  for x in xs:\n   kept.append(x)\n  rows = kept\n  rows.clear()\n", 6, True),
+        ("for e in es:\n  for x in xs:\n   kept.append(x)\n  first = kept[0]\n  first.clear()\n", None, False),
+        ("for e in es:\n  for x in xs:\n   kept.append(x)\n  rows, kept = kept, []\n", 5, True),
+        ("for e in es:\n  for x in xs:\n   kept.append(x)\n  kept, rows = kept, []\n", None, False),
+        ("for e in es:\n  for x in xs:\n   kept.append(x)\n  kept = kept or []\n", None, False),
     ],
 )
 def test_the_line_that_empties_in_a_loop_or_after_the_loop_of_an_epoch(body, line, whole):
     code = code_of(f"def train(xs, es, kept):\n {body}")
     taking = lines.taken_from([code], "kept", is_list=True)
     assert (taking and taking.number, bool(taking and taking.whole)) == (line, whole)
+
+
+def test_a_container_that_is_emptied_by_another_name_or_by_whom_it_is_handed_to():
+    code = module_of("""
+        def flush(self):
+            todo = self.rows
+            for row in todo: write(row)
+            todo.clear()
+        def report(rows, out):
+            print(sum(rows))
+            del rows[:]
+        def train(log, losses):
+            for epoch in epochs:
+                log.flush()
+                report(losses, out)
+                keep(losses)
+        def keep(rows): rows.sort()
+    """)
+    flush, report, train, keep = [constant for constant in code.co_consts if inspect.iscode(constant)]
+    assert lines.taken_from([flush], "rows", is_list=True, attribute=True) == lines.Taking(flush, 5, whole=True)
+    assert lines.taken_from([train], "losses", is_list=True) is None
+    assert lines.emptied_elsewhere([train], "losses", [keep, report], is_list=True) == lines.Taking(
+        report, 8, whole=True
+    )
+    assert lines.emptied_elsewhere([train], "losses", [keep], is_list=True) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("for e in es:\n  total = 0\n  for x in xs:\n   total += f(x)\n", 3),
+        ("for e in es:\n  total = zeros(1)\n  for x in xs:\n   total = total + f(x)\n", 3),
+        ("total = 0\n for x in xs:\n  total += f(x)\n  if x > 9:\n   total = 0\n", 6),
+        ("total = 0\n for x in xs:\n  total += f(x)\n", None),
+        ("for x in xs:\n  total = f(x, total)\n", None),
+    ],
+)
+def test_the_line_that_begins_a_sum_anew(body, line):
+    found = lines.begun_anew([code_of(f"def train(xs, es):\n {body}")], "total")
+    assert (found and found.number) == line
+
+
+def test_a_method_that_sets_a_sum_to_a_constant_begins_it_anew():
+    meter = module_of("""
+        def __init__(self): self.total = 0.0
+        def update(self, loss): self.total += loss
+        def keep(self, loss): self.total = loss
+        def reset(self): self.total = 0.0
+    """)
+    functions = [constant for constant in meter.co_consts if inspect.iscode(constant)]
+    assert [lines.begun_anew([one], "total", attribute=True) for one in functions[:3]] == [None] * 3
+    assert lines.begun_anew(functions, "total", attribute=True) == lines.Taking(functions[3], 5, whole=True)
+
+
+def test_what_begins_empty_beside_others():
+    code = module_of("""
+        def __init__(self, parent):
+            self.parent, self.children = parent, []
+            self.table[0] = []
+            self.kept = parent
+    """).co_consts[0]
+    assert [lines.begins_empty(code, 3, name) for name in ("children", "parent")] == [True, False]
+    assert not lines.begins_empty(code, 5, "kept")
 
 
 def test_what_takes_an_attributes_place_empties_it_and_what_a_class_begins_with_does_not():

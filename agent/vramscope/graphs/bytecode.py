@@ -74,6 +74,8 @@ class Line(NamedTuple):
     """variables and attributes that it sets to an empty list, dict or set"""
     adds_to: frozenset[str]
     """variables of which it calls a method that adds"""
+    aliases: frozenset[tuple[str, str]]
+    """(variable, the variable or ``.attribute`` whose value it is given as it is)"""
 
     @property
     def in_loop(self) -> bool:
@@ -108,6 +110,7 @@ class _Draft:
         self.texts: set[str] = set()
         self.empties: set[str] = set()
         self.adds_to: set[str] = set()
+        self.aliases: set[tuple[str, str]] = set()
         self.own: set[str] = set()
         """variables of a comprehension on this line that is no function of its own (from Python 3.12 on)"""
 
@@ -119,8 +122,8 @@ def _read(code: types.CodeType) -> Iterator[Line]:
     """offset of a loop's first instruction -> of its last"""
     at: list[tuple[int, int]] = []
     just_loaded: str | None = None
-    empty = 0
-    """containers on the stack that are empty, with nothing beside them but whose attributes they will be"""
+    stack: list[str] = []
+    """its upper part, as far as it is known: a variable, an ``.attribute``, an empty container, or something else"""
     for position, instruction in enumerate(dis.get_instructions(code)):
         if position >= MOST_INSTRUCTIONS:
             break
@@ -132,13 +135,17 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             draft.texts.add(argument)
         if operation == "LOAD_FAST_AND_CLEAR":
             draft.own.add(argument)
-        for kind, name in _names(operation, argument):
+        named = [*_names(operation, argument)]
+        for kind, name in named:
             if kind == "LOAD" and name not in draft.stores:
                 draft.reads_first.add(name)
             (draft.loads if kind == "LOAD" else draft.stores).add(name)
-            if kind == "STORE" and empty:
+            if kind == "LOAD":
+                stack.append(name)
+            elif (value := stack.pop() if stack else _ELSE) == _NOTHING_YET:
                 draft.empties.add(name)
-                empty -= 1
+            elif value not in (_ELSE, name):
+                draft.aliases.add((name, value))
             if name in FUNCTIONS and kind == "LOAD":
                 draft.adds |= name in ADDERS
                 draft.removes |= name in REMOVERS
@@ -151,9 +158,8 @@ def _read(code: types.CodeType) -> Iterator[Line]:
                 draft.adds_to.add(just_loaded)
         elif operation == "STORE_ATTR":
             draft.attributes_stored.add(argument)
-            if empty:
+            if stack[-2:-1] == [_NOTHING_YET]:
                 draft.empties.add(argument)
-                empty -= 1
         elif operation in ("STORE_SUBSCR", "STORE_SLICE"):
             draft.adds = draft.overwrites = True
         elif operation == "DELETE_SUBSCR":
@@ -168,11 +174,9 @@ def _read(code: types.CodeType) -> Iterator[Line]:
         elif operation == "FOR_ITER":
             # (what it jumps to comes after the loop)
             loops[instruction.offset] = max(argument - 1, loops.get(instruction.offset, 0))
-        just_loaded = next((name for kind, name in reversed([*_names(operation, argument)]) if kind == "LOAD"), None)
-        if (operation in _EMPTY and not argument) or (empty and operation in ("COPY", "DUP_TOP")):
-            empty += 1
-        elif just_loaded is None and not operation.startswith(_KEEPS):
-            empty = 0
+        just_loaded = next((name for kind, name in reversed(named) if kind == "LOAD"), None)
+        if not named:
+            _follow(stack, operation, instruction.arg or 0, argument)
         if "JUMP_BACKWARD" in operation or (
             operation.startswith(("JUMP_ABSOLUTE", "POP_JUMP")) and _is_before(instruction)
         ):
@@ -202,12 +206,39 @@ def _read(code: types.CodeType) -> Iterator[Line]:
             frozenset(draft.texts),
             frozenset(draft.empties),
             frozenset(draft.adds_to),
+            frozenset(draft.aliases),
         )
 
 
+_ELSE: Final = ""
+_NOTHING_YET: Final = "[]"
 _EMPTY: Final = ("BUILD_LIST", "BUILD_MAP", "BUILD_SET")
-_KEEPS: Final = ("STORE_", "SWAP", "ROT_")
-"""instructions that leave an empty container on the stack, or what is left of several"""
+_TAKEN: Final = {"STORE_ATTR": 2, "STORE_SUBSCR": 3}
+"""values off the stack"""
+_TURNED: Final = {"ROT_TWO": 2, "ROT_THREE": 3, "ROT_FOUR": 4}
+"""values on the stack, of which the uppermost goes below the others (Python 3.10)"""
+
+
+def _follow(stack: list[str], operation: str, number: int, argument: object) -> None:
+    """What an instruction that names no variable makes of the known part of the stack, of which little is left after most."""
+    if operation in _EMPTY and not number:
+        stack.append(_NOTHING_YET)
+    elif operation == "LOAD_CONST":
+        stack.append(_ELSE)
+    elif operation == "LOAD_ATTR" and stack:
+        stack[-1] = f".{argument}"
+    elif operation in ("COPY", "DUP_TOP") and len(stack) >= max(1, number):
+        stack.append(stack[-max(1, number)])
+    elif operation == "SWAP" and len(stack) >= number:
+        stack[-number], stack[-1] = stack[-1], stack[-number]
+    elif operation in _TURNED and len(stack) >= _TURNED[operation]:
+        stack.insert(-_TURNED[operation] + 1, stack.pop())
+    elif operation in _TAKEN:
+        del stack[-_TAKEN[operation] :]
+    else:
+        stack.clear()
+
+
 _SCOPES: Final = ("FAST", "NAME", "GLOBAL", "DEREF", "CLASSDEREF")
 
 

@@ -23,6 +23,8 @@ MOST_WAITED: Final = 1_000
 """rounds, for what the code empties to be emptied; an epoch that ends without it shows sooner that it is not"""
 ROUNDS_AFTER_AN_EPOCH: Final = 3
 """in which it is emptied at the latest, and what it holds then is the next epoch's"""
+ONE_BEGINNING: Final = 2
+"""steps, by which one and the same looks different from look to look"""
 MISSED: Final = 3 / 2
 """times as long as a fill before: an emptying between them was not seen"""
 
@@ -96,3 +98,20 @@ class Fill:
     def is_over(self, rounds: int) -> bool:
         """It was emptied, and has not been filled again since. (It was not seen with anything.)"""
         return self.after is not None and rounds - self.began > max(8, SETTLES * self.after)
+
+
+class Begun:
+    """Of a value that is carried on from step to step with its graph: how long it takes until it is begun anew."""
+
+    def __init__(self) -> None:
+        self.after: int | None = None
+        """steps between two beginnings, the fewest seen; None: it was begun once, as far as is known"""
+        self._at: int | None = None
+
+    def note(self, at: int) -> None:
+        """A look found that it began behind this step."""
+        took = at - self._at if self._at is not None else 0
+        if took > ONE_BEGINNING:
+            self.after = min(took, self.after or took)
+        if self._at is None or took > ONE_BEGINNING:
+            self._at = at

@@ -53,7 +53,7 @@ class Holder(NamedTuple):
     taken_from: bool = False
     """a container that the code takes out of too, or overwrites: it may have a bound that is not reached yet"""
     emptied_at: tuple[str, int, str] | None = None
-    """file, line and function that leave nothing in the container, or begin an empty one"""
+    """file, line and function that leave nothing in the container, or begin an empty one; of a value, that begin it anew"""
     named: bool = True
     """a variable leads to it"""
     read_late: bool = False
@@ -94,7 +94,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None,
     within = numbered_place(links, codes) if numbered else inner_place(paths, len(links), codes)
     key = next((label[2:-2] for label in reversed((*labels_of(links), *deeper)) if _is_text_key(label)), "")
     metric = _metric_among(paths[0].links())
-    taking = _taken_from(links, codes, metric) if is_container else None
+    taking = _taken_from(links, codes, metric) if is_container else _begun_anew(links, codes)
     place, line = within or place_of(links, codes, container=is_container or written, key=key)
     return Holder(
         key=group_key(paths[0], family),
@@ -110,7 +110,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None,
         carried=len(links) > 1 or is_container or root.code is None or lines.carried_by_loop(root.code, root.name),
         variable=len(links) == 1,
         in_model=any(_is_module(link.kind) for link in links),
-        taken_from=taking is not None,
+        taken_from=is_container and taking is not None,
         emptied_at=(taking.code.co_filename, taking.number, taking.code.co_name) if taking and taking.whole else None,
         read_late=root.code is not None and lines.read_after_backward(root.code, root.name),
         linked=_linked_by(paths),
@@ -168,11 +168,23 @@ def _taken_from(links: list[Path], codes: Codes, metric: str) -> lines.Taking | 
     if taking is not None:
         return taking
     if last.parent is None:
+        own, name, attribute = [root.code] if root.code is not None else codes.all, root.name, root.of_class is not None
+    elif last.label.startswith("."):
+        own, name, attribute = own_codes(last.parent.kind) or codes.all, last.label[1:], True
+    else:
+        return None
+    taking = lines.taken_from(own, name, is_list=of_list, attribute=attribute)
+    return taking or lines.emptied_elsewhere(own, name, codes.all, is_list=of_list, attribute=attribute)
+
+
+def _begun_anew(links: list[Path], codes: Codes) -> lines.Taking | None:
+    root, last = links[0].root, links[-1]
+    if last.parent is None:
         own = [root.code] if root.code is not None else codes.all
-        return lines.taken_from(own, root.name, is_list=of_list, attribute=root.of_class is not None)
+        return lines.begun_anew(own, root.name, attribute=root.of_class is not None)
     if not last.label.startswith("."):
         return None
-    return lines.taken_from(own_codes(last.parent.kind) or codes.all, last.label[1:], is_list=of_list, attribute=True)
+    return lines.begun_anew(own_codes(last.parent.kind) or codes.all, last.label[1:], attribute=True)
 
 
 def _chain(path: Path) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from vramscope.graphs import classes
@@ -89,7 +89,8 @@ class Taking(NamedTuple):
 
 def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, attribute: bool = False) -> Taking | None:
     """Where one of the functions takes something out of the container of that name, keeps a slice of it, or begins an empty one
-    (the first one aside): of several lines the first that leaves nothing in it.
+    (the first one aside), also by another name that it gives it (``rows = self.rows``): of several lines the first that leaves
+    nothing in it.
 
     is_list     to assign to its subscript overwrites
     attribute   it is that of an object or a class, and no variable
@@ -99,21 +100,86 @@ def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, att
         for part in with_inner(code):
             if not _has_variable(part, name):
                 continue
-            loops = [line for line in lines_of(part) if line.in_loop]
-            fills = max((line.depth for line in loops if _fills(line, name)), default=0)
-            for line in lines_of(part):
-                loaded = name in (line.attributes_loaded if attribute else line.loads)
+            its = f".{name}" if attribute else name
+            others = {variable for line in lines_of(part) for variable, value in line.aliases if value == its}
+            for line in _again_and_again(part, name):
+                loaded = _loads(line, name, attribute=attribute)
                 stored = name in (line.attributes_stored if attribute else line.stores)
-                anew = stored and not loaded and _begins_anew(line, name)
+                swapped = any(value == its for _, value in line.aliases)
+                anew = stored and (swapped or not loaded) and _begins_anew(line, name)
                 anew = anew and (line.in_loop or _outlives(part, None if attribute else name))
+                loaded = loaded or not others.isdisjoint(line.loads)
                 takes = loaded and (line.removes or (is_list and line.overwrites) or (stored and line.cuts))
-                # Before its loops, or after them all: once, unless the function is that of an epoch.
-                ends_epoch = not loops or (line.number > loops[-1].number and fills <= 1)
-                if (anew or takes) and (line.in_loop or ends_epoch):
+                if anew or takes:
                     whole = anew or "clear" in line.attributes_loaded or (line.removes and line.cuts)
                     if found is None or (whole and not found.whole):
                         found = Taking(part, line.number, whole)
     return found
+
+
+def emptied_elsewhere(
+    codes: Iterable[types.CodeType],
+    name: str,
+    callees: Sequence[types.CodeType],
+    *,
+    is_list: bool,
+    attribute: bool = False,
+) -> Taking | None:
+    """Where one of the ``callees``, to which one of the functions hands the container, leaves nothing in its argument; None where
+    it is not clear which argument that is."""
+    for code in codes:
+        for part in with_inner(code):
+            if not _has_variable(part, name):
+                continue
+            for line in _again_and_again(part, name):
+                if not line.calls or line.adds or not _loads(line, name, attribute=attribute):
+                    continue
+                for callee in callees:
+                    if callee.co_name in line.loads | line.attributes_loaded:
+                        found = {
+                            argument: taking
+                            for argument in _arguments(callee)
+                            if (taking := taken_from([callee], argument, is_list=is_list)) is not None and taking.whole
+                        }
+                        if name in found or len(found) == 1:
+                            return found.get(name) or next(iter(found.values()))
+    return None
+
+
+def begun_anew(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> Taking | None:
+    """Where one of the functions begins a value anew that it carries on: ``total = 0`` in its loop, or anything around the one
+    that has ``total += loss``; of an attribute where a method sets it to a constant."""
+    for code in codes:
+        for part in with_inner(code):
+            if not _has_variable(part, name):
+                continue
+            its = [line for line in lines_of(part) if name in (line.attributes_stored if attribute else line.stores)]
+            carried = max((line.depth for line in its if _loads(line, name, attribute=attribute)), default=0)
+            for line in its:
+                constant = line.constant and (_outlives(part, None) if attribute else line.in_loop)
+                if not _loads(line, name, attribute=attribute) and (constant or 0 < line.depth < carried):
+                    return Taking(part, line.number, whole=True)
+    return None
+
+
+def _again_and_again(code: types.CodeType, name: str) -> Iterator[Line]:
+    """The lines that may empty the container of that name each time it is full: not those that come once in a training."""
+    loops = [line for line in lines_of(code) if line.in_loop]
+    fills = max((line.depth for line in loops if _fills(line, name)), default=0)
+    for line in lines_of(code):
+        # Before its loops, or after them all: once, unless the function is that of an epoch.
+        if line.in_loop or not loops or (line.number > loops[-1].number and fills <= 1):
+            yield line
+
+
+def _loads(line: Line, name: str, *, attribute: bool) -> bool:
+    return name in (line.attributes_loaded if attribute else line.loads)
+
+
+def _arguments(code: types.CodeType) -> list[str]:
+    """Names of a function's arguments, without the object's own."""
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return [name for name in names if name not in ("self", "cls")]
 
 
 def _fills(line: Line, name: str) -> bool:
@@ -205,12 +271,11 @@ def handed_on(
         return None
     for callee in codes:
         if callee.co_name in given.loads | given.attributes_loaded:
-            arguments = callee.co_varnames[: callee.co_argcount + callee.co_kwonlyargcount]
             adding = {
                 argument: line.number
                 for line in reversed(lines_of(callee))
-                for argument in arguments
-                if argument in line.adds_to and argument not in ("self", "cls")
+                for argument in _arguments(callee)
+                if argument in line.adds_to
             }
             if name in adding or len(adding) == 1:
                 return callee, adding.get(name) or next(iter(adding.values()))

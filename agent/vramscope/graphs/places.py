@@ -54,7 +54,9 @@ def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> t
             at = lines.filled_at(codes.all, name, {of, root.name} - {"", "self"}) or at
         if at is not None:
             # (Whoever adds to a namespace's list may call the namespace by another name.)
-            return (container and lines.begins_empty(*at, name) and lines.sole_adder(codes.all, name)) or at
+            first = [root.code] if root.code is not None else []
+            added = lines.sole_adder(first, name) or lines.sole_adder(codes.all, name)
+            return (container and lines.begins_empty(*at, name) and added) or at
         at = _fed_at(links, name, codes)
         if at is not None:
             return at

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from vramscope.graphs import advice
 from vramscope.graphs.doubles import without_doubles
-from vramscope.graphs.fills import Fill
+from vramscope.graphs.fills import Begun, Fill
 from vramscope.graphs.group import Group
 from vramscope.graphs.growth import (
     EMPTIED,
@@ -67,6 +67,8 @@ class Judge:
         self._rounds = rounds
         self._fills: dict[tuple[str, ...], Fill] = {}
         """of the containers that were found to take more and more"""
+        self._begun: dict[tuple[str, ...], Begun] = {}
+        """of the values that each step carries on with their graph"""
         self._live_bytes = 0
         self._seen: dict[tuple[str, ...], list[Remembered]] = {}
         self._plain: set[int] = set()
@@ -230,6 +232,11 @@ class Judge:
             fill.whole_looks += moment.ends_epoch or rounds == fill.next_whole(rounds - 1)
             found.waits = not moment.evaluating and self._waits(holder, fill, now, moment)
             found.emptied_after = fill.after
+        elif chain and moment.per == "step":
+            begun = self._begun.setdefault(holder.key, Begun())
+            if not group.cut_short:
+                begun.note(max(0, now.step - now.reach))  # (the first step has two rounds)
+            found.emptied_after = begun.after
         return found
 
     def _waits(self, holder: Holder, fill: Fill, now: Remembered, moment: Moment) -> bool:

@@ -69,6 +69,18 @@ def losses_deleted_each_epoch(device: str) -> None:
         del losses[:]
 
 
+@leaks("growing", holder="total", epoch=30, nodes=True, advice=".item()")
+def sum_begun_anew_each_epoch(device: str) -> None:
+    """Its graph leads through an epoch's losses, and no further."""
+    model, optimizer = training(device)
+    for _ in range(4):
+        total: Any = 0
+        for x, y in batches(device, 30):
+            loss = step_on(model, optimizer, x, y)
+            total += loss  # <- leak; fix: total += loss.item()
+        print(float(total) / 30)
+
+
 @leaks("tensor-growth", holder="features", bytes_each=FEATURES, epoch=100)
 def features_of_each_epoch(device: str) -> None:
     """Detached, and large: a hundred of them lie on the device until the epoch's end."""
