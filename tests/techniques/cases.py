@@ -1033,8 +1033,37 @@ def saved_tensors_on_the_host_by_hand() -> Any:
 
 @case
 def saved_tensors_looked_at() -> Any:
-    """Hooks, and nothing goes to the host."""
-    return loop(Blocks(plainly), around=lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t))
+    """Hooks, and nothing goes to the host but a few numbers to look at."""
+
+    def pack(tensor: torch.Tensor) -> Any:
+        return tensor, tensor.flatten()[:4].cpu()
+
+    return loop(
+        Blocks(plainly), around=lambda: torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed[0])
+    )
+
+
+@case
+def saved_tensors_on_the_host_in_objects() -> Any:
+    class Put:
+        def __init__(self, tensor: torch.Tensor) -> None:
+            self.host = {"tensor": tensor.cpu()}
+
+    def unpack(put: Put) -> torch.Tensor:
+        return put.host["tensor"].to(DEVICE)
+
+    return loop(Blocks(plainly), around=lambda: torch.autograd.graph.saved_tensors_hooks(Put, unpack))
+
+
+@case
+def saved_tensors_on_the_host_in_functions() -> Any:
+    def pack_away(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        host = tensor.cpu()
+        return lambda: host.to(DEVICE)
+
+    return loop(
+        Blocks(plainly), around=lambda: torch.autograd.graph.saved_tensors_hooks(pack_away, lambda bring: bring())
+    )
 
 
 @case

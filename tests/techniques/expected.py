@@ -307,6 +307,14 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         {"offload": ("activation offload", None, "on the host: saved tensors, by pack")},
         set(),
     ),
+    "saved_tensors_on_the_host_in_objects": (
+        {"offload": ("activation offload", None, "on the host: saved tensors, by Put")},
+        set(),
+    ),
+    "saved_tensors_on_the_host_in_functions": (
+        {"offload": ("activation offload", None, "on the host: saved tensors, by pack_away")},
+        set(),
+    ),
     "saved_tensors_looked_at": ({}, set()),
     "mostly_frozen": ({"peft": ("trained 1.5 %", None, "260 of 16,900 parameters are trained (1.5 %)")}, set()),
     "lora_by_peft": (

@@ -3,14 +3,22 @@ saved lies."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from types import CellType, FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import torch
 
 MOST_NODES: Final = 20_000
 """of a graph, whose names are read: 20 ms"""
 MOST_OPENED: Final = 500
 """of these, whose saved tensors are looked at where somebody's hooks packed them: some 20 µs each"""
+MOST_DEPTH: Final = 2
+MOST_VALUES: Final = 8
+"""that are looked at in what was packed, and in what stands in that"""
 SAVED: Final = "_raw_saved_"
 REENTRANT: Final = "CheckpointFunctionBackward"
 """what stands in the graph for all that a reentrant checkpoint runs"""
@@ -80,12 +88,12 @@ def checkpointed_functions(root: Any) -> Iterator[Any]:
     return (getattr(node, "run_function", None) for node in _nodes(root, MOST_NODES) if node.name() == REENTRANT)
 
 
-def host_bytes_saved(root: Any) -> int:
-    """Bytes of host memory in what the graph's saved tensors were packed into, as tensors or tuples and lists with them.
+def saves_on_host(root: Any) -> bool:
+    """Whether what the graph's saved tensors were packed into lies in the host's memory: tensors, or what has such in it.
 
-    PyTorch 2.13 shows what a hook packed; 0 where it does not.
+    PyTorch 2.13 shows what a hook packed; False where it does not.
     """
-    return sum(_host_bytes(saved.data) for node in _nodes(root, MOST_OPENED) for saved in _packed_in(node))
+    return any(_is_on_host(saved.data) for node in _nodes(root, MOST_OPENED) for saved in _packed_in(node))
 
 
 def _nodes(root: Any, most: int) -> Iterator[Any]:
@@ -116,9 +124,41 @@ def _packed_in(node: Any) -> Iterator[Any]:
                     yield saved
 
 
-def _host_bytes(packed: Any) -> int:
+def _is_on_host(packed: Any) -> bool:
+    """Not where more of it lies on a GPU: what was packed is kept there, beside something that was read of it."""
+    on_host = elsewhere = 0
+    for tensor in _tensors_in(packed, MOST_DEPTH):
+        size = tensor.numel() * tensor.element_size()
+        if tensor.is_cuda:
+            elsewhere += size
+        elif tensor.dim():
+            on_host += size
+    return on_host > elsewhere
+
+
+def _tensors_in(packed: Any, depth: int) -> Iterator[torch.Tensor]:
+    """Itself, or in a container, an object's attributes or what a function has around it. Runs nothing of the user's."""
     import torch
 
     if isinstance(packed, torch.Tensor):
-        return 0 if packed.is_cuda or packed.dim() == 0 else packed.numel() * packed.element_size()
-    return sum(map(_host_bytes, packed)) if isinstance(packed, (list, tuple)) else 0
+        yield packed
+        return
+    values: Iterable[Any]
+    if isinstance(packed, dict):
+        values = packed.values()
+    elif isinstance(packed, (list, tuple)):
+        values = packed
+    elif isinstance(packed, FunctionType):
+        # (A comparison with an empty cell looks at no contents.)
+        values = (cell.cell_contents for cell in packed.__closure__ or () if cell != CellType())
+    else:
+        values = _attributes(packed).values()
+    for value in itertools.islice(values, MOST_VALUES) if depth else ():
+        yield from _tensors_in(value, depth - 1)
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    try:
+        return dict(object.__getattribute__(value, "__dict__"))
+    except AttributeError:
+        return {}

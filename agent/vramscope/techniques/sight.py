@@ -26,8 +26,8 @@ from vramscope.techniques.nodes import (
     SOFTMAX,
     begins_with,
     checkpointed_functions,
-    host_bytes_saved,
     names_and_oldest,
+    saves_on_host,
     softmaxes_between_products,
 )
 from vramscope.techniques.regions import Regions
@@ -209,7 +209,7 @@ class Sight:
                 self.scores = softmaxes_between_products(root)
             if REENTRANT in self.nodes:
                 self.regions.in_graph(checkpointed_functions(root))
-            if self._packs and not self.saved_to_host and host_bytes_saved(root):
+            if self._packs and not self.saved_to_host and saves_on_host(root):
                 self.saved_to_host = self._packs
             self._clock.spent(time.perf_counter_ns() - began)
 
