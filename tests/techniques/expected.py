@@ -561,6 +561,28 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         },
         set(),
     ),
+    "lightning_adapter": (
+        {
+            "peft": ("LoRA 11 %", "peft: LoRA, r=4", "2,048 of 18,948 parameters are trained (11 %)"),
+            "offload": ("activation offload", None, "on the host: saved tensors, by save_on_cpu"),
+        },
+        set(),
+    ),
+    "lightning_compiled": ({"compile": ("compiled", None, "torch.compile made 1 graph")}, set()),
+    "accelerate_adapter": (
+        {
+            "gradient_checkpointing": (
+                "checkpointing",
+                "gradient_checkpointing=True in the model",
+                "2 GPT2Block (base_model.model.transformer.h.0 to base_model.model.transformer.h.1) ran again in backward; "
+                "variant: non-reentrant",
+            ),
+            "mixed_precision": ("bf16", "mixed_precision='bf16'", "autocast to bfloat16 in 39 of 40 module calls"),
+            "peft": ("LoRA 1.9 %", "peft: LoRA, r=4", "2,048 of 110,592 parameters are trained (1.9 %)"),
+            "attention": SDPA,
+        },
+        set(),
+    ),
     "lightning_ddp": ({"distributed": ("DDP", "strategy='DDPStrategy'", "DDP, one rank")}, set()),
     "lightning_true_bf16": (
         {

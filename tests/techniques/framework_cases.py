@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 from unittest import mock
@@ -354,6 +355,31 @@ def accelerate_another_dtype() -> Any:
 
 
 @case
+def accelerate_adapter() -> Any:
+    """What a user of Accelerate does to the model itself, before it is prepared."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+    from peft import LoraConfig, get_peft_model
+
+    AcceleratorState._reset_state(True)
+    accelerator = Accelerator(mixed_precision="bf16")
+    model = gpt2()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.enable_input_require_grads()
+    model = get_peft_model(model, LoraConfig(r=4, target_modules=["c_attn"], fan_in_fan_out=True))
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+    ids = torch.zeros(2, 16, dtype=torch.long, device=DEVICE)
+
+    def train() -> None:
+        for _ in range(STEPS):
+            accelerator.backward(model(input_ids=ids, labels=ids).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return accelerator, train
+
+
+@case
 def accelerate_eight_bit() -> Any:
     from bitsandbytes.optim import AdamW8bit
 
@@ -451,14 +477,16 @@ def lightning_fit(kind: Any = torch.optim.AdamW, **given: Any) -> Any:
     class Net(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.model = Blocks(given.pop("call", plainly))
+            self.model = given.pop("of", lambda model: model)(Blocks(given.pop("call", plainly)))
 
         def training_step(self, batch: Any, number: int) -> Any:
-            return self.model(batch[0]).square().mean()
+            with around():
+                return self.model(batch[0]).square().mean()
 
         def configure_optimizers(self) -> Any:
             return kind(self.parameters())
 
+    around = given.pop("around", contextlib.nullcontext)
     net = Net()
     data = DataLoader(TensorDataset(torch.zeros(96, 64)), batch_size=4)
     trainer = lightning.Trainer(
@@ -480,6 +508,20 @@ def lightning_all() -> Any:
         precision="bf16-mixed",
         call=lambda block, x: checkpoint(block, x, use_reentrant=False),
     )
+
+
+@case
+def lightning_adapter() -> Any:
+    """What a module of Lightning's does by itself."""
+    from peft import LoraConfig, get_peft_model
+
+    told = LoraConfig(r=4, target_modules=r"blocks\.\d+\.0")
+    return lightning_fit(of=lambda model: get_peft_model(model, told), around=torch.autograd.graph.save_on_cpu)
+
+
+@case
+def lightning_compiled() -> Any:
+    return lightning_fit(of=lambda model: torch.compile(model, backend="aot_eager"))
 
 
 @case
