@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from history_windows import window_of
+from small_snapshot import event, plain, read_object
 
 from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.history.snapshot_reader import read
@@ -18,7 +19,7 @@ from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLE
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.whatif.courses import waiting
-from vramscope_server.analysis.whatif.sweep import predict, sweep
+from vramscope_server.analysis.whatif.sweep import check, predict, sweep
 
 GIB, MIB = 1 << 30, 1 << 20
 CONF = "max_split_size_mb:64"
@@ -41,6 +42,33 @@ def test_what_is_told_in_full_is_exact(traces: dict[str, Trace]) -> None:
     limited = predict(traces["lengths"], "per_process_memory_fraction:0.06", device_bytes=80 * GIB)
     assert limited.retries > 0
     assert limited.certainty == "exact"
+
+
+def test_a_limit_is_a_part_of_the_card_that_is_asked_for_and_of_no_other(traces: dict[str, Trace]) -> None:
+    conf = "per_process_memory_fraction:0.3"
+    assert predict(traces["lengths"], conf, device_bytes=8 * GIB).out_of_memory, "2.4 GiB"
+    assert not predict(traces["lengths"], conf, device_bytes=20 * GIB).retries, "6 GiB"
+    of_a_file = predict(traces["lengths"], "per_process_memory_fraction:0.01")
+    assert not of_a_file.out_of_memory
+    assert "taken as no limit" in " ".join(of_a_file.notes)
+
+
+def test_where_pytorch_itself_would_stop_no_figure_is_called_exact(traces: dict[str, Trace]) -> None:
+    told = predict(traces["lengths"], "large_segment_size_mb:21,expandable_segments:True")
+    assert told.certainty == "estimate"
+    assert "the driver refuses expandable segments with pages of that size" in " ".join(told.reasons)
+    assert predict(traces["late"], "large_segment_size_mb:21,expandable_segments:True").band is None
+
+
+def test_a_history_in_which_nothing_happened_is_not_called_identical() -> None:
+    told = {**plain(), "device_traces": [[event("snapshot", addr=0)]]}
+    assert "there is nothing to compare" in check(read_object(told).devices[0]).words
+
+
+def test_an_allocator_that_is_not_replayed_is_named(traces: dict[str, Trace]) -> None:
+    other = replace(traces["lengths"], settings="backend:cudaMallocAsync", settings_in_force={})
+    with pytest.raises(ValueError, match="backend cudaMallocAsync"):
+        predict(other, "")
 
 
 def test_a_beginning_that_is_not_known_makes_a_band_but_for_the_recorded_settings(traces: dict[str, Trace]) -> None:

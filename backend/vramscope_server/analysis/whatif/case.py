@@ -41,6 +41,11 @@ _STEPS_OF_CARD: Final = 512
 """The smallest card is found to a 512th of itself, or to 2 MiB: nobody chooses between cards that are nearer."""
 _ORDERS: Final[tuple[AddressOrder, ...]] = ("rising", "falling", "shuffled")
 """in which cudaMalloc may give addresses: up to PyTorch 2.11 that decides between free blocks of one size"""
+_STOPS: Final = {
+    Hazard.INTERIOR_FREE: "it gives back memory by an address that is inside of a segment, which CUDA refuses",
+    Hazard.ODD_PAGE: "large_segment_size_mb is odd, and the driver refuses expandable segments with pages of that size",
+    Hazard.POOL_MISCOUNT: "it counts the pages of a private pool of expandable segments wrongly, and finds that out",
+}
 _lock: Final = threading.Lock()
 Way = tuple[Course, AddressOrder]
 
@@ -100,7 +105,8 @@ class Case:
             profile=self.profile,
             device_bytes=card.room_bytes,
             device_total_bytes=card.total_bytes or (None if card.room_bytes < UNLIMITED else USUAL_TOTAL_BYTES),
-            limit_bytes=card.limit_bytes,
+            # (a part of a card whose size is not known is no limit; the recorded settings are replayed as in exact_replay)
+            limit_bytes=card.limit_bytes if card.total_bytes is not None or self.is_own else UNLIMITED,
             initial=course.initial,
             address_order=order,
             earlier=earlier_of(self.trace, course.program) if self.is_own else None,
@@ -139,7 +145,7 @@ class Case:
         use to what follows. What was left behind is larger by as much as these settings round up at most. And one segment a heap:
         a block that lies otherwise can be the one that another segment is asked for.
         """
-        if self.is_own or not (self.other_ways or self.courses.kept):
+        if self.is_own or not (self.other_ways or self.courses.kept) or stopped(self.uncapped, self.told.program):
             return None
         courses = self.courses
         peaks = [self.uncapped.peak_reserved_bytes]
@@ -177,8 +183,8 @@ class Case:
         if self.is_own and own_card and card.total_bytes is None:
             # Of its size is known what the run could have: where it gave back memory, or failed, that was all.
             card = replace(card, room_bytes=min(card.room_bytes, exact_replay(self.trace).device_bytes))
-        # A card far larger than what is reserved is never full either.
-        if card.limit_bytes is not None or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > card.room_bytes:
+        # A card far larger than what is reserved is never full either; but a limit is a part of this card.
+        if self._is_limited(card) or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > card.room_bytes:
             # On another card the run would have been from its first allocation on: what was there would lie otherwise.
             done = self.run(card, self.courses.predicted if own_card else self.courses.afresh)
         failed = done.out_of_memory_at
@@ -202,6 +208,11 @@ class Case:
 
     def _doubts(self, done: Replay, card: Card, *, own_card: bool) -> Iterator[Doubt]:
         yield from doubts_of_recording(self.trace, self.residual)
+        if stopped(done, self.told.program):
+            why = "; ".join(words for hazard, words in _STOPS.items() if done.hazards & hazard)
+            yield Doubt(
+                f"PyTorch would stop with an error of its own under these settings: {why}. What is told ends there."
+            )
         if self.is_own and own_card and done.peak_reserved_bytes == int(reserved_after(self.trace).max()):
             return  # this is what happened
         on_a_card = done is not self.uncapped
@@ -303,19 +314,18 @@ class Case:
             and settings.large_segment_bytes % GRANULE == 0  # (the device gives whole granules)
         )
 
+    def _is_limited(self, card: Card) -> bool:
+        fraction = min(self.settings.per_process_memory_fraction, card.limit_fraction or 1.0)
+        return card.total_bytes is not None and fraction < 1
+
     def _said_of(self, done: Replay, card: Card) -> Iterator[str]:
         settings = self.settings
         if card.total_bytes is None and settings.per_process_memory_fraction < 1:
             yield "per_process_memory_fraction is a part of the card, whose size is not known here: taken as no limit."
-        limited = card.total_bytes is not None and (
-            settings.per_process_memory_fraction < 1 or card.limit_fraction is not None
-        )
-        if settings.garbage_collection_threshold and not limited:
+        if settings.garbage_collection_threshold and not self._is_limited(card):
             yield "garbage_collection_threshold does nothing without a limit (per_process_memory_fraction below 1)."
         if done.hazards & Hazard.UNBOUNDED_GROWTH:
             yield f"Free memory was passed over {done.passed_over:,} times because of max_split_size_mb: what is reserved grows on."
-        if stopped(done, self.told.program):
-            yield f"PyTorch would stop with an error of its own under these settings: {done.hazards.name}."
 
 
 def stopped(done: Replay, program: Program) -> bool:

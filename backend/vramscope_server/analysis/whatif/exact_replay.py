@@ -82,7 +82,8 @@ def exact_replay(trace: Trace) -> ExactReplay:
     """
     settings, unknown = trace.parsed_settings
     if trace.backend != "native" or settings.backend != "native":
-        raise NotReplayable(f"backend {trace.backend}: only PyTorch's native allocator can be replayed")
+        backend = settings.backend if trace.backend == "native" else trace.backend
+        raise NotReplayable(f"backend {backend}: only PyTorch's native allocator can be replayed")
     if not len(trace.events):
         raise NotReplayable("there are no events to replay")
     profile, other = profile_of(trace.torch)
@@ -182,6 +183,8 @@ class _Ages:
 
 
 def _words(trace: Trace, peak: int, end: int, first: int | None, compared: int) -> str:
+    if not compared:
+        return "In this history nothing was asked for and nothing let go: there is nothing to compare."
     if first is None and not peak and not end:
         return f"Replayed under its own settings, the run comes out identical: {compared:,} operations, each address."
     where = "" if first is None else f" from event {first:,} ({ACTIONS[trace.events.action[first]]}) on"
