@@ -131,5 +131,5 @@ def test_bad_words_and_bad_files_are_refused_with_a_reason(recorded: dict[str, A
                                      "segment_type": "small", "blocks": [{"size": 512, "state": "inactive"}]}]))  # fmt: skip
     code, _, err = cli("whatif", state)
     assert code == 2
-    assert "_record_memory_history" in err
+    assert "state.pickle: There is no history in the file" in err, "before anything else"
     assert cli("whatif", tmp_path)[0] == 2

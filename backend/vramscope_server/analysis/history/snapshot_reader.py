@@ -207,7 +207,9 @@ class _Snapshot:
             + ("2.13 or newer." if newer else "2.12 or older.")
         ]
         if not len(events):
-            notes.append("There is no history in the file: record one with torch.cuda.memory._record_memory_history().")
+            notes.insert(
+                0, "There is no history in the file: record one with torch.cuda.memory._record_memory_history()."
+            )
         raw = settings.get("PYTORCH_CUDA_ALLOC_CONF", settings.get("PYTORCH_ALLOC_CONF"))
         return Trace(
             device=device, device_name="", device_total_bytes=None, device_free_bytes=None, limit_bytes=None,
