@@ -125,6 +125,8 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     gradients_at_once_bytes: Whole | None = None
     """at most, of an optimizer that updates within the backward and lets each gradient go then (LOMO), copies in 32 bits included;
     None: a full set is there when the backward is over"""
+    bucket_bytes: Whole | None = None
+    """copies of all gradients that DistributedDataParallel keeps beside them, from its making on"""
     largest_parameter_bytes: Whole | None
     waiting_bytes: Whole | None
     """parameters that still lie on the host while a model is on its way to the card"""

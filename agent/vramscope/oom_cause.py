@@ -174,7 +174,7 @@ def _capacity(facts: Facts, asked: int, room: int, likely: int) -> tuple[str, st
     if parameters is None or fixed is None or working is None or facts.weights_bytes is None:
         return "", f"All that PyTorch can have, {amount(room)}, is less than what it holds and was asked for."
     gradients, state = facts.full_gradients_bytes, facts.full_state_bytes
-    weights = facts.weights_bytes + gradients
+    weights = facts.weights_bytes + gradients + facts.bucket_bytes
     parts = f"Weights {amount(parameters + facts.waiting_bytes)}" if fixed else "No weights are known"
     if fixed and facts.waiting_bytes:
         parts += f" ({amount(facts.waiting_bytes)} of it still on its way)"
@@ -183,7 +183,10 @@ def _capacity(facts: Facts, asked: int, room: int, likely: int) -> tuple[str, st
     if gradients or state:
         kept = "not known yet" if facts.state_is_unknown and not state else amount(state)
         to_come = "" if facts.gradients_bytes or facts.optimizer_bytes else "still to come "
-        parts += f", {to_come}gradients {amount(gradients)}, optimizer state {kept}"
+        copies = (
+            f" and DistributedDataParallel's copies of them {amount(facts.bucket_bytes)}" if facts.bucket_bytes else ""
+        )
+        parts += f", {to_come}gradients {amount(gradients)}{copies}, optimizer state {kept}"
     if fixed > room:
         # (Where other models or copies are what is too much, it is they; of a model that is wanted, if the update fits without it.)
         update = 0 if facts.copies_bytes else _update_bytes(facts)

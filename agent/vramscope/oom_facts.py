@@ -52,6 +52,9 @@ class Facts:
     trainable_bytes: int | None = None
     gradients_at_once_bytes: int | None = None
     """of an optimizer that updates within the backward; None: a full set is made"""
+    largest_parameter_bytes: int | None = None
+    bucket_bytes: int = 0
+    """DistributedDataParallel's copies of all gradients"""
     optimizer_to_come_bytes: int | None = None
     state_is_unknown: bool = False
     """how much the optimizer will keep nobody can tell: it is not PyTorch's own and has made none yet, or has not made all"""
@@ -167,10 +170,11 @@ class Facts:
 
     @property
     def fixed_bytes(self) -> int | None:
-        """What the training needs in each step whatever the batch: weights, a full set of gradients, all optimizer state."""
+        """What the training needs in each step whatever the batch: weights, a full set of gradients and its copies, all optimizer
+        state."""
         if self.weights_bytes is None:
             return None
-        return self.weights_bytes + self.full_gradients_bytes + self.full_state_bytes
+        return self.weights_bytes + self.full_gradients_bytes + self.bucket_bytes + self.full_state_bytes
 
     @property
     def working_bytes(self) -> int | None:
@@ -178,7 +182,7 @@ class Facts:
         if self.used_bytes is None or self.parameters_bytes is None:
             return None
         owned = self.parameters_bytes, self.gradients_bytes, self.optimizer_bytes, self.buffers_bytes
-        return max(0, self.used_bytes - self.other_models_bytes - sum(part or 0 for part in owned))
+        return max(0, self.used_bytes - self.other_models_bytes - self.bucket_bytes - sum(part or 0 for part in owned))
 
     @property
     def beside_bytes(self) -> int:
@@ -285,6 +289,8 @@ def facts_of_box(box: BlackBox, told: Message | None = None, *, growth_bytes: in
         waiting_bytes=box.waiting_bytes or 0,
         trainable_bytes=box.trainable_bytes,
         gradients_at_once_bytes=box.gradients_at_once_bytes,
+        largest_parameter_bytes=box.largest_parameter_bytes,
+        bucket_bytes=box.bucket_bytes or 0,
         optimizer_to_come_bytes=to_come,
         state_is_unknown=_state_is_unknown(box, to_come),
         before_forward_bytes=box.allocated_before_forward_bytes,

@@ -61,6 +61,8 @@ class Need:
     words: str
     update_bytes: int = 0
     """of ``foreach``: the optimizer's copies of all that it updates, where that is what it died of"""
+    in_flight_bytes: int = 0
+    """of one gradient more, where micro-batches add up: it is made before it is added to the one that is there"""
     crude: bool = False
     """``working_bytes`` is drawn out from layers that say little of the rest: no more than a guess"""
     grew: bool = False
@@ -75,7 +77,8 @@ class Need:
         if self.working_bytes is None or self.crude or (self.grew and not without_growth):
             return None
         working = max((self.working_bytes + self.error_bytes) * share, self.update_bytes)
-        most = self.fixed_bytes + self.beside_bytes + working - less
+        more = self.in_flight_bytes if share < 1 else 0
+        most = self.fixed_bytes + self.beside_bytes + more + working - less
         return int(max(most, 0) * (1 + PIECES))
 
     def fits(self, room_bytes: int, share: float = 1.0, *, less: int = 0, without_growth: bool = False) -> bool | None:
@@ -90,7 +93,7 @@ class Need:
         """Of the batch, that fits for sure: above 1 a larger one does; None: none, or that is not known."""
         if self.working_bytes is None or self.crude or self.update_bytes:
             return None
-        left = room_bytes / (1 + PIECES) - self.fixed_bytes - self.beside_bytes
+        left = room_bytes / (1 + PIECES) - self.fixed_bytes - self.beside_bytes - self.in_flight_bytes
         working = self.working_bytes + self.error_bytes
         return left / working if left > 0 and working > 0 else None
 
@@ -197,6 +200,8 @@ def outgrew_bytes(facts: Facts, need: Need | None) -> int:
 def need_of(facts: Facts) -> Need | None:
     """None where the record tells too little."""
     need = _drawn_out(facts)
+    if need is not None:
+        need = replace(need, in_flight_bytes=min(facts.largest_parameter_bytes or 0, facts.full_gradients_bytes))
     if need is not None and facts.evaluates and facts.forwards > 1:
         words = f"{facts.forwards} forwards of an evaluation: how much of their graphs is kept, and how many come, is not known"
         return replace(need, likely_bytes=need.least_bytes, words=words, grew=True)

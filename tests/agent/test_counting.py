@@ -47,6 +47,28 @@ def test_what_adalomo_keeps_in_dicts_of_its_own_is_optimizer_state() -> None:
     assert found.owned_bytes["optimizer"] == kept
 
 
+def test_buckets_are_copies_of_gradients_unless_these_are_parts_of_them() -> None:
+    """In the sizes that the wrapper tells last: they are made anew in its second forward."""
+
+    class Wrapper(nn.Module):
+        gradient_as_bucket_view = False
+
+        def __init__(self, told: dict[str, str]) -> None:
+            super().__init__()
+            self.module, self.told = nn.Linear(8, 8, bias=False), told
+
+        def _get_ddp_logging_data(self) -> dict[str, str]:
+            return self.told
+
+    wrapper = Wrapper({"bucket_sizes": "256"})
+    assert holdings.count([], [wrapper], CPU, loading=False).bucket_bytes == 256
+    wrapper.told["rebuilt_bucket_sizes"] = "128, 120"
+    assert holdings.count([], [wrapper], CPU, loading=False).bucket_bytes == 248
+    assert holdings.count([], [wrapper], 0, loading=False).bucket_bytes == 0, "they lie where the module does"
+    wrapper.gradient_as_bucket_view = True
+    assert holdings.count([], [wrapper], CPU, loading=False).bucket_bytes == 0
+
+
 def test_of_an_optimizer_that_updates_within_the_backward_no_full_set_of_gradients_is_to_come() -> None:
     model = nn.Sequential(*[nn.Linear(64, 64, bias=False) for _ in range(20)])
     found = holdings.count([Lomo(model.parameters(), {})], [model], CPU, loading=False)

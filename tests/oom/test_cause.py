@@ -19,7 +19,7 @@ from vramscope.oom_growth import growth_of
 from vramscope.oom_need import need_of
 from vramscope.oom_sizes import curve_bytes
 from vramscope_server.analysis.comparison.batch import Batch
-from vramscope_server.analysis.oom.remedies import batch, elsewhere, intruders
+from vramscope_server.analysis.oom.remedies import batch, elsewhere, intruders, state
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy
 from vramscope_server.api.oom_others import did_as_much, script_of
@@ -343,6 +343,29 @@ def test_a_share_of_the_batch_that_fits_is_the_largest() -> None:
     assert share is not None
     assert need.fits(1500 * MIB, share * 0.999) is True
     assert need.fits(1500 * MIB, share * 1.001) is not True
+
+
+def test_where_micro_batches_add_up_one_gradient_more_is_there() -> None:
+    """It is made before it is added to the one that is there: of an embedding that is a large part of the model."""
+    need, plain = need_of(replace(KNOWN, largest_parameter_bytes=80 * MIB)), need_of(KNOWN)
+    assert need is not None and plain is not None
+    assert need.at() == plain.at(), "with the whole batch there is none to add it to"
+    assert need.at(0.5) == pytest.approx(plain.at(0.5) + 1.05 * 80 * MIB, abs=2)  # type: ignore[operator]
+    share = need.largest_share(1500 * MIB)
+    assert share is not None and need.fits(1500 * MIB, share * 0.999) is True
+    frozen = need_of(replace(KNOWN, largest_parameter_bytes=800 * MIB, trainable_bytes=5 * MIB))
+    assert frozen is not None and frozen.in_flight_bytes == 5 * MIB
+
+
+def test_copies_of_all_gradients_are_no_activations() -> None:
+    """DistributedDataParallel's buckets, unless gradients are parts of them: as much as the gradients, whatever the batch."""
+    died = replace(KNOWN, bucket_bytes=100 * MIB, before_forward_bytes=200 * MIB)
+    assert died.working_bytes == KNOWN.working_bytes - 100 * MIB  # type: ignore[operator]
+    assert died.fixed_bytes == KNOWN.fixed_bytes + 100 * MIB  # type: ignore[operator]
+    assert "DistributedDataParallel's copies of them 100.0 MiB" in judge(died).sentence
+    (view,) = state._buckets(case_of(died))
+    assert ("gradient_as_bucket_view" in view.what, view.saves_bytes, view.enough) == (True, 100 * MIB, None)
+    assert list(state._buckets(case_of(KNOWN))) == []
 
 
 def test_what_saves_less_than_was_lacking_is_never_enough() -> None:

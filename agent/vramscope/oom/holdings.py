@@ -12,6 +12,7 @@ from vramscope.memory.allocator import block_bytes
 from vramscope.memory.counting import storages
 from vramscope.oom.beside import Beside, copies_by_name, gathered
 from vramscope.steps import lomo, zero
+from vramscope.trace import buckets
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -44,6 +45,7 @@ class Holdings(NamedTuple):
     waiting_bytes: int
     largest_parameter_bytes: int
     gradients_at_once_bytes: int | None
+    bucket_bytes: int
     narrow_bytes: int
     holders: list[Holder]
     optimizer_kind: str | None
@@ -159,7 +161,9 @@ def count(
         state *= updated / trainable  # (copies in 32 bits may be stepped in the place of the model's own)
     passes = bool(optimizers) and all(lomo.is_its(optimizer) for optimizer in optimizers)
     of_gradients = at_once if passes else None
-    return Holdings(owned, trainable, waiting, largest, of_gradients, narrow, holders, kind, state, update)
+    outermost = {id(one): one for one in (*roots, *(() if beside is None else beside.models))}
+    copies = buckets.held_bytes(outermost.values(), device)
+    return Holdings(owned, trainable, waiting, largest, of_gradients, copies, narrow, holders, kind, state, update)
 
 
 def _that_train(

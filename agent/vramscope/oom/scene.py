@@ -165,6 +165,7 @@ class Scene:
             owned_bytes={} if held is None else held.owned_bytes,
             trainable_bytes=None if held is None else held.trainable_bytes,
             gradients_at_once_bytes=None if held is None else held.gradients_at_once_bytes,
+            bucket_bytes=None if held is None else held.bucket_bytes,
             waiting_bytes=None if held is None else held.waiting_bytes,
             narrow_bytes=None if held is None else held.narrow_bytes,
             update=None if held is None else held.update,

@@ -17,10 +17,25 @@ KEEPS_TWO_STATES: Final = frozenset({"Adam", "AdamW", "NAdam", "RAdam"})
 
 
 def of(case: Case) -> Iterator[Remedy]:
-    """What the optimizer and the precision leave to be saved."""
+    """What the optimizer, the precision and the copies of gradients leave to be saved."""
+    yield from _buckets(case)
     yield from _update(case)
     yield from _state(case)
     yield from _precision(case)
+
+
+def _buckets(case: Case) -> Iterator[Remedy]:
+    held = case.facts.bucket_bytes
+    if held:
+        yield Remedy(
+            what="DistributedDataParallel(..., gradient_as_bucket_view=True)",
+            saves_bytes=held,
+            enough=_without(case, held),
+            source="measured",
+            source_words="the sizes that it tells of its buckets: gradients are then parts of them, and no copies beside them",
+            cost="none to speak of",
+            rank=1,
+        )
 
 
 def _update(case: Case) -> Iterator[Remedy]:
