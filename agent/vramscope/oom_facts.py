@@ -384,17 +384,24 @@ def _lengthened(box: BlackBox) -> str:
 
 def growing(box: BlackBox) -> list[Any]:
     """Leaks of the record that get larger, what holds most by now first; where there are none, what the last look found."""
-    leaks = [leak for leak in box.leaks if leak.kind in LEAKS_THAT_GROW]
+    leaks = [leak for leak in box.leaks if leak.kind in LEAKS_THAT_GROW and not _is_of_an_evaluation(leak)]
     return sorted(leaks, key=lambda leak: -held_by(leak, box.step)) or list(box.last_look)
 
 
 def held_by(leak: Any, step: int) -> int:
     """What a leak holds by now: at its last look, and its growth since; of what is emptied every so many steps, as far as it has
-    filled in this fill, if the first began with the training."""
+    filled in this fill, if the first began with the training; of what each evaluation empties, nothing that steps could tell."""
+    if _is_of_an_evaluation(leak):
+        return 0
     if leak.emptied_after is not None:
         return int(leak.exclusive_bytes * (step % leak.emptied_after) / leak.emptied_after)
     grown = (leak.growth_bytes_per_step or 0) * max(0, step - leak.last_step)
     return int(leak.exclusive_bytes + grown)
+
+
+def _is_of_an_evaluation(leak: Any) -> bool:
+    """Whether it is emptied by the time that an evaluation is over: where memory runs out within one, the last look has it."""
+    return leak.emptied_after is not None and leak.per != "step"
 
 
 def place(file: str, line: int | None) -> str:

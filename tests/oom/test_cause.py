@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from vramscope import wire
 from vramscope.black_box import COPIES, OTHER_MODELS, Frame, Holder
 from vramscope.oom import forward, last_look, stack
 from vramscope.oom_cause import judge
-from vramscope.oom_facts import Facts, _batch_size, held_by
+from vramscope.oom_facts import Facts, _batch_size, growing, held_by
 from vramscope.oom_growth import growth_of
 from vramscope.oom_need import need_of
 from vramscope.oom_sizes import curve_bytes
@@ -789,3 +790,7 @@ def test_what_is_emptied_each_epoch_holds_as_much_as_has_come_since() -> None:
         exclusive_bytes=100 * MIB, growth_bytes_per_step=0.0, emptied_after=100, advice="",
     )  # fmt: skip
     assert [held_by(emptied, step) // MIB for step in (200, 205, 299)] == [0, 5, 99]
+    evaluation = msgspec.structs.replace(emptied, per="batch")
+    assert [held_by(evaluation, step) for step in (200, 205, 299)] == [0, 0, 0]
+    box = SimpleNamespace(leaks=[evaluation], last_look=["what it holds now"], step=205)
+    assert growing(box) == ["what it holds now"]  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST_LEAKS: Final = 64
 NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
+AT_ITS_END: Final = "an evaluation makes no steps, so no peak was measured; at its end there would be as much less"
 OUTLIVES: Final = "it outlives its {per}, so it is alive at every later peak"
 UNTIL_EMPTIED: Final = (
     "it outlives its {per}, so it is alive at every peak until it is emptied, and then as large as this"
@@ -292,6 +293,8 @@ class Findings:
             self._tell(leak)
 
     def _effect(self, verdict: Verdict, key: Key, known: wire.Leak | None) -> Effect:
+        if verdict.kind == "tensor-growth" and verdict.emptied_after is not None and verdict.per == "batch":
+            return Effect(None, AT_ITS_END)
         if verdict.kind in ("growing", "growing-eval", "tensor-growth", "cycle") and not self._clock.counters:
             return Effect(None, ON_THE_HOST)
         if verdict.kind in ("tensor-growth", "cycle") and verdict.group.on_cpu and not verdict.group.graphs:

@@ -42,6 +42,8 @@ class Moment:
     """the round in which the last one did; 0: none has, as far as is known"""
     ends_epoch: bool = False
     """it has ended just now"""
+    evaluated: int = 0
+    """batches of an evaluation without gradients that has ended just now; 0: none has"""
     whole: bool = False
     """the look left nothing out: what it has not seen is not there"""
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from vramscope.graphs import advice
 from vramscope.graphs.doubles import without_doubles
 from vramscope.graphs.fills import Begun, Fill
+from vramscope.graphs.gathered import Gathered
 from vramscope.graphs.group import Group
 from vramscope.graphs.growth import (
     EMPTIED,
@@ -67,6 +69,7 @@ class Judge:
         self._rounds = rounds
         self._fills: dict[tuple[str, ...], Fill] = {}
         """of the containers that were found to take more and more"""
+        self.gathered = Gathered()
         self._begun: dict[tuple[str, ...], Begun] = {}
         """of the values that each step carries on with their graph"""
         self._live_bytes = 0
@@ -86,17 +89,11 @@ class Judge:
         rounds       rounds so far in all, to measure growth
         """
         material, self._live_bytes = material_bytes(live_bytes), live_bytes
-        verdicts: list[Verdict] = []
         self.settled.clear()
-        # The batch that a checkpoint saved is there anyway: what others hold without a graph (features, detached, for the next
-        # step) is nobody's overlap.
-        self._plain = {storage for group in groups if not group.graphs and group.holder.named for storage in group.own}
-        for group in groups:
-            verdict = self._of(group, moment, rounds, material)
-            if verdict is not None:
-                verdicts.append(verdict)
-        if moment.whole:
-            self._let_go(groups, rounds)
+        if moment.evaluated:
+            verdicts = [*self._of_evaluation(groups, moment)]
+        else:
+            verdicts = [*self._of_rounds(groups, moment, rounds, material)]
         owners = collections.Counter(storage for group in groups for storage in {**group.saved, **group.own})
         for verdict in verdicts:
             held = {**verdict.group.saved, **verdict.group.own}
@@ -121,6 +118,40 @@ class Judge:
             for verdict in verdicts
             if verdict.kind not in OVERLAPS or verdict.group.also_in.isdisjoint(self._accused)
         ]
+
+    def _of_rounds(self, groups: Sequence[Group], moment: Moment, rounds: int, material: int) -> Iterator[Verdict]:
+        # The batch that a checkpoint saved is there anyway: what others hold without a graph (features, detached, for the next
+        # step) is nobody's overlap.
+        self._plain = {storage for group in groups if not group.graphs and group.holder.named for storage in group.own}
+        for group in groups:
+            verdict = self._of(group, moment, rounds, material)
+            if verdict is not None:
+                yield verdict
+        if moment.whole:
+            self._let_go(groups, rounds)
+
+    def _of_evaluation(self, groups: Sequence[Group], moment: Moment) -> Iterator[Verdict]:
+        in_steps = {*self._fills, *self._heights}
+        in_steps.update(
+            key for key, looks in self._seen.items() if any(one.tensors < two.tensors for one, two in pairwise(looks))
+        )
+        for group in self.gathered.seen(groups, self._considerable_bytes, in_steps):
+            words, freed = advice.of("tensor-growth", group, moment.retained, chain=False, per="batch")
+            yield Verdict(
+                "tensor-growth",
+                group,
+                group.tensors,
+                None,
+                0.0,
+                words,
+                freed,
+                per="batch",
+                emptied_after=moment.evaluated,
+            )
+
+    @property
+    def _considerable_bytes(self) -> int:
+        return max(CONSIDERABLE_BYTES, int(CONSIDERABLE_FRACTION * self._live_bytes))
 
     def _let_go(self, groups: Sequence[Group], rounds: int) -> None:
         """Of holders that are not among the groups: those whose tensors are gone too, and not only called otherwise now."""
@@ -241,10 +272,9 @@ class Judge:
 
     def _waits(self, holder: Holder, fill: Fill, now: Remembered, moment: Moment) -> bool:
         """Whether what the code empties may be emptied yet, and does not hold so much that it must be told before."""
-        considerable = max(CONSIDERABLE_BYTES, CONSIDERABLE_FRACTION * self._live_bytes)
         return (
             holder.emptied_at is not None
-            and now.held_bytes < considerable
+            and now.held_bytes < self._considerable_bytes
             and fill.may_be_emptied_yet(now.round, moment.epoch_ended)
         )
 

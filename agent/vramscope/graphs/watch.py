@@ -31,7 +31,7 @@ from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.unwalked import UnwalkedInSteps
 from vramscope.graphs.verdicts import Judge, material_bytes
 from vramscope.graphs.walk import Budget, walk
-from vramscope.steps.clock import FORWARD, Held
+from vramscope.steps.clock import EVAL, FORWARD, Held
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
@@ -106,6 +106,8 @@ class GraphWatch:
         """a backward ran between the last two batches that were asked for"""
         self._epoch_ended = 0
         """round in which the last epoch of the training did, as far as is known"""
+        self._evaluated = 0
+        """batches of the evaluation without gradients whose end is looked at"""
         self._kept_rounds = 0
         self._old = 0
         self._due: set[int] = set()
@@ -289,10 +291,14 @@ class GraphWatch:
         elif self._pass_ended:
             self._judge_evaluation()
 
-    def after_batches(self) -> None:
-        """A pass over the loader has ended."""
+    def after_batches(self, number: int = 0) -> None:
+        """A pass over a loader has ended, of so many batches."""
         if self._trained and not self._clock.calm:
             self.end_epoch()
+        elif self._optimizers and self._clock.phase == EVAL and self._judge.gathered.wants_look and self._may_spend():
+            self._evaluated = number
+            self._look("an evaluation has ended", fresh=False, evaluating=False)
+            self._evaluated = 0
         if len(self._forwards) + 1 >= UNWALKED and self._outputs.pending >= UNWALKED:
             self._pass_ended = True
             if self._judge.waits_for_an_end(evaluating=True):
@@ -443,6 +449,7 @@ class GraphWatch:
             old_graphs=self._old,
             ages_are_sure=self._ages_are_sure,
             retained=self._findings.retained,
+            evaluated=self._evaluated,
             whole=whole,
             per="batch" if evaluating else self._rounds.per,
             given_elements=math.prod(self._clock.given[1]) if self._clock.given is not None else 0,

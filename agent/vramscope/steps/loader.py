@@ -36,7 +36,7 @@ class LoaderFront:
             try:
                 return original(self)
             except StopIteration:
-                ended()
+                ended(getattr(self, "_num_yielded", 0))
                 raise
             except OF_MEMORY as error:
                 passes(error)
@@ -56,7 +56,7 @@ class LoaderFront:
         if hooks.graphs is not None and not clock.calm:
             hooks.timed(hooks.graphs.before_batch)
 
-    def _ended(self) -> None:
+    def _ended(self, batches: int) -> None:
         hooks = self._hooks
         if hooks.graphs is not None and hooks.clock.is_training_thread(loads=True):
-            hooks.timed(hooks.graphs.after_batches)
+            hooks.timed(hooks.graphs.after_batches, batches)

@@ -54,8 +54,8 @@ def beside_a_prefetcher(device: str) -> None:
     model = mlp(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     losses = []
-    for x, y in prefetched(loader(device)):
-        loss = F.cross_entropy(model(x), y)
+    for x, y in prefetched(loader("cpu")):
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
