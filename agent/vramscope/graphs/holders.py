@@ -6,7 +6,7 @@ import collections
 import functools
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from vramscope.graphs import classes, lines
 from vramscope.graphs.children import is_array
@@ -24,6 +24,9 @@ from vramscope.graphs.families import (
 )
 from vramscope.graphs.paths import Path
 from vramscope.graphs.places import inner_place, numbered_place, place_of
+
+SEVERAL: Final = 3
+"""elements in each of some windows, so that there are not more and more windows"""
 
 
 class Holder(NamedTuple):
@@ -105,7 +108,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None,
         line=line if line is not None else root.line,
         function=place.co_name if place is not None else root.owner,
         container=is_container,
-        bound=last.bound if is_container or _is_in_a_cached_function(last) else None,
+        bound=_bound(paths, links, is_container=is_container),
         size=last.size,
         carried=len(links) > 1 or is_container or root.code is None or lines.carried_by_loop(root.code, root.name),
         variable=len(links) == 1,
@@ -132,6 +135,21 @@ def _linked_by(paths: Sequence[Path]) -> str:
             link = link.parent
     name, count = found.most_common(1)[0] if found else ("", 0)
     return name if 2 * count > len(paths) else ""
+
+
+def _bound(paths: Sequence[Path], links: list[Path], *, is_container: bool) -> int | None:
+    """Elements that a container never has more of: its own, or those of a few windows in it, where they have all that is held (the
+    deques of several meters)."""
+    last = links[-1]
+    if last.bound is not None and (is_container or _is_in_a_cached_function(last)):
+        return last.bound
+    windows: dict[int, int] = {}
+    for path in paths if is_container else ():
+        link = next((one for one in path.links()[len(links) :] if issubclass(one.kind, collections.deque)), None)
+        if link is None or link.bound is None:
+            return None
+        windows[id(link)] = link.bound
+    return sum(windows.values()) if windows and SEVERAL * len(windows) <= len(paths) else None
 
 
 def _is_in_a_cached_function(link: Path) -> bool:

@@ -104,7 +104,9 @@ class Judge:
         return without_doubles(self._without_parts(verdicts, groups), material)
 
     def _without_parts(self, verdicts: list[Verdict], groups: Sequence[Group]) -> list[Verdict]:
-        """The newest element of a list that grows is the list's, though a variable has it too."""
+        """The newest element of a list that grows is the list's, though a variable has it too; what a window has too does not go
+        with the variable."""
+        windows = {group.holder.key for group in groups if group.holder.container and group.holder.bound is not None}
         for verdict in verdicts:
             if verdict.kind in GROWS:
                 verdict.speaks_for = frozenset(
@@ -116,7 +118,7 @@ class Judge:
         return [
             verdict
             for verdict in verdicts
-            if verdict.kind not in OVERLAPS or verdict.group.also_in.isdisjoint(self._accused)
+            if verdict.kind not in OVERLAPS or verdict.group.also_in.isdisjoint(windows | self._accused.keys())
         ]
 
     def _of_rounds(self, groups: Sequence[Group], moment: Moment, rounds: int, material: int) -> Iterator[Verdict]:

@@ -47,6 +47,30 @@ def cached_function_with_a_bound(device: str) -> None:
     angles.cache_clear()
 
 
+class SmoothedValue:
+    """As in the training scripts of detection models: a window of values."""
+
+    def __init__(self) -> None:
+        self.window: collections.deque[torch.Tensor] = collections.deque(maxlen=20)
+
+
+@innocent("each meter's window has the last twenty, with their graphs", settles_bytes=22 * 32 * 1024 * FLOAT_BYTES)
+def meters_with_windows(device: str) -> None:
+    """A loss stands on the storage of all errors, so that the windows hold much; nothing goes with `losses` alone."""
+    model = mlp(device, outputs=1024)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    meters: dict[str, SmoothedValue] = collections.defaultdict(SmoothedValue)
+    for x, _ in loader(device, steps=60):
+        out = model(x)
+        losses = {"box": F.smooth_l1_loss(out, torch.zeros_like(out)), "mask": out.mean()}
+        del out
+        optimizer.zero_grad()
+        (losses["box"] + losses["mask"]).backward()
+        optimizer.step()
+        for name, value in losses.items():
+            meters[name].window.append(value)
+
+
 @innocent("``loss`` and ``out`` of the last step live into the next: a few KB")
 def plain(device: str) -> None:
     model = mlp(device)
