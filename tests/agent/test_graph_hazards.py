@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from vramscope.graphs import first_call, paths, referrers, roots, walk, watch
-from vramscope.graphs.allowance import Allowance
+from vramscope.graphs.allowance import Allowance, Costs
 from vramscope.graphs.codes import Codes
 from vramscope.graphs.explain import explain
-from vramscope.graphs.looker import LOOK_SECONDS
+from vramscope.graphs.looker import LOOK_SECONDS, Looker
 from vramscope.graphs.storages import TensorKinds
 from vramscope.graphs.watch import GraphWatch
 from vramscope.steps.clock import StepClock
@@ -178,6 +178,26 @@ def look(seconds=LOOK_SECONDS):
 
 A_LONG_TIME = 20.0
 """for a look that a test wants whole, however busy the machine is"""
+
+
+def test_a_collection_that_is_due_is_not_taken_for_time_of_the_look() -> None:
+    """It is the training's own, comes before or after, and may take longer than a look may."""
+    seconds, looker = [0.0], Looker(TensorKinds(), A_LONG_TIME)
+    looker._costs = Costs(clock=lambda: seconds[0])
+
+    def collects(phase: str, info: object) -> None:
+        seconds[0] += 100
+
+    before = gc.get_threshold()
+    gc.callbacks.append(collects)
+    gc.set_threshold(1)
+    try:
+        looked = looker.look(0, lambda optimizer: False, None)
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(collects)
+    assert seconds[0] >= 100, "it came"
+    assert looked.seconds == 0
 
 
 @pytest.fixture

@@ -48,13 +48,10 @@ class Looker:
     """
 
     def __init__(self, kinds: TensorKinds, seconds: float = LOOK_SECONDS) -> None:
-        import torch
-
         self._kinds = kinds
         self._seconds = seconds
         self._costs = Costs()
         self._boring: dict[int, _Boring] = {}
-        self._plainly = torch._C.DisableTorchFunctionSubclass
         self.chains = Chains()
         self.spent_seconds = 0.0
         """by all looks so far"""
@@ -69,16 +66,16 @@ class Looker:
     ) -> Looked:
         """``step_numbers``: of autograd's, that a step takes at most; the others as for :func:`explain`."""
         self.chains.step_numbers = step_numbers
-        time = Allowance(self._seconds, self._costs)
         with undisturbed():
+            time = Allowance(self._seconds, self._costs)
             sight = explain(self._kinds, time, self._is_boring, self.chains, steps_no_more, differentiable)
             traced = trace(sight, time, self.chains, self._of_earlier_looks)
+            before = self._not_found()
+            self._bore(sight.nameless, traced, whole=sight.is_whole)
+            taken = time.taken  # (a collection that the training's own objects are due to comes afterwards)
         self.live_bytes = sight.live_bytes
         if not traced.complete:
             sight.left_out.append(f"who holds some of {len(sight.nameless):,} tensors that no variable leads to")
-        before = self._not_found()
-        self._bore(sight.nameless, traced, whole=sight.is_whole)
-        taken = time.taken
         self.spent_seconds += taken
         return Looked(
             [*sight.groups, *traced.groups],
@@ -95,27 +92,27 @@ class Looker:
 
         Who holds it is remembered: should the same holder take more, all of it counts. Where too many were there to trace each,
         those of one shape are taken to be alike. Where the search for variables was not ``whole``, the others may have some yet.
+        Within the look's :func:`undisturbed`.
         """
         if not any(group.cyclic for group in traced.groups):
-            with self._plainly():
-                leaves = [
-                    (thing, reference) for reference in nameless if (thing := reference()) is not None and thing.is_leaf
-                ]
-                alike = {thing.shape: traced.keys[id(thing)] for thing, _ in leaves if id(thing) in traced.keys}
-                self._boring.update(
-                    (id(thing), _Boring(reference, traced.keys.get(id(thing)) or alike.get(thing.shape)))
-                    for thing, reference in leaves
-                    if whole or id(thing) in traced.keys
-                )
-                # What an earlier look had no time to name has the holder that others of its shape turn out to have.
-                self._boring.update(
-                    (at, known._replace(key=alike[thing.shape]))
-                    for at, known in self._boring.items()
-                    if (known.key is None or known.key[0] == NAMELESS)
-                    and (thing := known.reference()) is not None
-                    and alike.get(thing.shape, (NAMELESS,))[0] != NAMELESS
-                )
-                leaves.clear()
+            leaves = [
+                (thing, reference) for reference in nameless if (thing := reference()) is not None and thing.is_leaf
+            ]
+            alike = {thing.shape: traced.keys[id(thing)] for thing, _ in leaves if id(thing) in traced.keys}
+            self._boring.update(
+                (id(thing), _Boring(reference, traced.keys.get(id(thing)) or alike.get(thing.shape)))
+                for thing, reference in leaves
+                if whole or id(thing) in traced.keys
+            )
+            # What an earlier look had no time to name has the holder that others of its shape turn out to have.
+            self._boring.update(
+                (at, known._replace(key=alike[thing.shape]))
+                for at, known in self._boring.items()
+                if (known.key is None or known.key[0] == NAMELESS)
+                and (thing := known.reference()) is not None
+                and alike.get(thing.shape, (NAMELESS,))[0] != NAMELESS
+            )
+            leaves.clear()
         self._boring = {key: known for key, known in self._boring.items() if known.reference() is not None}
 
     def _not_found(self) -> set[HolderKey]:
