@@ -18,10 +18,10 @@ import warm
 from vramscope import heap
 from vramscope.graphs import allowance, children, contents, explain, paths, referrers, roots, sweep
 from vramscope.graphs.allowance import Allowance, Costs
-from vramscope.graphs.looker import Looker
+from vramscope.graphs.looker import LOOK_SECONDS, Looker
 from vramscope.graphs.storages import TensorKinds
 
-SECONDS = 0.25
+SECONDS = LOOK_SECONDS
 
 
 class Passes:
@@ -52,6 +52,7 @@ class Passes:
 
 @pytest.fixture
 def passes(monkeypatch):
+    gc.unfreeze()  # (of few objects what the first look of a process makes would be several times as many)
     made = Passes()
     counted = SimpleNamespace(**{name: getattr(gc, name) for name in ("get_referents", "get_count", "is_tracked")})
     counted.get_objects, counted.get_referrers = made.get_objects, made.get_referrers
