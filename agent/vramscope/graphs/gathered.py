@@ -1,7 +1,8 @@
 """What an evaluation without gradients gathers on the device until its end: a list of outputs, which is there once an evaluation.
 
-It is seen at the ends of the first evaluations: what was there at the end of one, and at the end of the next with other tensors, is
-gathered there, unless it is the training's, which takes more from step to step.
+It is seen at the ends of the first evaluations that take more than a step does (else nothing is saved by its going): what was there
+at the end of one, and at the end of the next with other tensors, is gathered there, unless it is the training's, which takes more
+from step to step.
 """
 
 from __future__ import annotations
@@ -25,17 +26,26 @@ class Gathered:
         self._looks = 0
 
     @property
+    def has_begun(self) -> bool:
+        """An evaluation was looked at: from then on steps may hold what it has gathered, and tell no more whether it matters."""
+        return self._looks > 0
+
+    @property
     def wants_look(self) -> bool:
         return self._looks < MOST_LOOKS
 
-    def seen(self, groups: Sequence[Group], least_bytes: int, in_steps: Collection[tuple[str, ...]]) -> Iterator[Group]:
-        """At the end of an evaluation: those that gather as many bytes, of a training on a card there.
+    def seen(
+        self, groups: Sequence[Group], least_bytes: int, live_bytes: int, in_steps: Collection[tuple[str, ...]]
+    ) -> Iterator[Group]:
+        """At the end of an evaluation: those that gather ``least_bytes``, of a training on a card there; on the CPU, where nobody
+        knows whether a step takes more, half of all that lives.
 
         in_steps   keys of the holders that the training fills
         """
         before, self._before = self._before, {}
         self._looks += 1
         card = any(not group.on_cpu for group in groups)
+        least_bytes = least_bytes if card else max(least_bytes, live_bytes // 2)
         for group in groups:
             holder = group.holder
             if not holder.container or not holder.named or group.graphs or holder.key in in_steps:

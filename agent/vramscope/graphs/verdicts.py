@@ -137,7 +137,7 @@ class Judge:
         in_steps.update(
             key for key, looks in self._seen.items() if any(one.tensors < two.tensors for one, two in pairwise(looks))
         )
-        for group in self.gathered.seen(groups, self._considerable_bytes, in_steps):
+        for group in self.gathered.seen(groups, self._considerable_bytes, self._live_bytes, in_steps):
             words, freed = advice.of("tensor-growth", group, moment.retained, chain=False, per="batch")
             yield Verdict(
                 "tensor-growth",

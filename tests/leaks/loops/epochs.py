@@ -195,6 +195,20 @@ def outputs_of_each_validation(device: str) -> None:
             model.train()
 
 
+@innocent("outputs of a validation that take less than a step of the training does", settles_bytes=4 * 40 * FEATURES)
+def outputs_of_small_validations(device: str) -> None:
+    model, optimizer = training(device)
+    validation = batches(device, 40)
+    for step, (x, y) in enumerate(loader(device, steps=60, rows=80 * ROWS, inputs=INPUTS)):
+        step_on(model, optimizer, x, y)
+        if step % 20 == 19:
+            model.eval()
+            with torch.no_grad():
+                outputs = [model[0](x).repeat(1, 4) for x, _ in validation]
+            print(torch.cat([part[:, 0] for part in outputs]).mean())
+            model.train()
+
+
 class Validation:
     def __init__(self) -> None:
         self.outputs: list[torch.Tensor] = []
