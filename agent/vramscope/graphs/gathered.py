@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.graphs.fills import AT_ONCE, FEWEST
 from vramscope.graphs.group import Group
+from vramscope.steps.clock import EVAL
+
+if TYPE_CHECKING:
+    from vramscope.steps.clock import StepClock
 
 MOST_LOOKS: Final = 3
 """at ends of evaluations: one to begin with, one to compare, and one for a trainer that tries it out with a batch or two"""
@@ -25,14 +29,12 @@ class Gathered:
         self._before: dict[tuple[str, ...], list[weakref.ref[Any]]] = {}
         self._looks = 0
 
-    @property
-    def has_begun(self) -> bool:
-        """An evaluation was looked at: from then on steps may hold what it has gathered, and tell no more whether it matters."""
-        return self._looks > 0
-
-    @property
-    def wants_look(self) -> bool:
-        return self._looks < MOST_LOOKS
+    def wants_look(self, clock: StepClock) -> bool:
+        """A pass over a loader has ended: whether it was that of an evaluation which is to be looked at."""
+        if clock.phase != EVAL or self._looks >= MOST_LOOKS:
+            return False
+        # (Once one was looked at, steps may hold what it has gathered, and tell no more whether it matters.)
+        return self._looks > 0 or takes_more_than_a_step(clock)
 
     def seen(
         self, groups: Sequence[Group], least_bytes: int, live_bytes: int, in_steps: Collection[tuple[str, ...]]
@@ -58,3 +60,15 @@ class Gathered:
             then = before.get(holder.key, [])
             if then and sum(reference() is None for reference in then) >= AT_ONCE * len(then):
                 yield group
+
+
+def takes_more_than_a_step(clock: StepClock) -> bool:
+    """Whether what runs since the last cut took more than the newest step; also where no peaks are counted, as on the CPU."""
+    if clock.newest is None:
+        return False
+    cuts = [stretch.cuts for stretch in clock.newest.stretches]
+    return not clock.counters or any(
+        counter.so_far().peak_allocated_bytes
+        > max((of[at].peak_allocated_bytes for of in cuts if at < len(of)), default=0)
+        for at, counter in enumerate(clock.counters)
+    )

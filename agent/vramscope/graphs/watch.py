@@ -31,7 +31,7 @@ from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.unwalked import UnwalkedInSteps
 from vramscope.graphs.verdicts import Judge, material_bytes
 from vramscope.graphs.walk import Budget, walk
-from vramscope.steps.clock import EVAL, FORWARD, Held
+from vramscope.steps.clock import FORWARD, Held
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
@@ -295,13 +295,7 @@ class GraphWatch:
         """A pass over a loader has ended, of so many batches."""
         if self._trained and not self._clock.calm:
             self.end_epoch()
-        elif (
-            self._optimizers
-            and self._clock.phase == EVAL
-            and self._judge.gathered.wants_look
-            and (self._judge.gathered.has_begun or self._is_above_the_step())
-            and self._may_spend()
-        ):
+        elif self._optimizers and self._judge.gathered.wants_look(self._clock) and self._may_spend():
             self._evaluated = number
             self._look("an evaluation has ended", fresh=False, evaluating=False)
             self._evaluated = 0
@@ -310,18 +304,6 @@ class GraphWatch:
             if self._judge.waits_for_an_end(evaluating=True):
                 self._look_when_built = UNWALKED
             self._judge_evaluation()
-
-    def _is_above_the_step(self) -> bool:
-        """The evaluation that has ended took more than the last step did, or it is not known: no peaks are counted on the CPU."""
-        newest, counters = self._clock.newest, self._clock.counters
-        if newest is None:
-            return False
-        cuts = [stretch.cuts for stretch in newest.stretches]
-        return not counters or any(
-            counter.so_far().peak_allocated_bytes
-            > max((of[at].peak_allocated_bytes for of in cuts if at < len(of)), default=0)
-            for at, counter in enumerate(counters)
-        )
 
     def _round(self) -> int:
         """The round that a look would be made in: of an evaluation with graphs each batch is one."""
