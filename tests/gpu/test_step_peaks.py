@@ -223,7 +223,8 @@ def test_steps_that_are_not_counted_are_split_as_those_that_are() -> None:
         if wire.UNKNOWN in told_peak:
             continue
         known += 1
-        assert sum(told_peak) == sum(peak)
+        # (Of its own training: when autograd's thread lets go of something may differ from one to the other.)
+        assert sum(told_peak) == max(cut.peak_allocated_bytes for stretch in step.stretches for cut in stretch.cuts)
         off = CLOSE_ENOUGH * sum(peak)
         assert abs(told_peak.gradients - peak.gradients) <= off
         # Which batch has come is not known of a step that is left alone: it is taken to be as long as the last that was seen.
