@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vramscope.graphs import bytecode, lines, roots
+from vramscope.graphs import bytecode, lines, roots, takings
 
 
 def code_of(body: str):
@@ -188,8 +188,8 @@ def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one
         def share(self, rows): self.rows = rows
     """)
     first, anew, given = [constant for constant in writer.co_consts if inspect.iscode(constant)]
-    found = [lines.taken_from([one], "rows", is_list=True, attribute=True) for one in (first, anew, given)]
-    assert found == [None, lines.Taking(anew, 5, whole=True), None]
+    found = [takings.taken_from([one], "rows", is_list=True, attribute=True) for one in (first, anew, given)]
+    assert found == [None, takings.Taking(anew, 5, whole=True), None]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one
 )
 def test_the_line_that_empties_in_a_loop_or_after_the_loop_of_an_epoch(body, line, whole):
     code = code_of(f"def train(xs, es, kept):\n {body}")
-    taking = lines.taken_from([code], "kept", is_list=True)
+    taking = takings.taken_from([code], "kept", is_list=True)
     assert (taking and taking.number, bool(taking and taking.whole)) == (line, whole)
 
 
@@ -237,12 +237,12 @@ def test_a_container_that_is_emptied_by_another_name_or_by_whom_it_is_handed_to(
         def keep(rows): rows.sort()
     """)
     flush, report, train, keep = [constant for constant in code.co_consts if inspect.iscode(constant)]
-    assert lines.taken_from([flush], "rows", is_list=True, attribute=True) == lines.Taking(flush, 5, whole=True)
-    assert lines.taken_from([train], "losses", is_list=True) is None
-    assert lines.emptied_elsewhere([train], "losses", [keep, report], is_list=True) == lines.Taking(
+    assert takings.taken_from([flush], "rows", is_list=True, attribute=True) == takings.Taking(flush, 5, whole=True)
+    assert takings.taken_from([train], "losses", is_list=True) is None
+    assert takings.emptied_elsewhere([train], "losses", [keep, report], is_list=True) == takings.Taking(
         report, 8, whole=True
     )
-    assert lines.emptied_elsewhere([train], "losses", [keep], is_list=True) is None
+    assert takings.emptied_elsewhere([train], "losses", [keep], is_list=True) is None
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_container_that_is_emptied_by_another_name_or_by_whom_it_is_handed_to(
     ],
 )
 def test_the_line_that_begins_a_sum_anew(body, line):
-    found = lines.begun_anew([code_of(f"def train(xs, es):\n {body}")], "total")
+    found = takings.begun_anew([code_of(f"def train(xs, es):\n {body}")], "total")
     assert (found and found.number) == line
 
 
@@ -268,8 +268,8 @@ def test_a_method_that_sets_a_sum_to_a_constant_begins_it_anew():
         def reset(self): self.total = 0.0
     """)
     functions = [constant for constant in meter.co_consts if inspect.iscode(constant)]
-    assert [lines.begun_anew([one], "total", attribute=True) for one in functions[:3]] == [None] * 3
-    assert lines.begun_anew(functions, "total", attribute=True) == lines.Taking(functions[3], 5, whole=True)
+    assert [takings.begun_anew([one], "total", attribute=True) for one in functions[:3]] == [None] * 3
+    assert takings.begun_anew(functions, "total", attribute=True) == takings.Taking(functions[3], 5, whole=True)
 
 
 def test_what_begins_empty_beside_others():
@@ -297,5 +297,5 @@ def test_what_takes_an_attributes_place_empties_it_and_what_a_class_begins_with_
             kept = []
     """)
     net, restart = [constant for constant in code.co_consts if inspect.iscode(constant)]
-    assert lines.taken_from([net], "kept", is_list=True, attribute=True).number == 8
-    assert lines.taken_from([code, restart], "kept", is_list=True).number == 11
+    assert takings.taken_from([net], "kept", is_list=True, attribute=True).number == 8
+    assert takings.taken_from([code, restart], "kept", is_list=True).number == 11

@@ -90,6 +90,17 @@ def with_inner(code: types.CodeType, depth: int = 3) -> Iterator[types.CodeType]
                 yield from with_inner(constant, depth - 1)
 
 
+def has_variable(code: types.CodeType, name: str) -> bool:
+    """A variable, an attribute or a global of that name is spoken of in it. (To read a function's bytecode takes longer.)"""
+    return name in code.co_varnames or name in code.co_names or name in code.co_cellvars or name in code.co_freevars
+
+
+def arguments_of(code: types.CodeType) -> list[str]:
+    """Names of a function's arguments, without the object's own."""
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return [name for name in names if name not in ("self", "cls")]
+
+
 @functools.lru_cache(maxsize=512)
 def lines_of(code: types.CodeType) -> tuple[Line, ...]:
     """The lines of a function in the order of its bytecode. Some 3 µs an instruction, once a function."""

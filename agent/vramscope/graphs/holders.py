@@ -6,9 +6,10 @@ import collections
 import functools
 import sys
 from collections.abc import Sequence
+from types import CodeType
 from typing import Final, NamedTuple
 
-from vramscope.graphs import classes, lines
+from vramscope.graphs import classes, lines, takings
 from vramscope.graphs.children import is_array
 from vramscope.graphs.codes import Codes, own_codes
 from vramscope.graphs.families import (
@@ -24,6 +25,7 @@ from vramscope.graphs.families import (
 )
 from vramscope.graphs.paths import Path
 from vramscope.graphs.places import inner_place, numbered_place, place_of
+from vramscope.graphs.takings import Taking
 
 SEVERAL: Final = 3
 """elements in each of some windows, so that there are not more and more windows"""
@@ -175,34 +177,37 @@ def _is_module(kind: type) -> bool:
     )
 
 
-def _taken_from(links: list[Path], codes: Codes, metric: str) -> lines.Taking | None:
+def _taken_from(links: list[Path], codes: Codes, metric: str) -> Taking | None:
     root, last = links[0].root, links[-1]
     of_list = issubclass(last.kind, list)
     if metric:
         through = frozenset(link.label[1:] for link in links[1:] if link.label.startswith("."))
         reset = (lines.called_at(codes.all, name, frozenset(("reset",)), through) for name in (root.name, "self"))
-        return next((lines.Taking(*at, whole=True) for at in reset if at is not None), None)
-    taking = lines.taken_from(own_codes(last.kind), "self", is_list=of_list)
+        return next((Taking(*at, whole=True) for at in reset if at is not None), None)
+    taking = takings.taken_from(own_codes(last.kind), "self", is_list=of_list)
     if taking is not None:
         return taking
-    if last.parent is None:
-        own, name, attribute = [root.code] if root.code is not None else codes.all, root.name, root.of_class is not None
-    elif last.label.startswith("."):
-        own, name, attribute = own_codes(last.parent.kind) or codes.all, last.label[1:], True
-    else:
+    found = _own_name(links, codes)
+    if found is None:
         return None
-    taking = lines.taken_from(own, name, is_list=of_list, attribute=attribute)
-    return taking or lines.emptied_elsewhere(own, name, codes.all, is_list=of_list, attribute=attribute)
+    own, name, attribute = found
+    taking = takings.taken_from(own, name, is_list=of_list, attribute=attribute)
+    return taking or takings.emptied_elsewhere(own, name, codes.all, is_list=of_list, attribute=attribute)
 
 
-def _begun_anew(links: list[Path], codes: Codes) -> lines.Taking | None:
+def _begun_anew(links: list[Path], codes: Codes) -> Taking | None:
+    found = _own_name(links, codes)
+    return None if found is None else takings.begun_anew(found[0], found[1], attribute=found[2])
+
+
+def _own_name(links: list[Path], codes: Codes) -> tuple[list[CodeType], str, bool] | None:
+    """The functions in which it has its own name, what it is called there, and whether that is an attribute; None: it has none."""
     root, last = links[0].root, links[-1]
     if last.parent is None:
-        own = [root.code] if root.code is not None else codes.all
-        return lines.begun_anew(own, root.name, attribute=root.of_class is not None)
-    if not last.label.startswith("."):
-        return None
-    return lines.begun_anew(own_codes(last.parent.kind) or codes.all, last.label[1:], attribute=True)
+        return [root.code] if root.code is not None else codes.all, root.name, root.of_class is not None
+    if last.label.startswith("."):
+        return own_codes(last.parent.kind) or codes.all, last.label[1:], True
+    return None
 
 
 def _chain(path: Path) -> list[str]:
