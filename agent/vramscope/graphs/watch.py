@@ -106,8 +106,6 @@ class GraphWatch:
         """a backward ran between the last two batches that were asked for"""
         self._epoch_ended = 0
         """round in which the last epoch of the training did, as far as is known"""
-        self._evaluated = 0
-        """batches of the evaluation without gradients whose end is looked at"""
         self._kept_rounds = 0
         self._old = 0
         self._due: set[int] = set()
@@ -296,9 +294,7 @@ class GraphWatch:
         if self._trained and not self._clock.calm:
             self.end_epoch()
         elif self._optimizers and self._judge.gathered.wants_look(self._clock) and self._may_spend():
-            self._evaluated = number
-            self._look("an evaluation has ended", fresh=False, evaluating=False)
-            self._evaluated = 0
+            self._look("an evaluation has ended", fresh=False, evaluating=False, evaluated=number)
         if len(self._forwards) + 1 >= UNWALKED and self._outputs.pending >= UNWALKED:
             self._pass_ended = True
             if self._judge.waits_for_an_end(evaluating=True):
@@ -388,8 +384,9 @@ class GraphWatch:
 
     # -- a look ----------------------------------------------------------------------------------------------------------
 
-    def _look(self, reason: str, *, fresh: bool, evaluating: bool, judging: bool = True) -> None:
-        """``judging``: False where it is too near to others to tell growth."""
+    def _look(self, reason: str, *, fresh: bool, evaluating: bool, judging: bool = True, evaluated: int = 0) -> None:
+        """``judging``: False where it is too near to others to tell growth. ``evaluated``: batches of an evaluation without
+        gradients that has just ended."""
         if not self._may_look():
             return
         newest = list(self._boundaries)[-RECENT_STEPS:]
@@ -402,7 +399,7 @@ class GraphWatch:
             return
         whole = not looked.left_out
         if judging:
-            self._conclude(looked.groups, fresh=fresh, evaluating=evaluating, whole=whole)
+            self._conclude(looked.groups, fresh=fresh, evaluating=evaluating, whole=whole, evaluated=evaluated)
             self._findings.withdraw(looked.named_since)
             self._look_again()
             if fresh and self._optimizers:
@@ -436,7 +433,7 @@ class GraphWatch:
         reference = self._stepped_once.get(id(optimizer))
         return reference is not None and reference() is optimizer and id(optimizer) not in self._optimizers
 
-    def _conclude(self, groups: Sequence[Group], *, fresh: bool, evaluating: bool, whole: bool) -> None:
+    def _conclude(self, groups: Sequence[Group], *, fresh: bool, evaluating: bool, whole: bool, evaluated: int) -> None:
         moment = Moment(
             step=self._clock.step,
             boundaries=list(self._forwards if evaluating else self._boundaries),
@@ -449,7 +446,7 @@ class GraphWatch:
             old_graphs=self._old,
             ages_are_sure=self._ages_are_sure,
             retained=self._findings.retained,
-            evaluated=self._evaluated,
+            evaluated=evaluated,
             whole=whole,
             per="batch" if evaluating else self._rounds.per,
             given_elements=math.prod(self._clock.given[1]) if self._clock.given is not None else 0,

@@ -151,15 +151,22 @@ def _own_and_to_come(
     # (A model's output is that of the last of its modules, or of the widest that is none of its blocks: in the order in which they
     # were made it need not be the last.)
     output = max(widths[-1], *(width for leaf, width in zip(leaves, keeps, strict=True) if id(leaf) not in blocks), 0)
-    of_loss = LIKE_THE_OUTPUT * output * feature
-    if not rest and _is_softmax(frames[0]):
-        of_loss = (LIKE_THE_OUTPUT - 1) * asked_bytes
-    elif (
-        not rest and asked_bytes >= NEARLY * output * feature
-    ):  # (the output in 32 bits, say: it is let go of, or is one of them)
-        of_loss = (LIKE_THE_OUTPUT - 1) * output * feature
+    of_loss = _of_loss(output * feature, asked_bytes, begun=not rest, softmax=_is_softmax(frames[0]))
     of_head = sum(rest[id(leaf)] for leaf in head if leaf is not asking) * feature
     return own_bytes, int(of_blocks + of_head + of_loss)
+
+
+def _of_loss(output_bytes: float, asked_bytes: int, *, begun: bool, softmax: bool) -> float:
+    """What a loss makes of the model's output and its backward begins with, as far as it is still to come.
+
+    begun     all modules are over, so that what was asked for may be the first of it
+    softmax   it is
+    """
+    if begun and softmax:
+        return (LIKE_THE_OUTPUT - 1) * asked_bytes
+    if begun and asked_bytes >= NEARLY * output_bytes:
+        return (LIKE_THE_OUTPUT - 1) * output_bytes  # (the output in 32 bits, say: it is let go of, or is one of them)
+    return LIKE_THE_OUTPUT * output_bytes
 
 
 def _is_softmax(frame: FrameType) -> bool:

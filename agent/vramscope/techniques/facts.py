@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope import wire
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import torch
 
     from vramscope.techniques.sight import Sight
+
+NARROW_BITS: Final = 8
+"""of a number, at most: of an optimizer's state, or of a weight, that is called quantized"""
 
 
 class Found(NamedTuple):

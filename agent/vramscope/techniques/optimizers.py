@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from vramscope import wire
 from vramscope.memory.counting import storages
 from vramscope.steps import lomo
-from vramscope.techniques.facts import Facts, Found, said, technique
+from vramscope.techniques.facts import NARROW_BITS, Facts, Found, said, technique
 from vramscope.wire import CPU
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ FAMILIES: Final = (
     "lamb", "lars", "lbfgs", "muon", "shampoo", "sophia", "prodigy", "sgd",
 )  # fmt: skip
 """of which a name may say one: the longer before what they contain"""
-NARROW_BITS: Final = 8
 NARROW_PACKAGES: Final = ("bitsandbytes", "torchao")
 SMALL_NUMBERS: Final = 4_096
 """of a tensor: with fewer these two leave its state as it is"""

@@ -10,13 +10,12 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.techniques.facts import Facts, Found, technique
+from vramscope.techniques.facts import NARROW_BITS, Facts, Found, technique
 
 if TYPE_CHECKING:
     import torch
 
 KIND: Final = "quantized_weights"
-NARROW_BITS: Final = 8
 
 
 def find(facts: Facts) -> Found | None:

@@ -18,29 +18,29 @@ _SIZES: Final = ("bucket_sizes", "rebuilt_bucket_sizes")
 
 def sizes_of(modules: Iterable[Any]) -> Counter[int]:
     """How many buckets of how many bytes there are or were. Some 20 µs a wrapper; nothing where there is none."""
-    sizes: Counter[int] = Counter()
-    for module in modules:
-        tell = getattr(module, "_get_ddp_logging_data", None)
-        if tell is not None:
-            told = tell()
-            for name in _SIZES:
-                sizes.update(int(part) for part in str(told.get(name, "")).split(",") if part.strip().isdecimal())
-    return sizes
+    return Counter(size for module in modules for sizes in _told_by(module) for size in sizes)
 
 
 def held_bytes(modules: Iterable[Any], device: int) -> int:
     """That lie on a device beside the gradients, where these are no views of them. Some 20 µs a wrapper."""
     held = 0
     for module in modules:
-        tell = getattr(module, "_get_ddp_logging_data", None)
-        if tell is None or getattr(module, "gradient_as_bucket_view", False):
-            continue
-        first = next(module.parameters(), None)
+        told = [] if getattr(module, "gradient_as_bucket_view", False) else _told_by(module)
+        first = next(module.parameters(), None) if told else None
         if first is not None and (first.device.index if first.is_cuda else CPU) == device:
-            told = tell()
-            newest = next((str(told[name]) for name in reversed(_SIZES) if told.get(name)), "")
-            held += sum(int(part) for part in newest.split(",") if part.strip().isdecimal())
+            held += sum(told[-1])
     return held
+
+
+def _told_by(module: Any) -> list[list[int]]:
+    """Bytes of each of its buckets, as they were made and as they were made anew, as far as they have been; [] of no wrapper."""
+    tell = getattr(module, "_get_ddp_logging_data", None)
+    told = {} if tell is None else tell()
+    return [
+        [int(part) for part in str(told[name]).split(",") if part.strip().isdecimal()]
+        for name in _SIZES
+        if told.get(name)
+    ]
 
 
 def addresses_of(sizes: Counter[int], segments: Iterable[dict[str, Any]], owned: Container[int]) -> list[int]:
