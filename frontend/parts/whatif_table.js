@@ -8,8 +8,8 @@ import { known } from "vramscope/parts/pieces.js";
 export function whatIfTable({ rows, recommendation }, { yours, told, device, onEvent, onTakeAway }) {
   const recorded = rows.find((row) => row.recorded);
   const ranked = [recorded, ...[...rows, ...yours].filter((row) => row !== recorded).sort(bySmallestCard)];
-  const risks = [...new Map(ranked.filter((row) => row.risk.words).map((row) => [row.risk.words, row.risk])).values()];
   const shared = sharedNotes(rows);
+  const below = footnotes(ranked, shared);
   const least = Math.min(...[...rows, ...yours].map((row) => row.smallest_card_bytes).filter(isKnown));
   const line = (row) => {
     const mine = yours.includes(row);
@@ -22,7 +22,7 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
       h("td", { class: "number retries" }, known(count(row.retries), { short: true })),
       h("td", { class: "number calls" }, known(count(row.device_allocs), { short: true })),
       h("td", { class: "fits" }, fits(row, onEvent)),
-      h("td", { class: "risk" }, risk(row, risks, shared)));
+      h("td", { class: "risk" }, risk(row, below, shared)));
   };
   const card = device ? bytes(device) : isKnown(told.device_total_bytes) ? bytes(told.device_total_bytes) : "its card";
   const head = [
@@ -39,7 +39,7 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
     h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain whatif-table" },
       h("thead", {}, h("tr", {}, head.map(([label, kind, title]) => h("th", { scope: "col", class: kind, title: title ?? null }, label)))),
       h("tbody", {}, ranked.map(line)))),
-    risks.length > 0 && h("ol", { class: "risks" }, risks.map((told) => h("li", {}, told.words, told.source && [" ", h("a", { href: told.source, target: "_blank", rel: "noreferrer", class: "nowrap" }, "Source")]))),
+    below.length > 0 && h("ol", { class: "risks" }, below.map((told) => h("li", {}, told.words, told.source && [" ", h("a", { href: told.source, target: "_blank", rel: "noreferrer", class: "nowrap" }, "Source")]))),
   ];
 }
 
@@ -77,6 +77,13 @@ function uncapped(row) {
   return peak !== row.peak_reserved_bytes && h("span", { class: "below" }, `${bytes(peak)} with room`);
 }
 
+/** Told in full once below the table, with a number in each row: the risks, and what is to be said of several settings, not of all. */
+function footnotes(ranked, shared) {
+  const risks = ranked.map((row) => row.risk).filter((told) => told.words);
+  const notes = ranked.flatMap((row) => row.notes).filter((note, at, all) => !shared.includes(note) && all.indexOf(note) !== all.lastIndexOf(note));
+  return [...new Map([...risks, ...notes.map((words) => ({ words }))].map((told) => [told.words, told])).values()];
+}
+
 /** Less is good; what nobody would notice is neither. */
 function saved(value) {
   if (!isKnown(value)) return known("unknown", { short: true });
@@ -91,11 +98,14 @@ function fits(row, onEvent) {
   return isKnown(event) && event >= 0 ? [words, " ", h("button", { class: "button quiet small", type: "button", onclick: () => onEvent(event), title: "see this moment of the recording" }, `at event ${count(event + 1)}`)] : words;
 }
 
-/** In a word, with the number under which it is told in full below. */
-function risk({ risk: told, notes }, risks, shared) {
-  const number = risks.findIndex((other) => other.words === told.words) + 1;
+/** In a word, with the numbers under which it is told in full below. */
+function risk({ risk: told, notes }, below, shared) {
+  const number = (words) => below.findIndex((other) => other.words === words) + 1;
+  const own = notes.filter((note) => !shared.includes(note));
+  const mark = (words) => h("sup", { title: words }, ` ${number(words)}`);
   return [
-    number > 0 ? h("span", { class: told.level >= 3 ? "more" : null, title: told.words }, LEVELS[told.level], h("sup", {}, ` ${number}`)) : h("span", { class: "muted" }, LEVELS[0]),
-    notes.filter((note) => !shared.includes(note)).map((note) => h("span", { class: "below" }, note)),
+    h("span", { class: told.level >= 3 ? "more" : number(told.words) ? null : "muted", title: told.words || null }, LEVELS[number(told.words) ? told.level : 0]),
+    [...(number(told.words) ? [told.words] : []), ...own.filter(number)].map(mark),
+    own.filter((note) => !number(note)).map((note) => h("span", { class: "below" }, note)),
   ];
 }

@@ -207,6 +207,9 @@ def test_the_smallest_card_tells_what_other_beginnings_would_make_of_it(page: An
     row = page.locator(".whatif-table [data-conf='max_split_size_mb:64']")
     row.wait_for(timeout=COMPILED_MS)
     assert re.search(r"1\.90 GiB\s+± 11\.8 MiB", row.locator(".smallest").inner_text())
+    assert row.locator(".risk sup").count() == 2 and row.locator(".risk .below").count() == 0
+    below = page.locator(".risks").inner_text()
+    assert below.count("large blocks are not cut") == 1, "what is true of several settings stands once"
 
 
 SEEN_PROGRESS = """
@@ -220,7 +223,7 @@ new MutationObserver(() => {
 def test_a_bar_tells_how_far_the_sweep_is(page: Any, server: Any) -> None:
     run = Sender(server.url, "a long one")
     run.send(run.agent.steps(4))
-    run.record(training(30, 24))
+    run.record(training(120, 24))
     page.add_init_script(SEEN_PROGRESS)
     page.goto(run.page)
     page.locator(".whatif-table").wait_for(timeout=COMPILED_MS)
