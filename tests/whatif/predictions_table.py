@@ -3,7 +3,8 @@
     python tests/whatif/predictions_table.py           # half a minute on two cores; rewrites the part of the page between the marks
     python tests/whatif/predictions_table.py --check   # rewrites nothing; exit 1 where anything comes otherwise than predicted
 
-Each training runs once with history, and again under each setting; a second time with a history that begins in its middle;
+Each training runs once with history, and again under each setting; a second time with a history that begins in its middle, a
+third time with the agent, which is attached when the model is there;
 and on the smallest card that the replay names for a setting, and on one that is a little smaller.
 """
 
@@ -23,6 +24,8 @@ os.environ.setdefault("EMULATED_GPU_LEDGER", "private")  # else whatever runs be
 
 from measured import Question, measure_all
 
+from vramscope.window import unpack
+from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.history.snapshot_reader import read
 from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.whatif.sweep import check, predict, smallest_card
@@ -47,10 +50,11 @@ CONFS = (
     "garbage_collection_threshold:0.6,per_process_memory_fraction:0.07",
     "max_split_size_mb:64,expandable_segments:True",
 )
+IN_WINDOW = tuple(name for name in NAMES if name != "evaluation")  # (its first one comes behind the window)
 LATE = ("expandable_segments:True", "max_split_size_mb:64", "max_split_size_mb:256", "roundup_power2_divisions:8")
 COUNTED = ("peak_reserved_bytes", "peak_allocated_bytes", "retries", "device_allocs", "out_of_memory")
 SMALL = ("", "expandable_segments:True", "max_split_size_mb:64")
-STEPS, FROM_STEP = 6, 3
+STEPS, FROM_STEP, WINDOW_STEPS = 6, 3, 3
 
 
 def recorded(folder: Path, names: Sequence[str], **wishes: Any) -> dict[str, tuple[Trace, dict[str, Any]]]:
@@ -58,6 +62,13 @@ def recorded(folder: Path, names: Sequence[str], **wishes: Any) -> dict[str, tup
     paths = {name: str(folder / f"{name}-{wishes.get('from_step', 0)}.pickle.gz") for name in names}
     answers = measure_all([(name, "", {"steps": STEPS, "snapshot": path, **wishes}) for name, path in paths.items()])
     return {name: (read(paths[name]).devices[0], told) for name, told in zip(names, answers, strict=True)}
+
+
+def first_windows(folder: Path, names: Sequence[str]) -> dict[str, Trace]:
+    """As the agent records them of the first steps."""
+    paths = {name: folder / f"{name}.window" for name in names}
+    measure_all([(name, "", {"steps": WINDOW_STEPS, "window": str(path)}) for name, path in paths.items()])
+    return {name: from_window(unpack(path.read_bytes())) for name, path in paths.items()}
 
 
 def main() -> None:
@@ -69,9 +80,11 @@ def main() -> None:
         folder = Path(there)
         whole = recorded(folder, NAMES, total=CARD)
         late = recorded(folder, NAMES, steps=9, from_step=FROM_STEP)
+        first = first_windows(folder, IN_WINDOW)
         outside = whole["gpt"][1]["outside_bytes"]
         questions: list[Question] = [(name, conf, {"steps": STEPS, "total": CARD}) for conf in CONFS for name in NAMES]
         questions += [(name, conf, {"steps": 9, "from_step": FROM_STEP}) for conf in LATE for name in NAMES]
+        questions += [(name, conf, {"steps": WINDOW_STEPS}) for conf in LATE for name in IN_WINDOW]
         cards = {(name, conf): smallest_card(whole[name][0], conf) or 0 for conf in SMALL for name in NAMES}
         for (name, conf), size in cards.items():
             questions.append((name, conf, {"steps": STEPS, "total": size + outside}))
@@ -80,7 +93,12 @@ def main() -> None:
         lines = [
             *_whole(whole, answers, differences),
             "",
-            *_late(late, answers, differences),
+            f"A history that begins after step {FROM_STEP} of 9: peak reserved as measured from there on, MiB;",
+            *_banded({name: trace for name, (trace, _) in late.items()}, answers, differences),
+            "",
+            f"A window of the first {WINDOW_STEPS} steps, as the agent records it that is attached when the model is there:",
+            "the same, of the trainings whose window holds their highest moment;",
+            *_banded(first, answers, differences),
             "",
             *_small(cards, answers, differences),
         ]
@@ -123,24 +141,25 @@ def _whole(whole: dict[str, tuple[Trace, dict[str, Any]]], answers: Any, differe
     ]
 
 
-def _late(late: dict[str, tuple[Trace, dict[str, Any]]], answers: Any, differences: list[str]) -> list[str]:
-    cells: dict[str, list[str]] = {name: [] for name in NAMES}
-    inside = 0
+def _banded(traces: dict[str, Trace], answers: Any, differences: list[str]) -> list[str]:
+    """How far predictions and the ends of their bands are off."""
+    cells: dict[str, list[str]] = {name: [] for name in traces}
+    inside = same = 0
     for conf in LATE:
-        for name in NAMES:
-            told, measured = predict(late[name][0], conf), next(answers)["peak_reserved_bytes"]
+        for name in traces:
+            told, measured = predict(traces[name], conf), next(answers)["peak_reserved_bytes"]
             low, high = told.band or (told.peak_reserved_bytes, told.peak_reserved_bytes)
             inside += low <= measured <= high
+            same += told.peak_reserved_bytes == measured
             if not low <= measured <= high:
                 differences.append(
-                    f"{name} from step {FROM_STEP} on under {conf}: {measured} lies outside of {low} to {high}"
+                    f"{name} from step {traces[name].first_step} on under {conf}: {measured} lies outside of {low} to {high}"
                 )
             errors = [f"{(size / measured - 1) * 100:+.1f}" for size in (told.peak_reserved_bytes, low, high)]
             cells[name].append(f"{measured / MIB:.0f}, {errors[0]} ({errors[1]}..{errors[2]})")
     return [
-        f"A history that begins after step {FROM_STEP} of 9: peak reserved as measured from there on, MiB; error of the "
-        "prediction in",
-        f"percent, and of the ends of its band. {inside} of {len(LATE) * len(NAMES)} lie inside.",
+        "error of the prediction in percent, and of the ends of its band. "
+        f"{inside} of {len(LATE) * len(traces)} lie inside, {same} are right to the byte.",
         "",
         f"| | {' | '.join(f'`{conf}`' for conf in LATE)} |",
         f"|---|{'---|' * len(LATE)}",

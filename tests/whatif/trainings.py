@@ -12,9 +12,13 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import pickle
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -97,6 +101,7 @@ def train_gpt(steps: int) -> Iterator[None]:
     """GPT-2 small, all steps alike."""
     model = on_gpu(Gpt)
     optimizer = torch.optim.AdamW(model.parameters())
+    yield
     for _ in range(steps):
         optimizer.zero_grad()
         _loss(model, 4, 512).backward()
@@ -108,6 +113,7 @@ def train_cnn(steps: int) -> Iterator[None]:
     """A CNN; the last batch of an epoch of four is smaller."""
     model = on_gpu(cnn)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    yield
     for step in range(steps):
         images = torch.zeros(37 if step % 4 == 3 else 96, 3, 224, 224, device="cuda")
         optimizer.zero_grad()
@@ -121,6 +127,7 @@ def train_lengths(steps: int) -> Iterator[None]:
     draw = random.Random(7)
     model = on_gpu(lambda: Gpt(layers=6))
     optimizer = torch.optim.AdamW(model.parameters())
+    yield
     for _ in range(steps):
         optimizer.zero_grad()
         _loss(model, 4, draw.randrange(64, 1024)).backward()
@@ -132,6 +139,7 @@ def train_evaluation(steps: int) -> Iterator[None]:
     """An evaluation with larger batches after every third step, and the cache emptied after each."""
     model = on_gpu(lambda: Gpt(layers=6))
     optimizer = torch.optim.AdamW(model.parameters())
+    yield
     for step in range(steps):
         optimizer.zero_grad()
         _loss(model, 6, 512).backward()
@@ -149,6 +157,7 @@ def train_accumulation(steps: int) -> Iterator[None]:
     draw = random.Random(11)
     model = on_gpu(lambda: Gpt(layers=6))
     optimizer = torch.optim.AdamW(model.parameters())
+    yield
     for _ in range(steps):
         optimizer.zero_grad()
         for _ in range(4):
@@ -163,6 +172,7 @@ def train_prefetch(steps: int) -> Iterator[None]:
     draw = random.Random(3)
     model = on_gpu(cnn)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    yield
     for _ in range(steps):
         with torch.cuda.stream(side):
             images = torch.zeros(draw.randrange(16, 128), 3, 224, 224, device="cuda")
@@ -177,6 +187,7 @@ def train_prefetch(steps: int) -> Iterator[None]:
 def train_generation(steps: int) -> Iterator[None]:
     """The keys of six layers, which grow by a copy for each word; texts of other lengths: small blocks of many sizes."""
     draw = random.Random(6)
+    yield
     for _ in range(steps):
         past = [torch.zeros(1, 8, 1, 512, device="cuda") for _ in range(6)]
         for _ in range(draw.randrange(12, 100)):
@@ -184,6 +195,7 @@ def train_generation(steps: int) -> Iterator[None]:
         yield
 
 
+# Each yields when its model is there, and after each step.
 TRAININGS: dict[str, Callable[[int], Iterator[None]]] = {
     "gpt": train_gpt,
     "cnn": train_cnn,
@@ -197,11 +209,12 @@ TRAININGS: dict[str, Callable[[int], Iterator[None]]] = {
 
 def run(
     name: str, *, steps: int, from_step: int = 0, max_entries: int = 0, fraction: float = 1.0, snapshot: str = "",
-    given: Sequence[str] = (),
+    given: Sequence[str] = (), window: str = "",
 ) -> dict[str, object]:  # fmt: skip
     """Train, with history from the end of step ``from_step`` on if a ``snapshot`` is wanted; peaks are from there on, too.
 
-    ``given``: settings that are given to the running process, one text after the other.
+    given    settings that are given to the running process, one text after the other
+    window   where the first one is written that the agent records, which is attached when the model is there
     """
     torch.cuda.init()
     for text in given:
@@ -218,13 +231,15 @@ def run(
         record()
     out_of_memory = False
     training = TRAININGS[name](steps)  # held to the end: the history ends with a step, and all that it leaves
+    next(training)
     try:
-        for step, _ in enumerate(training, 1):
-            if step == from_step:
-                torch.cuda.reset_peak_memory_stats()
-                record()
-            if step == steps:
-                break
+        with recording(window) if window else nullcontext():
+            for step, _ in enumerate(training, 1):
+                if step == from_step:
+                    torch.cuda.reset_peak_memory_stats()
+                    record()
+                if step == steps:
+                    break
     except torch.OutOfMemoryError:
         out_of_memory = True
     counted = torch.cuda.memory_stats()
@@ -241,6 +256,24 @@ def run(
         "device_allocs": counted["num_device_alloc"],
         "outside_bytes": total - free - counted["reserved_bytes.all.current"],
     }
+
+
+@contextmanager
+def recording(window: str) -> Iterator[None]:
+    """The agent is attached, and writes the windows that it records there: the first one that is packed."""
+    os.environ.update(VRAMSCOPE_QUIET="1", VRAMSCOPE_SPOOL_DIR=f"{window}.spool")
+    from vramscope import agent
+    from vramscope.window import pack
+
+    packed: list[bytes] = []
+    session = agent.attach(None, name="window")
+    session._recorder._packing._on_window = lambda one: packed.append(pack(one))  # type: ignore[union-attr]
+    yield
+    deadline = time.monotonic() + 60
+    while not packed and time.monotonic() < deadline:  # on a thread of its own
+        time.sleep(0.01)
+    session.close()
+    Path(window).write_bytes(packed[0])
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
 from vramscope_server.analysis.history.trace import reserved_after
 from vramscope_server.analysis.quantities import amount
+from vramscope_server.analysis.whatif.beginning import beginning_of
 from vramscope_server.analysis.whatif.recommendation import risk_of
 from vramscope_server.analysis.whatif.sweep import predict
 
@@ -40,7 +41,7 @@ def advise(facts: Facts) -> Advice | None:
     told = predict(trace, CONF)
     # Each pool is one range of addresses then: what is reserved follows the highest step, whatever ran before it.
     higher = facts.peak_bytes < AS_HIGH * allocated
-    late = len(trace.beginning.segments) > 0
+    late = len(trace.beginning.segments) > 0 and beginning_of(trace) is None
     # A band around a history that is whole is what it may come to: the most of it is promised.
     replayed = told.peak_reserved_bytes if late or told.band is None else max(told.peak_reserved_bytes, *told.band)
     needs = replayed * allocated // facts.peak_bytes if higher else replayed

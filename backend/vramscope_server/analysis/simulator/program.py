@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -40,3 +40,7 @@ class Program:
 
     def __len__(self) -> int:
         return len(self.op)
+
+    def rows(self, rows: npt.NDArray[np.int64]) -> Program:
+        """These operations alone, in this order."""
+        return Program(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})

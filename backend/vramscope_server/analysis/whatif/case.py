@@ -145,9 +145,10 @@ class Case:
         use to what follows. What was left behind is larger by as much as these settings round up at most. And one segment a heap:
         a block that lies otherwise can be the one that another segment is asked for.
         """
-        if self.is_own or not (self.other_ways or self.courses.kept) or stopped(self.uncapped, self.told.program):
-            return None
         courses = self.courses
+        uncertain = self.other_ways or courses.kept or courses.to_a_segment
+        if self.is_own or not uncertain or stopped(self.uncapped, self.told.program):
+            return None
         peaks = [self.uncapped.peak_reserved_bytes]
         peaks += [self.run(self.free_card, *way).peak_reserved_bytes for way in self.other_ways]
         if courses.kept is not None:
@@ -156,6 +157,9 @@ class Case:
             twice = self.settings.expandable_segments and courses.missed_bytes > 0
             most = max(most + wrong, kept + (0 if twice else wrong) + self._rounded_up_bytes)
             peaks += [self.uncapped.peak_active_bytes, most + self._segment_each_bytes]
+        if courses.to_a_segment:
+            least = max(self.uncapped.peak_active_bytes, min(peaks) - self._segment_each_bytes)
+            peaks += [least, max(peaks) + self._segment_each_bytes]
         return min(peaks), max(peaks)
 
     @property
@@ -220,7 +224,7 @@ class Case:
             yield from doubts_of_others(self.trace, self.told, by_address=len(self.orders) > 1)
         if self.courses.words:
             yield Doubt(self.courses.words, bounded=True)
-            if self.settings.max_split_bytes < UNLIMITED:
+            if self.courses.kept is not None and self.settings.max_split_bytes < UNLIMITED:
                 yield Doubt(UNCUT)
         elif self.is_own and not own_card and on_a_card and len(self.trace.beginning.segments):
             yield Doubt("On another card the run would have been from its beginning on, which is not in the history.")
@@ -255,7 +259,7 @@ class Case:
             return None, 0
         others = (self._border_near(card, way, found, (low, most_bytes), width) for way in self.other_ways)
         away = max((abs(other - found) for other in others if other is not None), default=0)
-        return found, width + away
+        return found, width + away + self.courses.to_a_segment * self._segment_each_bytes
 
     def _border(
         self, card: Card, way: Way, low: int, high: int, width: int, most_bytes: int, *, survives: bool = False

@@ -19,6 +19,7 @@ from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
+from vramscope_server.analysis.whatif.beginning import Beginning, beginning_of
 from vramscope_server.analysis.whatif.exact_replay import earlier_of, exact_replay
 from vramscope_server.analysis.whatif.program_of import derivation_of
 
@@ -27,6 +28,12 @@ ASSUMED: Final = (
     "What the run did before the window, and left behind in the cache, is not in it."
 )
 
+
+IN_SOME_ORDER: Final = (
+    "The window begins with what the program had put on the card, and next to nothing was let go before. In which order it was "
+    "asked for is not known: it is asked for anew in one in which it comes to lie as it did. The band is what other such orders "
+    "give, and a segment more or less."
+)
 
 UNCUT: Final = (
     "With max_split_size_mb large blocks are not cut: what the run asked for before the window may have left any number of them "
@@ -58,31 +65,37 @@ class Courses:
     """by which the recorded peak is above that of ``afresh`` under the recorded settings; negative: below it"""
     words: str
     """what is taken for granted; "": nothing"""
+    to_a_segment: bool = False
+    """whether a peak may be another by a segment of each heap, beside what the others give: for a block that lies otherwise"""
 
 
 @lru_cache(maxsize=8)
 def courses_of(trace: Trace, *, own: bool) -> Courses:
     """The ways to replay a trace. ``own``: under the recorded settings, where what was there lies where it lay."""
     program = derivation_of(trace).program
-    afresh = Course(program, None)
-    others = _others(trace)
+    began = beginning_of(trace)
+    ways = _orders(trace, began)
+    afresh, others = Course(ways[0], None), tuple(Course(one, None) for one in [*ways[1:], *waiting(ways[0])])
     if not len(trace.beginning.segments):
         return Courses(afresh, afresh, others, None, 0, "")
     kept = Course(program, exact_replay(trace).initial)
     if own:
         return Courses(kept, afresh, others, None, 0, "")
+    if began is not None:
+        return Courses(afresh, afresh, others, None, 0, IN_SOME_ORDER * began.is_open, to_a_segment=began.is_open)
     return Courses(afresh, afresh, others, kept, _missed(trace, afresh), ASSUMED)
 
 
 @lru_cache(maxsize=4)
-def _others(trace: Trace) -> tuple[Course, ...]:
-    """As ``Courses.others``: the same for all settings."""
+def _orders(trace: Trace, began: Beginning | None) -> list[Program]:
+    """The program with what was there asked for as it may have been: the likeliest first."""
     program = derivation_of(trace).program
-    programs = waiting(program)
-    if len(trace.beginning.segments):
-        there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
-        programs += [_anew(program, np.argsort(sign * there, kind="stable")) for sign in (-1, 1)]
-    return tuple(Course(one, None) for one in programs)
+    if began is not None:
+        return [_anew(program, order) for order in began.orders]
+    if not len(trace.beginning.segments):
+        return [program]
+    there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
+    return [program, *(_anew(program, np.argsort(sign * there, kind="stable")) for sign in (-1, 1))]
 
 
 def _missed(trace: Trace, afresh: Course) -> int:
@@ -104,7 +117,7 @@ def _anew(program: Program, order: npt.NDArray[np.int64]) -> Program:
     first = np.flatnonzero((program.event < 0) & (program.op == ALLOC))
     rows = np.arange(len(program))
     rows[first] = first[order]
-    return _in_order(program, rows)
+    return program.rows(rows)
 
 
 def waiting(program: Program) -> list[Program]:
@@ -124,9 +137,4 @@ def waiting(program: Program) -> list[Program]:
     key[done] = 2 * (2 * done - since) + 1
     # (of what is free already, the completion does nothing)
     at_once = replace(program, op=np.where(program.op == FREE_REQUESTED, FREE, program.op).astype(np.uint8))
-    return [at_once, _in_order(program, np.argsort(key, kind="stable"))]
-
-
-def _in_order(program: Program, rows: npt.NDArray[np.int64]) -> Program:
-    columns = ("op", "item", "size_bytes", "stream", "pool", "event")
-    return Program(**{name: getattr(program, name)[rows] for name in columns})
+    return [at_once, program.rows(np.argsort(key, kind="stable"))]
