@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,7 +16,8 @@ from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.whatif import beginning
 from vramscope_server.analysis.whatif.beginning import beginning_of
-from vramscope_server.analysis.whatif.sweep import predict, smallest_card
+from vramscope_server.analysis.whatif.sweep import predict, smallest_card, sweep
+from vramscope_server.cli.whatif import _may_be
 
 MIB = 1 << 20
 CONFS = ("expandable_segments:True", "max_split_size_mb:64", "roundup_power2_divisions:8")
@@ -56,6 +58,17 @@ def test_what_other_settings_give_is_what_the_allocator_then_does(windows: dict[
         assert told.peak_reserved_bytes == came["peak_reserved_bytes"]
         assert told.band is not None and told.band[0] < came["peak_reserved_bytes"] < told.band[1]
         assert told.band[1] - told.band[0] < 0.03 * came["peak_reserved_bytes"]
+
+
+def test_both_ends_of_a_narrow_band_are_told_by_what_it_may_be_off(windows: dict[str, Window]) -> None:
+    told = predict(from_window(windows["lengths"]), CONFS[1])
+    low, peak = (told.band or (0, 0))[0], told.uncapped_peak_reserved_bytes
+    narrow = replace(told, band=(low, peak + 1))
+    assert _may_be(narrow) == f"± {(peak - low) / MIB:.1f} MiB"
+    assert _may_be(replace(told, band=(low // 2, peak))).endswith(" GiB to 5.5 GiB")
+    assert _may_be(replace(told, band=None)) == _may_be(replace(told, band=(peak, peak))) == ""
+    said = sweep(from_window(windows["lengths"]), []).notes
+    assert "The peaks are those from the beginning of the run to the end of the recorded window." in said
 
 
 def test_where_the_order_cannot_have_been_another_it_is_exact(emulated_gpu: None, tmp_path: Any) -> None:

@@ -18,6 +18,7 @@ from vramscope_server.cli.words import ABSENT, amount, count, plain
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.history.trace import Trace
+    from vramscope_server.analysis.whatif.case import Prediction
     from vramscope_server.analysis.whatif.sweep import Row, Sweep
 
 _COLUMNS: Final = (
@@ -123,13 +124,20 @@ def _name(row: Row) -> str:
     return plain(row.conf) or "default settings"
 
 
+def _may_be(told: Prediction) -> str:
+    """The band of the peak, where it has a width."""
+    low, high = told.band or (0, 0)
+    if amount(low) != amount(high):
+        return f"{amount(low)} to {amount(high)}"
+    away = max(high - told.uncapped_peak_reserved_bytes, told.uncapped_peak_reserved_bytes - low) if high > low else 0
+    return f"± {amount(away)}" if away else ""
+
+
 def _cells(row: Row, result: Sweep) -> list[str | Text]:
     told = row.prediction
     best = not row.recorded and row.conf == result.recommendation.conf
     saved = "" if row.recorded else amount(row.saved_bytes, ABSENT)
-    low, high = told.band or (0, 0)
     card, away = row.smallest_card_bytes, row.uncertainty_bytes
-    may_be = f"{amount(low)} to {amount(high)}" if low != high else ""
     name = f"{_name(row)} (recorded)" if row.recorded else _name(row)
     return [
         Text(name, style="bold green" if best else "bold" if row.recorded else ""),
@@ -142,5 +150,5 @@ def _cells(row: Row, result: Sweep) -> list[str | Text]:
         count(told.device_allocs),
         amount(told.peak_allocated_bytes),
         told.certainty,
-        may_be,
+        _may_be(told),
     ]

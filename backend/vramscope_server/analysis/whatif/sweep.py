@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.whatif.beginning import beginning_of
 from vramscope_server.analysis.whatif.card import Card, card_of
 from vramscope_server.analysis.whatif.case import Case, Prediction
 from vramscope_server.analysis.whatif.exact_replay import Residual, check
@@ -182,6 +183,8 @@ def _notes(trace: Trace, card: Card) -> list[str]:
         notes.append(
             "What the CUDA context and other processes take of a card is not known here, and comes on top of each figure."
         )
-    if (trace.start is not None and len(trace.start.segments)) or (trace.lives.alloc_event < 0).any():
+    if beginning_of(trace) is not None:
+        notes.append("The peaks are those from the beginning of the run to the end of the recorded window.")
+    elif (trace.start is not None and len(trace.start.segments)) or (trace.lives.alloc_event < 0).any():
         notes.append("The peaks are those of the recorded window; what the run did before it is not in it.")
     return notes
