@@ -142,6 +142,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """at its end, as ``settings``"""
     settings_before: SettingsBefore | None = None
     """None: they were as at the end, or (which a note says) it is not known until when they were not"""
+    emptied: list[Annotated[int, msgspec.Meta(ge=0)]] = []
+    """how many events had happened at each call of torch.cuda.empty_cache() that was heard: one without an effect is no event"""
     reason: Text
     """what made the agent record: ``the first steps``, ``the peak rose``, ``asked for`` ..."""
     first_step: int

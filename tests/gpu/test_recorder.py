@@ -676,6 +676,55 @@ def test_of_settings_that_are_changed_twice_or_elsewhere_it_is_said_that_the_mom
     assert "when is not known" in recorded.notes[1]
 
 
+def test_an_emptied_cache_is_told_also_where_nothing_was_given_back(training) -> None:
+    """Under other settings it may find something. Told by another thread, it is counted, and nobody knows when it was."""
+    import torch
+
+    from vramscope_server.analysis.history.recorded_window import from_window
+    from vramscope_server.analysis.simulator.program import EMPTY_CACHE
+    from vramscope_server.analysis.whatif.program_of import derivation_of
+    from vramscope_server.analysis.whatif.sweep import check, predict
+
+    torch.cuda.empty_cache()
+    run = training()
+    run.recorder.begin()
+    run.step(within=torch.cuda.empty_cache)
+    kept = [torch.empty(30 << 20, dtype=torch.uint8, device="cuda")]
+
+    def gives_back() -> None:
+        kept.clear()
+        torch.cuda.empty_cache()
+        kept.append(torch.empty(30 << 20, dtype=torch.uint8, device="cuda"))
+
+    run.step(within=gives_back)
+    (recorded,) = run.end()
+    first, second = recorded.emptied
+    actions = [row["action"] for row in rows(recorded.events)]
+    assert 0 < first < second
+    assert actions[second] == SEGMENT_FREE != actions[first]
+    told = derivation_of(from_window(recorded))
+    assert told.program.event[told.program.op == EMPTY_CACHE].tolist() == [first - 1, second]
+    assert told.unseen_empty_caches == 0
+    assert check(from_window(recorded)).exact
+    assert predict(from_window(recorded), "max_split_size_mb:64").certainty != "exact"
+
+    for elsewhere in (False, True):
+        run = training()
+        run.recorder.begin()
+
+        def on_another_thread() -> None:
+            thread = threading.Thread(target=torch.cuda.empty_cache)
+            thread.start()
+            thread.join()
+
+        run.step(within=on_another_thread if elsewhere else torch.cuda.empty_cache)
+        run.step()
+        (recorded,) = run.end()
+        reasons = " ".join(predict(from_window(recorded), "expandable_segments:True").reasons)
+        assert len(recorded.emptied) == (not elsewhere)
+        assert ("empty_cache() was called once" in reasons) is elsewhere
+
+
 def test_of_a_resumed_run_the_first_window_counts_on(training) -> None:
     """It begins at attach; only later it is known how many steps there were before."""
     run = training()

@@ -2,7 +2,8 @@
 
 There is one history a process. Whether somebody has it on is asked of PyTorch; who calls the switch is heard by a thin
 function in front of ``torch._C``'s, as long as the session lives. A user who calls it while a window is open finds it as if
-nobody had recorded: the window is given up first. Who changes the allocator's settings meanwhile is heard in the same way.
+nobody had recorded: the window is given up first. Who changes the allocator's settings meanwhile, or empties its cache, is heard in
+the same way.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from vramscope.guard import guarded
 SWITCHES: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
 SETTERS: Final = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
 """of the allocator's settings, since torch 2.13 and before"""
+EMPTIERS: Final = ("_cuda_emptyCache", "_accelerator_emptyCache")
+"""a call that finds nothing to give back is no event, and under other settings it may find something"""
 
 
 class History:
@@ -24,15 +27,19 @@ class History:
 
     on_taken      called before the user's own call of the switch reaches PyTorch while a window is open
     on_settings   called when the allocator's settings have been changed meanwhile
+    on_emptying   called when its cache is about to be emptied meanwhile
     """
 
-    def __init__(self, on_taken: Callable[[], None], on_settings: Callable[[], None]) -> None:
+    def __init__(
+        self, on_taken: Callable[[], None], on_settings: Callable[[], None], on_emptying: Callable[[], None]
+    ) -> None:
         import torch
 
         self._native = torch._C
         self._memory = torch.cuda.memory
         self._on_taken = guarded("giving way to the user's history")(on_taken)
         self._on_settings = guarded("noting new settings")(on_settings)
+        self._on_emptying = guarded("noting an emptied cache")(on_emptying)
         known = getattr(self._memory, "_record_memory_history_impl", self._memory._record_memory_history)
         self._accepted = frozenset(inspect.signature(known).parameters)
         self.keeps_when_switched: Final = "clear_history" in self._accepted
@@ -92,6 +99,9 @@ class History:
         for name in SETTERS:
             if hasattr(self._native, name):
                 self._fronts.put(self._native, name, self._hear_settings)
+        for name in EMPTIERS:
+            if hasattr(self._native, name):
+                self._fronts.put(self._native, name, self._hear_emptying)
 
     def release(self) -> None:
         """PyTorch's own functions again."""
@@ -113,3 +123,8 @@ class History:
         finally:  # (a text that is refused may have set what stands before the fault)
             if self.ours:
                 self._on_settings()
+
+    def _hear_emptying(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.ours:
+            self._on_emptying()
+        return original(*args, **kwargs)

@@ -82,6 +82,7 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
         settings=settings[:MOST_TEXT],
         settings_in_force=in_force(told, settings),
         settings_before=earlier,
+        emptied=[bounds[min(mark, len(bounds) - 1)] for mark in raw.emptied],
         reason=raw.reason,
         first_step=raw.first_step,
         last_step=raw.last_step,

@@ -63,6 +63,8 @@ class Raw:
     """by device, what the artifacts shall be called; of others: something fresh"""
     settings_changed: list[int] = field(default_factory=list)
     """marks at which the allocator's settings were changed"""
+    emptied: list[int] = field(default_factory=list)
+    """marks at which empty_cache() was called"""
     owners: Owners | None = None
     held: Held | None = None
 

@@ -87,7 +87,7 @@ class Recorder:
         self._plan = plan or Plan()
         self._most_events = most_events
         self._other_is_open = other_is_open
-        self._history = History(self._give_way, self._settings_changed)
+        self._history = History(self._give_way, self._settings_changed, self._emptying)
         self._users_history = Notice(ring, clock, USERS_HISTORY)
         self._uploads = Uploads(ring, clock, pace_s=pace_s, name="windows")
         self._packing = Packing(on_window, self._plan.ended)
@@ -197,6 +197,12 @@ class Recorder:
         if window is not None and get_ident() == window.thread:
             self._mark()
             window.raw.settings_changed.append(len(window.raw.marks) - 1)
+
+    def _emptying(self) -> None:
+        window = self.window
+        if window is not None and get_ident() == window.thread:
+            self._mark()
+            window.raw.emptied.append(len(window.raw.marks) - 1)
 
     def _look_at(self, stretches: Sequence[Stretch]) -> None:
         allocated = reserved = -1

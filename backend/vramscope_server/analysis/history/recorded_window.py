@@ -72,12 +72,15 @@ def from_window(window: Window) -> Trace:
         holdings=window.holdings,
         looks=window.looks,
         settings_before=window.settings_before,
+        emptied=window.emptied,
     )  # fmt: skip
 
 
 def _check_looks(window: Window, events: int) -> None:
     if any(not 0 <= event <= events for event in window.looks):
         raise BadWindow(f"looks: an event that is none of the {events}")
+    if any(event > events for event in window.emptied):
+        raise BadWindow(f"emptied: an event that is none of the {events}")
     if window.settings_before is not None and window.settings_before.until_event > events:
         raise BadWindow(f"settings_before: an event that is none of the {events}")
     for at, holding in enumerate(window.holdings):

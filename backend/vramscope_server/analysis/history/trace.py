@@ -146,6 +146,8 @@ class Trace:
     holdings: list[Holding] = field(default_factory=list)
     looks: list[int] = field(default_factory=list)
 
+    emptied: list[int] = field(default_factory=list)
+    """as in window.Window; [] of a file, which does not tell them"""
     settings_before: SettingsBefore | None = None
     """as in window.Window"""
 

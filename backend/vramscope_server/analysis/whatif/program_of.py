@@ -39,7 +39,7 @@ from vramscope_server.analysis.simulator.segments import GRANULE, OWN_SEGMENT
 
 Int64 = npt.NDArray[np.int64]
 
-SNAPSHOT, OOM = ACTIONS.index("snapshot"), ACTIONS.index("oom")
+SNAPSHOT, OOM, FREED = (ACTIONS.index(name) for name in ("snapshot", "oom", "free_completed"))
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Derivation:
     """neither counters nor the size of the device tell them from empty_cache()"""
     empty_caches: int
     unseen_empty_caches: int | None
-    """calls that gave nothing back, by the allocator's own counters: a history does not tell when they were; None: not known"""
+    """calls that gave nothing back and were not heard, by the allocator's own counters; None: not known"""
     failed: Int64
     """events of requests that failed"""
     ended_by_failure: bool
@@ -125,6 +125,10 @@ def derivation_of(trace: Trace) -> Derivation:
             alone = used and not np.any(pool_of[np.maximum(events.pool[burst.first : burst.last + 1], 0)] == 0)
             returns, of = (EMPTY_POOL, max(used)) if alone and len(used) == 1 else (EMPTY_CACHE, 0)
             rows.append(_rows(np.array([burst.first]), returns, np.array([-1]), pool=np.array([of]), within=np.ones(1)))
+    unaffected = _without_effect(trace, explicit)
+    for before in unaffected:
+        at, place = (before - 1, 2 * behind) if before else (0, -1)  # behind all that belongs to the event before
+        rows.append(_rows(np.array([at]), EMPTY_CACHE, np.array([-1]), within=np.array([place])))
     # One column after the other: all at once would be the most memory that a what-if takes.
     order = np.lexsort([np.concatenate([row[at] for row in rows]) for at in (1, 0)])
     when, op, who, size, stream, pool = (np.concatenate([row[at] for row in rows])[order] for at in (0, 2, 3, 4, 5, 6))
@@ -151,7 +155,7 @@ def derivation_of(trace: Trace) -> Derivation:
         releases=own,
         releases_are_guessed=len(own) > 0 and room.retries is None and room.high_bytes is None,
         empty_caches=len(explicit),
-        unseen_empty_caches=_unseen_empty_caches(trace, len(explicit)),
+        unseen_empty_caches=_unseen_empty_caches(trace, len(explicit) + len(unaffected)),
         failed=failed,
         ended_by_failure=bool(died),
         room_low_bytes=room.low_bytes,
@@ -293,6 +297,14 @@ def _own(trace: Trace, burst: _Burst, room: _Room) -> bool:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
+
+
+def _without_effect(trace: Trace, explicit: list[_Burst]) -> list[int]:
+    """How many events had happened at the calls of empty_cache() that gave nothing back."""
+    firsts = {burst.first for burst in explicit}
+    other = np.flatnonzero(trace.events.action != FREED)  # (what waits for other streams is waited for first)
+    following = np.append(other, len(trace.events))[np.searchsorted(other, trace.emptied)]
+    return [event for event, first in zip(trace.emptied, following, strict=True) if int(first) not in firsts]
 
 
 def _unseen_empty_caches(trace: Trace, seen: int) -> int | None:
