@@ -333,6 +333,41 @@ def test_within_torch_func_weights_and_batch_are_those_that_its_wrappers_stand_f
     assert {x.data_ptr(), *(one.data_ptr() for one in weights.values())} <= known
 
 
+def test_gradients_are_told_of_what_an_optimizer_gets_within_a_window_also_sparse_ones_and_of_nobody_without(
+    training,
+) -> None:
+    import torch
+
+    def grown(*shape: int) -> Any:
+        return torch.nn.Parameter(torch.zeros(*shape, device="cuda"))
+
+    run = training()
+    run.optimizer = torch.optim.SGD(run.model.parameters())
+    plain, rows_, idle = grown(300, 300), grown(400, 400), grown(500, 500)
+    placed: dict[str, int] = {}
+
+    def grows() -> None:
+        for place, one in enumerate((plain, rows_, idle)):
+            run.optimizer.add_param_group({"params": [one]})
+            placed[f"parameter 0 of group {place + 1} of SGD"] = one.data_ptr()
+        another = torch.optim.SGD([plain])  # steps with what another has, too
+        plain.grad = torch.ones_like(plain)
+        rows_.grad = torch.sparse_coo_tensor([[7]], torch.ones(1, 400), (400, 400), device="cuda")
+        placed["gradient of parameter 0 of group 1 of SGD"] = plain.grad.data_ptr()
+        placed["gradient of parameter 0 of group 2 of SGD"] = rows_.grad._values().data_ptr()
+        another.register_step_post_hook(lambda *_: setattr(plain, "grad", None))
+        another.step()  # (a step's end of its own, where that gradient is gone)
+
+    run.recorder.begin()
+    run.step()
+    run.step(within=grows)
+    run.step()
+    (recorded,) = run.end()
+    told = {(recorded.owner_names[row["name"]], row["address"]) for row in rows(recorded.owners)}
+    assert set(placed.items()) <= told
+    assert "gradient of parameter 0 of group 3 of SGD" not in recorded.owner_names, "it has none"
+
+
 def test_what_is_compiled_within_a_window_is_whole_and_stays_right(training) -> None:
     """Not a break in its graph: nothing of ours is in there."""
     import torch

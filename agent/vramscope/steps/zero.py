@@ -57,7 +57,7 @@ def scale_of(engine: Any) -> float:
 
 def takes_gradients() -> bool:
     """Whether a ``.grad`` that is None says nothing of what was summed up."""
-    return any(_optimizer_of(engine) is not None for engine in list(ENGINES))
+    return bool(ENGINES) and any(_optimizer_of(engine) is not None for engine in list(ENGINES))
 
 
 def gradients() -> list[Any]:

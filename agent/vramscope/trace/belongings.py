@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+from vramscope.trace import buckets
+from vramscope.trace.members import Members
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +27,8 @@ class Belongings:
     def __init__(
         self,
         optimizers: Callable[[], list[torch.optim.Optimizer]],
-        roots: Iterable[torch.nn.Module],
-        onlookers: Iterable[torch.nn.Module] = (),
+        roots: Collection[torch.nn.Module],
+        onlookers: Collection[torch.nn.Module] = (),
     ) -> None:
         import torch
 
@@ -34,6 +36,7 @@ class Belongings:
         self._optimizers = optimizers
         self._roots = roots
         self._onlookers = onlookers
+        self._wrappers = Members(roots, onlookers, only=buckets.tells)
         self.names: dict[int, str] = {}
         """identity -> name of a parameter or buffer"""
         self._buffered: list[weakref.ref[torch.nn.Module]] = []
@@ -45,9 +48,9 @@ class Belongings:
         return self._optimizers()
 
     @property
-    def outermost(self) -> list[torch.nn.Module]:
-        """Roots and onlookers that live."""
-        return [*self._roots, *self._onlookers]
+    def wrappers(self) -> list[torch.nn.Module]:
+        """Roots and onlookers that tell of DDP's buckets; the others are asked once."""
+        return self._wrappers.living()
 
     def of_modules(self) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
         """(parameters, buffers) by identity, of all modules, which are named on the way.
@@ -62,7 +65,7 @@ class Belongings:
         roots = list(self._roots)
         waiting: list[tuple[str, Any]] = [
             (f"{type(root).__name__}." if len(roots) > 1 or root not in roots else "", root)
-            for root in reversed(self.outermost)
+            for root in reversed([*roots, *self._onlookers])
         ]
         while waiting:
             prefix, module = waiting.pop()
@@ -81,10 +84,9 @@ class Belongings:
         self.names.update(names)
         return parameters, buffers
 
-    def of_optimizers(self) -> dict[int, torch.Tensor]:
-        groups = [group["params"] for optimizer in self.optimizers for group in optimizer.param_groups]
-        parameters = list(chain.from_iterable(groups))
-        return dict(zip(map(id, parameters), parameters, strict=True))
+    def of_optimizers(self) -> list[Sequence[torch.Tensor]]:
+        """Parameters, as their groups have them: to be read only."""
+        return [group["params"] for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def buffers_of_those(self) -> dict[int, torch.Tensor]:
         """The buffers of the modules that had some when all modules were last looked at."""

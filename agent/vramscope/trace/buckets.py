@@ -12,8 +12,14 @@ from typing import Any, Final
 from vramscope.wire import CPU
 
 OWNER: Final = "bucket of gradients"
+_TELL: Final = "_get_ddp_logging_data"
 _SIZES: Final = ("bucket_sizes", "rebuilt_bucket_sizes")
 """made with the wrapper, and made anew in its second forward: in the order in which gradients come"""
+
+
+def tells(module: Any) -> bool:
+    """Whether it is a wrapper. 2 µs where it is none, as a module looks in all its dicts."""
+    return hasattr(module, _TELL)
 
 
 def sizes_of(modules: Iterable[Any]) -> Counter[int]:
@@ -34,7 +40,7 @@ def held_bytes(modules: Iterable[Any], device: int) -> int:
 
 def _told_by(module: Any) -> list[list[int]]:
     """Bytes of each of its buckets, as they were made and as they were made anew, as far as they have been; [] of no wrapper."""
-    tell = getattr(module, "_get_ddp_logging_data", None)
+    tell = getattr(module, _TELL, None)
     told = {} if tell is None else tell()
     return [
         [int(part) for part in str(told[name]).split(",") if part.strip().isdecimal()]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from vramscope.collector import collector_paused
 from vramscope.heap import living
 from vramscope.steps.roots import outermost_modules
+from vramscope.trace.members import Members
 
 if TYPE_CHECKING:
     import torch
@@ -23,11 +24,12 @@ class Onlookers:
     roots, optimizers   those that are known already
     """
 
-    def __init__(self, roots: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    def __init__(self, roots: Collection[torch.nn.Module], optimizers: Collection[torch.optim.Optimizer]) -> None:
         self._roots = roots
         self._stepping = optimizers
         self._outermost: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._found: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._optimizers = Members(self._stepping, self._found)
         self._sweeps = 0
         self._just_swept = False
 
@@ -41,10 +43,11 @@ class Onlookers:
             optimizers = [thing for thing in found if issubclass(type(thing), torch.optim.Optimizer)]
             modules = [thing for thing in found if not issubclass(type(thing), torch.optim.Optimizer)]
             self._outermost, self._found = weakref.WeakSet(outermost_modules(modules)), weakref.WeakSet(optimizers)
+            self._optimizers = Members(self._stepping, self._found)
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Those that step, and those that were found."""
-        return [*dict.fromkeys((*self._stepping, *self._found))]
+        return self._optimizers.living()
 
     def models(self) -> weakref.WeakSet[torch.nn.Module]:
         """Those of now, for a window; the first window after a sweep goes by that."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, compress, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -32,15 +32,16 @@ MOST_OWNED: Final = 100_000
 MOST_INPUTS: Final = 1000
 
 PARAMETERS, GRADIENTS, OPTIMIZER, BUFFERS, INPUT = range(len(OWNER_CATEGORIES))
+NO_BUCKETS: Final[Counter[int]] = Counter()
 NOBODY: Final = 0
 """in the place of a parameter's identity, for an input"""
 
-_layout, _grad = attrgetter("layout"), attrgetter("grad")
+_grad = attrgetter("grad")
 
 
-def _few(things: Sequence[Any]) -> list[Any]:
+def _few(things: Sequence[Any]) -> Sequence[Any]:
     """The first, the last, and one from the middle."""
-    return [things[place] for place in sorted({0, len(things) // 2, len(things) - 1})] if things else []
+    return things if len(things) < 4 else (things[0], things[len(things) // 2], things[-1])
 
 
 class Owner(NamedTuple):
@@ -71,14 +72,15 @@ class Owners:
     onlookers   what else there is
     """
 
-    def __init__(self, roots: Iterable[torch.nn.Module], onlookers: Onlookers) -> None:
+    def __init__(self, roots: Collection[torch.nn.Module], onlookers: Onlookers) -> None:
         import torch
 
         self._has = Belongings(onlookers.optimizers, roots, onlookers.models())
         self._tensor = torch.Tensor
         self._plain = frozenset((torch.Tensor, torch.nn.Parameter))
         self._transforming = torch._C._functorch.maybe_current_level
-        self._strided, self._sparse = torch.strided, torch.sparse_coo
+        self._sparse = torch.sparse_coo
+        self._strided = torch.strided
         self._device_of = torch.Tensor.get_device
         # (of its storage; an untyped_storage() is an object more, and its data_ptr() would copy what is to be copied on write)
         self._address_of: Callable[[torch.Tensor], int] = getattr(
@@ -94,17 +96,21 @@ class Owners:
         self._still: list[Noted] = []
         """parameters and states, as they were last noted"""
         self._sampled: list[Any] = []
-        self._leaves: tuple[int, ...] = ()
-        """parameters that were seen to be leaves of the graph, when their gradients were last asked for"""
-        self._buckets: Counter[int] = Counter()
-        self._gradients_told: set[int] = set()
-        """parameters whose gradient was told since the last step ended"""
+        self._asked: list[int] = []
+        """whose gradients were last asked for, as the groups have them"""
+        self._leaves: list[bool] = []
+        """of these, which are leaves of the graph, and there for the first time"""
+        self._of_all: list[int] = []
+        """positions of their gradients among the owners, once each of them has had one"""
+        self._buckets = NO_BUCKETS
+        self._gradients_told: list[list[int]] = []
+        """parameters whose gradient was told since the last step ended, at each time"""
 
     @guarded("noting owners")
     def all(self, mark: int) -> None:
         """A window begins: all that is owned."""
         with self._plainly():
-            self._buckets = buckets.sizes_of(self._has.outermost)
+            self._buckets = self._bucket_sizes()
             self._note_all(mark)
 
     @guarded("noting owners")
@@ -114,11 +120,11 @@ class Owners:
         A tenth of :meth:`all`: from its second step on a training mostly keeps its parameters and states where they are.
         """
         with self._plainly():
-            self._buckets = buckets.sizes_of(self._has.outermost)
+            self._buckets = self._bucket_sizes()
             if self._sample() != self._sampled:
                 self._note_all(mark)
                 return
-            self._noted += [still._replace(mark=mark) for still in self._still]
+            self._noted += [Noted(mark, *still[1:]) for still in self._still]
             if not self._gradients_told:
                 self._note_gradients(mark, self._has.of_optimizers())
             self._gradients_told.clear()
@@ -127,33 +133,42 @@ class Owners:
 
     def _note_all(self, mark: int) -> None:
         parameters, buffers = self._has.of_modules()
-        parameters.update(self._has.of_optimizers())
+        parameters.update((id(one), one) for one in chain.from_iterable(self._has.of_optimizers()))
         self._has.name_all(parameters)
         self._still = [self._note(mark, self._one_each(PARAMETERS, "", parameters), list(parameters.values()))]
         self._still += [self._note_state(mark, optimizer.state) for optimizer in self._has.optimizers]
-        self._note_gradients(mark, {who: one for who, one in parameters.items() if who not in self._gradients_told})
+        told = set(chain.from_iterable(self._gradients_told))
+        self._note_gradients(mark, [[one for who, one in parameters.items() if who not in told]])
         self._gradients_told.clear()
         self._note_zero(mark)
         self._note_buffers(mark, buffers)
         self._sampled = self._sample()
 
+    def _bucket_sizes(self) -> Counter[int]:
+        wrappers = self._has.wrappers
+        return buckets.sizes_of(wrappers) if wrappers else NO_BUCKETS
+
     def _note_zero(self, mark: int) -> None:
+        if not zero.takes_gradients():
+            return
         kept = ((GRADIENTS, buckets.OWNER, zero.gradients()), (PARAMETERS, "parameters of ZeRO", zero.parameters()))
         for category, name, held in kept:
             if held:
                 self._note(mark, [self._owner(category, name, NOBODY)] * len(held), held)
 
     def _note_buffers(self, mark: int, buffers: dict[int, torch.Tensor]) -> None:
-        self._has.name_all(buffers)
+        if not buffers:
+            return
+        if (BUFFERS, tuple(buffers)) not in self._lists:
+            self._has.name_all(buffers)
         self._note(mark, self._one_each(BUFFERS, "", buffers), list(buffers.values()))
 
     @guarded("noting owners")
     def gradients(self, mark: int) -> None:
         """The optimizer is about to run: there are no more gradients than now."""
         with self._plainly():
-            parameters = self._has.of_optimizers()
-            self._note_gradients(mark, parameters)
-            self._gradients_told.update(parameters)
+            self._note_gradients(mark, self._has.of_optimizers())
+            self._gradients_told.append(self._asked)
             self._note_zero(mark)
 
     @guarded("noting owners")
@@ -164,15 +179,23 @@ class Owners:
     @guarded("noting owners")
     def inputs(self, mark: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward begins with these arguments, of which nothing is kept."""
-        count = 0
         with self._plainly():
-            for place, argument in [*enumerate(args), *kwargs.items()]:
+            owners, tensors = [], []
+            for what, tensor in islice(self._inputs(args, kwargs), MOST_INPUTS):
+                owners.append(self._owner(INPUT, what, NOBODY))
+                tensors.append(tensor)
+            self._note(mark, owners, tensors)
+
+    def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+        for place, argument in enumerate(args):
+            if type(argument) is self._tensor:
+                yield f"argument {place}", argument
+            else:
                 for what, tensor in self._has.tensors(argument, DEPTH):
-                    if count == MOST_INPUTS:
-                        return
-                    count += 1
-                    name = ".".join(part for part in (str(place) if isinstance(place, str) else "", what) if part)
-                    self._note(mark, [self._owner(INPUT, name or f"argument {place}", NOBODY)], [tensor])
+                    yield what or f"argument {place}", tensor
+        for name, argument in kwargs.items():
+            for what, tensor in self._has.tensors(argument, DEPTH):
+                yield f"{name}.{what}" if what else name, tensor
 
     def columns(
         self, device: int, bounds: list[int], freed: Collection[int], layouts: Sequence[Sequence[dict[str, Any]]] = ()
@@ -210,39 +233,52 @@ class Owners:
     def _sample(self) -> list[Any]:
         """Identity and place of a few parameters and their states: whoever moves or makes anew moves or makes anew these."""
         found: list[Any] = []
-        sampled: list[torch.Tensor] = []
+        sampled: list[Any] = []
         for optimizer in self._has.optimizers:
             groups, state = optimizer.param_groups, optimizer.state
             found += len(groups), len(state)
             for group in _few(groups):
-                found.append(len(group["params"]))
-                for parameter in _few(group["params"]):
+                parameters = group["params"]
+                found.append(len(parameters))
+                for parameter in _few(parameters):
                     sampled.append(parameter)
                     entry = state.get(parameter)
-                    if isinstance(entry, dict) and self._plain.issuperset(map(type, entry.values())):
+                    if type(entry) is dict:
                         sampled += entry.values()
-                    else:
-                        sampled += [tensor for _, tensor in self._has.tensors(entry, DEPTH)]
+                    elif entry is not None:
+                        sampled.append(entry)
+        kinds = set(map(type, sampled))
+        if not kinds <= self._plain:  # numbers, lists, wrappers
+            sampled = [tensor for one in sampled for _, tensor in self._has.tensors(one, DEPTH)]
+            kinds = set(map(type, sampled))
         found += map(id, sampled)
-        if self._are_plain(sampled):
-            found += map(self._address_of, sampled)
-        else:
-            found += [place for tensor in sampled for place in self._places(tensor)]
+        addresses = self._addresses(sampled, kinds)
+        found += [place for one in sampled for place in self._places(one)] if addresses is None else addresses
         return found
 
     # -- noting --------------------------------------------------------------------------------------------------------
 
-    def _note_gradients(self, mark: int, parameters: Mapping[int, torch.Tensor]) -> None:
-        # (asked for another's gradient, PyTorch warns; what is a leaf stays one, and to ask takes as long as the gradient)
-        whose = tuple(parameters)
-        if whose != self._leaves:
-            parameters = {who: parameter for who, parameter in parameters.items() if parameter.is_leaf}
-            whose = self._leaves = tuple(parameters)
-        gradients: list[Any] = list(map(_grad, parameters.values()))
-        if type(None) in set(map(type, gradients)):
-            here = [(who, gradient) for who, gradient in zip(whose, gradients, strict=True) if gradient is not None]
-            whose, gradients = tuple(who for who, _ in here), [gradient for _, gradient in here]
-        self._note(mark, self._one_each(GRADIENTS, "gradient", whose), gradients)
+    def _note_gradients(self, mark: int, groups: Sequence[Sequence[torch.Tensor]]) -> None:
+        asked = list(map(id, chain.from_iterable(groups)))
+        if asked != self._asked:
+            # (asked for another's gradient, PyTorch warns; what is a leaf stays one, and to ask takes as long as the gradient)
+            seen: set[int] = set()
+            self._asked, self._leaves, self._of_all = asked, [], []
+            for who, one in zip(asked, chain.from_iterable(groups), strict=True):
+                self._leaves.append(one.is_leaf and who not in seen)
+                seen.add(who)
+        gradients: list[Any] = list(map(_grad, compress(chain.from_iterable(groups), self._leaves)))
+        kinds = set(map(type, gradients))
+        owners = self._of_all
+        if type(None) in kinds or not owners:
+            # (who has none owns none: by that a model that learns is told from others)
+            there = [gradient is not None for gradient in gradients]
+            owners = self._one_each(GRADIENTS, "gradient", compress(compress(asked, self._leaves), there))
+            gradients = list(compress(gradients, there))
+            if type(None) not in kinds:
+                self._of_all = owners
+            kinds.discard(type(None))
+        self._note(mark, owners, gradients, kinds)
 
     def _note_state(self, mark: int, state: Mapping[Any, Any]) -> Noted:
         entries: list[Any] = list(state.values())
@@ -273,10 +309,12 @@ class Owners:
     def _owner(self, category: int, what: str, whose: int) -> int:
         return self._owners.setdefault(Owner(category, what, whose), len(self._owners))
 
-    def _note(self, mark: int, owners: Sequence[int], tensors: Sequence[torch.Tensor]) -> Noted:
-        if self._are_plain(tensors):
+    def _note(
+        self, mark: int, owners: Sequence[int], tensors: Sequence[torch.Tensor], kinds: set[type] | None = None
+    ) -> Noted:
+        addresses = self._addresses(tensors, set(map(type, tensors)) if kinds is None else kinds)
+        if addresses is not None:
             devices = array("q", map(self._device_of, tensors))
-            addresses = array("q", map(self._address_of, tensors))
         else:
             placed = [
                 (owner, *place) for owner, one in zip(owners, tensors, strict=True) for place in self._places(one)
@@ -289,11 +327,14 @@ class Owners:
             self._noted.append(noted)
         return noted
 
-    def _are_plain(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Neither wrappers nor sparse: each has one storage, and this is its address."""
-        if self._transforming() is not None:
-            return False
-        return self._plain.issuperset(map(type, tensors)) and {self._strided}.issuperset(map(_layout, tensors))
+    def _addresses(self, tensors: Iterable[torch.Tensor], kinds: set[type]) -> array[int] | None:
+        """Of each one's storage; None where there are wrappers or sparse ones among them, which have none or several."""
+        if self._transforming() is None and self._plain >= kinds:
+            try:
+                return array("q", map(self._address_of, tensors))
+            except NotImplementedError:  # a sparse one
+                pass
+        return None
 
     def _places(self, tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
         """(device, address) of the storages under a tensor on a GPU.

@@ -7,7 +7,7 @@ snapshot at its end (0.4 to 1.2 µs an event). Outside of windows there is a com
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import get_ident
@@ -70,8 +70,8 @@ class Recorder:
         clock: StepClock,
         ring: Ring,
         *,
-        roots: Iterable[torch.nn.Module] = (),
-        optimizers: Iterable[torch.optim.Optimizer] = (),
+        roots: Collection[torch.nn.Module] = (),
+        optimizers: Collection[torch.optim.Optimizer] = (),
         pace_s: float = 0.2,
         on_window: Callable[[Window], None] | None = None,
         plan: Plan | None = None,
@@ -152,8 +152,7 @@ class Recorder:
         """The outermost module is called with these arguments, at the beginning of a phase."""
         window = self.window
         if window is not None:
-            with window.timed():
-                window.owners.inputs(len(window.raw.marks) - 1, args, kwargs)
+            window.timed(window.owners.inputs, len(window.raw.marks) - 1, args, kwargs)
 
     @property
     def asks_who_holds(self) -> bool:
@@ -286,11 +285,9 @@ class Recorder:
             else:
                 window.modules.phase(prefix)
             if clock.phase == OPTIMIZER and clock.watched:
-                with window.timed():
-                    window.owners.gradients(number)
+                window.timed(window.owners.gradients, number)
             elif zero.takes_gradients():
-                with window.timed():
-                    window.owners.zeros(number)
+                window.timed(window.owners.zeros, number)
             if number % 2 and self._readings.events_since(window.raw.facts) > ROOM * self._most_events:
                 self._close(
                     f"closed in the middle of a step: more than {self._most_events} events are not recorded",
@@ -306,8 +303,7 @@ class Recorder:
                 self._give_up()
                 return
             done = self._clock.step + 1 - window.raw.first_step
-            with window.timed():
-                window.owners.stepped(len(window.raw.marks))
+            window.timed(window.owners.stepped, len(window.raw.marks))
             events = self._readings.events_since(window.raw.facts)
             if done >= window.wish.steps:
                 self._close(in_step=False)
