@@ -49,6 +49,7 @@ class Readings:
         for facts in begun:
             stats, before = cut[facts.device].newest, facts.start_counters
             if stats:
-                events += stats["allocation"]["all"]["allocated"] - before["allocation.all.allocated"]
-                events += 2 * (stats["allocation"]["all"]["freed"] - before["allocation.all.freed"])
+                since = stats["allocation"]["all"]
+                events += since["allocated"] - before["allocation.all.allocated"]
+                events += 2 * (since["freed"] - before["allocation.all.freed"])
         return events

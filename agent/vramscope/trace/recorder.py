@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import contextmanager
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
@@ -34,8 +33,6 @@ from vramscope.trace.users_ring import ring_of
 from vramscope.uploads import Uploads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import torch
 
     from vramscope.ring import Ring
@@ -54,6 +51,19 @@ TAG: Final = "vs"
 USERS_HISTORY: Final = (
     "memory history is recorded by this process itself, so that no windows of it are recorded for vramscope"
 )
+
+
+class AllOrNothing:
+    """A fault in here ends recording for good, and nothing is left on. (Not a generator's: that takes five times as long.)"""
+
+    def __init__(self, failed: Callable[[], None]) -> None:
+        self._failed = failed
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._failed()
 
 
 class Recorder:
@@ -93,12 +103,15 @@ class Recorder:
         self._packing = Packing(on_window, self._plan.ended)
         self._set_metadata: Callable[[str], None] = getattr(torch._C, "_cuda_setMemoryMetadata", lambda text: None)
         self._get_metadata: Callable[[], str] = getattr(torch._C, "_cuda_getMemoryMetadata", lambda: "")
-        self._is_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+        self._is_capturing: Callable[[], bool] = getattr(
+            torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing
+        )
         self._readings = Readings()
         self.window: OpenWindow | None = None
         """that is being recorded"""
         self._off = False
         self._onlookers = Onlookers(roots, optimizers)
+        self._all_or_nothing = AllOrNothing(self._failed)
 
     @property
     def is_open(self) -> bool:
@@ -228,7 +241,7 @@ class Recorder:
             self._plan.missed()
             self._users_history.tell()
             return
-        with self._all_or_nothing():
+        with self._all_or_nothing:
             self._open(wish)
 
     def _open(self, wish: Wish) -> None:
@@ -258,45 +271,46 @@ class Recorder:
         )
         raw.owners = owners = Owners(self._roots, self._onlookers)
         raw.held = Held()
-        self.window = OpenWindow(wish, raw, metadata, len(clock.cuts()), owners)
+        self.window = window = OpenWindow(wish, raw, metadata, len(clock.cuts()), owners)
         if stacks:
-            self._tag_modules(self.window)
-        self._mark()
+            self._tag_modules(window)
+        self._mark_in(window)
         owners.all(0)
-        self.window.spent_ns = time.perf_counter_ns() - began
+        window.spent_ns = time.perf_counter_ns() - began
 
     @guarded("recording windows")
     def _mark(self) -> None:
-        window, clock = self.window, self._clock
-        if window is None:
-            return
-        with self._all_or_nothing():
-            if self._is_capturing():
-                # Its allocations belong to the graph, and are made once: no part of what a training's steps ask for.
-                self._give_up()
-                return
-            number = len(window.raw.marks)
-            window.raw.marks.append(
-                Mark(time.time_ns() // 1000, clock.step + 1, clock.phase if clock.watched else wire.UNKNOWN)
+        window = self.window
+        if window is not None:
+            with self._all_or_nothing:
+                if self._is_capturing():
+                    # Its allocations belong to the graph, and are made once: no part of what a training's steps ask for.
+                    self._give_up()
+                else:
+                    self._mark_in(window)
+
+    def _mark_in(self, window: OpenWindow) -> None:
+        clock, raw = self._clock, window.raw
+        number = len(raw.marks)
+        raw.marks.append(Mark(time.time_ns() // 1000, clock.step + 1, clock.phase if clock.watched else wire.UNKNOWN))
+        prefix = f"{TAG}{number}"
+        if window.modules is None:
+            self._set_metadata(prefix)
+        else:
+            window.modules.phase(prefix)
+        if clock.phase == OPTIMIZER and clock.watched:
+            window.timed(window.owners.gradients, number)
+        elif zero.takes_gradients():
+            window.timed(window.owners.zeros, number)
+        if number % 2 and self._readings.events_since(raw.facts) > ROOM * self._most_events:
+            self._close(
+                f"closed in the middle of a step: more than {self._most_events} events are not recorded",
+                in_step=True,
             )
-            prefix = f"{TAG}{number}"
-            if window.modules is None:
-                self._set_metadata(prefix)
-            else:
-                window.modules.phase(prefix)
-            if clock.phase == OPTIMIZER and clock.watched:
-                window.timed(window.owners.gradients, number)
-            elif zero.takes_gradients():
-                window.timed(window.owners.zeros, number)
-            if number % 2 and self._readings.events_since(window.raw.facts) > ROOM * self._most_events:
-                self._close(
-                    f"closed in the middle of a step: more than {self._most_events} events are not recorded",
-                    in_step=True,
-                )
 
     @guarded("recording windows")
     def _step_in(self, window: OpenWindow, stretches: Sequence[Stretch]) -> None:
-        with self._all_or_nothing():
+        with self._all_or_nothing:
             window.see(stretches[window.skip :])
             window.skip = 0
             if self._is_capturing():
@@ -318,13 +332,13 @@ class Recorder:
                     window.events_without_stacks = events
                     self._history.add_stacks(self._most_events)
                     self._tag_modules(window)
-                self._mark()
+                self._mark_in(window)
 
     @guarded("recording windows")
     def _end_open_window(self) -> None:
         window = self.window
         if window is not None:
-            with self._all_or_nothing():
+            with self._all_or_nothing:
                 # (What comes behind the last step is no step of the training: it lets go, and is not what the run asks for.)
                 behind = window.raw.last_step > self._clock.step and all(
                     mark.phase in NO_WORK for mark in window.raw.marks
@@ -342,7 +356,7 @@ class Recorder:
         if window is None:
             taken = not self._off and not self._is_capturing() and not self._uploads.is_full
             return self._users_ring(notes) if taken and self._history.is_the_users else {}
-        with self._all_or_nothing():
+        with self._all_or_nothing:
             if self._is_capturing():
                 self._give_up()
                 return {}
@@ -398,17 +412,9 @@ class Recorder:
         self._plan.missed()
         self._users_history.tell()
 
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """A fault in here ends recording for good, and nothing is left on."""
-        done = False
-        try:
-            yield
-            done = True
-        finally:
-            if not done:
-                self._off = True
-                self._give_up()
+    def _failed(self) -> None:
+        self._off = True
+        self._give_up()
 
     def _tag_modules(self, window: OpenWindow) -> None:
         if hasattr(self._torch._C, "_cuda_setMemoryMetadata") and not is_compiled():
