@@ -31,7 +31,6 @@ from serving import Serving  # beside this file
 from torch import nn
 
 from vramscope import agent
-from vramscope.steps.clock import StepClock
 
 WARM_UP_STEPS = 200
 
@@ -97,19 +96,14 @@ class Attached:
     """
 
     def __init__(self, server: str, *, phases: bool, always: bool = False, peaks_only: bool = False) -> None:
-        self._server, self._phases, self._always = server, phases, always
+        self._server, self._phases = server, "every" if always else phases
         self._rest = dict.fromkeys(("leaks", "windows", "profile", "techniques", "loss"), False if peaks_only else None)
 
     def __enter__(self) -> None:
-        choose = StepClock._choose_watched
-        if self._always:
-            StepClock._choose_watched = lambda self, duration_ns: None
         session = agent.attach(None, server=self._server, name="benchmark", phases=self._phases, **self._rest)
         session._clock.begin_again(0)
-        self._put_back = lambda: setattr(StepClock, "_choose_watched", choose)
 
     def __exit__(self, *_: object) -> None:
-        self._put_back()
         agent.detach()
 
 

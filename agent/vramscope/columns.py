@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from vramscope import wire
-from vramscope.steps.clock import FinishedStep, Split
+from vramscope.steps.finished import FinishedStep, Split
 
 UNKNOWN = wire.UNKNOWN
 

@@ -12,7 +12,8 @@ import statistics
 from collections import deque
 
 from vramscope import wire
-from vramscope.steps.clock import WARM_UP_STEPS, FinishedStep
+from vramscope.steps.calm import WARM_UP_STEPS
+from vramscope.steps.finished import FinishedStep
 
 FEWEST_STRETCHES = 8
 NEIGHBOURS = 8

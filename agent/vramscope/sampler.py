@@ -18,7 +18,8 @@ from vramscope.memory.private_pools import PrivatePools
 from vramscope.oom.recent import Recent
 from vramscope.overhead import OverheadMeter
 from vramscope.ring import Ring
-from vramscope.steps.clock import FinishedStep, StepClock
+from vramscope.steps.clock import StepClock
+from vramscope.steps.finished import FinishedStep
 
 OVERHEAD_EVERY_S = 5.0
 LOOK_FOR_DEVICES_EVERY_S = 1.0

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from vramscope.overhead import OverheadMeter
-from vramscope.steps.clock import FinishedStep, StepClock
+from vramscope.steps.clock import StepClock
+from vramscope.steps.finished import FinishedStep
 
 
 def measured(cost_ns: int, left_on_ns: int, seed: int, steps: int = 3000):

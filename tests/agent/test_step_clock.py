@@ -19,7 +19,8 @@ from torch import nn
 from vramscope import wire
 from vramscope.columns import step_row
 from vramscope.memory.allocator import Interval
-from vramscope.steps.clock import BACKWARD, FORWARD, UNWATCHED_STEPS, WARM_UP_STEPS, StepClock
+from vramscope.steps.calm import UNWATCHED_STEPS, WARM_UP_STEPS
+from vramscope.steps.clock import BACKWARD, FORWARD, StepClock
 from vramscope.steps.loop import LoopHooks
 
 

@@ -168,7 +168,7 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
     model, optimizer, clock = training
     anew = Categories(clock.anatomy._optimizers, clock.anatomy._roots, lambda device: clock.counters[0].peak_now())
     clock.anatomy = both = Twice(clock.anatomy, anew)
-    clock._choose_watched = lambda duration_ns: setattr(clock, "watched", clock.step < 100 or clock.step % 8 == 0)
+    clock._calm_steps = None
     sizes, some = random.Random(4), torch.empty(1 << 20, device="cuda")
     for step in range(400):
         if step % 30 == 0:  # as much is allocated as before, and it is something else
@@ -176,6 +176,7 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
         optimizer.zero_grad()
         model(torch.empty(sizes.choice((1024, 2048)), 512, device="cuda")).sum().backward()
         optimizer.step()
+        clock.watched = clock.step < 100 or clock.step % 8 == 0
     assert [split[0][0] for _, split, _ in both.told] == [anew[0][0] for _, _, anew in both.told]
     for stretches, ((_, told),), ((_, anew),) in both.told:
         assert told[:4] == anew[:4] and sum(told) == sum(anew)
@@ -196,12 +197,13 @@ def of_varying_length(training, budget, watched) -> list:
 
     model, optimizer, clock = training
     clock.anatomy._count_budget, clock.anatomy._peak_budget = budget(), budget()
-    clock._choose_watched = lambda duration_ns: setattr(clock, "watched", watched(clock.step))
+    clock._calm_steps = None
     lengths = random.Random(5)
     for _ in range(90):
         kept = model(torch.empty(lengths.randrange(100, 4000), 512, device="cuda"))
         kept.sum().backward()
         optimizer.step()
+        clock.watched = watched(clock.step)
         optimizer.zero_grad()
     del kept
     return [(step, *step.splits[0]) for step in clock.take()]
@@ -253,7 +255,7 @@ def test_the_peak_of_a_step_that_evaluates_unheard_is_not_split(training) -> Non
 
     model, optimizer, clock = training
     clock.anatomy._count_budget, clock.anatomy._peak_budget = Seldom(), Seldom()
-    clock._choose_watched = lambda duration_ns: setattr(clock, "watched", clock.step < 20)
+    clock._calm_steps = None
     for step in range(30):
         optimizer.zero_grad()
         if step == 25:
@@ -263,6 +265,7 @@ def test_the_peak_of_a_step_that_evaluates_unheard_is_not_split(training) -> Non
             model.train()
         model(torch.empty(4000 + step, 512, device="cuda")).sum().backward()
         optimizer.step()
+        clock.watched = clock.step < 20
     known = [wire.UNKNOWN not in step.splits[0][1] for step in clock.take()[21:]]
     assert known == [step != 25 for step in range(21, 30)]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from vramscope.memory.allocator import Interval
 from vramscope.oom.course import MOST_SIZES, Course
-from vramscope.steps.clock import BACKWARD, DATA, FORWARD, OPTIMIZER, FinishedStep, Stretch
+from vramscope.steps.clock import BACKWARD, DATA, FORWARD, OPTIMIZER, Stretch
+from vramscope.steps.finished import FinishedStep
 
 
 def step(number: int, shape: tuple[int, ...], before: int, *peaks: tuple[int, int]) -> FinishedStep:

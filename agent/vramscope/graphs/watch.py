@@ -31,7 +31,8 @@ from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.unwalked import UnwalkedInSteps
 from vramscope.graphs.verdicts import Judge, material_bytes
 from vramscope.graphs.walk import Budget, walk
-from vramscope.steps.clock import FORWARD, Held
+from vramscope.steps.clock import FORWARD
+from vramscope.steps.finished import Held
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch

@@ -24,7 +24,8 @@ from vramscope.memory.allocator import Interval
 from vramscope.memory.backward_peaks import BackwardPeaks
 from vramscope.memory.counting import Held, Standing, count, parameters_of, standing
 from vramscope.memory.splits import allocated_before_forward, at_end_split, behind_backward, closed
-from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, OTHER, Split, Stretch
+from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, OTHER, Stretch
+from vramscope.steps.finished import Split
 from vramscope.wire import CPU, UNKNOWN
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 
 from vramscope.memory.counting import Held
-from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, OTHER, Split, Stretch
+from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, OTHER, Stretch
+from vramscope.steps.finished import Split
 from vramscope.wire import UNKNOWN
 
 

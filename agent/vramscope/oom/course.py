@@ -9,7 +9,8 @@ from typing import Final
 
 from vramscope.memory.splits import allocated_before_forward
 from vramscope.oom_growth import COLUMNS
-from vramscope.steps.clock import BACKWARD, FORWARD, FinishedStep
+from vramscope.steps.clock import BACKWARD, FORWARD
+from vramscope.steps.finished import FinishedStep
 
 MOST_STEPS: Final = 128
 

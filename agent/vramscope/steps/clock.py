@@ -10,35 +10,24 @@ unscaling, gradients reduced by hand, copies of weights, the making of the next 
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from operator import methodcaller
-from random import Random
 from threading import get_ident
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramscope import wire
 from vramscope.memory.allocator import Interval, PeakCounter
+from vramscope.steps.calm import CalmSteps
+from vramscope.steps.finished import NOT_KNOWN, FinishedStep
 
 if TYPE_CHECKING:
-    from vramscope.trace.held import Seen
+    from random import Random
+
+    from vramscope.steps.listeners import Anatomy, Graphs, Losses, Profiles, Techniques, Windows
 
 OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER, EVAL = range(len(wire.PHASES))
-
-PHASES_SHARE = 0.02
-"""of a step's time that reading its phases may take; where it takes more, phases are read in a part of the steps only"""
-WARM_UP_STEPS = 100
-"""steps that are always watched: the first ones tell most, and their times say nothing about cost"""
-BLOCK_STEPS = 64
-UNWATCHED_STEPS = 4
-"""so many in a row are left alone about once in BLOCK_STEPS, at a place drawn anew each time"""
-RECENT_STEPS = 33
-"""whose median tells what a step costs and lasts: one in which something was looked at, or a window began, tells neither"""
-STRETCHES_TO_KNOW = 50
-"""after so many the cost is known; from then on steps are left alone only once in ten times BLOCK_STEPS"""
 
 SAME_INSTANT_NS = 50_000
 """so soon behind a backward nothing has run yet: the phase that begins then begins where the backward ended, without a reading"""
@@ -67,102 +56,13 @@ class Stretch(NamedTuple):
         return max(0, self.end_ns - self.start_ns - self.agent_ns)
 
 
-class Split(NamedTuple):
-    """Bytes of one device by category, as far as they are known (UNKNOWN where not); order of wire.CATEGORIES."""
-
-    parameters: int = wire.UNKNOWN
-    gradients: int = wire.UNKNOWN
-    optimizer: int = wire.UNKNOWN
-    buffers: int = wire.UNKNOWN
-    activations: int = wire.UNKNOWN
-    other: int = wire.UNKNOWN
-
-
-class Held(NamedTuple):
-    """What outlives a step."""
-
-    graphs_alive: int
-    floor_bytes: int
-
-
-NOT_KNOWN = Held(wire.UNKNOWN, wire.UNKNOWN)
-
-
-class FinishedStep(NamedTuple):
-    """One optimizer step, as the training thread noted it. Times are perf_counter_ns."""
-
-    number: int
-    end_ns: int
-    stretches: list[Stretch]
-    micro_steps: int
-    watched: bool
-    agent_ns: int
-    devices: tuple[int, ...]
-    splits: list[tuple[Split, Split]] | None
-    """(at the end, at the peak) a device; None where nobody counted in this step"""
-    held: Held = NOT_KNOWN
-    largest: Mapping[int, tuple[int, ...]] = MappingProxyType({})
-    """by root (its id, compared and never used), the largest first argument of a forward with gradients"""
-
-
-class Anatomy(Protocol):
-    """Counts tensors by category in some of the steps (memory/categories.py). All calls are on the training thread."""
-
-    def begin(self, phase: int, devices: tuple[int, ...], cuts: list[Interval]) -> None: ...
-    def evaluated(self) -> None: ...  # in a step whose phases are not read
-    def end_step(self, stretches: list[Stretch], devices: tuple[int, ...]) -> list[tuple[Split, Split]]: ...
-
-
-class Graphs(Protocol):
-    """Watches what outlives its step (graphs/watch.py)."""
-
-    def end_step(self, stretches: list[Stretch]) -> Held: ...
-
-
-class Windows(Protocol):
-    """Records windows of allocator history (trace/recorder.py). All calls are on the training thread."""
-
-    @property
-    def window(self) -> object | None: ...  # that is being recorded; None: none is
-    def entered(self) -> None: ...
-    def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
-    def end_step(self, stretches: list[Stretch]) -> None: ...
-    def renumbered(self, by: int) -> None: ...
-    @property
-    def asks_who_holds(self) -> bool: ...
-    def held(self, seen: Iterable[Seen]) -> None: ...
-    def needed(self, addresses: Iterable[int]) -> None: ...
-
-
-class Techniques(Protocol):
-    """Watches how the training is done (techniques/watch.py). All calls are on the training thread."""
-
-    def end_step(self, backwards: int) -> None: ...
-
-
-class Losses(Protocol):
-    """Notes the loss of each step (scalars/loss.py). All calls are on the training thread."""
-
-    def end_step(self, number: int, at_ns: int) -> None: ...
-
-
-class Profiles(Protocol):
-    """Records profiles of single steps (profile/recorder.py). All calls are on the training thread."""
-
-    @property
-    def window(self) -> object | None: ...  # the profile that is being recorded; None: none is
-    def entered(self) -> None: ...
-    def goes_on(self) -> None: ...
-    def end_step(self, stretches: list[Stretch]) -> None: ...
-
-
 class StepClock:
     """Step and phase of one training.
 
     phases   False: only steps are cut (one reading a step), phases stay unknown
     in_every_step   phases are read in every step, whatever it costs; what watching costs cannot be measured then
     now      nanoseconds, rising
-    random   where in a block the unwatched steps lie; never the user's generator, whose state is theirs
+    random   as for CalmSteps
     """
 
     def __init__(
@@ -173,10 +73,7 @@ class StepClock:
         now: Callable[[], int] = time.perf_counter_ns,
         random: Random | None = None,
     ) -> None:
-        self._phases = phases
-        self._in_every_step = in_every_step
         self._now = now
-        self._random = random or Random(0x5EED)
         self.step = 0
         """optimizer steps finished"""
         self.phase = OTHER
@@ -184,6 +81,7 @@ class StepClock:
         """its phases are read"""
         self.calm = False
         """this step is left alone, to measure what watching costs"""
+        self._calm_steps = CalmSteps(random) if phases and not in_every_step else None
         self.counters: list[PeakCounter] = []
         self.anatomy: Anatomy | None = None
         self.graphs: Graphs | None = None
@@ -213,11 +111,6 @@ class StepClock:
         """the forward that began last was of a model in evaluation mode, behind a step of training, with gradients on"""
         self._agent_ns = self._agent_before_ns = 0
         """in this step, and of that before the stretch that runs"""
-        self._calm_from = self._calm_until = WARM_UP_STEPS
-        self._calm_stretches = 0
-        self._watched_costs_ns: deque[int] = deque(maxlen=RECENT_STEPS)
-        self._left_on_costs_ns: deque[int] = deque(maxlen=RECENT_STEPS)
-        self._durations_ns: deque[int] = deque(maxlen=RECENT_STEPS)
         self._end_ns = self._since_ns
         self._finished: deque[FinishedStep] = deque(maxlen=_MOST_FINISHED)
         self.newest: FinishedStep | None = None
@@ -285,7 +178,9 @@ class StepClock:
         backwards, self._micro_steps = self._micro_steps, 0
         self.largest, self.largest_before = {}, self.largest
         self.phase = DATA
-        self._choose_watched(began - self._end_ns)
+        if self._calm_steps is not None:
+            self.calm = self._calm_steps.next_is_calm(self.step, self.watched, self._agent_ns, began - self._end_ns)
+            self.watched = not self.calm
         self._end_ns = began
         if self.recorder is not None:
             self.recorder.end_step(stretches)
@@ -371,35 +266,6 @@ class StepClock:
         agent_ns = self._agent_ns - self._agent_before_ns
         self._stretches.append(Stretch(self.phase, self._since_ns, at_ns, list(map(_cut, self.counters)), agent_ns))
         self._since_ns, self._agent_before_ns = at_ns, self._agent_ns
-
-    def _choose_watched(self, duration_ns: int) -> None:
-        """Whether the next step's phases are read: as far as their cost allows, and not in the steps left alone."""
-        if not self._phases or self._in_every_step:
-            return
-        (self._watched_costs_ns if self.watched else self._left_on_costs_ns).append(self._agent_ns)
-        self._durations_ns.append(duration_ns)
-        if self.step < WARM_UP_STEPS:
-            return
-        if self.step >= self._calm_until:
-            watched, calm = self._next_stretches()
-            # The place is drawn, so that it is never in step with a period of the training's.
-            self._calm_from = self.step + self._random.randint(1, max(1, 2 * watched - 1))
-            self._calm_until = self._calm_from + calm
-            self._calm_stretches += 1
-        self.calm = self._calm_from <= self.step < self._calm_until
-        self.watched = not self.calm
-
-    def _next_stretches(self) -> tuple[int, int]:
-        """How many steps to watch on average, and how many to leave alone then. Some 5 µs, once for all of them."""
-        left_on = statistics.median(self._left_on_costs_ns) if self._left_on_costs_ns else 0
-        cost = max(0, statistics.median(self._watched_costs_ns) - left_on)
-        allowed = PHASES_SHARE * statistics.median(self._durations_ns)
-        if cost <= allowed:
-            return BLOCK_STEPS * (1 if self._calm_stretches < STRETCHES_TO_KNOW else 10), UNWATCHED_STEPS
-        calm_for_one = (cost - allowed) / max(allowed, 1.0)
-        if calm_for_one > UNWATCHED_STEPS:
-            return 1, min(BLOCK_STEPS, round(calm_for_one))
-        return min(BLOCK_STEPS, round(UNWATCHED_STEPS / calm_for_one)), UNWATCHED_STEPS
 
     def is_training_thread(self, *, loads: bool = False) -> bool:
         """Only one thread trains; replicas and helpers that run the same hooks elsewhere are not heard.
