@@ -80,7 +80,7 @@ def one(model: str, how: str) -> None:
     clock = StepClock(in_every_step=True)  # all steps alike
     hooks = LoopHooks(clock)
     hooks.install()
-    hooks.find_roots()
+    hooks.models.find()
     for _ in range(10):
         step()
     clock.watch(share_peak_counters().watch(0))

@@ -90,7 +90,7 @@ def inside(rounds: int) -> dict:
     clock = StepClock(in_every_step=True)  # so that all blocks are alike
     hooks = LoopHooks(clock)
     hooks.install()
-    hooks.find_roots()
+    hooks.models.find()
     for _ in range(5):
         step()
     clock.watch(share_peak_counters().watch(0))
@@ -143,7 +143,7 @@ def own(rounds: int) -> dict:
     clock = StepClock(in_every_step=True)
     hooks = LoopHooks(clock)
     hooks.install()
-    hooks.find_roots()
+    hooks.models.find()
     for _ in range(3):
         step()
     clock.watch(share_peak_counters().watch(0))

@@ -157,7 +157,7 @@ def test_a_new_optimizer_leads_when_the_old_one_is_gone(clock, hooks) -> None:
     for _ in range(3):
         model = nn.Linear(8, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        hooks.add_root(model)
+        hooks.models.add(model)
         for _ in range(4):
             train_once(model, optimizer)
         del model, optimizer
@@ -323,7 +323,7 @@ def test_a_model_made_before_attach_is_found_without_being_named(clock, hooks) -
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     hooks.install()
-    hooks.find_roots()
+    hooks.models.find()
     train_once(model, optimizer)
     assert "forward" in phases_of(clock.take()[0])
     assert model in hooks.roots and model[0] not in hooks.roots
@@ -522,7 +522,7 @@ class TestTheModelIsTheUsers:
         compiled = torch.compile(model, backend="eager")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         hooks.install()
-        hooks.on_first_step = hooks.find_roots_if_unheard
+        hooks.on_first_step = hooks.models.find_if_unheard
         for _ in range(3):
             train_once(compiled, optimizer)
         assert "forward" in phases_of(clock.take()[2])

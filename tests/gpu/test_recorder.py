@@ -245,7 +245,7 @@ def test_what_the_model_itself_makes_is_told_under_its_own_name(training) -> Non
     model = Scored()
     run = training(plan=asked())
     optimizer = torch.optim.SGD(model.parameters())
-    run.hooks.add_root(model)
+    run.hooks.models.add(model)
     run.recorder.begin()
     inputs = torch.zeros(192, 512, device="cuda")
     for _ in range(3):

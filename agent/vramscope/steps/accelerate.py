@@ -26,7 +26,7 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
     @guarded("the Accelerator's models")
     def add_models() -> None:
         for model in getattr(target, "_models", ()):
-            hooks.add_root(model)
+            hooks.models.add(model)
 
     prepare = target.prepare
 
@@ -38,7 +38,7 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 
     target.prepare = prepare_and_watch  # on this one object; models prepared later are found too
     add_models()
-    hooks.on_first_step = hooks.find_roots_if_unheard
+    hooks.on_first_step = hooks.models.find_if_unheard
     return Connection("accelerate", configuration(target))
 
 

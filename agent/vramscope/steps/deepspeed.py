@@ -24,8 +24,8 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
     """None where the target is no engine."""
     if not is_engine(target):
         return None
-    hooks.add_root(target)
-    hooks.on_first_step = hooks.find_roots_if_unheard
+    hooks.models.add(target)
+    hooks.on_first_step = hooks.models.find_if_unheard
     return Connection("deepspeed", configuration(target))
 
 

@@ -36,7 +36,7 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
                 hooks.loss.off = True
             clock.begin_again(state.global_step)
             if model is not None:
-                hooks.add_root(model)
+                hooks.models.add(model)
 
         @guarded("the Trainer's on_log")
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -55,8 +55,8 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
     if getattr(target, "is_in_train", False):  # it was found at work
         callback.on_train_begin(target.args, target.state, target.control, model=target.model)
     if target.model is not None:  # None with model_init: the model comes with on_train_begin
-        hooks.add_root(target.model)
-    hooks.on_first_step = hooks.find_roots_if_unheard
+        hooks.models.add(target.model)
+    hooks.on_first_step = hooks.models.find_if_unheard
     return Connection("huggingface", configuration(target))
 
 

@@ -43,7 +43,7 @@ def connect(target: Any, hooks: LoopHooks) -> Connection | None:
 
         @guarded("Lightning's on_fit_start")
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-            hooks.add_root(pl_module)
+            hooks.models.add(pl_module)
 
         @guarded("Lightning's on_train_start")
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:

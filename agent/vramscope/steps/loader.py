@@ -52,7 +52,7 @@ class LoaderFront:
         if clock.phase != EVAL:
             clock.enter(DATA)
         if self.batches == 2:
-            hooks.find_in_first_step()
+            hooks.models.find_in_first_step()
         if hooks.graphs is not None and not clock.calm:
             hooks.timed(hooks.graphs.before_batch)
 

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from vramscope.fronts import Fronts
 from vramscope.guard import guarded
-from vramscope.steps import zero
 from vramscope.steps.backward import OUTSIDE, BackwardFront
 from vramscope.steps.caught import OF_MEMORY, CaughtErrors
 from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
 from vramscope.steps.deepspeed import EngineFront
+from vramscope.steps.frames import failed_with, steps_within_its_own_step
 from vramscope.steps.loader import LoaderFront
 from vramscope.steps.lomo import LomoFront
-from vramscope.steps.roots import MOST_ROOTS, ModuleHook, outermost_modules
+from vramscope.steps.roots import RootHooks
 from vramscope.steps.scaler import ScalerFront
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class LoopHooks:
         """takes numbers that a framework logs of a step"""
         self.heard_forward = False
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
-        self._roots_are_given = False
-        self._found_once = False
+        self.models = RootHooks(self, self._before_forward, self._after_forward)
         self.engines = EngineFront(self)
         self.loader = LoaderFront(self)
         self.lomo = LomoFront(self)
@@ -96,7 +95,7 @@ class LoopHooks:
         """an optimizer's step is running what it was given: forward, backward and the rest of it"""
 
     def install(self, roots: Iterable[torch.nn.Module] = ()) -> None:
-        """Hook optimizers, backward and the DataLoader; and the given root modules, or those found (see find_roots)."""
+        """Hook optimizers, backward and the DataLoader; and the given root modules."""
         import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -113,9 +112,9 @@ class LoopHooks:
         self.caught.install(self.fronts)
         self.loader.install()
         self.lomo.listen()
-        self._wrap_train()
+        self.models.install()
         for root in roots:
-            self.add_root(root)
+            self.models.add(root)
 
     def remove(self) -> None:
         self.fronts.remove()
@@ -133,48 +132,13 @@ class LoopHooks:
         """The optimizer whose steps are the training's."""
         return None if self._leader is None else self._leader()
 
-    def add_root(self, module: torch.nn.Module) -> None:
-        """A module whose call is the forward of the training (or its evaluation, without gradients), as the user told us."""
-        self._roots_are_given = True
-        self._hook_root(module)
-
-    def _hook_root(self, module: torch.nn.Module) -> None:
-        if module in self.roots:
-            return
-        if getattr(module, "_compiled_call_impl", None) is not None:
-            return  # module.compile(): a hook would be traced into the graph and break it; backward still tells
-        if zero.is_engine(module):
-            self.engines.found(module)
-        self.roots.add(module)
-        before = module.register_forward_pre_hook(ModuleHook(self._before_forward), with_kwargs=True)
-        self._removals.append(before.remove)
-        # (always_call: also where the forward ends with an error, which costs nothing until then)
-        after = module.register_forward_hook(ModuleHook(self._after_forward), always_call=True)
-        self._removals.append(after.remove)
-
-    def find_roots(self) -> None:
-        """Hook the outermost modules that have parameters. A sweep over all objects: some 30 ms, once or twice a run."""
-        for module in outermost_modules():
-            self._hook_root(module)
-
-    def find_roots_if_unheard(self) -> None:
-        """After the first step: a model that was made, wrapped or compiled after attach is found now."""
-        if not self.heard_forward:
-            self.find_roots()
-
     def in_first_step_backward(self) -> None:
         """A backward of the first step begins."""
         first, self.on_first_backward = self.on_first_backward, None
         if first is not None:
             first()
         self.lomo.listen()
-        self.find_in_first_step()
-
-    def find_in_first_step(self) -> None:
-        """In the first backward, or at the second batch: a model that was made after attach stands by then."""
-        if self.on_first_step is not None and not self._found_once:
-            self._found_once = True
-            self.find_roots_if_unheard()
+        self.models.find_in_first_step()
 
     def lead(self, optimizer: torch.optim.Optimizer) -> None:
         """Steps are this optimizer's steps."""
@@ -335,54 +299,3 @@ class LoopHooks:
         """A forward, a backward or the wait for a batch ends with an error, which the training may catch; ``in_except``: it has."""
         if self.on_error is not None and isinstance(error, OF_MEMORY) and self.clock.is_training_thread():
             self.on_error(error, in_except)
-
-    # -- wrapped functions -----------------------------------------------------------------------------------------------
-
-    def _wrap_train(self) -> None:
-        """``model.train()`` and ``.eval()`` (which calls it) show a model that was made after attach, before its first call."""
-        import torch
-
-        shown = guarded("model hook")(self._shown)
-
-        def train(original: Callable[..., Any], module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            shown(module)
-            return original(module, *args, **kwargs)
-
-        self.fronts.put(torch.nn.Module, "train", train)
-
-    def _shown(self, module: torch.nn.Module) -> None:
-        # Called for each child too, from within; the outermost comes first. A teacher's eval() makes no root of it where the
-        # model that trains is known.
-        if self._roots_are_given or self.heard_forward:
-            return
-        if len(self.roots) < MOST_ROOTS and self.clock.is_training_thread():
-            inner = {id(child) for root in list(self.roots) for child in root.modules()}
-            if id(module) not in inner and next(module.parameters(), None) is not None:
-                self._hook_root(module)
-
-
-def failed_with(module: torch.nn.Module) -> BaseException | None:
-    """The error with which this module's forward ends, from its hook; None: it gave back None, whatever is handled around it."""
-    error = sys.exc_info()[1]
-    caught = None if error is None or error.__traceback__ is None else error.__traceback__.tb_frame
-    frame = sys._getframe(1)
-    while caught is not None and frame is not None:
-        if frame is caught:
-            return error if frame.f_locals.get("self") is module else None
-        frame = frame.f_back  # type: ignore[assignment]  # None at the outermost
-    return None
-
-
-def steps_within_its_own_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the step that ends was called by another of the same optimizer: ``super().step()`` in a subclass. From its hook.
-
-    PyTorch puts its hooks around the step of each class that was instantiated, so that one step is told twice. Some 2 µs.
-    """
-    file = sys.modules["torch.optim.optimizer"].__file__
-    frame, steps = sys._getframe(1), 0
-    while frame is not None and steps < 2:
-        code = frame.f_code
-        if code.co_name == "wrapper" and code.co_filename == file:
-            steps += frame.f_locals.get("self") is optimizer
-        frame = frame.f_back  # type: ignore[assignment]  # None at the outermost
-    return steps == 2

@@ -15,12 +15,12 @@ def connect(target: object, hooks: LoopHooks) -> Connection | None:
     import torch
 
     if isinstance(target, torch.nn.Module):
-        hooks.add_root(target)
+        hooks.models.add(target)
     elif target is None or isinstance(target, torch.optim.Optimizer):
         if target is not None:
             hooks.lead(target)
-        hooks.find_roots()
+        hooks.models.find()
     else:
         return None
-    hooks.on_first_step = hooks.find_roots_if_unheard
+    hooks.on_first_step = hooks.models.find_if_unheard
     return Connection("loop")
