@@ -15,8 +15,9 @@ from vramscope import wire
 from vramscope.black_box import COPIES, OTHER_MODELS, Frame, Holder
 from vramscope.oom import forward, last_look, stack
 from vramscope.oom_cause import judge
-from vramscope.oom_facts import Facts, _batch_size, growing, held_by
-from vramscope.oom_growth import growth_of
+from vramscope.oom_evidence import _batch_size
+from vramscope.oom_facts import Facts
+from vramscope.oom_growth import growing, growth_of, held_by
 from vramscope.oom_need import need_of
 from vramscope.oom_sizes import curve_bytes
 from vramscope_server.analysis.comparison.batch import Batch

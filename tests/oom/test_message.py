@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vramscope.oom_cause import judge
-from vramscope.oom_facts import facts_of_message
+from vramscope.oom_evidence import facts_of_message
 from vramscope.oom_message import MAX_CHARACTERS, parse, parse_pieces
 
 MIB, GIB = 1 << 20, 1 << 30

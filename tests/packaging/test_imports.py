@@ -27,7 +27,9 @@ SERVER_TAKES = {
     "vramscope.black_box",
     "vramscope.oom_message",
     "vramscope.oom_cause",
+    "vramscope.oom_evidence",
     "vramscope.oom_facts",
+    "vramscope.oom_growth",
     "vramscope.oom_need",
     "vramscope.__version__",
 }

@@ -20,7 +20,7 @@ from vramscope.oom.parcel import messages_of
 from vramscope.oom.scene import Scene
 from vramscope.oom.word import Word
 from vramscope.oom_cause import judge
-from vramscope.oom_facts import facts_of_box
+from vramscope.oom_evidence import facts_of_box
 from vramscope.oom_message import Message, parse
 from vramscope.steps.clock import StepClock
 

@@ -10,8 +10,7 @@ from vramscope import wire
 from vramscope.guard import guarded
 from vramscope.oom import handled, last_look
 from vramscope.oom.lengthened import as_leak, lengthened
-from vramscope.oom_facts import LEAKS_THAT_GROW, held_by
-from vramscope.oom_growth import growth_of
+from vramscope.oom_growth import LEAKS_THAT_GROW, growth_of, held_by
 from vramscope.steps.clock import EVAL, FORWARD
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 from rich.text import Text
 
 from vramscope.oom_cause import CAUSES, judge
-from vramscope.oom_facts import facts_of_message
+from vramscope.oom_evidence import facts_of_message
 from vramscope.oom_message import KINDS, MAX_CHARACTERS, Message, parse_pieces
 from vramscope_server.cli.screen import Column, console, print_table
 from vramscope_server.cli.talk import BAD_WORDS, CHECK_FAILED, Failure, address, ask, path_of, print_json

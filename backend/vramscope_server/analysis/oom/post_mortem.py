@@ -9,7 +9,9 @@ from typing import Any
 
 from vramscope.black_box import BlackBox
 from vramscope.oom_cause import Verdict, judge
-from vramscope.oom_facts import Facts, facts_of_box, growing
+from vramscope.oom_evidence import facts_of_box
+from vramscope.oom_facts import Facts
+from vramscope.oom_growth import growing
 from vramscope.oom_message import Message, parse
 from vramscope.oom_need import Need, need_of
 from vramscope_server.analysis.oom import holders, losses

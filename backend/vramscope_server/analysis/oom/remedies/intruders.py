@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from vramscope.black_box import COPIES, OTHER_MODELS
-from vramscope.oom_facts import growing, place
+from vramscope.oom_facts import place
+from vramscope.oom_growth import growing
 from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy
 
 AS_LARGE: Final = 0.01
