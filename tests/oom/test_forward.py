@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from vramscope.oom import forward, stack
+from vramscope.oom.layers import leaves_of
 from vramscope.oom.scene import Scene
 from vramscope.steps.clock import EVAL
 
@@ -119,7 +120,7 @@ def died_in(
         in_use = torch.cuda.memory_allocated() - own
         told.append((forward.running(stack.stack_of(sys._getframe(1)), [model]), in_use))
 
-    leaf = list(forward._leaves(model))[place]
+    leaf = list(leaves_of(model))[place]
     handle = leaf.register_forward_pre_hook(look)
     torch.cuda.reset_peak_memory_stats()
     train(model).backward()  # type: ignore[no-untyped-call]
@@ -156,7 +157,7 @@ def test_of_blocks_that_are_alike_what_was_to_come_is_what_comes(
 ) -> None:
     """Within the error with which a remedy reckons, and not by half as much again too high."""
     model = make()
-    running, in_use, took = died_in(model, int(share * len(list(forward._leaves(model)))), train)
+    running, in_use, took = died_in(model, int(share * len(list(leaves_of(model)))), train)
     assert running.to_come_bytes is not None, running
     drawn = in_use + running.to_come_bytes
     assert drawn + 0.5 * running.to_come_bytes + 0.1 * drawn >= took, running
