@@ -17,19 +17,19 @@ from vramscope import wire
 
 from .artifacts import ArtifactRecord, delete_artifacts, superfluous
 from .batch import BadBatch, ReadyBatch, ReadyBlock, UnknownSession
+from .known_runs import KnownRuns
 from .record import RankRecord, RunRecord, SessionRecord
 from .requests import Requests
 from .rows import run_row
 from .small_chunks import SmallChunks, Stream
-from .statements import put_artifacts, put_rows, put_runs
 from .states import add_sequence, display_skew_ns
 from .summary import RankSummary
 from .tables import artifacts, chunks, events, looks, ranks, runs, sessions
+from .unwritten import Unwritten
 
 MAX_GAPS: Final = 1000
 ANNOUNCE_NS: Final = 2_000_000_000
 """While a run runs, its row is announced so often."""
-_KEEP_RUNS: Final = 256
 
 
 @dataclass(slots=True)
@@ -52,31 +52,25 @@ class Book:
         self._clock = clock
         self._lost_after_ns = lost_after_ns
         self._started_ns = clock()
-        self._runs: dict[str, RunRecord] = {}
-        self._run_of_session: dict[str, str] = {}
+        self._runs = KnownRuns()
+        self._unwritten = Unwritten()
         self._small = SmallChunks()
-        self._next_run = self._next_chunk = 1
         self._live: set[str] = set()
         self._requests = Requests()
         self.forget()
 
     def forget(self) -> None:
         """Drop all that may not be what the database holds."""
-        self._runs.clear()
-        self._run_of_session.clear()
-        self._new_sessions: list[SessionRecord] = []
-        self._chunks: list[dict[str, Any]] = []
-        self._events: list[dict[str, Any]] = []
-        self._pieces: list[dict[str, Any]] = []
-        self._superfluous: list[str] = []
+        self._runs.forget()
+        self._unwritten.clear()
         self._requests.rolled_back()
         self._news: list[Stored] = []
         self._stale = True
 
     def load(self, connection: Connection) -> None:
         """Read what must be known before anything can be entered."""
-        self._next_run = int(connection.execute(sa.select(sa.func.max(runs.c.key))).scalar() or 0) + 1
-        self._next_chunk = int(connection.execute(sa.select(sa.func.max(chunks.c.key))).scalar() or 0) + 1
+        self._runs.load(connection)
+        self._unwritten.load(connection)
         self._live = set(connection.execute(sa.select(runs.c.id).where(runs.c.state == "running")).scalars())
         self._small.load(connection)
         self._stale = False
@@ -92,7 +86,7 @@ class Book:
         if self._stale:
             self.load(connection)
         batch = ready.batch
-        run = self._session_of(connection, batch) or self._find(connection, batch.run)
+        run = self._runs.of_session(connection, batch) or self._runs.find(connection, batch.run)
         session = run.sessions.get(batch.session) if run is not None else None
         if session is not None and session.values["rank"] != batch.rank:
             raise BadBatch("rank", batch.rank, f"{session.values['rank']}, as in this session's other batches")
@@ -105,9 +99,7 @@ class Book:
                 expected = "a first batch with Attached: who sends this is not known"
                 raise UnknownSession("session", batch.session, expected)
             if run is None:
-                run = RunRecord.begin(self._next_run, batch, attached, ready.received_ns)
-                self._next_run += 1
-                self._remember(run)
+                run = self._runs.begin(batch, attached, ready.received_ns)
             session = self._new_session(run, batch, attached, ready.received_ns)
             self._requests.ask_bystander(run, session)
         assert run is not None
@@ -133,7 +125,7 @@ class Book:
             if isinstance(message, wire.Attached):
                 run.attach(session, message)
             elif isinstance(message, wire.Event):
-                self._event(run, number, message.time_ns, message.kind, message.step, message.data)
+                self._unwritten.event(run, number, message.time_ns, message.kind, message.step, message.data)
             elif isinstance(message, wire.Look):
                 if session.take_look(message, batch.sequence) and rank.session_id == batch.session:
                     look = message
@@ -162,7 +154,7 @@ class Book:
             rank.dirty = True
         for chunk in ready.chunks:
             values = {name: getattr(chunk, name) for name in chunk.__slots__}
-            self._add_chunk((run.values["key"], number, chunk.device, chunk.stream), values)
+            self._unwritten.chunk((run.values["key"], number, chunk.device, chunk.stream), values)
         if recordings:
             run.announce = True
         if ready.blocks or look is not None or recordings:
@@ -175,7 +167,7 @@ class Book:
             if record is not None:
                 record.check(piece)
                 continue
-            elsewhere = any(piece.artifact in other.artifacts for other in self._runs.values())
+            elsewhere = any(piece.artifact in other.artifacts for other in self._runs)
             known = sa.select(artifacts.c.id).where(artifacts.c.id == piece.artifact)
             if elsewhere or connection.execute(known).first() is not None:
                 raise BadBatch("piece.artifact", piece.artifact, "an id that no other run has given to an artifact")
@@ -188,42 +180,11 @@ class Book:
             run.artifacts[piece.artifact] = record
         if not record.take(piece, now_ns):
             return False
-        self._pieces.append({"artifact": piece.artifact, "number": piece.number, "data": piece.data})
+        self._unwritten.piece(piece)
         for ident in superfluous(run.artifacts.values()):
             del run.artifacts[ident]
-            self._superfluous.append(ident)
+            self._unwritten.superfluous.append(ident)
         return record.whole
-
-    def _session_of(self, connection: Connection, batch: wire.Batch) -> RunRecord | None:
-        run_id = self._run_of_session.get(batch.session)
-        if run_id is None:
-            query = sa.select(runs.c.id).join(sessions, sessions.c.run_key == runs.c.key)
-            run_id = connection.execute(query.where(sessions.c.id == batch.session)).scalar()
-        if run_id is None:
-            return None
-        if run_id != batch.run:
-            raise BadBatch("run", batch.run, f"{run_id}, as in this session's other batches")
-        return self._find(connection, run_id)
-
-    def _find(self, connection: Connection, run_id: str) -> RunRecord | None:
-        if run_id in self._runs:
-            return self._runs[run_id]
-        run = RunRecord.load(connection, run_id)
-        if run is not None:
-            self._run_of_session.update(dict.fromkeys(run.sessions, run_id))
-            self._remember(run)
-        return run
-
-    def _remember(self, run: RunRecord) -> None:
-        self._runs[run.values["id"]] = run
-        if len(self._runs) > _KEEP_RUNS:
-            for run_id, other in list(self._runs.items()):
-                if len(self._runs) <= _KEEP_RUNS // 2:
-                    break
-                if other is not run and not other.dirty and other.values["state"] != "running":
-                    del self._runs[run_id]
-                    for session in other.sessions:
-                        self._run_of_session.pop(session, None)
 
     def _new_session(self, run: RunRecord, batch: wire.Batch, attached: wire.Attached, now_ns: int) -> SessionRecord:
         start_ns = attached.start_ns
@@ -237,12 +198,12 @@ class Book:
             if ended and (restarted or start_ns > (run.values["ended_ns"] or run.values["last_seen_ns"])):
                 run.values["attempt"] += 1
             if before is not None or ended:
-                self._event(run, batch.rank, start_ns, "resumed", None, {"session": batch.session})
+                self._unwritten.event(run, batch.rank, start_ns, "resumed", None, {"session": batch.session})
         attempt = before["attempt"] if before is not None and older else run.values["attempt"]
         session = SessionRecord.begin(run, batch, attached, attempt, now_ns)
         run.sessions[batch.session] = session
-        self._run_of_session[batch.session] = run.values["id"]
-        self._new_sessions.append(session)
+        self._runs.add_session(run, batch.session)
+        self._unwritten.sessions.append(session)
         if rank is None:
             run.ranks[batch.rank] = RankRecord(batch.session, RankSummary(), new=True, dirty=True)
         elif not older:
@@ -250,42 +211,26 @@ class Book:
             rank.session_id, rank.dirty, run.looks_changed = batch.session, True, True
         return session
 
-    def _event(
-        self, run: RunRecord, rank: int, time_ns: int, kind: str, step: int | None, data: dict[str, wire.Scalar]
-    ) -> None:
-        where = {"run_key": run.values["key"], "rank": rank}
-        self._events.append({**where, "time_ns": time_ns, "kind": kind, "step": step, "data": data})
-
-    def _add_chunk(self, stream: Stream, values: dict[str, Any]) -> None:
-        key, rank, device, name = stream
-        values |= {"key": self._next_chunk, "run_key": key, "rank": rank, "device": device, "stream": name}
-        self._next_chunk += 1
-        self._chunks.append(values)
-
     # -- writing down
 
     def write(self, connection: Connection) -> None:
         """Put all changes into the open transaction."""
-        dirty = [run for run in self._runs.values() if run.dirty]
+        dirty = [run for run in self._runs if run.dirty]
         for run in dirty:
             run.refresh()
             if run.values["state"] == "running":
                 self._live.add(run.values["id"])
-        put_runs(connection, dirty, self._new_sessions)
-        put_rows(connection, chunks.insert(), self._chunks)
-        put_rows(connection, events.insert(), self._events)
-        if self._pieces:
-            put_artifacts(connection, dirty, self._pieces, self._superfluous)
+        self._unwritten.write(connection, dirty)
 
     def take_news(self) -> tuple[list[Stored], list[dict[str, Any]], list[tuple[Stream, int]]]:
         """After the commit: what was stored, the rows of runs to announce, and the streams that want merging."""
         now = self._clock()
         rows: list[dict[str, Any]] = []
         full: list[tuple[Stream, int]] = []
-        for values in self._chunks:
+        for values in self._unwritten.chunks:
             stream = (values["run_key"], values["rank"], values["device"], values["stream"])
             full.extend(self._small.add(stream, values["level"], values["rows"]))
-        for run in self._runs.values():
+        for run in self._runs:
             if run.dirty:
                 if run.announce or now - run.announced_ns >= ANNOUNCE_NS:
                     rows.append(run_row(run.values))
@@ -297,8 +242,7 @@ class Book:
                     full.extend((stream, -1) for stream in self._small.of_run(run.values["key"]))
                 run.clean()
         stored, self._news = self._news, []
-        self._chunks, self._events, self._new_sessions = [], [], []
-        self._pieces, self._superfluous = [], []
+        self._unwritten.clear()
         self._requests.committed()
         return stored, rows, full
 
@@ -315,7 +259,7 @@ class Book:
             return False
         connection.execute(chunks.delete().where(chunks.c.key.in_(gone)))
         for values in merged:
-            self._add_chunk(stream, values)
+            self._unwritten.chunk(stream, values)
         return True
 
     def tick(self, connection: Connection) -> None:
@@ -324,7 +268,7 @@ class Book:
             self.load(connection)
         now = self._clock()
         for run_id in list(self._live):
-            run = self._find(connection, run_id)
+            run = self._runs.find(connection, run_id)
             if run is None:
                 self._live.discard(run_id)
                 continue
@@ -337,13 +281,13 @@ class Book:
 
     def change(self, connection: Connection, run_id: str, changes: dict[str, Any]) -> dict[str, Any]:
         """Set name, tags, pinned or baseline. Returns the row. Raises LookupError for an unknown run."""
-        run = self._find(connection, run_id)
+        run = self._runs.find(connection, run_id)
         if run is None:
             raise LookupError(run_id)
         if changes.get("baseline"):
             others = sa.select(runs.c.id).where(runs.c.project == run.values["project"], runs.c.baseline)
             for other_id in connection.execute(others).scalars().all():
-                other = self._find(connection, other_id)
+                other = self._runs.find(connection, other_id)
                 if other is not None and other is not run:
                     other.values["baseline"] = False
                     other.dirty = other.announce = True
@@ -353,7 +297,7 @@ class Book:
 
     def delete(self, connection: Connection, run_id: str) -> None:
         """Delete a run with everything that belongs to it. Raises LookupError; ValueError for one that is live."""
-        run = self._find(connection, run_id)
+        run = self._runs.find(connection, run_id)
         if run is None:
             raise LookupError(run_id)
         if run.values["state"] == "running":
@@ -363,15 +307,14 @@ class Book:
         for table in (chunks, events, looks, ranks, sessions):
             connection.execute(table.delete().where(table.c.run_key == key))
         connection.execute(runs.delete().where(runs.c.key == key))
-        del self._runs[run_id]
+        self._runs.drop(run)
         for session in run.sessions:
-            self._run_of_session.pop(session, None)
             self._requests.forget(session)
         self._small.forget(key)
 
     def delete_artifact(self, connection: Connection, run_id: str, ident: str) -> None:
         """Delete one artifact of a run. Raises LookupError for an unknown run or artifact."""
-        run = self._find(connection, run_id)
+        run = self._runs.find(connection, run_id)
         if run is None or run.artifacts.pop(ident, None) is None:
             raise LookupError(ident)
         delete_artifacts(connection, artifacts.c.id == ident)
@@ -382,7 +325,7 @@ class Book:
 
         Raises LookupError for an unknown run.
         """
-        run = self._find(connection, run_id)
+        run = self._runs.find(connection, run_id)
         if run is None:
             raise LookupError(run_id)
         live = [s for s in run.current if s.values["state"] == "running" and rank in (None, s.values["rank"])]
