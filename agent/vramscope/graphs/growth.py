@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ class Remembered:
     """of what the model was given then; 0: not known"""
 
 
-def was_renewed(before: list[Remembered]) -> bool:
+def was_renewed(before: Sequence[Remembered]) -> bool:
     """Whether none of what was held at the last look lives: what is held now was made since."""
     return bool(before) and all(reference() is None for reference in before[-1].tensors_then)
 

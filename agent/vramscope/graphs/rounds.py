@@ -7,7 +7,7 @@ from typing import Final
 LOOKS_AT: Final = frozenset((4, 8, 12, 16, 22, 30, 42, 60, 100, 200, 400, 1_000, 10_000, 100_000))
 """rounds after which there is a look whatever happens, also where looks are slow: without these a short run is not judged"""
 LOOKS_AT_CALLS: Final = LOOKS_AT - {4, 12, 16, 30}
-"""the same, where each call of a model is a round: as many as show growth within PATIENCE_WITH_CALLS of ``verdicts.py``"""
+"""the same, where each call of a model is a round: as many as show growth within PATIENCE_WITH_CALLS of ``kinds.py``"""
 
 
 class Rounds:

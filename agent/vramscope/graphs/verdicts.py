@@ -19,46 +19,28 @@ from vramscope.graphs.gathered import Gathered
 from vramscope.graphs.group import Group
 from vramscope.graphs.growth import (
     EMPTIED,
-    LEAST_GROWTH_ROUNDS,
     Remembered,
     began,
     bytes_a_round,
     bytes_a_step,
     has_settled,
     has_shrunk,
-    lengthens,
-    rises,
     was_plain_and_is_dead,
     was_renewed,
 )
 from vramscope.graphs.holders import Holder
+from vramscope.graphs.kinds import Case, Kind
 from vramscope.graphs.moment import Moment, rounds_since
 from vramscope.graphs.verdict import GROWS, OVERLAPS, Verdict
 
 MATERIAL_BYTES = 64 * 1024
 MATERIAL_FRACTION = 0.01
 """of all live tensors: what is less is not worth a word unless it grows"""
-CHAIN_ROUNDS = 4
-"""that one variable's graph must reach back before it may be called growing"""
-MANY_OLD_GRAPHS: Final = 12
-"""alive: where a thing's age is not sure, as good as that each of the last rounds' is"""
-SURE_ROUNDS = 12
-"""in which nothing was let go: growing is then certain at the first look"""
-LEAST_TENSOR_GROWTH_ROUNDS = 12
-"""the same for plain tensors, in four looks: caches and replay buffers fill up, and stop"""
-MOST_GRAPHS: Final = 1_000
-"""that a container with a bound may keep by design: no loop backpropagates through so many steps"""
 MOST_REMEMBERED: Final = 24
 """looks: where optimizers take turns there is one at each of them, and growth must be seen over many rounds all the same"""
-PATIENCE: Final = 2
-"""times as many rounds, where the code takes out of the container too"""
 CONSIDERABLE_BYTES: Final = 256 * 1024
 CONSIDERABLE_FRACTION: Final = 0.1
 """of all live tensors: what holds more, and more than those bytes, is told before it is emptied: memory may run out until then"""
-PATIENCE_WITH_CALLS: Final = 4
-"""and where each call of a model is a round: a text is written, or an image made, in many of them"""
-ROUNDS_OF_A_MODEL: Final = 800
-"""in which a model itself may take more with each call: its cache of keys and values"""
 
 
 class Judge:
@@ -191,8 +173,38 @@ class Judge:
         return {key: fill.after for key, fill in self._fills.items() if fill.after is not None}
 
     def _of(self, group: Group, moment: Moment, rounds: int, material: int) -> Verdict | None:
-        holder = group.holder
-        before = self._seen.setdefault(holder.key, [])
+        key = group.holder.key
+        before = self._seen.setdefault(key, [])
+        now = self._remembered(group, moment, rounds, material, before)
+        fill = self._fills.get(key)
+        if fill is not None and fill.note_emptying():
+            before.clear()
+        elif before and now.tensors <= EMPTIED * before[-1].tensors and was_plain_and_is_dead(before[-1]):
+            self._empty(key, before)
+        # (A look in an evaluation counts its batches as rounds too, which are no steps of the training.)
+        growth = bytes_a_step(before, now) if moment.per == "step" and now.step else bytes_a_round(before, now)
+        kind = Case(group, moment, before, now, material, self._plain, self._heights.get(key, 0)).kind()
+        more = bool(before) and now.held_bytes > before[-1].held_bytes
+        before.append(now)
+        del before[:-MOST_REMEMBERED]
+        if fill is not None:
+            fill.watch(_living(group))
+        single = not group.graphs and not (group.holder.container and now.tensors >= 3)
+        if fill is not None and fill.after is not None:
+            kind = Kind(fill.kind, group.graphs or group.tensors)
+        elif has_settled(before) or (single and has_shrunk(before)):
+            self.settled.add(key)
+            self._accused.pop(key, None)
+        elif kind is None and more and key in self._accused:
+            # Slower than before, and still more: its figures are to be of now.
+            name, chain = self._accused[key]
+            kind = Kind(name, now.reach if chain else group.graphs or group.tensors, chain)
+        return None if kind is None else self._told(kind, group, moment, growth)
+
+    def _remembered(
+        self, group: Group, moment: Moment, rounds: int, material: int, before: Sequence[Remembered]
+    ) -> Remembered:
+        """What is to be remembered of a holder as it is now."""
         reach = rounds_since(group.oldest, moment.boundaries) if group.graphs else 0
         if group.cut_short and before and 0 < reach < (further := before[-1].reach + rounds - before[-1].round):
             ages = {rounds_since(birth, moment.boundaries) for birth in group.births}
@@ -202,70 +214,40 @@ class Judge:
                 reach = further
         newest = rounds_since(group.births[-1], moment.boundaries) if group.births else len(moment.boundaries)
         is_new = newest <= 1 or (not moment.ages_are_sure and was_renewed(before))
-        overlaps = moment.fresh and group.graphs > 0 and is_new and group.bytes_beside(self._plain) >= material
-        now = Remembered(
+        return Remembered(
             moment.step,
             rounds,
             group.tensors,
             group.graphs,
             group.held_bytes,
             reach,
-            overlaps,
-            moment.after,
-            group.nodes,
-            group.references,
-            moment.given_elements,
+            overlaps=moment.fresh and group.graphs > 0 and is_new and group.bytes_beside(self._plain) >= material,
+            after=moment.after,
+            nodes=group.nodes,
+            tensors_then=group.references,
+            given_elements=moment.given_elements,
         )
-        fill = self._fills.get(holder.key)
-        if fill is not None and fill.note_emptying():
-            before.clear()
-        elif before and now.tensors <= EMPTIED * before[-1].tensors and was_plain_and_is_dead(before[-1]):
-            self._empty(holder.key, before)
-        # (A look in an evaluation counts its batches as rounds too, which are no steps of the training.)
-        growth = bytes_a_step(before, now) if moment.per == "step" and now.step else bytes_a_round(before, now)
-        verdict: tuple[str, int, bool] | None = None
-        if group.cyclic:
-            # Where no collector comes by, what is there once may be in use: it counts when it becomes more and more.
-            stays = group.holder.key[0] == "create_graph"
-            if group.held_bytes >= material and (not stays or self._takes_more(group, before, now, moment.per)):
-                verdict = "cycle", group.tensors, False
-        elif group.graphs:
-            verdict = self._of_graphs(group, moment, before, now, material)
-        elif self._grows_plainly(group, before, now, material, moment.per):
-            verdict = "tensor-growth", group.tensors, False
-        more = bool(before) and now.held_bytes > before[-1].held_bytes
-        before.append(now)
-        del before[:-MOST_REMEMBERED]
-        if fill is not None:
-            fill.watch(_living(group))
-        single = not group.graphs and not (holder.container and now.tensors >= 3)
-        if fill is not None and fill.after is not None:
-            verdict = fill.kind, group.graphs or group.tensors, False
-        elif has_settled(before) or (single and has_shrunk(before)):
-            self.settled.add(holder.key)
-            self._accused.pop(holder.key, None)
-        elif verdict is None and more and holder.key in self._accused:
-            # Slower than before, and still more: its figures are to be of now.
-            kind, chain = self._accused[holder.key]
-            verdict = kind, now.reach if chain else group.graphs or group.tensors, chain
-        if verdict is None:
-            return None
-        kind, count, chain = verdict
-        if kind in GROWS:
-            self._accused[holder.key] = kind, chain
-        words, freed = advice.of(kind, group, moment.retained, chain=chain, per=moment.per)
-        age = max(reach, 1) if group.graphs else None
-        if kind == "growing-eval" and moment.evaluating:
-            growth = group.held_bytes / (count if chain else _batches(group, count, moment.boundaries))
-        found = Verdict(kind, group, count, age, growth, words, freed, per=moment.per)
-        if kind in GROWS and holder.container and not chain:
+
+    def _told(self, kind: Kind, group: Group, moment: Moment, growth: float | None) -> Verdict:
+        """The verdict on what leaks so, with what is known of its being emptied."""
+        holder, looks = group.holder, self._seen[group.holder.key]
+        now = looks[-1]
+        if kind.name in GROWS:
+            self._accused[holder.key] = kind.name, kind.chain
+        words, freed = advice.of(kind.name, group, moment.retained, chain=kind.chain, per=moment.per)
+        age = max(now.reach, 1) if group.graphs else None
+        if kind.name == "growing-eval" and moment.evaluating:
+            growth = group.held_bytes / (kind.count if kind.chain else _batches(group, kind.count, moment.boundaries))
+        found = Verdict(kind.name, group, kind.count, age, growth, words, freed, per=moment.per)
+        if kind.name in GROWS and holder.container and not kind.chain:
+            fill = self._fills.get(holder.key)
             if fill is None:
-                fill = self._fills[holder.key] = Fill(kind, began(before), self._rounds)
+                fill = self._fills[holder.key] = Fill(kind.name, began(looks), self._rounds)
                 fill.watch(_living(group))
-            fill.whole_looks += moment.ends_epoch or rounds == fill.next_whole(rounds - 1)
+            fill.whole_looks += moment.ends_epoch or now.round == fill.next_whole(now.round - 1)
             found.waits = not moment.evaluating and self._waits(holder, fill, now, moment)
             found.emptied_after = fill.after
-        elif chain and moment.per == "step":
+        elif kind.chain and moment.per == "step":
             begun = self._begun.setdefault(holder.key, Begun())
             if not group.cut_short:
                 begun.note(max(0, now.step - now.reach))  # (the first step has two rounds)
@@ -280,105 +262,9 @@ class Judge:
             and fill.may_be_emptied_yet(now.round, moment.epoch_ended)
         )
 
-    def _of_graphs(
-        self, group: Group, moment: Moment, before: list[Remembered], now: Remembered, material: int
-    ) -> tuple[str, int, bool] | None:
-        """(kind, count, whether one value grows a graph from step to step)"""
-        ages = [rounds_since(birth, moment.boundaries) for birth in group.births]
-        many = group.graphs >= 3 and len(set(ages)) >= 3
-        # (That some of an earlier step is alive says nothing by itself: somebody else may keep it, or each step's graph leads to
-        # one that was built once, as to the copies of weights that an autocast around the whole loop makes in its first step.)
-        longer = group.cut_short or any(seen.round < now.round and seen.nodes < now.nodes for seen in before[-1:])
-        old = moment.kept_rounds >= CHAIN_ROUNDS or moment.old_graphs >= MANY_OLD_GRAPHS
-        kept = longer and (moment.ages_are_sure or old)
-        # (Of the last and the best result one is old; of what is carried on, all was made when the newest was.)
-        together = bool(ages) and max(ages) - min(ages) <= max(1, len(moment.optimizers))
-        # (Some is carried on every few steps only: an average of what a lazy penalty measures.)
-        chain = not many and kept and together and now.reach >= CHAIN_ROUNDS * max(1, *ages)
-        if (many or chain) and not _keeps_few(group) and self._is_growing(group, many, before, now, moment, ages):
-            unwalked = moment.evaluating or group.oldest > moment.last_walk
-            return ("growing-eval" if unwalked else "growing"), (group.graphs if many else now.reach), chain
-        if moment.evaluating:
-            if group.saved_bytes >= material:
-                return "no_grad-missing", group.graphs, False
-            return None
-        if group.graphs >= 3 and len(set(ages)) < 3 and self._takes_more(group, before, now, moment.per):
-            # Made on another thread, whose sequence numbers are its own: the number of graphs tells.
-            return "growing", group.graphs, False
-        # Seen at each boundary of the cycle of optimizers: what one of them still needs is no overlap.
-        again = [seen for seen in before if seen.overlaps and seen.step < now.step and seen.after == now.after]
-        others = moment.optimizers | {now.after}
-        everywhere = all(any(seen.overlaps for seen in [*before, now] if seen.after == after) for after in others)
-        # Between the steps of two optimizers more may be held, for the second: what is too much is what is left at the end.
-        elsewhere = {seen.after: seen.held_bytes for seen in before if seen.after in others - {now.after}}
-        least = all(now.held_bytes <= held for held in elsewhere.values())
-        if now.overlaps and again and everywhere and least:
-            unfreed = sum(
-                size
-                for key, size in group.saved.items()
-                if key not in group.own and key not in self._plain and key not in group.leaves
-            )
-            return ("overlap-unfreed" if unfreed >= material else "overlap"), group.graphs, False
-        return None
-
-    def _is_growing(
-        self,
-        group: Group,
-        many: bool,
-        before: list[Remembered],
-        now: Remembered,
-        moment: Moment,
-        ages: list[int],
-    ) -> bool:
-        if many:
-            if len(set(ages)) >= 6 and moment.kept_rounds >= SURE_ROUNDS:
-                return True
-            least = 3 if moment.evaluating else LEAST_GROWTH_ROUNDS
-            looks = [
-                seen for seen in before if seen.round >= now.round - now.reach
-            ]  # as old as what is held, or younger
-            return rises([*looks, now], lambda seen: seen.tensors, least, 2 if moment.evaluating else 3)
-        if now.reach >= SURE_ROUNDS:
-            return True
-        return any(
-            seen.reach >= 2
-            and seen.round <= now.round - LEAST_GROWTH_ROUNDS // 2
-            and now.reach >= max(LEAST_GROWTH_ROUNDS, seen.reach + (now.round - seen.round) - 1)
-            for seen in before
-        )
-
-    def _grows_plainly(self, group: Group, before: list[Remembered], now: Remembered, material: int, per: str) -> bool:
-        """A container that takes more and more, or one tensor that a loop makes longer and longer."""
-        holder = group.holder
-        if holder.bound is not None or now.held_bytes < material:
-            return False
-        looks = [*before, now]
-        if holder.container and now.tensors >= 3:
-            return self._takes_more(group, before, now, per)
-        return holder.carried and lengthens(looks, _patience(holder, per), 4)
-
-    def _takes_more(self, group: Group, before: list[Remembered], now: Remembered, per: str) -> bool:
-        holder = group.holder
-        rounds = _patience(holder, per) * (PATIENCE if holder.taken_from else 1)
-        steady = rises([*before, now], lambda seen: seen.tensors, rounds, 4)
-        is_higher = now.tensors > self._heights.get(holder.key, 0)
-        return steady and is_higher and holder.container and holder.bound is None
-
 
 def _living(group: Group) -> Iterator[Any]:
     return (thing for reference in group.references if (thing := reference()) is not None)
-
-
-def _patience(holder: Holder, per: str) -> int:
-    """Rounds in which plain tensors must have become more and more."""
-    if per != "call":
-        return LEAST_TENSOR_GROWTH_ROUNDS
-    return ROUNDS_OF_A_MODEL if holder.in_model else PATIENCE_WITH_CALLS * LEAST_TENSOR_GROWTH_ROUNDS
-
-
-def _keeps_few(group: Group) -> bool:
-    """Graphs behind a bound that is near: a window of some steps. (Replay buffers of any length hold what has no graph.)"""
-    return group.holder.bound is not None and group.holder.bound <= MOST_GRAPHS
 
 
 def material_bytes(live_bytes: int) -> int:
