@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from vramscope.graphs import first_call, paths, referrers, roots, walk, watch
+from vramscope.graphs import first_call, looker, paths, referrers, roots, walk, watch
 from vramscope.graphs.allowance import Allowance, Costs
 from vramscope.graphs.codes import Codes
 from vramscope.graphs.explain import explain
@@ -444,14 +444,14 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
     script = """
         import torch
         from vramscope.guard import guard
-        from vramscope.graphs import watch
+        from vramscope.graphs import looker
         from vramscope.graphs.watch import GraphWatch
         from vramscope.steps import plain
         from vramscope.steps.clock import StepClock
         from vramscope.steps.loop import LoopHooks
 
         guard.raise_faults = True
-        watch.MOST_SECONDS = 1e9  # every look that is asked for, as on the fastest machine
+        looker.MOST_SECONDS = 1e9  # every look that is asked for, as on the fastest machine
         clock, looks = StepClock(), []
         hooks = LoopHooks(clock)
         hooks.graphs = GraphWatch(clock, report=looks.append)
@@ -625,7 +625,7 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
             optimizer.step()
         kept[rate] = net, optimizer
 
-    monkeypatch.setattr(watch, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
+    monkeypatch.setattr(looker, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
     # And a floor of each step, however long the tests before made the heap.
     monkeypatch.setattr(watch.floor, "HEAP_SHARE", 1.0)
     with watched() as looks:
@@ -1059,7 +1059,7 @@ def test_a_leak_that_slows_down_is_told_with_the_figures_of_now():
 
 def test_what_an_evaluation_adds_a_batch_is_not_thinned_by_the_steps_before_it(monkeypatch):
     """Two evaluations lie many steps apart, and what grows in them was divided by these: 102 of 366 KiB a batch."""
-    monkeypatch.setattr(watch, "MOST_SECONDS", 60.0)  # on a busy machine, too
+    monkeypatch.setattr(looker, "MOST_SECONDS", 60.0)  # on a busy machine, too
     net = model(width=256)
     optimizer = torch.optim.SGD(net.parameters(), 0.01)
     with watched() as looks:
@@ -1126,12 +1126,12 @@ def test_a_graph_that_nothing_named_holds_has_the_place_where_it_is_built(tmp_pa
         import torch
         from torch import nn
         from torch.nn import functional as F
-        from vramscope.graphs import watch
+        from vramscope.graphs import looker, watch
         from vramscope.steps.clock import StepClock
         from vramscope.steps.loop import LoopHooks
         from vramscope.steps.plain import connect
 
-        watch.MOST_SECONDS = 60.0  # on a busy machine, too
+        looker.MOST_SECONDS = 60.0  # on a busy machine, too
         looks, clock = [], StepClock()
         hooks = LoopHooks(clock)
         hooks.graphs = watch.GraphWatch(clock, report=looks.append, seconds=20.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -16,6 +17,10 @@ from vramscope.graphs.wording import NAMELESS
 
 LOOK_SECONDS: Final = 0.225
 """the promise is 0.25: what was begun in time ends a little later, most so where the machine is slow"""
+MOST_SECONDS: Final = 3.0
+"""that looks on suspicion may take in all, and a hundredth of the run's time beside"""
+AGAIN_SECONDS: Final = 1.0
+"""beside these, to look again while growth stands: nobody is to be accused for want of time"""
 
 
 @dataclasses.dataclass
@@ -53,8 +58,8 @@ class Looker:
         self._costs = Costs()
         self._boring: dict[int, _Boring] = {}
         self.chains = Chains()
-        self.spent_seconds = 0.0
-        """by all looks so far"""
+        self._began = time.monotonic()
+        self._spent_seconds = 0.0
         self.live_bytes = 0
         """of all tensors, at the last look"""
 
@@ -67,16 +72,16 @@ class Looker:
         """``step_numbers``: of autograd's, that a step takes at most; the others as for :func:`explain`."""
         self.chains.step_numbers = step_numbers
         with undisturbed():
-            time = Allowance(self._seconds, self._costs)
-            sight = explain(self._kinds, time, self._is_boring, self.chains, steps_no_more, differentiable)
-            traced = trace(sight, time, self.chains, self._of_earlier_looks)
+            allowed = Allowance(self._seconds, self._costs)
+            sight = explain(self._kinds, allowed, self._is_boring, self.chains, steps_no_more, differentiable)
+            traced = trace(sight, allowed, self.chains, self._of_earlier_looks)
             before = self._not_found()
             self._bore(sight.nameless, traced, whole=sight.is_whole)
-            taken = time.taken  # (a collection that the training's own objects are due to comes afterwards)
+            taken = allowed.taken  # (a collection that the training's own objects are due to comes afterwards)
         self.live_bytes = sight.live_bytes
         if not traced.complete:
             sight.left_out.append(f"who holds some of {len(sight.nameless):,} tensors that no variable leads to")
-        self.spent_seconds += taken
+        self._spent_seconds += taken
         return Looked(
             [*sight.groups, *traced.groups],
             sight.known,
@@ -86,6 +91,10 @@ class Looker:
             before - self._not_found(),
             taken,
         )
+
+    def may_spend(self, more: float = 0.0) -> bool:
+        """Whether there is time for a look that is not due anyway; ``more``: seconds in all, that may be spent on such ones."""
+        return self._spent_seconds < MOST_SECONDS + more + 0.01 * (time.monotonic() - self._began)
 
     def _bore(self, nameless: list[weakref.ref[Any]], traced: Traced, *, whole: bool) -> None:
         """What was traced, has no graph and is no cycle need not be traced again: a dataset that only its loader knows, say.

@@ -7,7 +7,6 @@ a quarter of a second, so there are few: three early ones (what overlaps shows i
 from __future__ import annotations
 
 import math
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from vramscope.graphs.findings import Findings
 from vramscope.graphs.first_call import FirstCall
 from vramscope.graphs.given import given_storages, is_given
 from vramscope.graphs.group import Group
-from vramscope.graphs.looker import LOOK_SECONDS, Looker
+from vramscope.graphs.looker import AGAIN_SECONDS, LOOK_SECONDS, Looker
 from vramscope.graphs.moment import Moment
 from vramscope.graphs.rounds import Rounds
 from vramscope.graphs.saved import saved
@@ -37,14 +36,6 @@ from vramscope.steps.finished import Held
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
 
-LEAST_ROUNDS_AGAIN: Final = 8
-"""after a look in which growth stands, and a quarter of all rounds: what fills up to a bound is withdrawn soon after"""
-LAST_EARLY_LOOK: Final = 16
-"""up to there the looks that are made anyway are enough"""
-MOST_SECONDS: Final = 3.0
-"""that looks on suspicion may take in all, and a hundredth of the run's time beside"""
-AGAIN_SECONDS: Final = 1.0
-"""beside these, to look again while growth stands: nobody is to be accused for want of time"""
 OLD_GRAPHS: Final = 6
 """of earlier steps alive: suspicious"""
 RECENT_STEPS: Final = 16
@@ -109,12 +100,6 @@ class GraphWatch:
         """round in which the last epoch of the training did, as far as is known"""
         self._kept_rounds = 0
         self._old = 0
-        self._due: set[int] = set()
-        self._suspicion = ""
-        self._next_look_round = LAST_EARLY_LOOK + 1
-        self._look_again_round = 0
-        """0: no growth stands that could have stopped"""
-        self._began = time.monotonic()
         self._measured: Storages | None = None
         self._given: Storages = {}
         """what the call is given before which a look is made"""
@@ -192,8 +177,8 @@ class GraphWatch:
         cuts = stretches[-1].cuts
         self._end_round()
         floor_bytes = self._floor.add(sum(map(_allocated_bytes, cuts)) if cuts else None)
-        if self._floor.rises and not self._look_again_round:  # (else it is known why)
-            self._suspect("what is in use at the end of a step rises")
+        if self._floor.rises and not self._rounds.look_again_at:  # (else it is known why)
+            self._rounds.suspect("what is in use at the end of a step rises")
         if self._unheard and self.is_due:
             self._first_call.listen()
         return Held(self._sentinels.older_than(self._rounds.number), floor_bytes)
@@ -206,11 +191,9 @@ class GraphWatch:
         self._old = old
         self._stepped = stepped
         if is_looked_at:
-            self._due = set(self._optimizers) or {self._after}
-        if 0 < self._look_again_round <= self._rounds.number:
-            self._suspicion = "whether it still grows"
+            self._rounds.due = set(self._optimizers) or {self._after}
         if self._kept_rounds >= OLD_GRAPHS:
-            self._suspect("graphs of earlier steps are alive, more from step to step")
+            self._rounds.suspect("graphs of earlier steps are alive, more from step to step")
 
     def before_forward(self, training: bool) -> None:
         """A root module is about to be called with gradients on: the best moment for a look, before anything new is built."""
@@ -234,7 +217,7 @@ class GraphWatch:
             return
         self._rounds.count("call")
         self._end_round(stepped=False)
-        if self._suspicion or self._due:
+        if self._rounds.suspicion or self._rounds.due:
             with self._plainly():
                 self._given = given_storages(args, kwargs, self._kinds)
             self._look_if_due(fresh=False)
@@ -294,7 +277,7 @@ class GraphWatch:
         """A pass over a loader has ended, of so many batches."""
         if self._trained and not self._clock.calm:
             self.end_epoch()
-        elif self._optimizers and self._judge.gathered.wants_look(self._clock) and self._may_spend():
+        elif self._optimizers and self._judge.gathered.wants_look(self._clock) and self._looker.may_spend():
             self._look("an evaluation has ended", fresh=False, evaluating=False, evaluated=number)
         if len(self._forwards) + 1 >= UNWALKED and self._outputs.pending >= UNWALKED:
             self._pass_ended = True
@@ -309,9 +292,9 @@ class GraphWatch:
     def end_epoch(self) -> None:
         """An epoch of the training is over: what is emptied at its end is as full as it gets."""
         self._epoch_ended = self._rounds.number
-        if self._judge.waits_for_an_end() and not self._clock.calm and self._may_spend(AGAIN_SECONDS):
+        if self._judge.waits_for_an_end() and not self._clock.calm and self._looker.may_spend(AGAIN_SECONDS):
             self._look("an epoch has ended", fresh=False, evaluating=False)
-            self._look_again_round = self._rounds.number + ROUNDS_AFTER_AN_EPOCH
+            self._rounds.look_again_at = self._rounds.number + ROUNDS_AFTER_AN_EPOCH
 
     @property
     def boundary(self) -> int:
@@ -328,7 +311,8 @@ class GraphWatch:
         """A look waits for the next forward."""
         recorder = self._clock.recorder  # (asked some times a step, so the rest is left to where a window is open)
         open_ = recorder is not None and recorder.window is not None
-        return bool(self._suspicion or self._due or self._unwalked.waits or (open_ and self._window_asks))
+        rounds = self._rounds
+        return bool(rounds.suspicion or rounds.due or self._unwalked.waits or (open_ and self._window_asks))
 
     @property
     def _window_asks(self) -> bool:
@@ -340,48 +324,41 @@ class GraphWatch:
 
     # -- when to look ----------------------------------------------------------------------------------------------------
 
-    def _suspect(self, why: str) -> None:
-        if self._rounds.number >= self._next_look_round:
-            self._suspicion = why
-
     def _judge_evaluation(self) -> None:
         """Graphs were built and not walked. Dropped ones prove it; kept ones may still be summed up and walked together."""
         built = len(self._forwards)
         if built < self._look_when_built:
             return
         dropped = self._outputs.dropped >= UNWALKED
-        if (dropped or not self._training_mode or self._pass_ended or not self._optimizers) and self._may_spend():
+        if (
+            dropped or not self._training_mode or self._pass_ended or not self._optimizers
+        ) and self._looker.may_spend():
             # Again after six, twelve, twenty-four ...: growth shows from look to look.
             self._look_when_built = built + max(6, built // 2)
             self._look("graphs are built and nothing walks them backward", fresh=False, evaluating=True)
 
     def _look_if_due(self, *, fresh: bool) -> None:
-        if self._suspicion:
-            why, self._suspicion = self._suspicion, ""
-            if self._may_spend(AGAIN_SECONDS if self._look_again_round else 0.0):
-                self._due.discard(self._after)
+        rounds = self._rounds
+        if rounds.suspicion:
+            why, again_at = rounds.suspicion, rounds.look_again_at
+            rounds.followed()
+            if self._looker.may_spend(AGAIN_SECONDS if again_at else 0.0):
+                rounds.due.discard(self._after)
                 self._look(why, fresh=fresh, evaluating=False)
-            self._next_look_round = self._rounds.number + max(4, self._rounds.number // 4)
             self._look_again()
-        elif self._after in self._due:
-            self._due.discard(self._after)
-            number = self._clock.step or self._rounds.number
-            self._look(f"the look after {self._rounds.per} {number}", fresh=fresh, evaluating=False)
-        elif fresh and self._window_asks and self._may_spend():
+        elif self._after in rounds.due:
+            rounds.due.discard(self._after)
+            number = self._clock.step or rounds.number
+            self._look(f"the look after {rounds.per} {number}", fresh=fresh, evaluating=False)
+        elif fresh and self._window_asks and self._looker.may_spend():
             self._look("a window is recorded", fresh=True, evaluating=False, judging=False)
 
     def _look_again(self) -> None:
-        number = self._rounds.number
-        after = number + max(LEAST_ROUNDS_AGAIN, number // 4)
-        if not self._findings.growth_stands and not self._judge.waits_for_an_end():
-            after = 0
-        self._look_again_round = min(after, self._judge.next_whole(number) or after)
+        stands = self._findings.growth_stands or self._judge.waits_for_an_end()
+        self._rounds.plan(stands, self._judge.next_whole(self._rounds.number))
 
     def _may_look(self) -> bool:
         return not (self._cuda.is_initialized() and self._cuda.is_current_stream_capturing())
-
-    def _may_spend(self, more: float = 0.0) -> bool:
-        return self._looker.spent_seconds < MOST_SECONDS + more + 0.01 * (time.monotonic() - self._began)
 
     # -- a look ----------------------------------------------------------------------------------------------------------
 
