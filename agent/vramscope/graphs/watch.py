@@ -273,9 +273,9 @@ class GraphWatch:
         elif self._pass_ended:
             self._judge_evaluation()
 
-    def after_batches(self, number: int = 0) -> None:
-        """A pass over a loader has ended, of so many batches."""
-        if self._trained and not self._clock.calm:
+    def after_batches(self, number: int = 0, may_be_epoch: bool = True) -> None:
+        """A pass over a loader has ended, of so many batches; ``may_be_epoch``: not if it is known to be an evaluation's."""
+        if may_be_epoch and self._trained and not self._clock.calm:
             self.end_epoch()
         elif self._optimizers and self._judge.gathered.wants_look(self._clock) and self._looker.may_spend():
             self._look("an evaluation has ended", fresh=False, evaluating=False, evaluated=number)

@@ -202,6 +202,13 @@ class LoopHooks:
         if self.graphs is not None and not self.clock.calm and self.clock.is_training_thread():
             self.timed(self.graphs.before_forward, module.training)
 
+    @property
+    def is_evaluating(self) -> bool:
+        """As far as the modes tell: gradients are off, or of all models that were found none is in training mode. Some µs."""
+        return not self._grad_enabled() or (
+            self.heard_forward and bool(self.roots) and not any(root.training for root in self.roots)
+        )
+
     def end_epoch(self) -> None:
         """For a framework that says when an epoch of the training is over."""
         if self.graphs is not None and self.clock.is_training_thread():

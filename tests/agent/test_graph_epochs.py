@@ -1,0 +1,59 @@
+"""Which passes over a loader are epochs of the training, to the graph watch."""
+
+from itertools import chain, repeat
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from vramscope.graphs.watch import GraphWatch
+from vramscope.steps.clock import StepClock
+from vramscope.steps.loop import LoopHooks
+
+
+def loader(rows: int) -> DataLoader:
+    return DataLoader(TensorDataset(torch.randn(rows, 8)), batch_size=4, drop_last=True)
+
+
+def of_each_pass(rows):
+    """The whole loader, each time."""
+    batches = loader(rows)
+    return lambda: batches
+
+
+def of_an_endless_one(rows):
+    """One batch each time; the loader begins anew when there is no more of it."""
+    batches = chain.from_iterable(repeat(loader(rows)))
+    return lambda: [next(batches)]
+
+
+@pytest.mark.parametrize("graphs_off", [True, False], ids=["no_grad", "eval mode alone"])
+@pytest.mark.parametrize(
+    "validation",
+    [of_each_pass(4), of_each_pass(3), of_an_endless_one(4)],
+    ids=["a single batch", "no whole batch", "a single batch of an endless one"],
+)
+def test_a_validation_within_an_epoch_ends_none(validation, graphs_off, monkeypatch) -> None:
+    ended = []
+    clock = StepClock()
+    monkeypatch.setattr(GraphWatch, "end_epoch", lambda watch: ended.append(clock.step))
+    hooks = LoopHooks(clock)
+    hooks.graphs = GraphWatch(clock, report=[].append)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    hooks.install([model])
+    try:
+        train = loader(40)
+        for _ in range(2):
+            for number, (x,) in enumerate(train):
+                model(x).mean().backward()
+                optimizer.step()
+                if number % 3 == 2:
+                    model.eval()
+                    with torch.set_grad_enabled(not graphs_off):
+                        for (held_out,) in validation():
+                            model(held_out)
+                    model.train()
+    finally:
+        hooks.remove()
+    assert ended == [10, 20]
