@@ -349,7 +349,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
 class Technique(msgspec.Struct, frozen=True, kw_only=True):
     """One technique, as the configuration declares it and as the process was seen to use it: two different things."""
 
-    kind: Literal[TECHNIQUES]  # type: ignore[valid-type]
+    kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]{1,40}$")]
+    """of TECHNIQUES; one that a newer agent knows is kept and shown by its chip, because to refuse it is to refuse the batch"""
     chip: Name
     """the shortest words for it: ``checkpointing``, ``bf16``, ``AdamW 8-bit 53 %``, ``accumulation 4``"""
     declared: Text | None = None
