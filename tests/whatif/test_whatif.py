@@ -199,6 +199,11 @@ def test_settings_that_need_a_limit_say_so(traces: dict[str, Trace]) -> None:
     told = predict(traces["lengths"], "garbage_collection_threshold:0.5")
     assert "does nothing without a limit" in " ".join(told.notes)
     assert told.peak_reserved_bytes == predict(traces["lengths"], "").peak_reserved_bytes
+    unknown = (
+        "Whether the program limited itself (torch.cuda.set_per_process_memory_fraction) a snapshot file does not tell"
+    )
+    assert unknown in " ".join(sweep(traces["lengths"], ["garbage_collection_threshold:0.5"]).notes)
+    assert unknown not in " ".join(sweep(traces["lengths"], ["max_split_size_mb:64"]).notes)
 
 
 def test_settings_that_pytorch_refuses_are_refused_with_its_reason(traces: dict[str, Trace]) -> None:

@@ -137,7 +137,7 @@ def sweep(
         for row in rows
     ]
     return Sweep(
-        rows, residual, recommend(rows[0], rows[1:]), card.total_bytes, card.outside_bytes, _notes(trace, card)
+        rows, residual, recommend(rows[0], rows[1:]), card.total_bytes, card.outside_bytes, _notes(trace, card, cases)
     )
 
 
@@ -164,7 +164,7 @@ def _workers(most: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def _notes(trace: Trace, card: Card) -> list[str]:
+def _notes(trace: Trace, card: Card, cases: Sequence[Case]) -> list[str]:
     told = derivation_of(trace)
     notes = [*trace.notes, *told.notes]
     if told.ended_by_failure:
@@ -179,6 +179,12 @@ def _notes(trace: Trace, card: Card) -> list[str]:
         )
     if told.unseen_empty_caches is None:
         notes.append("Whether empty_cache() was called without an effect is not known here; taken is that it was not.")
+    collected = any(case.settings.garbage_collection_threshold for case in cases)
+    if collected and trace.device_total_bytes is None:
+        notes.append(
+            "Whether the program limited itself (torch.cuda.set_per_process_memory_fraction) a snapshot file does not tell; taken "
+            "is that it did not. With a limit, garbage_collection_threshold gives memory back that is counted as reserved here."
+        )
     if card.outside_bytes is None:
         notes.append(
             "What the CUDA context and other processes take of a card is not known here, and comes on top of each figure."
