@@ -44,6 +44,11 @@ def count(value: int | None, unknown: str = UNKNOWN) -> str:
     return unknown if value is None else f"{value:,}"
 
 
+def times(value: int) -> str:
+    """How often something happened."""
+    return "once" if value == 1 else f"{value:,} times"
+
+
 def graphs(value: int | None, unknown: str = UNKNOWN) -> str:
     """Graphs that are alive, of which the agent counts so many and no more."""
     return count(value, unknown) + (" or more" if value is not None and value >= MOST_GRAPHS else "")

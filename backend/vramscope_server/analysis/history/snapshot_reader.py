@@ -55,6 +55,7 @@ from vramscope_server.analysis.history.trace import (
     checked,
     rows_of,
 )
+from vramscope_server.analysis.quantities import times
 from vramscope_server.analysis.simulator.in_force import in_words
 
 __all__ = ["BadSnapshot", "Progress", "Snapshot", "read"]
@@ -270,23 +271,23 @@ class _Snapshot:
             column = np.where(wrong, instead, column)
         return column
 
-    def _note(self, field: str, kind: int, times: int) -> None:
+    def _note(self, field: str, kind: int, often: int) -> None:
         """That a field says so often what cannot be."""
-        self.odd[f"{field} of {NOUNS[kind]}: {_BEYOND[field]}"] += times
+        self.odd[f"{field} of {NOUNS[kind]}: {_BEYOND[field]}"] += often
 
     def _large(self, segments: Any) -> Any:
         """Whether a segment is for large blocks; where its type is none that is known here, by its size."""
         told = segments[:, 4]
-        for word, times in zip(*np.unique(told[told < 0], return_counts=True), strict=True):
+        for word, often in zip(*np.unique(told[told < 0], return_counts=True), strict=True):
             said = "missing" if word == MISSING else f"{words_of(self.tables, [-2 - word])[0]:.40}, not known here"
-            self.odd[f"segment_type of a segment: {said}; told by its size"] += int(times)
+            self.odd[f"segment_type of a segment: {said}; told by its size"] += int(often)
         return np.where(told < 0, segments[:, 2] > _SMALL_SEGMENT_BYTES, told)
 
     def _states(self, told: Any) -> Any:
         """States of blocks; one that is not known here is free, as PyTorch's viewer counts it."""
-        for word, times in zip(*np.unique(told[told < 0], return_counts=True), strict=True):
+        for word, often in zip(*np.unique(told[told < 0], return_counts=True), strict=True):
             said = f"{words_of(self.tables, [-1 - word])[0]:.40}"
-            self.odd[f"the state {said} of a block: not known here, taken for free"] += int(times)
+            self.odd[f"the state {said} of a block: not known here, taken for free"] += int(often)
         return np.where(told < 0, _INACTIVE, told)
 
     def _columns(self, which: Any) -> tuple[Events, bool]:
@@ -360,15 +361,15 @@ class _Snapshot:
 
     def _notes(self, file: dict[str, int]) -> list[str]:
         found = {f"the field {key:.40} of the file": 1 for key in file.keys() - _FILE_FIELDS - _HOST_FIELDS}
-        for kind, word, times in self.tables.unknown[: self.tables.count[UNKNOWN]].tolist():
+        for kind, word, often in self.tables.unknown[: self.tables.count[UNKNOWN]].tolist():
             said = f"{words_of(self.tables, [word])[0]:.40}"
             if kind > BEYOND_KIND:
-                self._note(said, kind - BEYOND_KIND, times)
+                self._note(said, kind - BEYOND_KIND, often)
             else:
-                found[f"the action {said}" if kind == NEW else f"the field {said} of {NOUNS[kind]}"] = times
+                found[f"the action {said}" if kind == NEW else f"the field {said} of {NOUNS[kind]}"] = often
         return [
-            *(f"{name}: not known here, left out ({times:,} times)" for name, times in sorted(found.items())),
-            *(f"{said} ({times:,} times)" for said, times in sorted(self.odd.items())),
+            *(f"{name}: not known here, left out ({times(often)})" for name, often in sorted(found.items())),
+            *(f"{said} ({times(often)})" for said, often in sorted(self.odd.items())),
         ]
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from vramscope_server.analysis.history.trace import Trace
-from vramscope_server.analysis.quantities import amount
+from vramscope_server.analysis.quantities import amount, times
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import FREE_REQUESTED
 from vramscope_server.analysis.whatif.card import Card
@@ -58,19 +58,20 @@ def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Ite
         yield Doubt(f"{other}.")
     if told.unseen_empty_caches:
         yield Doubt(
-            f"empty_cache() was called {_times(told.unseen_empty_caches)} without an effect, at moments that no history tells; "
+            f"empty_cache() was called {times(told.unseen_empty_caches)} without an effect, at moments that no history tells; "
             "where these settings leave something to give back it would have one, which is not replayed."
         )
     if told.releases_are_guessed:
         yield Doubt(
-            f"Memory was given back {_times(len(told.releases))} just before more was asked for. Whether to make room or by "
+            f"Memory was given back {times(len(told.releases))} just before more was asked for. Whether to make room or by "
             "empty_cache() this history does not tell: taken is that it was to make room."
         )
     deferred = int(np.count_nonzero(told.program.op == FREE_REQUESTED))
     if deferred:
+        blocks = "1 block" if deferred == 1 else f"{deferred:,} blocks"
         yield Doubt(
-            f"{deferred:,} blocks waited for another stream. When that is done with them is taken from the recorded run; the band "
-            "is what comes of it where they wait not at all, and twice as long.",
+            f"{blocks} waited for another stream. When that is done is taken from the recorded run; the band is what comes of no "
+            "wait at all, and of twice as long a one.",
             bounded=True,
         )
     if by_address:
@@ -100,7 +101,3 @@ def doubt_of_card(card: Card, fraction: float, *, is_full: bool) -> Doubt | None
     return Doubt(
         f"The card is full in this replay. What else takes memory of it is taken as {amount(card.outside_bytes)} all the time."
     )
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"

@@ -23,6 +23,7 @@ from vramscope_server.analysis.history.lives import (
     SMALL_SEGMENT_BYTES,
 )
 from vramscope_server.analysis.history.trace import Layout, Trace, reserved_after
+from vramscope_server.analysis.quantities import times
 from vramscope_server.analysis.simulator.initial import Initial
 from vramscope_server.analysis.simulator.program import (
     ALLOC,
@@ -295,10 +296,6 @@ def _own(trace: Trace, burst: _Burst, room: _Room) -> bool:
     return burst.reserved_before_bytes + new > (room.low_bytes if room.high_bytes is None else room.high_bytes)
 
 
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
-
-
 def _without_effect(trace: Trace, explicit: list[_Burst]) -> list[int]:
     """How many events had happened at the calls of empty_cache() that gave nothing back."""
     firsts = {burst.first for burst in explicit}
@@ -322,13 +319,16 @@ def _notes(releases: int, failed: int, died: bool) -> list[str]:
     notes = []
     if releases:
         notes.append(
-            f"The allocator gave back memory to make room ({_times(releases)}); told from empty_cache() by what came next."
+            f"The allocator gave back memory to make room ({times(releases)}); told from empty_cache() by what came next."
         )
     if failed:
-        end = "the last one as held to the end" if died else "as freed at once, since the training went on"
-        notes.append(
-            f"{failed:,} requests failed in the recorded run; they are replayed, {end}, by their rounded size."
-        )
+        if failed == 1:
+            end = "as held to the end" if died else "as freed at once, since the training went on"
+            words = f"A request failed in the recorded run; it is replayed, {end}, by its rounded size."
+        else:
+            end = "the last one as held to the end" if died else "as freed at once, since the training went on"
+            words = f"{failed:,} requests failed in the recorded run; they are replayed, {end}, by their rounded size."
+        notes.append(words)
     return notes
 
 
