@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import msgspec
@@ -11,9 +11,10 @@ import pytest
 from history_windows import window_of
 from small_snapshot import event, plain, read_object
 
+from vramscope.window import ACTIONS
 from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.history.trace import Events, Trace
 from vramscope_server.analysis.simulator.profile import NEWEST, PROFILES, profile_of
 from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
@@ -77,6 +78,16 @@ def test_a_beginning_that_is_not_known_makes_a_band_but_for_the_recorded_setting
     assert told.certainty == "band"
     assert "begins in the middle of the run" in " ".join(told.reasons)
     assert set(told.reasons) <= set(told.notes)
+
+
+def test_a_ring_that_forgot_the_request_of_a_free_makes_no_wait_of_it(traces: dict[str, Trace]) -> None:
+    """A block that no other stream used is let go by two events; of 3 histories that a ring cut off, 1 begins with the second."""
+    whole = traces["lengths"]
+    first = int(np.flatnonzero(whole.events.action == ACTIONS.index("free_completed"))[200])
+    cut = replace(whole, events=Events(**{one.name: getattr(whole.events, one.name)[first:] for one in fields(Events)}))
+    reasons = " ".join(predict(cut, CONF).reasons)
+    assert "begins in the middle" in reasons
+    assert "waited for another stream" not in reasons
 
 
 def test_how_much_was_left_behind_uncut_before_a_late_window_has_no_bounds(traces: dict[str, Trace]) -> None:

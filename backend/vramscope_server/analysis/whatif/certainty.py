@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from vramscope_server.analysis.history.lives import FREE_COMPLETED
 from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.quantities import amount, times
 from vramscope_server.analysis.simulator.profile import profile_of
@@ -67,6 +68,8 @@ def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Ite
             "empty_cache() this history does not tell: taken is that it was to make room."
         )
     deferred = int(np.count_nonzero(told.program.op == FREE_REQUESTED))
+    if trace.start is None and trace.events.action[:1].tolist() == [FREE_COMPLETED]:
+        deferred -= 1  # (a ring forgot its request, just before: it waited for nobody)
     if deferred:
         blocks = "1 block" if deferred == 1 else f"{deferred:,} blocks"
         yield Doubt(
