@@ -66,6 +66,8 @@ def test_both_ends_of_a_narrow_band_are_told_by_what_it_may_be_off(windows: dict
     narrow = replace(told, band=(low, peak + 1))
     assert _may_be(narrow) == f"± {(peak - low) / MIB:.1f} MiB"
     assert _may_be(replace(told, band=(low // 2, peak))).endswith(" GiB to 5.5 GiB")
+    limited = replace(told, band=(low // 2, peak), peak_reserved_bytes=low // 4)
+    assert _may_be(limited).endswith(" GiB to 5.5 GiB with room"), "the band is not of what a limit left of the peak"
     assert _may_be(replace(told, band=None)) == _may_be(replace(told, band=(peak, peak))) == ""
     said = sweep(from_window(windows["lengths"]), []).notes
     assert "The peaks are those from the beginning of the run to the end of the recorded window." in said

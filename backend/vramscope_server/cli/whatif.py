@@ -125,10 +125,11 @@ def _name(row: Row) -> str:
 
 
 def _may_be(told: Prediction) -> str:
-    """The band of the peak, where it has a width."""
+    """The band of the peak, where it has a width: of the peak with room, which a limit or a full card keeps the other one below."""
     low, high = told.band or (0, 0)
     if amount(low) != amount(high):
-        return f"{amount(low)} to {amount(high)}"
+        room = "" if told.peak_reserved_bytes == told.uncapped_peak_reserved_bytes else " with room"
+        return f"{amount(low)} to {amount(high)}{room}"
     away = max(high - told.uncapped_peak_reserved_bytes, told.uncapped_peak_reserved_bytes - low) if high > low else 0
     return f"± {amount(away)}" if away else ""
 
