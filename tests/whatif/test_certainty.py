@@ -96,6 +96,11 @@ def test_how_much_was_left_behind_uncut_before_a_late_window_has_no_bounds(trace
         assert told.certainty == "estimate"
         assert "may have left any number of them behind" in " ".join(told.reasons)
         assert told.band is not None, "other replays of the window"
+    assert [row.is_bounded for row in sweep(traces["late"], [CONF, "roundup_power2_divisions:8"]).rows] == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_the_smallest_card_of_a_late_window_tells_what_other_layouts_make_of_it(traces: dict[str, Trace]) -> None:

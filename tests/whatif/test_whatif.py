@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.oom.window import look
 from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
+from vramscope_server.analysis.whatif.case import OWN_LIMIT
 from vramscope_server.analysis.whatif.recommendation import Risk, recommend, risk_of
 from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_card, sweep
 
@@ -199,11 +200,8 @@ def test_settings_that_need_a_limit_say_so(traces: dict[str, Trace]) -> None:
     told = predict(traces["lengths"], "garbage_collection_threshold:0.5")
     assert "does nothing without a limit" in " ".join(told.notes)
     assert told.peak_reserved_bytes == predict(traces["lengths"], "").peak_reserved_bytes
-    unknown = (
-        "Whether the program limited itself (torch.cuda.set_per_process_memory_fraction) a snapshot file does not tell"
-    )
-    assert unknown in " ".join(sweep(traces["lengths"], ["garbage_collection_threshold:0.5"]).notes)
-    assert unknown not in " ".join(sweep(traces["lengths"], ["max_split_size_mb:64"]).notes)
+    assert told.certainty == "estimate"
+    assert OWN_LIMIT in told.reasons
 
 
 def test_settings_that_pytorch_refuses_are_refused_with_its_reason(traces: dict[str, Trace]) -> None:
@@ -239,6 +237,7 @@ class Tried:
     risk: Risk
     uncertainty_bytes: int = 0
     reserved_bytes: int = GIB
+    is_bounded: bool = True
 
 
 def tried(conf: str, gib: float | None, level: int = 0, uncertainty: int = 0) -> Tried:
@@ -265,6 +264,7 @@ def test_it_is_left_as_it_is_when_nothing_helps_for_certain() -> None:
     own = tried("", 10)
     assert recommend(own, [tried("a", 9.95), tried("b", 11), tried("c", None)]).conf is None
     assert recommend(own, [tried("a", 5, 3)]).conf is None
+    assert recommend(own, [replace(tried("a", 5), is_bounded=False)]).conf is None
     assert recommend(own, [tried("a", 9, uncertainty=GIB)]).conf is None
     assert recommend(tried("", None), [tried("a", 5)]).conf is None
     assert recommend(own, []).words.startswith("Leave it as it is")

@@ -13,6 +13,7 @@ import numpy as np
 from vramscope_server.analysis.history.block_sizes import SMALL_BYTES
 from vramscope_server.analysis.history.lives import SMALL_SEGMENT_BYTES
 from vramscope_server.analysis.history.trace import Trace, reserved_after
+from vramscope_server.analysis.quantities import times
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import ALLOC, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, AddressOrder, Hazard, Replay, replay
@@ -46,6 +47,10 @@ _STOPS: Final = {
     Hazard.ODD_PAGE: "large_segment_size_mb is odd, and the driver refuses expandable segments with pages of that size",
     Hazard.POOL_MISCOUNT: "it counts the pages of a private pool of expandable segments wrongly, and finds that out",
 }
+OWN_LIMIT: Final = (
+    "Whether the program limited itself (torch.cuda.set_per_process_memory_fraction) a snapshot file does not tell: taken is that "
+    "it did not. With a limit, garbage_collection_threshold gives memory back that is counted as reserved here."
+)
 _lock: Final = threading.Lock()
 Way = tuple[Course, AddressOrder]
 
@@ -220,6 +225,9 @@ class Case:
         if self.is_own and own_card and done.peak_reserved_bytes == int(reserved_after(self.trace).max()):
             return  # this is what happened
         on_a_card = done is not self.uncapped
+        collects = self.settings.garbage_collection_threshold and self.settings.per_process_memory_fraction == 1
+        if not self.is_own and collects and self.trace.device_total_bytes is None:
+            yield Doubt(OWN_LIMIT)
         if not self.is_own or on_a_card:
             yield from doubts_of_others(self.trace, self.told, by_address=len(self.orders) > 1)
         if self.courses.words:
@@ -329,7 +337,7 @@ class Case:
         if settings.garbage_collection_threshold and not self._is_limited(card):
             yield "garbage_collection_threshold does nothing without a limit (per_process_memory_fraction below 1)."
         if done.hazards & Hazard.UNBOUNDED_GROWTH:
-            yield f"Free memory was passed over {done.passed_over:,} times because of max_split_size_mb: what is reserved grows on."
+            yield f"Free memory was passed over {times(done.passed_over)} because of max_split_size_mb: what is reserved grows on."
 
 
 def stopped(done: Replay, program: Program) -> bool:

@@ -51,6 +51,8 @@ class Candidate(Protocol):
     @property
     def uncertainty_bytes(self) -> int: ...
     @property
+    def is_bounded(self) -> bool: ...
+    @property
     def risk(self) -> Risk: ...
 
 
@@ -113,7 +115,9 @@ def recommend(recorded: Candidate, others: Sequence[Candidate]) -> Recommendatio
             None, "Leave it as it is: what the recorded settings need is not known, so nothing can be compared."
         )
     known = [
-        (one, one.smallest_card_bytes) for one in others if one.smallest_card_bytes is not None and one.risk.level < 3
+        (one, one.smallest_card_bytes)
+        for one in others
+        if one.smallest_card_bytes is not None and one.risk.level < 3 and one.is_bounded
     ]
     enough = int(card * WORTH_FRACTION)
     better = [

@@ -17,6 +17,7 @@ from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.whatif.beginning import beginning_of
 from vramscope_server.analysis.whatif.card import Card, card_of
 from vramscope_server.analysis.whatif.case import Case, Prediction
+from vramscope_server.analysis.whatif.courses import UNCUT
 from vramscope_server.analysis.whatif.exact_replay import Residual, check
 from vramscope_server.analysis.whatif.program_of import derivation_of
 from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk, recommend, risk_of
@@ -66,6 +67,11 @@ class Row:
     @property
     def conf(self) -> str:
         return self.prediction.conf
+
+    @property
+    def is_bounded(self) -> bool:
+        """What it needs has a bound. Of a run whose beginning is not known it has none under max_split_size_mb."""
+        return UNCUT not in self.prediction.reasons
 
     @property
     def reserved_bytes(self) -> int:
@@ -137,7 +143,7 @@ def sweep(
         for row in rows
     ]
     return Sweep(
-        rows, residual, recommend(rows[0], rows[1:]), card.total_bytes, card.outside_bytes, _notes(trace, card, cases)
+        rows, residual, recommend(rows[0], rows[1:]), card.total_bytes, card.outside_bytes, _notes(trace, card)
     )
 
 
@@ -164,7 +170,7 @@ def _workers(most: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def _notes(trace: Trace, card: Card, cases: Sequence[Case]) -> list[str]:
+def _notes(trace: Trace, card: Card) -> list[str]:
     told = derivation_of(trace)
     notes = [*trace.notes, *told.notes]
     if told.ended_by_failure:
@@ -179,12 +185,6 @@ def _notes(trace: Trace, card: Card, cases: Sequence[Case]) -> list[str]:
         )
     if told.unseen_empty_caches is None:
         notes.append("Whether empty_cache() was called without an effect is not known here; taken is that it was not.")
-    collected = any(case.settings.garbage_collection_threshold for case in cases)
-    if collected and trace.device_total_bytes is None:
-        notes.append(
-            "Whether the program limited itself (torch.cuda.set_per_process_memory_fraction) a snapshot file does not tell; taken "
-            "is that it did not. With a limit, garbage_collection_threshold gives memory back that is counted as reserved here."
-        )
     if card.outside_bytes is None:
         notes.append(
             "What the CUDA context and other processes take of a card is not known here, and comes on top of each figure."
