@@ -35,6 +35,8 @@ def start() -> subprocess.Popen[bytes] | None:
 
 def compile_all() -> None:
     """Calls all that is compiled once. Imports and compiles: seconds to a minute."""
+    import numpy as np
+
     from vramscope_server.analysis.fragmentation.strip import strip
     from vramscope_server.analysis.history import pickle_rows, pickle_tables
     from vramscope_server.analysis.history.moments import moments_of
@@ -43,6 +45,7 @@ def compile_all() -> None:
     from vramscope_server.analysis.timeline.grouping import grouping_of
     from vramscope_server.analysis.timeline.overview import overview
     from vramscope_server.analysis.timeline.polygons import drawn_of, outlines, picture_of
+    from vramscope_server.analysis.whatif.beginning import by_best_fit
     from vramscope_server.analysis.whatif.sweep import sweep
 
     pickle_rows.refilled(pickle_tables.made(), pickle_tables.POOLS)  # called where a file has more than a few thousand
@@ -55,6 +58,8 @@ def compile_all() -> None:
     drawn = drawn_of(trace, course, grouping, -1, course.end)
     outlines(picture_of(trace, course, drawn), trace.lives.size_bytes[drawn.rows])
     sweep(trace, ["", "expandable_segments:True"], device_bytes=64 * _MIB)
+    one, two = np.ones(1, np.int64), np.array([0, 1])
+    by_best_fit(two, one, one, one, one - 1, one - 1, one)  # (a snapshot file does not tell how it began)
 
 
 def main() -> None:

@@ -27,11 +27,14 @@ def of_an_endless_one(rows):
     return lambda: [next(batches)]
 
 
-@pytest.mark.parametrize("graphs_off", [True, False], ids=["no_grad", "eval mode alone"])
 @pytest.mark.parametrize(
-    "validation",
-    [of_each_pass(4), of_each_pass(3), of_an_endless_one(4)],
-    ids=["a single batch", "no whole batch", "a single batch of an endless one"],
+    ("validation", "graphs_off"),
+    [
+        pytest.param(of_each_pass(4), True, id="a single batch"),
+        pytest.param(of_each_pass(4), False, id="a single batch, in eval mode alone"),
+        pytest.param(of_each_pass(3), False, id="no whole batch, in eval mode alone"),
+        pytest.param(of_an_endless_one(4), True, id="a single batch of an endless one"),
+    ],
 )
 def test_a_validation_within_an_epoch_ends_none(validation, graphs_off, monkeypatch) -> None:
     ended = []

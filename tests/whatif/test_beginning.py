@@ -16,6 +16,7 @@ from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.whatif import beginning
 from vramscope_server.analysis.whatif.beginning import beginning_of
+from vramscope_server.analysis.whatif.courses import IN_SOME_ORDER
 from vramscope_server.analysis.whatif.sweep import predict, smallest_card, sweep
 from vramscope_server.cli.whatif import _may_be
 
@@ -73,6 +74,13 @@ def test_both_ends_of_a_narrow_band_are_told_by_what_it_may_be_off(windows: dict
     assert "The peaks are those from the beginning of the run to the end of the recorded window." in said
 
 
+def test_the_recorded_settings_on_another_card_begin_there_too(windows: dict[str, Window]) -> None:
+    trace = from_window(windows["lengths"])
+    told = predict(trace, "", device_bytes=smallest_card(trace, ""))
+    assert IN_SOME_ORDER in told.reasons
+    assert "not in the history" not in " ".join(told.reasons)
+
+
 def test_where_the_order_cannot_have_been_another_it_is_exact(emulated_gpu: None, tmp_path: Any) -> None:
     """In expandable segments blocks lie as they came."""
     path = tmp_path / "window"
@@ -109,6 +117,7 @@ def test_a_little_that_was_let_go_leaves_the_small_pool_open(windows: dict[str, 
         {"num_alloc_retries": 1},
         {"num_ooms": 1},
         {"allocation_all_allocated": 3},  # set back by the program
+        {"reserved_bytes_all_allocated": 0},  # set back when nothing was alive, and something cached
     ],
 )
 def test_what_the_counters_do_not_vouch_for_is_not_known(windows: dict[str, Window], counters: dict[str, int]) -> None:
@@ -136,9 +145,7 @@ def order_of(segments: list[list[int]], made: list[int], first: int = 0) -> list
     sizes = np.array([size for segment in segments for size in segment], np.int64)
     begins = np.cumsum([0, *map(len, segments)])
     ranked, room = np.array(made, np.int64), np.full(len(segments), ROOM, np.int64)
-    return list(
-        beginning._by_best_fit(begins, sizes, sizes, room, ranked, ranked, np.full(len(sizes), first, np.int64))
-    )
+    return list(beginning.by_best_fit(begins, sizes, sizes, room, ranked, ranked, np.full(len(sizes), first, np.int64)))
 
 
 def test_orders_are_found_in_which_blocks_come_to_lie_as_they_do() -> None:

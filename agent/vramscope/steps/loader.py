@@ -59,4 +59,4 @@ class LoaderFront:
     def _ended(self, batches: int) -> None:
         hooks = self._hooks
         if hooks.graphs is not None and hooks.clock.is_training_thread(loads=True):
-            hooks.timed(hooks.graphs.after_batches, batches, batches > 0 and not hooks.is_evaluating)
+            hooks.timed(hooks.graphs.after_batches, batches, batches > 0 and hooks.grad_enabled())

@@ -75,7 +75,7 @@ class LoopHooks:
         self._removals: list[Callable[[], None]] = []
         self.graph_task: Callable[[], int] = lambda: OUTSIDE
         """of autograd: which walk runs on this thread; PyTorch's own function, so that asking makes no frame"""
-        self._grad_enabled: Callable[[], bool] = lambda: True
+        self.grad_enabled: Callable[[], bool] = lambda: True
         self._tensor: type[Any] | None = None
         self._plainly: Callable[[], Any] = contextlib.nullcontext
         self._transforming: Callable[[], int | None] = lambda: None
@@ -105,7 +105,7 @@ class LoopHooks:
         self._tensor = torch.Tensor
         self._plainly = torch._C.DisableTorchFunction
         self.graph_task = torch._C._current_graph_task_id
-        self._grad_enabled = torch.is_grad_enabled
+        self.grad_enabled = torch.is_grad_enabled
         self._transforming = torch._C._functorch.maybe_current_level
         BackwardFront(self).install()
         ScalerFront(self).install()
@@ -160,7 +160,7 @@ class LoopHooks:
         if get_ident() != clock.thread and not clock.is_training_thread():
             return
         before = clock.phase
-        if self._grad_enabled():
+        if self.grad_enabled():
             # (beside a reference in evaluation mode there is another that trains)
             self.heard_forward |= module.training
             goes_on = before == FORWARD and self._forward_of == id(module)
@@ -188,7 +188,7 @@ class LoopHooks:
             return None
         with self._plainly():
             shape = given.shape
-        if self._grad_enabled():
+        if self.grad_enabled():
             clock, root = self.clock, id(module)
             clock.given = root, shape
             known = clock.largest.get(root)
@@ -202,13 +202,6 @@ class LoopHooks:
         if self.graphs is not None and not self.clock.calm and self.clock.is_training_thread():
             self.timed(self.graphs.before_forward, module.training)
 
-    @property
-    def is_evaluating(self) -> bool:
-        """As far as the modes tell: gradients are off, or of all models that were found none is in training mode. Some µs."""
-        return not self._grad_enabled() or (
-            self.heard_forward and bool(self.roots) and not any(root.training for root in self.roots)
-        )
-
     def end_epoch(self) -> None:
         """For a framework that says when an epoch of the training is over."""
         if self.graphs is not None and self.clock.is_training_thread():
@@ -216,7 +209,7 @@ class LoopHooks:
 
     def _forward_begins(self) -> None:
         loss, clock = self.loss, self.clock
-        if loss is not None and self._grad_enabled() and (get_ident() == clock.thread or clock.is_training_thread()):
+        if loss is not None and self.grad_enabled() and (get_ident() == clock.thread or clock.is_training_thread()):
             loss.forward()
 
     @guarded("forward hook")
@@ -226,7 +219,7 @@ class LoopHooks:
                 self.clock.forwards = max(0, self.clock.forwards - 1)  # (it waits for no backward)
             self.error_passes(error)
             return
-        if self.clock.calm or self.graphs is None or not self._grad_enabled():
+        if self.clock.calm or self.graphs is None or not self.grad_enabled():
             return
         if self.graph_task() == OUTSIDE:
             self.timed(self.graphs.after_forward, module, args, output)

@@ -207,14 +207,16 @@ class Recorder:
         window = self.window
         # (another thread's are placed by no mark, and a note tells of them)
         if window is not None and get_ident() == window.thread:
-            self._mark()
-            window.raw.settings_changed.append(len(window.raw.marks) - 1)
+            self._mark(notes=False)
+            if self.window is window:  # (else it has just been closed)
+                window.raw.settings_changed.append(len(window.raw.marks) - 1)
 
     def _emptying(self) -> None:
         window = self.window
         if window is not None and get_ident() == window.thread:
-            self._mark()
-            window.raw.emptied.append(len(window.raw.marks) - 1)
+            self._mark(notes=False)
+            if self.window is window:
+                window.raw.emptied.append(len(window.raw.marks) - 1)
 
     def _look_at(self, stretches: Sequence[Stretch]) -> None:
         allocated = reserved = -1
@@ -279,7 +281,8 @@ class Recorder:
         window.spent_ns = time.perf_counter_ns() - began
 
     @guarded("recording windows")
-    def _mark(self) -> None:
+    def _mark(self, *, notes: bool = True) -> None:
+        """``notes``: with who owns what at this moment."""
         window = self.window
         if window is not None:
             with self._all_or_nothing:
@@ -287,9 +290,9 @@ class Recorder:
                     # Its allocations belong to the graph, and are made once: no part of what a training's steps ask for.
                     self._give_up()
                 else:
-                    self._mark_in(window)
+                    self._mark_in(window, notes=notes)
 
-    def _mark_in(self, window: OpenWindow) -> None:
+    def _mark_in(self, window: OpenWindow, *, notes: bool = True) -> None:
         clock, raw = self._clock, window.raw
         number = len(raw.marks)
         raw.marks.append(Mark(time.time_ns() // 1000, clock.step + 1, clock.phase if clock.watched else wire.UNKNOWN))
@@ -298,6 +301,8 @@ class Recorder:
             self._set_metadata(prefix)
         else:
             window.modules.phase(prefix)
+        if not notes:
+            return
         if clock.phase == OPTIMIZER and clock.watched:
             window.timed(window.owners.gradients, number)
         elif zero.takes_gradients():

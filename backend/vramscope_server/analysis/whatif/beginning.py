@@ -31,13 +31,13 @@ from vramscope_server.analysis.whatif.program_of import derivation_of
 
 Whole = npt.NDArray[np.int64]
 
-DRAWN: Final = 6
+DRAWN: Final = 4
 """orders that are drawn, beside those in which the older and the younger segments are filled first"""
-MOST_WORK: Final = 100_000_000
-"""comparisons for an order, each of a nanosecond or less: of some thousand tensors that are all of other sizes none may be found"""
+MOST_WORK: Final = 50_000_000
+"""comparisons for an order of one pool, a nanosecond each: of thousands of tensors that all differ in size none may be found"""
 FEW_BYTES: Final = SMALL_BYTES
 """that may have been let go in all: less than any block of the large pool, and a fraction of one small segment"""
-NEVER: Final = ("segment.all.freed", "num_alloc_retries", "num_ooms")
+NEVER: Final = ("segment.all.freed", "reserved_bytes.all.freed", "num_alloc_retries", "num_ooms")
 """counters that are 0 where the cache was never given back"""
 
 
@@ -62,12 +62,11 @@ def beginning_of(trace: Trace) -> Beginning | None:
         return None
     asked = program.rows(np.flatnonzero((program.event < 0) & (program.op == ALLOC)))
     large = initial.segment_large > 0
-    several = np.bincount(_kinds(initial)[initial.segment_expandable == 0]) > 1
     # The order of small blocks is left open where some were let go, as their segments may have holes, and where none is found.
     for known in [large] if freed_bytes else [np.ones_like(large), large]:
         orders = _orders(trace, initial, asked, known)
         if orders:
-            return Beginning(orders, is_open=freed_bytes > 0 or bool(several.any()))
+            return Beginning(orders, is_open=freed_bytes > 0 or not known.all() or _has_others(initial))
     return None
 
 
@@ -81,10 +80,18 @@ def _let_go_bytes(trace: Trace) -> int | None:
         any(counted.get(name) != 0 for name in NEVER)
         # (counters that the program has set back know of less than is there)
         or counted.get("allocation.all.allocated", -1) - counted.get("allocation.all.freed", 0) != here
+        or counted.get("reserved_bytes.all.allocated") != trace.start.reserved_bytes
         or np.any(state == STATES.index("active_pending_free"))
     ):
         return None
     return counted.get("allocated_bytes.all.freed")
+
+
+def _has_others(initial: Initial) -> bool:
+    """Whether a pool has several segments, of which any may have come first. In one that is expandable blocks lie as they came."""
+    pools = np.unique(np.stack([initial.segment_stream, initial.segment_large]), axis=1, return_inverse=True)[1].ravel()
+    made = np.bincount(pools, weights=initial.segment_expandable == 0)
+    return bool(np.any((made > 1) | ((made > 0) & (made < np.bincount(pools)))))
 
 
 def _orders(trace: Trace, initial: Initial, beginning: Program, known: npt.NDArray[np.bool_]) -> tuple[Whole, ...]:
@@ -122,7 +129,7 @@ def _candidates(trace: Trace, initial: Initial, beginning: Program, known: npt.N
                 made, filled = (np.argsort(rank[segments], kind="stable") for rank in (making, filling))
                 first = np.zeros(len(rows), np.int64) if nth < 2 else draw.integers(0, 2, len(rows))
                 room = initial.segment_size_bytes[segments]
-                rows = rows[_by_best_fit(begins, size[rows], asked[rows], room, made, filled, first)]
+                rows = rows[by_best_fit(begins, size[rows], asked[rows], room, made, filled, first)]
             order.append(rows)
         rows = np.concatenate(order)
         if len(rows) == len(there):
@@ -136,7 +143,7 @@ def _kinds(initial: Initial) -> Whole:
 
 
 @entry
-def _by_best_fit(
+def by_best_fit(
     begins: Whole, size: Whole, asked: Whole, room: Whole, making: Whole, filling: Whole, first: Whole
 ) -> Any:
     """An order in which blocks of one pool, by segment and address, are put where they lie; none where none was found.
@@ -158,7 +165,7 @@ def _by_best_fit(
     placed = work = 0
     while placed < count:
         chosen = -1
-        while looked_at[placed] < 2 * segments and chosen < 0:
+        while looked_at[placed] < 2 * segments and chosen < 0 and work <= MOST_WORK:
             nth = looked_at[placed]
             looked_at[placed] += 1
             work += 1
@@ -196,7 +203,9 @@ def _by_best_fit(
 
 
 def _comes_to(trace: Trace, initial: Initial, beginning: Program, known: npt.NDArray[np.bool_]) -> bool:
-    """Whether these requests alone give this layout, under the recorded settings. Addresses of segments are none of it."""
+    """Whether these requests alone give the known segments, under the recorded settings. Their addresses are none of it."""
+    there = (initial.block_item >= 0) & known[initial.block_segment]
+    beginning = beginning.rows(np.flatnonzero(np.isin(beginning.item, initial.block_item[there])))
     done = replay(
         beginning,
         trace.settings_at(-1),
@@ -207,10 +216,9 @@ def _comes_to(trace: Trace, initial: Initial, beginning: Program, known: npt.NDA
         statistics=0,
     )
     assert done.readings is not None
-    address = np.empty(len(beginning), np.int64)
+    address = np.zeros(len(initial.block_item), np.int64)
     address[beginning.item] = done.readings.address
-    there = (initial.block_item >= 0) & known[initial.block_segment]
     home, moved = initial.block_segment[there], address[initial.block_item[there]] - initial.block_address[there]
     segments, first_block = np.unique(home, return_index=True)
-    as_much = done.end["reserved_bytes"] == initial.segment_size_bytes.sum() or not known.all()
-    return as_much and np.array_equal(moved, moved[first_block][np.searchsorted(segments, home)])
+    as_much = done.end["reserved_bytes"] == initial.segment_size_bytes[known].sum()
+    return bool(as_much) and np.array_equal(moved, moved[first_block][np.searchsorted(segments, home)])

@@ -19,6 +19,7 @@ from vramscope_server.analysis.simulator.program import ALLOC, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, AddressOrder, Hazard, Replay, replay
 from vramscope_server.analysis.simulator.segments import GRANULE
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
+from vramscope_server.analysis.whatif.beginning import beginning_of
 from vramscope_server.analysis.whatif.card import Card, card_of
 from vramscope_server.analysis.whatif.certainty import (
     Certainty,
@@ -28,7 +29,7 @@ from vramscope_server.analysis.whatif.certainty import (
     doubts_of_others,
     doubts_of_recording,
 )
-from vramscope_server.analysis.whatif.courses import UNCUT, Course, courses_of
+from vramscope_server.analysis.whatif.courses import IN_SOME_ORDER, UNCUT, Course, courses_of
 from vramscope_server.analysis.whatif.exact_replay import (
     USUAL_TOTAL_BYTES,
     earlier_of,
@@ -235,7 +236,12 @@ class Case:
             if self.courses.kept is not None and self.settings.max_split_bytes < UNLIMITED:
                 yield Doubt(UNCUT)
         elif self.is_own and not own_card and on_a_card and len(self.trace.beginning.segments):
-            yield Doubt("On another card the run would have been from its beginning on, which is not in the history.")
+            if beginning_of(self.trace) is None:
+                yield Doubt(
+                    "On another card the run would have been from its beginning on, which is not in the history."
+                )
+            elif self.courses.to_a_segment:
+                yield Doubt(IN_SOME_ORDER, bounded=True)
         if on_a_card:
             is_full = done.out_of_memory_at >= 0 or done.retries > self.uncapped.retries
             doubt = doubt_of_card(card, self.settings.per_process_memory_fraction, is_full=is_full)

@@ -74,28 +74,30 @@ def courses_of(trace: Trace, *, own: bool) -> Courses:
     """The ways to replay a trace. ``own``: under the recorded settings, where what was there lies where it lay."""
     program = derivation_of(trace).program
     began = beginning_of(trace)
-    ways = _orders(trace, began)
-    afresh, others = Course(ways[0], None), tuple(Course(one, None) for one in [*ways[1:], *waiting(ways[0])])
+    ways = _ways(trace, began)
+    afresh, others = Course(ways[0], None), tuple(Course(one, None) for one in ways[1:])
     if not len(trace.beginning.segments):
         return Courses(afresh, afresh, others, None, 0, "")
     kept = Course(program, exact_replay(trace).initial)
+    is_open = began is not None and began.is_open
     if own:
-        return Courses(kept, afresh, others, None, 0, "")
+        return Courses(kept, afresh, others, None, 0, "", to_a_segment=is_open)
     if began is not None:
-        return Courses(afresh, afresh, others, None, 0, IN_SOME_ORDER * began.is_open, to_a_segment=began.is_open)
+        return Courses(afresh, afresh, others, None, 0, IN_SOME_ORDER * is_open, to_a_segment=is_open)
     return Courses(afresh, afresh, others, kept, _missed(trace, afresh), ASSUMED)
 
 
 @lru_cache(maxsize=4)
-def _orders(trace: Trace, began: Beginning | None) -> list[Program]:
-    """The program with what was there asked for as it may have been: the likeliest first."""
+def _ways(trace: Trace, began: Beginning | None) -> list[Program]:
+    """The program with what was there asked for as it may have been, and what waits done at other times: the likeliest first."""
     program = derivation_of(trace).program
+    ways = [program]
     if began is not None:
-        return [_anew(program, order) for order in began.orders]
-    if not len(trace.beginning.segments):
-        return [program]
-    there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
-    return [program, *(_anew(program, np.argsort(sign * there, kind="stable")) for sign in (-1, 1))]
+        ways = [_anew(program, order) for order in began.orders]
+    elif len(trace.beginning.segments):
+        there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
+        ways += [_anew(program, np.argsort(sign * there, kind="stable")) for sign in (-1, 1)]
+    return ways + waiting(ways[0])
 
 
 def _missed(trace: Trace, afresh: Course) -> int:

@@ -89,7 +89,8 @@ def derivation_of(trace: Trace) -> Derivation:
     pool_of = np.array([0 if pool == (0, 0) else next(private) for pool in map(tuple, trace.pools)] or [0], np.int64)
     room = _room(trace)
     bursts = _bursts(trace)
-    explicit = [burst for burst in bursts if not _own(trace, burst, room)]
+    heard = _behind_calls(trace)
+    explicit = [burst for burst in bursts if burst.first in heard.values() or not _own(trace, burst, room)]
     failed = np.flatnonzero(events.action == OOM)
     died = len(failed) and not np.any(events.action[failed[-1] :] == ALLOCATED)
 
@@ -126,7 +127,8 @@ def derivation_of(trace: Trace) -> Derivation:
             alone = used and not np.any(pool_of[np.maximum(events.pool[burst.first : burst.last + 1], 0)] == 0)
             returns, of = (EMPTY_POOL, max(used)) if alone and len(used) == 1 else (EMPTY_CACHE, 0)
             rows.append(_rows(np.array([burst.first]), returns, np.array([-1]), pool=np.array([of]), within=np.ones(1)))
-    unaffected = _without_effect(trace, explicit)
+    given_back = {burst.first for burst in explicit}
+    unaffected = [call for call, first in heard.items() if first not in given_back]
     for before in unaffected:
         at, place = (before - 1, 2 * behind) if before else (0, -1)  # behind all that belongs to the event before
         rows.append(_rows(np.array([at]), EMPTY_CACHE, np.array([-1]), within=np.array([place])))
@@ -296,12 +298,14 @@ def _own(trace: Trace, burst: _Burst, room: _Room) -> bool:
     return burst.reserved_before_bytes + new > (room.low_bytes if room.high_bytes is None else room.high_bytes)
 
 
-def _without_effect(trace: Trace, explicit: list[_Burst]) -> list[int]:
-    """How many events had happened at the calls of empty_cache() that gave nothing back."""
-    firsts = {burst.first for burst in explicit}
-    other = np.flatnonzero(trace.events.action != FREED)  # (what waits for other streams is waited for first)
+def _behind_calls(trace: Trace) -> dict[int, int]:
+    """How many events had happened at each call of empty_cache() that was heard -> the first event behind it that is its own.
+
+    (What waits for other streams is waited for first.)
+    """
+    other = np.flatnonzero(trace.events.action != FREED)
     following = np.append(other, len(trace.events))[np.searchsorted(other, trace.emptied)]
-    return [event for event, first in zip(trace.emptied, following, strict=True) if int(first) not in firsts]
+    return dict(zip(trace.emptied, following.tolist(), strict=True))
 
 
 def _unseen_empty_caches(trace: Trace, seen: int) -> int | None:
