@@ -327,7 +327,7 @@ class _Snapshot:
             self._note("addr or size", EVENT, int(beyond.sum()))
         again = repeats(*(getattr(tables, column)[which] for column in _COLUMNS.values())) & ~foreign & ~beyond
         if again.any():
-            self.odd["an event that stands twice: counted once"] += int(again.sum())
+            self.odd["an event that stands twice is counted the first time alone"] += int(again.sum())
         if (out := foreign | beyond | again).any():
             which = np.arange(len(tables.action))[which][~out]
         return which
