@@ -15,11 +15,14 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 Stats = dict[str, Any]
 ReadStats = Callable[[int], Stats]
 ResetPeaks = Callable[[int], None]
+
+EMPTIERS: Final = ("_cuda_emptyCache", "_accelerator_emptyCache")
+"""of torch._C: what every way of emptying the cache calls in the end"""
 
 _ARRAYS = (
     "allocation",

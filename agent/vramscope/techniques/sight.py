@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vramscope.fronts import Fronts
 from vramscope.graphs import roots as places
 from vramscope.guard import guarded
+from vramscope.memory.allocator import EMPTIERS
 from vramscope.steps import zero
 from vramscope.steps.roots import ModuleHook
 from vramscope.techniques.nodes import (
@@ -41,8 +42,6 @@ WRAPPERS: Final = frozenset(
     ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel", "DeepSpeedEngine")
 )
 """modules that go around a model, and that its framework may know alone"""
-EMPTIES: Final = ("_cuda_emptyCache", "_accelerator_emptyCache")
-"""what every way of emptying the cache calls in the end"""
 PROBES: Final = 8
 """parameters that tell whether gradients were dropped within the step"""
 
@@ -172,7 +171,7 @@ class Sight:
                     if "scale" in vars(kind):
                         self._front(kind, "scale", self._scaled)
             self._front(torch.autograd.graph.saved_tensors_hooks, "__enter__", self._hooks_go_up)
-            for name in EMPTIES:
+            for name in EMPTIERS:
                 if hasattr(torch._C, name):
                     self._front(torch._C, name, self._emptied)
         self._began_ns = time.perf_counter_ns()

@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from vramscope.fronts import Fronts
 from vramscope.guard import guarded
+from vramscope.memory.allocator import EMPTIERS
 
 SWITCHES: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
 SETTERS: Final = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
 """of the allocator's settings, since torch 2.13 and before"""
-EMPTIERS: Final = ("_cuda_emptyCache", "_accelerator_emptyCache")
-"""a call that finds nothing to give back is no event, and under other settings it may find something"""
 
 
 class History:
@@ -99,6 +98,7 @@ class History:
         for name in SETTERS:
             if hasattr(self._native, name):
                 self._fronts.put(self._native, name, self._hear_settings)
+        # (a call that finds nothing to give back is no event, and under other settings it may find something)
         for name in EMPTIERS:
             if hasattr(self._native, name):
                 self._fronts.put(self._native, name, self._hear_emptying)
