@@ -16,7 +16,7 @@ from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.oom.window import look
 from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
-from vramscope_server.analysis.whatif.case import OWN_LIMIT
+from vramscope_server.analysis.whatif.certainty import OWN_LIMIT
 from vramscope_server.analysis.whatif.recommendation import Risk, recommend, risk_of
 from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_card, sweep
 

@@ -26,6 +26,7 @@ from vramscope_server.analysis.whatif.certainty import (
     Doubt,
     certainty_of,
     doubt_of_card,
+    doubts_of_limit,
     doubts_of_others,
     doubts_of_recording,
 )
@@ -48,10 +49,6 @@ _STOPS: Final = {
     Hazard.ODD_PAGE: "large_segment_size_mb is odd, and the driver refuses expandable segments with pages of that size",
     Hazard.POOL_MISCOUNT: "it counts the pages of a private pool of expandable segments wrongly, and finds that out",
 }
-OWN_LIMIT: Final = (
-    "Whether the program limited itself (torch.cuda.set_per_process_memory_fraction) a snapshot file does not tell: taken is that "
-    "it did not. With a limit, garbage_collection_threshold gives memory back that is counted as reserved here."
-)
 _lock: Final = threading.Lock()
 Way = tuple[Course, AddressOrder]
 
@@ -121,6 +118,11 @@ class Case:
             if self.is_own and course is self.courses.predicted and order == "rising"
             else None,
         )
+
+    @property
+    def is_bounded(self) -> bool:
+        """What it needs has a bound. Of a run whose beginning is not known it has none under max_split_size_mb."""
+        return self.courses.kept is None or self.settings.max_split_bytes >= UNLIMITED
 
     @cached_property
     def free_card(self) -> Card:
@@ -226,14 +228,13 @@ class Case:
         if self.is_own and own_card and done.peak_reserved_bytes == int(reserved_after(self.trace).max()):
             return  # this is what happened
         on_a_card = done is not self.uncapped
-        collects = self.settings.garbage_collection_threshold and self.settings.per_process_memory_fraction == 1
-        if not self.is_own and collects and self.trace.device_total_bytes is None:
-            yield Doubt(OWN_LIMIT)
+        if not self.is_own:
+            yield from doubts_of_limit(self.trace, self.settings)
         if not self.is_own or on_a_card:
             yield from doubts_of_others(self.trace, self.told, by_address=len(self.orders) > 1)
         if self.courses.words:
             yield Doubt(self.courses.words, bounded=True)
-            if self.courses.kept is not None and self.settings.max_split_bytes < UNLIMITED:
+            if not self.is_bounded:
                 yield Doubt(UNCUT)
         elif self.is_own and not own_card and on_a_card and len(self.trace.beginning.segments):
             if beginning_of(self.trace) is None:
@@ -273,7 +274,9 @@ class Case:
             return None, 0
         others = (self._border_near(card, way, found, (low, most_bytes), width) for way in self.other_ways)
         away = max((abs(other - found) for other in others if other is not None), default=0)
-        return found, width + away + self.courses.to_a_segment * self._segment_each_bytes
+        if self.courses.to_a_segment:
+            away += self._segment_each_bytes
+        return found, width + away
 
     def _border(
         self, card: Card, way: Way, low: int, high: int, width: int, most_bytes: int, *, survives: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -17,10 +17,15 @@ from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.quantities import amount, times
 from vramscope_server.analysis.simulator.profile import profile_of
 from vramscope_server.analysis.simulator.program import FREE_REQUESTED
+from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.whatif.card import Card
 from vramscope_server.analysis.whatif.exact_replay import Residual
 from vramscope_server.analysis.whatif.program_of import Derivation
 
+OWN_LIMIT: Final = (
+    "Whether the program limited itself (torch.cuda.set_per_process_memory_fraction) a snapshot file does not tell: taken is that "
+    "it did not. With a limit, garbage_collection_threshold gives memory back that is counted as reserved here."
+)
 Certainty = Literal["exact", "band", "estimate"]
 
 
@@ -83,6 +88,13 @@ def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Ite
             "orders of addresses give.",
             bounded=True,
         )
+
+
+def doubts_of_limit(trace: Trace, settings: AllocatorSettings) -> Iterator[Doubt]:
+    """Of settings that were not recorded, where they depend on a limit and give none."""
+    collects = settings.garbage_collection_threshold and settings.per_process_memory_fraction == 1
+    if collects and trace.device_total_bytes is None:
+        yield Doubt(OWN_LIMIT)
 
 
 def doubt_of_card(card: Card, fraction: float, *, is_full: bool) -> Doubt | None:

@@ -83,7 +83,8 @@ def courses_of(trace: Trace, *, own: bool) -> Courses:
     if own:
         return Courses(kept, afresh, others, None, 0, "", to_a_segment=is_open)
     if began is not None:
-        return Courses(afresh, afresh, others, None, 0, IN_SOME_ORDER * is_open, to_a_segment=is_open)
+        words = IN_SOME_ORDER if is_open else ""
+        return Courses(afresh, afresh, others, None, 0, words, to_a_segment=is_open)
     return Courses(afresh, afresh, others, kept, _missed(trace, afresh), ASSUMED)
 
 

@@ -90,7 +90,7 @@ def derivation_of(trace: Trace) -> Derivation:
     room = _room(trace)
     bursts = _bursts(trace)
     heard = _behind_calls(trace)
-    explicit = [burst for burst in bursts if burst.first in heard.values() or not _own(trace, burst, room)]
+    explicit = [burst for burst in bursts if burst.first in heard or not _own(trace, burst, room)]
     failed = np.flatnonzero(events.action == OOM)
     died = len(failed) and not np.any(events.action[failed[-1] :] == ALLOCATED)
 
@@ -128,7 +128,7 @@ def derivation_of(trace: Trace) -> Derivation:
             returns, of = (EMPTY_POOL, max(used)) if alone and len(used) == 1 else (EMPTY_CACHE, 0)
             rows.append(_rows(np.array([burst.first]), returns, np.array([-1]), pool=np.array([of]), within=np.ones(1)))
     given_back = {burst.first for burst in explicit}
-    unaffected = [call for call, first in heard.items() if first not in given_back]
+    unaffected = [before for before, first in zip(trace.emptied, heard, strict=True) if first not in given_back]
     for before in unaffected:
         at, place = (before - 1, 2 * behind) if before else (0, -1)  # behind all that belongs to the event before
         rows.append(_rows(np.array([at]), EMPTY_CACHE, np.array([-1]), within=np.array([place])))
@@ -298,14 +298,14 @@ def _own(trace: Trace, burst: _Burst, room: _Room) -> bool:
     return burst.reserved_before_bytes + new > (room.low_bytes if room.high_bytes is None else room.high_bytes)
 
 
-def _behind_calls(trace: Trace) -> dict[int, int]:
-    """How many events had happened at each call of empty_cache() that was heard -> the first event behind it that is its own.
+def _behind_calls(trace: Trace) -> list[int]:
+    """Of each call of empty_cache() that was heard the first event behind it that can be its own.
 
     (What waits for other streams is waited for first.)
     """
     other = np.flatnonzero(trace.events.action != FREED)
-    following = np.append(other, len(trace.events))[np.searchsorted(other, trace.emptied)]
-    return dict(zip(trace.emptied, following.tolist(), strict=True))
+    following: list[int] = np.append(other, len(trace.events))[np.searchsorted(other, trace.emptied)].tolist()
+    return following
 
 
 def _unseen_empty_caches(trace: Trace, seen: int) -> int | None:

@@ -17,7 +17,6 @@ from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.whatif.beginning import beginning_of
 from vramscope_server.analysis.whatif.card import Card, card_of
 from vramscope_server.analysis.whatif.case import Case, Prediction
-from vramscope_server.analysis.whatif.courses import UNCUT
 from vramscope_server.analysis.whatif.exact_replay import Residual, check
 from vramscope_server.analysis.whatif.program_of import derivation_of
 from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk, recommend, risk_of
@@ -63,15 +62,12 @@ class Row:
     """these are the settings of the recorded run"""
     expandable: bool = False
     """they have expandable segments"""
+    is_bounded: bool = True
+    """as of a Case"""
 
     @property
     def conf(self) -> str:
         return self.prediction.conf
-
-    @property
-    def is_bounded(self) -> bool:
-        """What it needs has a bound. Of a run whose beginning is not known it has none under max_split_size_mb."""
-        return UNCUT not in self.prediction.reasons
 
     @property
     def reserved_bytes(self) -> int:
@@ -157,6 +153,7 @@ def _row(case: Case, card: Card, *, recorded: bool) -> Row:
         risk=risk_of(case.settings),
         recorded=recorded,
         expandable=case.settings.expandable_segments,
+        is_bounded=case.is_bounded,
     )
 
 
