@@ -10,13 +10,13 @@ export function whatIfTable({ rows, recommendation }, { yours, told, device, onE
   const ranked = [recorded, ...[...rows, ...yours].filter((row) => row !== recorded).sort(bySmallestCard)];
   const shared = sharedNotes(rows);
   const below = footnotes(ranked, shared);
-  const least = Math.min(...[...rows, ...yours].map((row) => row.smallest_card_bytes).filter(isKnown));
+  const least = Math.min(...[...rows, ...yours].filter((row) => row.is_bounded).map((row) => row.smallest_card_bytes).filter(isKnown));
   const line = (row) => {
     const mine = yours.includes(row);
     const mark = row === recorded ? "as recorded" : recommendation?.conf && row.conf === recommendation.conf ? "recommended" : mine ? "yours" : null;
     return h("tr", { class: [mark === "recommended" && "selected", row === recorded && "recorded"].filter(Boolean).join(" ") || null, "data-conf": row.conf },
       h("th", { scope: "row", class: "conf" }, h("code", {}, row.conf || "default settings"), mark && [" ", h("span", { class: mark === "recommended" ? "chip good" : "chip" }, mark)], mine && [" ", h("button", { class: "button quiet small", type: "button", "aria-label": `take ${row.conf || "default settings"} away`, title: "take it away", onclick: () => onTakeAway(row.conf) }, "✕")], certainty(row)),
-      h("td", { class: "number smallest" }, h("span", { class: row.smallest_card_bytes === least ? "best" : null }, known(bytes(row.smallest_card_bytes), { short: true })), giveOrTake(row)),
+      h("td", { class: "number smallest" }, h("span", { class: row.is_bounded && row.smallest_card_bytes === least ? "best" : null }, known(bytes(row.smallest_card_bytes), { short: true })), giveOrTake(row)),
       h("td", { class: "number peak" }, known(bytes(row.peak_reserved_bytes), { short: true }), uncapped(row)),
       h("td", { class: "number" }, row === recorded ? h("span", { class: "muted" }, "—") : saved(row.saved_bytes)),
       h("td", { class: "number retries" }, known(count(row.retries), { short: true })),
@@ -57,7 +57,8 @@ const NOTICED = 1 / 256; // of a card
 const LEVELS = ["none known", "small", "may be slower", "do not use it"];
 
 /** By how much the smallest card may be another; the width to which it was searched is not worth a line. */
-function giveOrTake({ smallest_card_bytes: card, uncertainty_bytes: away }) {
+function giveOrTake({ smallest_card_bytes: card, uncertainty_bytes: away, is_bounded: isBounded }) {
+  if (isKnown(card) && !isBounded) return h("span", { class: "below give-or-take", title: "this recording bounds it neither below nor above: it is not recommended, whatever it saves" }, "no bound");
   return isKnown(card) && away > card * NOTICED && h("span", { class: "below give-or-take", title: "other replays that could be as true give cards so much smaller or larger" }, `± ${bytes(away)}`);
 }
 

@@ -178,6 +178,9 @@ def test_the_sweep_runs_at_once_ranks_and_says_what_to_do(page: Any, recorded: S
         assert row.locator("[data-certainty]").inner_text() == word
         means = "it can be more or less" if word == "estimate" else "lies in here"
         assert means in (row.locator("span[title*='never full']").get_attribute("title") or "")
+        assert (row.locator(".give-or-take").all_inner_texts() == ["no bound"]) == (word == "estimate")
+        if word == "estimate":
+            assert not row.locator(".best").count(), "what has no bound is not the least"
     assert "begins in the middle of the run" in sure.nth(1).get_attribute("title")
     assert "begins in the middle of the run" in page.locator(".whatif-notes").inner_text()
     # too small a card: the recorded settings run out, and the moment is a click away
@@ -206,7 +209,9 @@ def test_the_smallest_card_tells_what_other_beginnings_would_make_of_it(page: An
     page.goto(run.page)
     row = page.locator(".whatif-table [data-conf='max_split_size_mb:64']")
     row.wait_for(timeout=COMPILED_MS)
-    assert re.search(r"1\.90 GiB\s+± 11\.8 MiB", row.locator(".smallest").inner_text())
+    assert re.fullmatch(r"1\.90 GiB\s+no bound", row.locator(".smallest").inner_text())
+    bounded = page.locator(".whatif-table [data-conf='roundup_power2_divisions:8']")
+    assert re.fullmatch(r"[\d.]+ GiB\s+± [\d.]+ MiB", bounded.locator(".smallest").inner_text())
     assert row.locator(".risk sup").count() == 2 and row.locator(".risk .below").count() == 0
     below = page.locator(".risks").inner_text()
     assert below.count("large blocks are not cut") == 1, "what is true of several settings stands once"

@@ -35,7 +35,7 @@ def test_json_has_the_keys_that_scripts_lean_on(recorded: dict[str, Any], cli: C
     told = json.loads(out)
     assert [row["conf"] for row in told] == ["", *confs]
     stable = "conf peak_reserved_bytes peak_allocated_bytes out_of_memory replay_residual_bytes notes"
-    more = "smallest_card_bytes retries device_allocs band saved_bytes certainty reasons"
+    more = "smallest_card_bytes uncertainty_bytes is_bounded retries device_allocs band saved_bytes certainty reasons"
     for row in told:
         assert set(f"{stable} {more}".split()) <= row.keys()
         assert row["replay_residual_bytes"] == 0
@@ -74,6 +74,9 @@ def test_people_are_told_how_sure_it_is_and_by_which_rules(recorded: dict[str, A
     assert "exact" in row and "±" not in row
     row = next(line for line in late.splitlines() if line.startswith("roundup_power2_divisions:8 "))
     assert "band" in row and " to " in row and "±" in row
+    unbounded = cli("whatif", recorded["late"].path, "--conf", "max_split_size_mb:64")[1]
+    row = next(line for line in unbounded.splitlines() if line.startswith("max_split_size_mb:64 "))
+    assert "no bound" in row and "±" not in row
     assert "does not tell its version of PyTorch (2.13 or newer): replayed by the rules of 2.13" in whole
 
 

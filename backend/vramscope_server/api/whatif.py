@@ -118,6 +118,7 @@ def sweep_answer(made: Sweep, *more_notes: str) -> dict[str, Any]:
             | {
                 "smallest_card_bytes": row.smallest_card_bytes,
                 "uncertainty_bytes": row.uncertainty_bytes,
+                "is_bounded": row.is_bounded,
                 "saved_bytes": row.saved_bytes,
                 "risk": dataclasses.asdict(row.risk),
                 "recorded": row.recorded,

@@ -75,6 +75,7 @@ def _json_row(trace: Trace, result: Sweep, row: Row) -> dict[str, Any]:
         "replay_residual_bytes": result.residual.peak_reserved_bytes,
         "smallest_card_bytes": row.smallest_card_bytes,
         "uncertainty_bytes": row.uncertainty_bytes,
+        "is_bounded": row.is_bounded,
         "saved_bytes": row.saved_bytes,
         "recorded": row.recorded,
         "recommended": row.conf == result.recommendation.conf,
@@ -134,6 +135,12 @@ def _may_be(told: Prediction) -> str:
     return f"± {amount(away)}" if away else ""
 
 
+def _give_or_take(card_bytes: int, away_bytes: int, *, is_bounded: bool) -> str:
+    if not is_bounded:
+        return "no bound"
+    return f"± {amount(away_bytes)}" if away_bytes > card_bytes * NOTICED_FRACTION else ""
+
+
 def _cells(row: Row, result: Sweep) -> list[str | Text]:
     told = row.prediction
     best = not row.recorded and row.conf == result.recommendation.conf
@@ -144,7 +151,7 @@ def _cells(row: Row, result: Sweep) -> list[str | Text]:
         Text(name, style="bold green" if best else "bold" if row.recorded else ""),
         amount(told.peak_reserved_bytes),
         amount(card, "none"),
-        f"± {amount(away)}" if card is not None and away > card * NOTICED_FRACTION else "",
+        "" if card is None else _give_or_take(card, away, is_bounded=row.is_bounded),
         saved,
         Text("yes", style="bold red") if told.out_of_memory else "no",
         count(told.retries),
