@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vramscope_server.analysis.advice import batch
+from vramscope_server.analysis.advice import batch, checkpointing
 from vramscope_server.analysis.advice.facts import Advice, Facts
 from vramscope_server.analysis.advice.rules import RULES, advise
 
@@ -257,3 +257,14 @@ def test_a_sentence_carries_its_number_and_its_source(observed) -> None:
                 assert amount(advice.saves_bytes) in advice.sentence
                 assert advice.saves_bytes > 0
             assert advice.source
+
+
+def test_blocks_within_blocks_are_one_set_for_all_that_are_around_them() -> None:
+    """Of a ConvNeXt each stage has layers of its own: to checkpoint all layers is one way, to checkpoint the stages another."""
+    names = [f"stages.{stage}.layers.{layer}.dense" for stage in range(2) for layer in range(2)]
+    modules = ["stages", "stages.0", "stages.1", *names, "head.0"]
+    told = checkpointing.siblings(modules)
+    assert told == {
+        "stages.": ["stages.0", "stages.1"],
+        "stages.*.layers.": ["stages.0.layers.0", "stages.0.layers.1", "stages.1.layers.0", "stages.1.layers.1"],
+    }

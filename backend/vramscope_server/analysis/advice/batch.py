@@ -44,10 +44,8 @@ Flags = npt.NDArray[np.bool_]
 
 def advise(facts: Facts) -> Advice | None:
     """Advice, or None where the batch or the card is not known, or there is no room for more."""
-    rows = next((one.get("detail", {}).get("batch_size") for one in facts.techniques if one["kind"] == "batch"), None)
-    card = card_of(facts.trace)
-    room = min(card.room_bytes, card.limit_bytes or UNLIMITED)
-    if not isinstance(rows, int) or rows < 1 or card.total_bytes is None:
+    rows, room = rows_of(facts), room_bytes(facts)
+    if rows is None or room is None:
         return None
     goes = scaling_bytes(facts)
     first, last = facts.span
@@ -93,6 +91,18 @@ def advise(facts: Facts) -> Advice | None:
         },
         source=SOURCE,
     )
+
+
+def rows_of(facts: Facts) -> int | None:
+    """Of a batch as it is given to the model; None: not known."""
+    rows = next((one.get("detail", {}).get("batch_size") for one in facts.techniques if one["kind"] == "batch"), None)
+    return rows if isinstance(rows, int) and rows >= 1 else None
+
+
+def room_bytes(facts: Facts) -> int | None:
+    """What PyTorch can have on the recorded card; None: the card is not known."""
+    card = card_of(facts.trace)
+    return None if card.total_bytes is None else min(card.room_bytes, card.limit_bytes or UNLIMITED)
 
 
 def scaling_bytes(facts: Facts) -> Whole:

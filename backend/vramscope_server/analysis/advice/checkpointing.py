@@ -13,6 +13,7 @@ Error: against trainings that were run with checkpointing, in docs/anatomy.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
@@ -48,33 +49,16 @@ class Block(NamedTuple):
 
 def advise(facts: Facts) -> Advice | None:
     """Advice, or None where there are no repeated blocks, modules were not recorded, or blocks are recomputed already."""
-    spells = facts.spells
-    in_backward = (spells.born >= 0) & (spells.phase[np.maximum(spells.born, 0)] == BACKWARD)
-    if recomputed(facts.trace, spells, in_backward).any():
+    if is_recomputing(facts):
         return None
-    found = [(stem, _blocks(facts, names)) for stem, names in _siblings(facts.trace.modules).items()]
-    # The best set of siblings first; then others beside it (an encoder's and a decoder's), as long as the peak falls.
-    stems: list[str] = []
-    blocks: list[Block] = []
-    after = facts.peak_bytes
-    while True:
-        tries = [
-            (facts.peak_after(_changes(facts, [*blocks, *more])), stem, more)
-            for stem, more in found
-            if len(more) >= LEAST_BLOCKS and not any(stem.startswith(one) or one.startswith(stem) for one in stems)
-        ]
-        lowest = min(tries, key=lambda row: (row[0], row[1]), default=None)
-        if lowest is None or lowest[0] >= after:
-            break
-        after = lowest[0]
-        stems.append(lowest[1])
-        blocks += lowest[2]
+    stems, blocks = chosen(facts, facts.peak_after)
     if not blocks:
         return None
+    after = facts.peak_after(changes(facts, blocks))
     saves = facts.peak_bytes - after
     if saves < WORTH_FRACTION * facts.peak_bytes:
         return None
-    names = " and ".join(f"{stem}*" for stem in stems)
+    names = named(stems)
     at_peak = np.zeros(len(facts.trace.lives), np.bool_)
     at_peak[facts.at_peak] = True
     held = sum(facts.bytes_of(block.dropped[at_peak[block.dropped]]) for block in blocks)
@@ -99,15 +83,52 @@ def advise(facts: Facts) -> Advice | None:
     )
 
 
-def _siblings(modules: list[str]) -> dict[str, list[str]]:
-    """Modules that are numbered alike, by what stands before the number; of nested ones all levels."""
+def is_recomputing(facts: Facts) -> bool:
+    """A backward of the trace makes again what a forward had made."""
+    spells = facts.spells
+    in_backward = (spells.born >= 0) & (spells.phase[np.maximum(spells.born, 0)] == BACKWARD)
+    return bool(recomputed(facts.trace, spells, in_backward).any())
+
+
+def chosen(facts: Facts, peak_after: Callable[[Whole], int]) -> tuple[list[str], list[Block]]:
+    """What to checkpoint so that a peak falls most: what stands before the blocks' numbers, and the blocks; none where it rises.
+
+    peak_after   the peak in question, if allocated bytes changed by so much after each event
+    """
+    found = [(stem, _blocks(facts, names)) for stem, names in siblings(facts.trace.modules).items()]
+    # The best set of siblings first; then others beside it (an encoder's and a decoder's), as long as the peak falls.
+    stems: list[str] = []
+    blocks: list[Block] = []
+    after = peak_after(np.zeros(len(facts.allocated), np.int64))
+    while True:
+        tries = [
+            (peak_after(changes(facts, [*blocks, *more])), stem, more)
+            for stem, more in found
+            if len(more) >= LEAST_BLOCKS and not any(stem.startswith(one) or one.startswith(stem) for one in stems)
+        ]
+        lowest = min(tries, key=lambda row: (row[0], row[1]), default=None)
+        if lowest is None or lowest[0] >= after:
+            return stems, blocks
+        after = lowest[0]
+        stems.append(lowest[1])
+        blocks += lowest[2]
+
+
+def named(stems: list[str]) -> str:
+    """What is checkpointed, in words behind "blocks"."""
+    return " and ".join(f"{stem}*" if stem else "of the model itself" for stem in stems)
+
+
+def siblings(modules: list[str]) -> dict[str, list[str]]:
+    """Modules that are numbered alike, by what stands before the last number, earlier ones left open (``stages.*.layers.``); of
+    nested ones all levels."""
     found: dict[str, dict[str, None]] = {}
     for name in modules:
         parts = name.split(".")
         for at, part in enumerate(parts):
             if part.isdecimal():
-                stem = "".join(f"{one}." for one in parts[:at])
-                found.setdefault(stem, {})[stem + part] = None
+                stem = "".join("*." if one.isdecimal() else f"{one}." for one in parts[:at])
+                found.setdefault(stem, {})[".".join(parts[: at + 1])] = None
     around = {name[:at] for name in modules for at, letter in enumerate(name) if letter == "."}
     blocks = {stem: [name for name in names if name in around] for stem, names in found.items()}
     return {stem: names for stem, names in blocks.items() if len(names) >= LEAST_BLOCKS}
@@ -172,8 +193,7 @@ def _block(facts: Facts, one: _Forward, behind: _Forward | None) -> Block | None
         outputs = gone < node_end
     own = not outputs.any()
     if own:  # its own backward needs it, too: then it has to be made again with the rest
-        size = lives.size_bytes[one.saved]
-        outputs[np.flatnonzero(size * 4 >= size.max())[-1]] = True
+        outputs[np.flatnonzero(gone == gone.min())[-1]] = True
     dropped = one.saved[~outputs]
     ends = _gone_in_backward(facts, dropped)
     if not len(ends):
@@ -195,8 +215,8 @@ def _spike(facts: Facts, first: int, last: int) -> int:
     return int(course.max() - course[0])
 
 
-def _changes(facts: Facts, blocks: list[Block]) -> Whole:
-    """What allocated bytes change by, after each event."""
+def changes(facts: Facts, blocks: list[Block]) -> Whole:
+    """What allocated bytes change by, after each event, if these blocks were checkpointed."""
     lives, count = facts.trace.lives, len(facts.trace.events)
     gone = np.zeros(len(lives), np.bool_)
     begin, end = np.zeros(len(lives), np.int64), np.zeros(len(lives), np.int64)
@@ -205,9 +225,9 @@ def _changes(facts: Facts, blocks: list[Block]) -> Whole:
         begin[block.dropped] = block.last + 1
         end[block.dropped] = np.minimum(block.backward, lives.requested_event[block.dropped])
     rows = np.flatnonzero(gone)
-    changes = facts.without(gone, begin[rows], end[rows])
+    change = facts.without(gone, begin[rows], end[rows])
     for block in blocks:
         # Right before its backward the block is computed again, while nothing of it is there.
         at = min(block.backward, count - 1)
-        changes[at] += block.spike_bytes
-    return changes
+        change[at] += block.spike_bytes
+    return change

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.wire import PHASES
-from vramscope_server.analysis.anatomy.amounts import allocated_after, allocated_at, peak_event
+from vramscope_server.analysis.anatomy.amounts import allocated_after, allocated_at, known_peak_event
 from vramscope_server.analysis.anatomy.categories import CATEGORIES, categories_of
 from vramscope_server.analysis.anatomy.frames import lives_with, stacks_through
 from vramscope_server.analysis.anatomy.from_stacks import with_phases
@@ -93,7 +93,8 @@ class Facts:
 
     @cached_property
     def peak_event(self) -> int:
-        return peak_event(self.trace)
+        """Where most is allocated; of steps that are alike the last that knows modules."""
+        return known_peak_event(self.trace)
 
     @cached_property
     def peak_bytes(self) -> int:

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from vramscope.wire import PHASES
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts, Whole
 from vramscope_server.analysis.quantities import amount, percent
 
@@ -57,13 +58,21 @@ def one_parameter_bytes(facts: Facts) -> int:
 def one_at_a_time(facts: Facts) -> Whole:
     """What allocated bytes change by, after each event, if the optimizer at the peak stepped parameter by parameter; all 0 where it
     does, or the peak is elsewhere."""
-    temporaries = facts.is_of("temporaries") & facts.born_in("optimizer")
-    at_peak = temporaries[facts.at_peak].sum()
+    at_peak = (facts.is_of("temporaries") & facts.born_in("optimizer"))[facts.at_peak].sum()
+    if facts.peak_phase != "optimizer" or at_peak <= COPIES:
+        return np.zeros(len(facts.allocated), np.int64)
+    return changes(facts)
+
+
+def changes(facts: Facts) -> Whole:
+    """What allocated bytes change by, after each event, if the optimizers of the peak's step stepped parameter by parameter,
+    wherever the peak is; all 0 where no parameters are known."""
     one = one_parameter_bytes(facts)
-    none = np.zeros(len(facts.allocated), np.int64)
-    if facts.peak_phase != "optimizer" or at_peak <= COPIES or not one:
-        return none
+    room = np.zeros(len(facts.allocated), np.int64)
+    if not one:
+        return room
     # Room for one parameter's while the optimizer ran, none elsewhere.
-    of_event = facts.spells.of_event
-    none[1:][of_event == of_event[facts.peak_event]] = one
-    return facts.without(temporaries) + none
+    first, last = facts.span
+    stepping = facts.trace.events.phase[first : last + 1] == PHASES.index("optimizer")
+    room[first + 1 : last + 2][stepping] = one
+    return facts.without(facts.is_of("temporaries") & facts.born_in("optimizer") & facts.in_step()) + room

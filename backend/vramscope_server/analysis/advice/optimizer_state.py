@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from vramscope_server.analysis.advice import foreach
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts, Whole
 from vramscope_server.analysis.quantities import amount, percent
 
 SOURCE: Final = "https://huggingface.co/docs/bitsandbytes/main/en/optimizers"
@@ -29,25 +29,13 @@ ELEMENT_BYTES: Final = 4
 
 def advise(facts: Facts) -> Advice | None:
     """Advice, or None where the state is small, or of 8 bits."""
-    lives = facts.trace.lives
-    owned = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
-    state = owned[np.array([_is_moment(facts.owner(int(row))) for row in owned], np.bool_)]
+    state = moments(facts)
     held = facts.bytes_of(state)
-    if held < LEAST_FRACTION * facts.peak_bytes or any(one["kind"] == "optimizer_8bit" for one in facts.techniques):
+    if held < LEAST_FRACTION * facts.peak_bytes:
         return None
-    parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
-    if held < facts.bytes_of(parameters):
-        return None  # less than one 32-bit copy of 32-bit weights: nothing says that it is of 32 bits
-    asked = lives.requested_bytes[state]
-    elements = asked // ELEMENT_BYTES
-    small = elements < LEAST_ELEMENTS
-    would = np.where(small, asked, elements + 4 * -(-elements // BLOCK_ELEMENTS))
-    would = -(-would // 512) * 512
-    # What the state of the peak loses, it loses at every moment at which it is there.
-    sizes = np.zeros(len(lives), np.int64)
-    sizes[state] = lives.size_bytes[state] - would
+    would = eight_bit_bytes(facts, state)
     goes = foreach.advise(facts) is not None
-    after = facts.peak_after(facts.lowered(sizes) + (foreach.one_at_a_time(facts) if goes else 0))
+    after = facts.peak_after(changes(facts, state, would) + (foreach.one_at_a_time(facts) if goes else 0))
     saves = facts.peak_bytes - after
     if saves < WORTH_FRACTION * facts.peak_bytes:
         return None
@@ -64,13 +52,41 @@ def advise(facts: Facts) -> Advice | None:
             "state_bytes": held,
             "eight_bit_bytes": int(would.sum()),
             "tensors": len(state),
-            "kept_as_they_are": int(small.sum()),
+            "kept_as_they_are": int((facts.trace.lives.requested_bytes[state] < LEAST_ELEMENTS * ELEMENT_BYTES).sum()),
             "foreach_too": goes,
             "peak_after_bytes": after,
             "at_most": True,
         },
         source=SOURCE,
     )
+
+
+def moments(facts: Facts) -> Whole:
+    """The lives of 32-bit state at the peak that 8-bit optimizers have a like of; none where it is of 8 bits, or may be of 16."""
+    owned = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
+    state = owned[np.array([_is_moment(facts.owner(int(row))) for row in owned], np.bool_)]
+    parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
+    # (less than one 32-bit copy of 32-bit weights: nothing says that it is of 32 bits)
+    if facts.bytes_of(state) < facts.bytes_of(parameters) or any(
+        one["kind"] == "optimizer_8bit" for one in facts.techniques
+    ):
+        return state[:0]
+    return state
+
+
+def eight_bit_bytes(facts: Facts, state: Whole) -> Whole:
+    """What each of these lives would take with 8 bits an element."""
+    asked = facts.trace.lives.requested_bytes[state]
+    elements = asked // ELEMENT_BYTES
+    would = np.where(elements < LEAST_ELEMENTS, asked, elements + 4 * -(-elements // BLOCK_ELEMENTS))
+    return -(-would // 512) * 512
+
+
+def changes(facts: Facts, state: Whole, would_bytes: Whole) -> Whole:
+    """What allocated bytes change by, after each event: what the state of the peak loses, it loses wherever it is there."""
+    less = np.zeros(len(facts.trace.lives), np.int64)
+    less[state] = facts.trace.lives.size_bytes[state] - would_bytes
+    return facts.lowered(less)
 
 
 def _is_moment(owner: str | None) -> bool:
