@@ -12,6 +12,7 @@ import { Between } from "vramscope/parts/between.js";
 import { Flame } from "vramscope/parts/flame.js";
 import { following, wholeOf, windowIn } from "vramscope/parts/event_window.js";
 import { COLOURINGS, Timeline, momentWords } from "vramscope/parts/timeline.js";
+import { OtherWays } from "vramscope/parts/other_ways.js";
 import { setQuery, store } from "vramscope/store.js";
 
 /** The view as the URL has it; null where it says nothing, or nothing that can be. */
@@ -62,12 +63,14 @@ export class AnatomyView {
     this.allocation = new Allocation({ load, onMoment: (event) => this.goTo(event), onClose: () => setQuery({ allocation: null }) });
     this.between = new Between({ load, onAllocation: (allocation) => setQuery({ allocation }), onClear: () => setQuery({ a: null, b: null }) });
     this.advice = new AdviceCard(); // below the picture, which does not wait for it
+    this.otherWays = new OtherWays();
     this.moment = h("div", { class: "view-bar moment-bar", hidden: true });
     this.element = h("div", { class: "anatomy-view" },
       h("div", { class: "charts" }, this.timeline.element),
       this.moment,
       h("div", { class: "looked-at" }, this.allocation.element, this.between.element),
       this.advice.element,
+      this.otherWays.element,
       h("div", { class: "charts" }, this.flame.element));
   }
 
@@ -82,6 +85,7 @@ export class AnatomyView {
     this.timeline.reload();
     this.flame.reload();
     this.advice.open(recording);
+    this.otherWays.open(recording);
     this.drawLookedAt();
   }
 
@@ -96,7 +100,7 @@ export class AnatomyView {
   }
 
   close() {
-    for (const part of [this.timeline, this.allocation, this.between, this.advice]) part.close();
+    for (const part of [this.timeline, this.allocation, this.between, this.advice, this.otherWays]) part.close();
   }
 
   hear(told) {

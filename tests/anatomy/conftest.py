@@ -36,10 +36,16 @@ REMEDIES = (
     "best_state_on_the_host",
 )
 
+WAYS = (
+    *(f"roberta{how}" for how in ("+as", "+4", "+checkpointing", "+8bit", "+4+checkpointing", "+4+checkpointing+8bit")),
+    *(f"encoder{how}" for how in ("+as", "+8bit", "+4+checkpointing+8bit")),
+    *(f"vit{how}" for how in ("+as", "+4", "+checkpointing")),
+)
+
 SNAPSHOTS = ("gpt2.snapshot", "gpt2.snapshot_with_cpp")
 
 
 @pytest.fixture(scope="session")
 def observed(emulated_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Observed]:
     """All of them, a third as deep as in docs/anatomy.md."""
-    return run(tmp_path_factory.mktemp("anatomy"), [*JUDGED, *REMEDIES, *SNAPSHOTS], scale=3)
+    return run(tmp_path_factory.mktemp("anatomy"), [*JUDGED, *REMEDIES, *WAYS, *SNAPSHOTS], scale=3)

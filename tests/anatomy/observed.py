@@ -143,6 +143,7 @@ def observe(name: str, scale: int) -> dict[str, Any]:
         VRAMSCOPE_CLOSE_TIMEOUT_S="0",
     )
     import known_trainings
+    import recipes
     import torch
 
     from vramscope import agent
@@ -161,7 +162,7 @@ def observe(name: str, scale: int) -> dict[str, Any]:
     if is_snapshot:
         # "all" is PyTorch's own default: C++ frames too, where symbols are looked up.
         torch.cuda.memory._record_memory_history(stacks="all" if how == "snapshot_with_cpp" else "python")
-    training = known_trainings.TRAININGS[name]()
+    training = recipes.made(name) or known_trainings.TRAININGS[name]()
     truth.listen(training.models, training.optimizers)
     if training.listen is not None:
         training.listen(truth.note)

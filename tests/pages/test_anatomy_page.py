@@ -236,6 +236,23 @@ def test_advice_stands_under_the_picture_each_with_its_number(page: Any, recorde
     assert_legible(page)
 
 
+def test_other_ways_to_train_stand_below_the_advice(page: Any, recorded: Sender) -> None:
+    """The recorded way first, each other with its peak; what cannot be told is said with the reason."""
+    page.goto(page_of(recorded))
+    card = page.locator(".other-ways")
+    rows = card.locator("tbody tr")
+    rows.first.wait_for(timeout=COMPILED_MS)
+    assert [row.locator("th").inner_text() for row in rows.all()] == ["as recorded", "8-bit state"]
+    peaks = [float(row.locator("td").first.inner_text().split()[0]) for row in rows.all()]
+    assert rows.first.locator("td").first.inner_text().strip() == "1.37 GiB" and peaks[1] == pytest.approx(900, abs=5)
+    assert re.fullmatch(r"504 MiB\s+36 %", rows.nth(1).locator("td").nth(1).inner_text())
+    assert "predicted from step 3" in card.locator("header").inner_text()
+    notes = card.locator(".other-ways-notes").inner_text()
+    assert "this recording does not know modules" in notes and "the optimizer's averages are rounded" in notes
+    assert "foreach=False" not in notes, "the costs of what is told alone"
+    assert_legible(page)
+
+
 def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, recorded: Sender) -> None:
     """As those of a snapshot file: by stack, size and time, a page at a time, and back to the allocation in the picture."""
     page.goto(f"{page_of(recorded)}?from=20&to=470")

@@ -387,3 +387,23 @@ def test_a_legends_swatch_scrolls_with_its_legend(loaded: Any, kind: str) -> Non
         kind,
     )
     assert position == ["static", "auto"]
+
+
+@pytest.mark.parametrize(
+    ("given", "rows", "words"),
+    [
+        (
+            {"gradient_accumulation": 4, "gradient_checkpointing": True},
+            16,
+            "accumulation 4 \u00d7 16 rows + checkpointing",
+        ),
+        ({"gradient_accumulation": 2, "optimizer_8bit": True}, None, "accumulation 2 + 8-bit state"),
+        ({"gradient_accumulation": 8}, 1, "accumulation 8 \u00d7 1 row"),
+        ({"no_foreach": True}, 64, "foreach=False"),
+    ],
+)
+def test_a_way_to_train_is_told_by_its_techniques(
+    call: Any, given: dict[str, Any], rows: int | None, words: str
+) -> None:
+    none = {"gradient_accumulation": 1, "gradient_checkpointing": False, "optimizer_8bit": False, "no_foreach": False}
+    assert call("parts/other_ways", "wayWords", {"rows": rows, "techniques": {**none, **given}}) == words

@@ -47,7 +47,9 @@ def get_anatomy(request: Request, recording: str, event: Event = None) -> Respon
             (run.phase_peaks_bytes.get("eval") or 0) // COARSE_BYTES,
             profile and (profile.first_step, profile.reason),
         )
-        advice = opened.once(key, Waited).get(lambda: advice_of(opened, run, profile))
+        advice = opened.once(key, Waited).get(
+            lambda: [dataclasses.asdict(one) for one in advise(facts_of(opened, run, profile))]
+        )
     return answer({"recording": stored.id, **told, "advice": advice})
 
 
@@ -66,16 +68,15 @@ class Waited:
             return self._made
 
 
-def advice_of(opened: Opened, run: KnownRun, profile: Profile | None) -> list[dict[str, Any]]:
-    """Each piece of advice as the API shows it."""
-    facts = Facts(
+def facts_of(opened: Opened, run: KnownRun, profile: Profile | None = None) -> Facts:
+    """What rules may ask of a recording."""
+    return Facts(
         opened.trace,
         profile=profile,
         techniques=run.techniques,
         run_peak_bytes=run.peak_allocated_bytes,
         phase_peaks_bytes=run.phase_peaks_bytes,
     )
-    return [dataclasses.asdict(advice) for advice in advise(facts)]
 
 
 class KnownRun(NamedTuple):

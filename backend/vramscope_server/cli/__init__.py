@@ -199,6 +199,25 @@ def whatif(
 
 
 @app.command()
+def predict(
+    run: RunName,
+    technique: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="gradient_accumulation:4, gradient_checkpointing, optimizer_8bit, no_foreach, or several joined by +; several "
+            "times: several. Each that brings something when not given"
+        ),
+    ] = None,
+    server: ServerUrl = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """Say what the recorded step would need with techniques that were not tried."""
+    from vramscope_server.cli.predict import show
+
+    show(server, as_json, run, technique or [])
+
+
+@app.command()
 def snapshot(
     file: Annotated[Path, typer.Argument(help="what torch.cuda.memory._dump_snapshot() wrote, plain or .gz")],
     server: Annotated[

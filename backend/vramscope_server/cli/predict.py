@@ -1,0 +1,72 @@
+"""``vramscope predict RUN``: the peak that a recorded step would have with techniques that were not tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.text import Text
+
+from vramscope_server.cli.screen import Column, console, print_table
+from vramscope_server.cli.talk import NOT_FOUND, Failure, ask, path_of, print_json
+from vramscope_server.cli.words import ABSENT, amount, count, percent, plain
+
+_COLUMNS: Final = (
+    Column("TRAINED WITH"),
+    Column("PEAK ALLOCATED", number=True),
+    Column("SAVED", number=True),
+    Column("", number=True),
+    Column("ROWS THAT FIT", needed=1, number=True),
+)
+
+
+def show(server: str, as_json: bool, run: str, techniques: Sequence[str]) -> None:
+    """Print each way, the recorded one first, or the API's answer as JSON. Raises talk.Failure."""
+    listed = ask(server, f"/runs/{path_of(server, run)}/recordings")["recordings"]
+    newest = next((one["recording"] for one in listed if one["whole"]), None)
+    if newest is None:
+        said = "none of its recordings is whole yet" if listed else "nothing was recorded of it"
+        raise Failure(
+            f"{plain(run)}: {said}, so there is nothing to predict from. Record a window on its page.", NOT_FOUND
+        )
+    told = ask(server, f"/recordings/{newest}/prediction", techniques=",".join(techniques))
+    if as_json:
+        print_json(told)
+        return
+    out = console()
+    if told["rows"]:
+        out.print(Text(f"predicted from step {told['step']}", style="bold"))
+        print_table(out, _COLUMNS, [_cells(row, told) for row in told["rows"]])
+        out.print()
+    for note in told["notes"]:
+        out.print(Text(f"note: {plain(note)}", style="dim"))
+
+
+def _cells(row: dict[str, Any], told: dict[str, Any]) -> list[str]:
+    peak, saved = row["peak_allocated_bytes"], row["saved_bytes"]
+    as_it_is = row is told["rows"][0]
+    return [
+        "as recorded" if as_it_is else _way(row["techniques"], row["rows"]),
+        amount(peak, ABSENT),
+        "" if as_it_is else amount(saved, ABSENT),
+        "" if as_it_is or saved is None else percent(saved / (peak + saved)),
+        _fit(row["rows_that_fit"], told["furthest_rows"]),
+    ]
+
+
+def _way(techniques: dict[str, Any], rows: int | None) -> str:
+    parts = techniques["gradient_accumulation"]
+    of = "" if rows is None else f" x {count(rows)} {'row' if rows == 1 else 'rows'}"
+    words = {
+        f"accumulation {parts}{of}": parts > 1,
+        "checkpointing": techniques["gradient_checkpointing"],
+        "8-bit state": techniques["optimizer_8bit"],
+        "foreach=False": techniques["no_foreach"],
+    }
+    return " + ".join(name for name, used in words.items() if used)
+
+
+def _fit(rows: int | None, furthest: int | None) -> str:
+    if rows is None or furthest is None:
+        return ABSENT
+    return f"{count(rows)} or more" if rows >= furthest else count(rows)

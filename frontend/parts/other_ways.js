@@ -1,0 +1,93 @@
+/** Other ways to train a recorded step: techniques alone and together, and the peak that each would have. */
+
+import { api } from "vramscope/api.js";
+import { fill, h } from "vramscope/dom.js";
+import { bytes, count, isKnown, percent } from "vramscope/format.js";
+import { problemBanner } from "vramscope/parts/pieces.js";
+
+const COSTS = [
+  ["accumulation", ({ gradient_accumulation: parts }) => parts > 1, "smaller pieces keep the GPU less busy; batch normalization sees fewer rows at a time"],
+  ["checkpointing", ({ gradient_checkpointing: used }) => used, "one more forward of the blocks in each backward"],
+  ["8-bit state", ({ optimizer_8bit: used }) => used, "the optimizer's averages are rounded"],
+  ["foreach=False", ({ no_foreach: used }) => used, "more and smaller kernels in the optimizer's step"],
+];
+
+export class OtherWays {
+  constructor() {
+    this.body = h("div", {});
+    this.from = h("span", { class: "muted" });
+    this.element = h("section", { class: "card other-ways", "aria-label": "Other ways to train this step", "aria-live": "polite" },
+      h("header", {}, h("h2", {}, "Other ways to train this step"), h("span", { class: "spring" }), this.from),
+      this.body);
+  }
+
+  /** Ask what other ways would need and show it; only the newest question is answered. */
+  async open(recording) {
+    this.asking?.abort();
+    const asking = (this.asking = new AbortController());
+    fill(this.from);
+    fill(this.body, h("p", { class: "pad muted" }, "working it out…"));
+    try {
+      const told = await api.recording(recording, "prediction", {}, asking.signal);
+      if (this.asking !== asking) return;
+      fill(this.from, isKnown(told.step) && `predicted from step ${count(told.step)}`);
+      fill(this.body, shown(told));
+    } catch (error) {
+      if (this.asking === asking && error.name !== "AbortError") fill(this.body, h("div", { class: "pad" }, problemBanner(error)));
+    }
+  }
+
+  close() {
+    this.asking?.abort();
+  }
+}
+
+export function shown({ rows, furthest_rows: furthest, notes }) {
+  const others = rows.slice(1);
+  return [
+    others.length > 0 ? table(rows, furthest) : h("p", { class: "pad muted", "data-none": true }, "None of the ways that can be told lowers the peak by 1 % or more."),
+    h("ul", { class: "other-ways-notes" },
+      COSTS.filter(([, uses]) => others.some((row) => uses(row.techniques))).map(([name, , costs]) => h("li", {}, h("strong", {}, name), `: ${costs}.`)),
+      notes.map((note) => h("li", {}, note)),
+      others.length > 0 && isKnown(furthest) && rows.every((row) => row.rows_that_fit >= furthest) && h("li", {}, `On this card ${count(furthest)} rows at a time fit in each of them; more was not reckoned.`),
+      others.length > 0 && h("li", {}, "Allocated, by changing the lives that were recorded. Mixed precision is not told: a recording does not know which operations keep 32 bits.")),
+  ];
+}
+
+function table(rows, furthest) {
+  const fitting = rows.some((row) => isKnown(row.rows_that_fit) && row.rows_that_fit < furthest); // (else all are alike)
+  const most = rows[0].peak_allocated_bytes;
+  return h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
+    h("thead", {}, h("tr", {},
+      h("th", { scope: "col" }, "Trained with"),
+      h("th", { scope: "col", class: "number" }, "Peak allocated"),
+      h("th", { scope: "col", class: "number" }, "Saved"),
+      fitting && h("th", { scope: "col", class: "number", title: "as the card is that this was recorded on, with 5 % left for loose pieces" }, "Rows at a time that fit"))),
+    h("tbody", {}, rows.map((row, at) => line(row, { recorded: at === 0, most, fitting, furthest })))));
+}
+
+function line(row, { recorded, most, fitting, furthest }) {
+  const { peak_allocated_bytes: peak, saved_bytes: saved } = row;
+  return h("tr", { class: recorded ? "recorded" : null },
+    h("th", { scope: "row" }, recorded ? "as recorded" : wayWords(row)),
+    h("td", { class: "number" }, bytes(peak), h("span", { class: "share", style: { "--share": String(peak / most) }, "aria-hidden": "true" })),
+    h("td", { class: "number" }, recorded ? h("span", { class: "muted" }, "—") : [bytes(saved), " ", h("span", { class: "muted" }, percent(saved / most, 0))]),
+    fitting && h("td", { class: "number" }, fits(row.rows_that_fit, furthest)));
+}
+
+/** Beyond `furthest` nothing was reckoned. */
+function fits(rows, furthest) {
+  if (!isKnown(rows)) return h("span", { class: "muted" }, "unknown");
+  if (rows === 0) return h("span", { class: "more" }, "none");
+  return rows >= furthest ? `${count(rows)} or more` : count(rows);
+}
+
+/** accumulation 4 × 16 rows + checkpointing */
+export function wayWords({ rows, techniques: { gradient_accumulation: parts, gradient_checkpointing: checkpointing, optimizer_8bit: eightBit, no_foreach: loop } }) {
+  return [
+    parts > 1 && `accumulation ${parts}${isKnown(rows) ? ` × ${count(rows)} ${rows === 1 ? "row" : "rows"}` : ""}`,
+    checkpointing && "checkpointing",
+    eightBit && "8-bit state",
+    loop && "foreach=False",
+  ].filter(Boolean).join(" + ");
+}

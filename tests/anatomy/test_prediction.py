@@ -1,0 +1,203 @@
+"""What is predicted of a training from a recording of it as it is, against the same training run in that way."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vramscope.wire import PHASES
+from vramscope_server.analysis.advice import batch
+from vramscope_server.analysis.advice.facts import Facts
+from vramscope_server.analysis.anatomy.amounts import known_peak_event, peak_event
+from vramscope_server.analysis.history.trace import Events
+from vramscope_server.analysis.prediction.predicted import WORTH_FRACTION, Predicted, predict
+from vramscope_server.analysis.prediction.way import Way, all_ways, way_of
+
+pytestmark = [pytest.mark.xdist_group("anatomy"), pytest.mark.timeout(600)]
+
+RECIPES = {
+    "": Way(),
+    "+4": Way(4),
+    "+checkpointing": Way(1, True),
+    "+8bit": Way(optimizer_8bit=True),
+    "+4+checkpointing": Way(4, True),
+    "+4+checkpointing+8bit": Way(4, True, True),
+}
+TOLD: dict[str, Predicted] = {}
+
+
+def told_of(observed: dict[str, Any], name: str) -> Predicted:
+    """Worked out once."""
+    if name not in TOLD:
+        rows = {"kind": "batch", "detail": {"batch_size": 32}}
+        TOLD[name] = predict(Facts(observed[f"{name}+as"].trace, techniques=[rows]))
+    return TOLD[name]
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe"),
+    [
+        *[
+            ("roberta", recipe)
+            for recipe in ("+4", "+checkpointing", "+8bit", "+4+checkpointing", "+4+checkpointing+8bit")
+        ],
+        *[("encoder", recipe) for recipe in ("+8bit", "+4+checkpointing+8bit")],
+        *[("vit", recipe) for recipe in ("+4", "+checkpointing")],
+    ],
+)
+def test_the_peak_is_as_it_was_predicted(observed, model: str, recipe: str) -> None:
+    """Within a hundredth of the recorded peak."""
+    rows = {row.way: row for row in told_of(observed, model).rows}
+    before, after = (observed[f"{model}{words}"].peak_allocated_bytes for words in ("+as", recipe))
+    assert after < 0.98 * before
+    assert abs(rows[RECIPES[recipe]].peak_allocated_bytes - after) <= 0.01 * before
+
+
+@pytest.mark.parametrize(
+    ("way", "run"), [(Way(no_foreach=True), "wide_loop"), (Way(optimizer_8bit=True), "wide_eight_bit")]
+)
+def test_a_peak_in_the_optimizers_step_is_as_it_was_predicted(observed, way: Way, run: str) -> None:
+    """The temporaries of one parameter are reckoned with 8-bit state, too, which needs none: 8 MiB of 705."""
+    before = observed["wide"]
+    assert before.peak_allocated_bytes > 1.1 * observed[run].peak_allocated_bytes
+    told = predict(Facts(before.trace), [way]).rows[1].peak_allocated_bytes
+    assert abs(told - observed[run].peak_allocated_bytes) <= 0.015 * before.peak_allocated_bytes
+
+
+def test_the_recorded_way_comes_first_and_each_technique_of_another_brings_something(observed) -> None:
+    told = told_of(observed, "roberta")
+    peaks = {row.way: row.peak_allocated_bytes or 0 for row in told.rows}
+    assert next(iter(peaks)) == Way()
+    assert list(peaks.values()) == sorted(peaks.values(), reverse=True)
+    least = WORTH_FRACTION * peaks[Way()]
+    assert all(peaks[way] <= peaks[one] - least for way in peaks for one in way.simpler() if one in peaks)
+    assert Way(no_foreach=True) not in peaks, "the peak is in the backward"
+    assert any("encoder.layer.*" in note for note in told.notes)
+
+
+def test_what_is_asked_for_is_told_in_its_order_also_where_it_is_of_no_use_or_cannot_be(observed) -> None:
+    asked = [Way(no_foreach=True), Way(3), Way(1, True)]
+    rows = predict(Facts(observed["roberta+as"].trace), asked).rows
+    assert [row.way for row in rows] == [Way(), *asked]
+    assert rows[1].peak_allocated_bytes == rows[0].peak_allocated_bytes
+    between = [
+        predict(Facts(observed["roberta+as"].trace), [Way(parts)]).rows[1].peak_allocated_bytes or 0
+        for parts in (2, 3, 4)
+    ]
+    assert between == sorted(between, reverse=True)
+    again = predict(Facts(observed["gpt2_checkpointed"].trace), [Way(2, True)]).rows[1]
+    assert again.peak_allocated_bytes is None and again.rows_that_fit is None
+
+
+@pytest.mark.parametrize(
+    ("words", "way"),
+    [
+        ("gradient_checkpointing", Way(1, True)),
+        ("gradient_accumulation:4+optimizer_8bit", Way(4, False, True)),
+        ("gradient_accumulation:16 no_foreach", Way(16, no_foreach=True)),
+    ],
+)
+def test_a_way_is_read_as_it_is_written(words: str, way: Way) -> None:
+    assert way_of(words) == way
+    assert way_of(str(way)) == way
+    assert str(Way()) == "none"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("checkpointing", "'checkpointing' is none of gradient_accumulation, gradient_checkpointing"),
+        ("", "'' is none of"),
+        ("gradient_accumulation", "needs a number"),
+        ("gradient_accumulation:1", "from 2 on"),
+        ("gradient_accumulation:99999999999999999999", "from 2 on"),
+        ("gradient_accumulation:four", "needs a number"),
+        ("optimizer_8bit:2", "takes no number"),
+        ("no_foreach+no_foreach", "stands twice"),
+    ],
+)
+def test_words_that_are_no_way_are_refused_with_what_is_wrong(words: str, why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        way_of(words)
+
+
+def test_rows_that_fit_on_a_card_are_those_that_fill_it(observed) -> None:
+    """A card with just the room that four micro-batches need has room for their rows."""
+    trace = observed["roberta+as"].trace
+    techniques = [{"kind": "batch", "detail": {"batch_size": 64}}]
+    needs = next(
+        row for row in predict(Facts(trace, techniques=techniques)).rows if row.way == Way(4)
+    ).peak_allocated_bytes
+    card = replace(trace, device_total_bytes=int(needs * 1.0501), device_free_bytes=None)
+    told = predict(Facts(card, techniques=techniques))
+    fits = {row.way: row.rows_that_fit for row in told.rows}
+    assert fits[Way(4)] == 16
+    assert fits[Way(8)] == 16, "eight of them have the same room, and gradients as well"
+    assert (fits[Way()] or 0) > 16, "without gradients in the forward more fit than beside them"
+    assert (fits[Way(4, True)] or 0) > 16
+    assert told.furthest_rows == batch.FURTHEST * 64
+    assert {row.rows for row in told.rows if row.way.gradient_accumulation == 8} == {8}
+    assert {row.rows_that_fit for row in predict(Facts(trace)).rows} == {None}, (
+        "of how many rows a batch is, is not known"
+    )
+
+
+def test_no_more_micro_batches_than_rows(observed) -> None:
+    told = predict(Facts(observed["roberta+as"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 3}}]))
+    assert {row.way.gradient_accumulation for row in told.rows} == {1, 2}
+    assert {row.rows for row in told.rows if row.way.gradient_accumulation == 2} == {None}, (
+        "3 rows are no two equal parts"
+    )
+
+
+def test_what_is_there_already_is_not_predicted_again(observed) -> None:
+    told = predict(Facts(observed["gpt2_checkpointed"].trace))
+    assert not any(row.way.gradient_checkpointing for row in told.rows)
+    assert any("computed again" in note for note in told.notes)
+    told = predict(Facts(observed["wide_eight_bit"].trace, techniques=[{"kind": "optimizer_8bit", "detail": {}}]))
+    assert not any(row.way.optimizer_8bit for row in told.rows)
+    assert any("8-bit state: no" in note for note in told.notes)
+
+
+def test_a_loss_that_compares_rows_has_no_micro_batches(observed) -> None:
+    told = predict(Facts(observed["contrastive"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 2048}}]))
+    assert {row.way.gradient_accumulation for row in told.rows} == {1}
+    assert any("compared with all others" in note for note in told.notes)
+
+
+def test_nothing_is_predicted_where_nothing_is_known(observed) -> None:
+    trace = observed["roberta+as"].trace
+    columns = {name: getattr(trace.events, name) for name in trace.events.__slots__}
+    evaluating = replace(
+        trace, events=Events(**{**columns, "phase": np.full(len(trace.events), PHASES.index("eval"), np.int8)})
+    )
+    told = predict(Facts(evaluating))
+    assert told.rows == [] and "in an evaluation" in told.notes[0]
+    empty = replace(trace, events=Events(**{name: column[:0] for name, column in columns.items()}))
+    assert predict(Facts(empty)).notes == ["Nothing happened in this recording."]
+    snapshot = predict(Facts(observed["gpt2.snapshot"].trace))
+    assert any("does not know modules" in note for note in snapshot.notes)
+
+
+def test_the_peaks_step_is_one_that_knows_modules_where_another_is_as_high(observed) -> None:
+    """Modules are recorded in a window's last step; a block with a little left over makes an earlier one higher."""
+    trace = observed["vit+as"].trace
+    events = trace.events
+    last = int(events.step.max())
+    assert (events.module[events.step == last] >= 0).any() and not (events.module[events.step < last] >= 0).any()
+    exact, known = peak_event(trace), known_peak_event(trace)
+    assert events.step[known] == last
+    facts = Facts(trace)
+    assert facts.allocated[known + 1] >= (1 - 1 / 256) * facts.allocated[exact + 1]
+
+
+def test_ways_are_all_combinations_that_differ() -> None:
+    ways = list(all_ways())
+    assert len(ways) == len(set(ways)) == 4 * 2 * 3
+    assert not any(way.optimizer_8bit and way.no_foreach for way in ways)
+    assert set(Way(4, True).simpler()) == {Way(2, True), Way(4)}
+    assert list(Way().simpler()) == []

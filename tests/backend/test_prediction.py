@@ -1,0 +1,99 @@
+"""Other ways to train a recorded step, over HTTP and on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from running import RunningServer
+from test_recordings_seen import send
+from window_maker import Allocator, recorded, training
+from wire_maker import Agent
+
+from vramscope.window import pack
+
+NONE = {"gradient_accumulation": 1, "gradient_checkpointing": False, "optimizer_8bit": False, "no_foreach": False}
+
+
+@pytest.fixture(scope="module")
+def small(server: RunningServer) -> str:
+    return send(server, pack(training()))
+
+
+def test_the_recorded_way_and_what_brings_something(server: RunningServer, small: str) -> None:
+    told = server.get(f"/recordings/{small}/prediction")
+    peak = server.get(f"/recordings/{small}/anatomy")
+    assert told["recording"] == small and told["step"] == peak["step"]
+    first, second = told["rows"]
+    assert first["techniques"] == NONE
+    assert (first["peak_allocated_bytes"], first["saved_bytes"]) == (peak["allocated_bytes"], 0)
+    assert second["techniques"] == NONE | {"optimizer_8bit": True}
+    assert second["peak_allocated_bytes"] + second["saved_bytes"] == first["peak_allocated_bytes"]
+    assert first["rows"] is None and first["rows_that_fit"] is None and told["furthest_rows"] is None
+    assert any("modules" in note for note in told["notes"])
+
+
+def test_ways_that_are_asked_for_come_in_their_order_and_what_cannot_be_told_is_null(
+    server: RunningServer, small: str
+) -> None:
+    told = server.get(
+        f"/recordings/{small}/prediction", techniques="no_foreach,gradient_checkpointing+optimizer_8bit,optimizer_8bit"
+    )
+    assert [row["techniques"] for row in told["rows"]] == [
+        NONE,
+        NONE | {"no_foreach": True},
+        NONE | {"gradient_checkpointing": True, "optimizer_8bit": True},
+        NONE | {"optimizer_8bit": True},
+    ]
+    unknown = told["rows"][2]
+    assert (unknown["peak_allocated_bytes"], unknown["saved_bytes"], unknown["rows_that_fit"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("words", ["fp8", "gradient_accumulation", "optimizer_8bit,,no_foreach", "x" * 1999])
+def test_what_is_no_technique_is_refused_with_its_field(server: RunningServer, small: str, words: str) -> None:
+    url = f"{server.url}/api/v1/recordings/{small}/prediction"
+    answer = httpx.get(url, params={"techniques": words}, trust_env=False)
+    assert answer.status_code == 422
+    told = answer.json()
+    assert told["field"] == "techniques" and "gradient_accumulation:4" in told["expected"]
+
+
+def test_recordings_that_are_empty_or_not_there(server: RunningServer) -> None:
+    empty = send(server, pack(recorded(None, Allocator())))
+    told = server.get(f"/recordings/{empty}/prediction")
+    assert (told["step"], told["rows"]) == (None, []) and told["notes"]
+    answer = httpx.get(f"{server.url}/api/v1/recordings/nobody/prediction", trust_env=False)
+    assert answer.status_code == 404
+
+
+def test_the_command_prints_what_the_server_says(
+    server: RunningServer, small: str, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    run = server.get(f"/recordings/{small}")["run_id"]
+    code, out, err = cli("predict", run, "--server", server.url, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == server.get(f"/recordings/{small}/prediction")
+    code, out, _ = cli("predict", run, "--server", server.url)
+    assert code == 0
+    lines: list[Any] = out.splitlines()
+    assert any(line.startswith("as recorded ") for line in lines)
+    assert any(line.startswith("8-bit state ") and " %" in line for line in lines)
+    assert any(line.startswith("note: Checkpointing") for line in lines)
+    asked = ("--technique", "gradient_checkpointing", "--technique", "gradient_accumulation:4+no_foreach")
+    code, out, _ = cli("predict", run, *asked, "--server", server.url)
+    assert code == 0 and "accumulation 4 + foreach=False " in out and "\ncheckpointing " in out
+
+
+def test_the_command_says_what_is_wrong(
+    server: RunningServer, small: str, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    run = server.get(f"/recordings/{small}")["run_id"]
+    code, out, err = cli("predict", run, "--technique", "checkpointing", "--server", server.url)
+    assert (code, out) == (2, "") and "'checkpointing' is none of" in err
+    agent = Agent(name="nothing recorded")
+    server.send(agent, agent.steps(3))
+    code, out, err = cli("predict", agent.run, "--server", server.url)
+    assert (code, out) == (3, "") and "nothing was recorded of it" in err
