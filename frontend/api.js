@@ -128,6 +128,7 @@ export const api = {
   compareTimelines: (parameters, signal) => request("GET", `/compare/timelines${queryString(parameters)}`, { signal }),
   compareFigure: (name, parameters, signal) => request("GET", `/compare/figures/${at(name)}${queryString(parameters)}`, { signal }),
   predictions: (parameters, signal) => request("GET", `/compare/predictions${queryString(parameters)}`, { signal }),
+  techniquePredictions: (parameters, signal) => request("GET", `/compare/techniques${queryString(parameters)}`, { signal }),
   delta: (parameters, signal) => request("GET", `/live/delta${queryString(parameters)}`, { signal }),
   session: () => request("GET", "/session"),
   signIn: (token) => request("POST", "/session", { body: { token } }),

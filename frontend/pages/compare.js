@@ -14,6 +14,7 @@ import { lossScale } from "vramscope/parts/loss_scale.js";
 import { Predictions } from "vramscope/parts/predictions.js";
 import { problemBanner } from "vramscope/parts/pieces.js";
 import { SiteDifference } from "vramscope/parts/site_difference.js";
+import { TechniquePredictions } from "vramscope/parts/technique_predictions.js";
 import { setQuery, store } from "vramscope/store.js";
 
 const MOST_RUNS = 50; // as many as api/compare.py
@@ -51,6 +52,7 @@ class ComparePage {
     this.stopLive?.();
     this.request?.abort();
     this.predictions.close();
+    this.techniquePredictions.close();
     this.sites.close();
     clearTimeout(this.zooming);
     clearTimeout(this.again);
@@ -89,10 +91,11 @@ class ComparePage {
       this.charts.set(spec.name, element);
     }
     this.predictions = new Predictions();
+    this.techniquePredictions = new TechniquePredictions();
     this.sites = new SiteDifference();
     this.axis = h("div", { class: "view-bar" });
     this.grid.append(...this.charts.values());
-    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Compare")), this.address.element, this.trouble, this.picker, this.warnings, this.nothing, this.table, this.predictions.element, this.axis, this.grid, ...this.sites.parts, this.settings.element);
+    fill(this.root, h("div", { class: "page-head" }, h("h1", {}, "Compare")), this.address.element, this.trouble, this.picker, this.warnings, this.nothing, this.table, this.techniquePredictions.element, this.predictions.element, this.axis, this.grid, ...this.sites.parts, this.settings.element);
     this.table.style.marginBottom = "14px";
   }
 
@@ -180,6 +183,7 @@ class ComparePage {
     fill(this.warnings, compareVerdict(told), weak && h("div", { class: "banner warn" }, h("strong", {}, told.length === 1 ? "Take care." : "Not quite comparable."), h("span", {}, weak)));
     if (some) this.drawTable(told);
     this.predictions.show(rows);
+    this.techniquePredictions.show(rows);
     this.sites.show(rows, this.view.sites);
     this.drawAxis(some);
     this.settings.draw(this.answer?.settings ?? [], rows, { all: this.view.all, find: this.view.find, colourOf: (position) => this.colourOf(position) });

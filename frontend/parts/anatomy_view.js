@@ -11,8 +11,8 @@ import { Allocation } from "vramscope/parts/allocation.js";
 import { Between } from "vramscope/parts/between.js";
 import { Flame } from "vramscope/parts/flame.js";
 import { following, wholeOf, windowIn } from "vramscope/parts/event_window.js";
-import { COLOURINGS, Timeline, momentWords } from "vramscope/parts/timeline.js";
 import { OtherWays } from "vramscope/parts/other_ways.js";
+import { COLOURINGS, Timeline, momentWords } from "vramscope/parts/timeline.js";
 import { setQuery, store } from "vramscope/store.js";
 
 /** The view as the URL has it; null where it says nothing, or nothing that can be. */

@@ -13,6 +13,7 @@ from test_recordings_seen import send
 from window_maker import Allocator, recorded, training
 from wire_maker import Agent
 
+from vramscope import wire
 from vramscope.window import pack
 
 NONE = {"gradient_accumulation": 1, "gradient_checkpointing": False, "optimizer_8bit": False, "no_foreach": False}
@@ -97,3 +98,34 @@ def test_the_command_says_what_is_wrong(
     server.send(agent, agent.steps(3))
     code, out, err = cli("predict", agent.run, "--server", server.url)
     assert (code, out) == (3, "") and "nothing was recorded of it" in err
+
+
+def test_what_was_predicted_of_a_run_stands_beside_what_it_took(server: RunningServer) -> None:
+    """Of the steps that were recorded of the baseline; runs that differ in something else are left out."""
+    base, narrow, other = Agent(name="base"), Agent(name="8-bit"), Agent(name="bf16")
+    recording = send(server, pack(training()), base)
+    eight_bit = wire.Technique(
+        kind="optimizer_8bit", chip="8-bit 100 %", observed="seen", detail={"covered_fraction": 1.0, "bits": 8}
+    )
+    half = wire.Technique(kind="mixed_precision", chip="bf16", observed="seen")
+    batch = wire.Technique(kind="batch", chip="batch 8", observed="seen", detail={"batch_size": 8})
+    for agent, more in ((base, []), (narrow, [eight_bit]), (other, [half])):
+        server.send(agent, wire.Techniques(time_ns=agent.start_ns, step=1, techniques=[batch, *more]))
+    named = f"{base.run},{narrow.run},{other.run}"
+    (row,) = server.get("/compare/techniques", runs=named)["rows"]
+    assert (row["run"], row["measured_peak_allocated_bytes"]) == (narrow.run, None), "no step is known yet"
+    server.send(narrow, narrow.steps(4, peak_allocated_bytes=[900 << 20, 901 << 20, 900 << 20, 4 << 30]))
+    told = server.get("/compare/techniques", runs=named)
+    assert told["recording"]["recording"] == recording and told["step"] == 3
+    (row,) = told["rows"]
+    assert row["techniques"] == NONE | {"optimizer_8bit": True} and row["name"] == "8-bit" and row["rows"] == 8
+    assert (
+        row["predicted_peak_allocated_bytes"]
+        == server.get(f"/recordings/{recording}/prediction")["rows"][1]["peak_allocated_bytes"]
+    )
+    assert row["measured_peak_allocated_bytes"] == 901 << 20, "the fourth step was not recorded"
+    assert server.get("/compare/techniques", runs=f"{narrow.run},{base.run}") == {
+        "recording": None,
+        "step": None,
+        "rows": [],
+    }

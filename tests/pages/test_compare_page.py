@@ -14,6 +14,8 @@ from legibility import assert_legible
 from test_fragmentation_page import COMPILED_MS, Sender
 from window_maker import training
 
+from vramscope import wire
+
 RUNS = f"{sender.BASELINE.run},{sender.CHECKPOINTING.run},{sender.BF16.run}"
 
 
@@ -41,6 +43,27 @@ def test_table_charts_and_differences(page: Any, server: Any) -> None:
     text = differences.inner_text()
     assert "gradient_checkpointing" in text
     assert "model.layers" not in text, "the same in all"
+
+
+def test_what_was_predicted_of_techniques_stands_beside_what_was_measured(page: Any, server: Any) -> None:
+    batch = wire.Technique(kind="batch", chip="batch 8", observed="seen", detail={"batch_size": 8})
+    detail: dict[str, wire.Scalar] = {"covered_fraction": 1.0, "bits": 8}
+    eight_bit = wire.Technique(kind="optimizer_8bit", chip="8-bit 100 %", observed="seen", detail=detail)
+    base, narrow = Sender(server.url, "32-bit state"), Sender(server.url, "8-bit <b>state</b>")
+    base.record(training(3, 12))
+    for run, techniques in ((base, [batch]), (narrow, [batch, eight_bit])):
+        run.send(wire.Techniques(time_ns=run.agent.start_ns, step=1, techniques=techniques))
+        run.send(run.agent.steps(3, peak_allocated_bytes=909 << 20), run.agent.ended())
+    page.goto(f"{server.url}/compare?runs={base.agent.run},{narrow.agent.run}")
+    card = page.locator(".technique-predictions")
+    card.locator("tbody tr").first.wait_for(timeout=COMPILED_MS)
+    cells = [cell.inner_text() for cell in card.locator("tbody tr > *").all()]
+    assert cells[:2] == ["8-bit <b>state</b>", "8-bit state"] and cells[3] == "909 MiB"
+    assert re.fullmatch(r"[\d.]+ MiB", cells[2]) and re.fullmatch(r"[\u2212+\u00b1]\d\.\d %", cells[4])
+    assert_legible(page)
+    page.goto(f"{server.url}/compare?runs={narrow.agent.run},{base.agent.run}")
+    page.locator(".compare-table tbody tr").first.wait_for()
+    assert not card.is_visible(), "a baseline with more techniques has nothing to predict"
 
 
 def test_all_settings_are_there_and_can_be_searched(page: Any, server: Any) -> None:

@@ -1,0 +1,57 @@
+"""In which way a run was trained, by the techniques that were seen of it and of its baseline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramscope_server.analysis.prediction.between import way_between
+from vramscope_server.analysis.prediction.way import Way
+
+
+def seen(*kinds: str, rows: int | None = 64, steps: int = 1, **details: dict[str, Any]) -> list[dict[str, Any]]:
+    told = [("optimizer", "AdamW", {}), ("batch", f"batch {rows}", {} if rows is None else {"batch_size": rows})]
+    if steps > 1:
+        told.append(("gradient_accumulation", f"accumulation {steps}", {"micro_steps": steps}))
+    told += [(kind, kind, details.get(kind, {})) for kind in kinds]
+    return [{"kind": kind, "chip": chip, "observed": "seen", "detail": detail} for kind, chip, detail in told]
+
+
+ALL_8BIT = {"optimizer_8bit": {"covered_fraction": 1.0, "bits": 8}}
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "way"),
+    [
+        (seen(), seen("gradient_checkpointing"), Way(1, True)),
+        (seen(), seen(rows=16, steps=4), Way(4)),
+        (seen(rows=32, steps=2), seen(rows=8, steps=8), Way(4)),
+        (seen(), seen("optimizer_8bit", **ALL_8BIT), Way(optimizer_8bit=True)),
+        (seen(), seen("gradient_checkpointing", "optimizer_8bit", rows=32, steps=2, **ALL_8BIT), Way(2, True, True)),
+        (seen("compile"), seen("compile", "gradient_checkpointing"), Way(1, True)),
+    ],
+)
+def test_what_it_has_beside_the_baseline_is_its_way(base: Any, own: Any, way: Way) -> None:
+    assert way_between(base, own) == way
+
+
+@pytest.mark.parametrize(
+    ("why", "base", "own"),
+    [
+        ("alike", seen(), seen()),
+        ("not known", None, seen()),
+        ("not known", seen(), None),
+        ("in something that is not predicted", seen(), seen("mixed_precision", "gradient_checkpointing")),
+        ("the baseline has more", seen("gradient_checkpointing"), seen()),
+        ("the baseline accumulates more", seen(rows=16, steps=4), seen()),
+        ("another batch", seen(), seen("gradient_checkpointing", rows=32)),
+        ("accumulation with as many rows at a time", seen(), seen(steps=4)),
+        ("how many rows is not known", seen(rows=None), seen("gradient_checkpointing", rows=None)),
+        ("not all state", seen(), seen("optimizer_8bit", optimizer_8bit={"covered_fraction": 0.53, "bits": 8})),
+        ("4 bits", seen(), seen("optimizer_8bit", optimizer_8bit={"covered_fraction": 1.0, "bits": 4})),
+        ("8 bits with the baseline, too", seen("optimizer_8bit", **ALL_8BIT), seen("optimizer_8bit", **ALL_8BIT)),
+    ],
+)
+def test_what_cannot_be_predicted_has_no_way(why: str, base: Any, own: Any) -> None:
+    assert way_between(base, own) is None, why
