@@ -1,7 +1,8 @@
 """One training made in many ways: ``NAME+4+checkpointing+8bit`` is NAME in four micro-batches, with its blocks checkpointed and
-moments of eight bits; ``loop`` is an optimizer that steps one parameter at a time, ``chunked`` a loss in sixteen pieces.
+moments of eight bits; ``bf16`` is autocast, ``loop`` an optimizer that steps one parameter at a time, ``x3`` three times the rows,
+``chunked`` a loss in sixteen pieces; ``as``: as it is.
 
-What each way needs is measured, and held against what was foretold from the training as it is (tests/anatomy/test_prediction.py).
+What each way needs is measured, and held against what was predicted from the training as it is (tests/anatomy/test_prediction.py).
 """
 
 from __future__ import annotations
@@ -192,13 +193,16 @@ def trained(one: Made, words: list[str]) -> Training:
             checkpointed(block)
         if config := getattr(one.model, "config", None):
             config.use_cache = False  # (as transformers does: what it keeps would be the first forward's)
+    rows = one.rows * next((int(word[1:]) for word in words if word.startswith("x")), 1)
     optimizer = optimizer_of(one, words)
     loss = chunked(one) if "chunked" in words else one.loss
 
     def step() -> None:
         for _ in range(micro_batches):
-            given = [value.cuda() for value in one.batch(one.rows // micro_batches)]
-            (loss(*given) / micro_batches).backward()
+            given = [value.cuda() for value in one.batch(rows // micro_batches)]
+            with torch.autocast("cuda", torch.bfloat16, enabled="bf16" in words):
+                part = loss(*given) / micro_batches
+            part.backward()
         optimizer.step()
         optimizer.zero_grad()
 

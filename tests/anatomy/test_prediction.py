@@ -14,6 +14,8 @@ from vramscope_server.analysis.advice import batch
 from vramscope_server.analysis.advice.facts import Facts
 from vramscope_server.analysis.anatomy.amounts import known_peak_event, peak_event
 from vramscope_server.analysis.history.trace import Events
+from vramscope_server.analysis.prediction import techniques
+from vramscope_server.analysis.prediction.course import recorded
 from vramscope_server.analysis.prediction.predicted import WORTH_FRACTION, Predicted, predict
 from vramscope_server.analysis.prediction.way import Way, all_ways, way_of
 
@@ -55,6 +57,22 @@ def test_the_peak_is_as_it_was_predicted(observed, model: str, recipe: str) -> N
     before, after = (observed[f"{model}{words}"].peak_allocated_bytes for words in ("+as", recipe))
     assert after < 0.98 * before
     assert abs(rows[RECIPES[recipe]].peak_allocated_bytes - after) <= 0.01 * before
+
+
+def test_under_autocast_copies_of_the_weights_do_not_go_with_the_rows(observed) -> None:
+    """Neither with fewer of them at a time, nor with more: three times the rows fit in what came for them, checkpointed too."""
+    before = observed["roberta+bf16"]
+    rows = [{"kind": "batch", "detail": {"batch_size": 100}}, {"kind": "mixed_precision", "detail": {}}]
+    facts = Facts(before.trace, techniques=rows)
+    told = predict(facts, [Way(4)]).rows[1].peak_allocated_bytes
+    assert abs(told - observed["roberta+bf16+4"].peak_allocated_bytes) <= 0.01 * before.peak_allocated_bytes
+    begun = recorded(facts)
+    blocks = techniques.checkpointed_blocks(facts, begun)
+    assert blocks is not None
+    for course, run in ((begun, "x3"), (begun.with_change(blocks), "checkpointing+x3")):
+        assert course.rows_that_fit(100, observed[f"roberta+bf16+{run}"].peak_allocated_bytes) == pytest.approx(
+            300, abs=6
+        )
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from vramscope.oom_need import PIECES
 from vramscope.wire import PHASES
+from vramscope_server.analysis.advice import weight_copies
 from vramscope_server.analysis.advice.facts import Advice, Facts
 from vramscope_server.analysis.anatomy.categories import ACTIVATIONS, INPUT, TEMPORARIES
 from vramscope_server.analysis.quantities import amount, percent
@@ -114,7 +115,7 @@ def _goes(facts: Facts) -> Flags:
     categories = facts.categories
     passing = (categories == TEMPORARIES) & np.isin(_phase_of_birth(facts), IN_STEP)
     chosen: Flags = (categories == ACTIVATIONS) | (categories == INPUT) | passing
-    return chosen
+    return chosen & ~weight_copies.lives_of(facts)
 
 
 def pair_bytes(facts: Facts, rows: int) -> Whole:

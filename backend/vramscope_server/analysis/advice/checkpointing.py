@@ -37,8 +37,9 @@ class Block(NamedTuple):
     """One block's forward in the peak's step, by lives of the trace."""
 
     name: str
+    first: int
     last: int
-    """event of its forward's last allocation"""
+    """events of its forward's first and last allocation"""
     dropped: Whole
     """what checkpointing would not keep"""
     backward: int
@@ -199,7 +200,7 @@ def _block(facts: Facts, one: _Forward, behind: _Forward | None) -> Block | None
     if not len(ends):
         return None
     up_to = one.last if own else int(lives.alloc_event[dropped[-1]])
-    return Block(one.name, one.last, dropped, int(ends.min()), _spike(facts, one.first, up_to))
+    return Block(one.name, one.first, one.last, dropped, int(ends.min()), _spike(facts, one.first, up_to))
 
 
 def _end_of_node(facts: Facts, event: int) -> int:
@@ -215,8 +216,8 @@ def _spike(facts: Facts, first: int, last: int) -> int:
     return int(course.max() - course[0])
 
 
-def changes(facts: Facts, blocks: list[Block]) -> Whole:
-    """What allocated bytes change by, after each event, if these blocks were checkpointed."""
+def changes(facts: Facts, blocks: list[Block], of: Flags | None = None) -> Whole:
+    """What allocated bytes change by, after each event, if these blocks were checkpointed; ``of``: the part of these lives."""
     lives, count = facts.trace.lives, len(facts.trace.events)
     gone = np.zeros(len(lives), np.bool_)
     begin, end = np.zeros(len(lives), np.int64), np.zeros(len(lives), np.int64)
@@ -224,10 +225,18 @@ def changes(facts: Facts, blocks: list[Block]) -> Whole:
         gone[block.dropped] = True
         begin[block.dropped] = block.last + 1
         end[block.dropped] = np.minimum(block.backward, lives.requested_event[block.dropped])
+    if of is not None:
+        gone &= of
     rows = np.flatnonzero(gone)
     change = facts.without(gone, begin[rows], end[rows])
     for block in blocks:
         # Right before its backward the block is computed again, while nothing of it is there.
         at = min(block.backward, count - 1)
-        change[at] += block.spike_bytes
+        change[at] += block.spike_bytes if of is None else _made(facts, block, of)
     return change
+
+
+def _made(facts: Facts, block: Block, of: Flags) -> int:
+    """Bytes of these lives that the block's forward made."""
+    made = facts.trace.lives.alloc_event
+    return facts.bytes_of(of & (made >= block.first) & (made <= block.last))

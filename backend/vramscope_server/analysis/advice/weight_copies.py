@@ -17,6 +17,8 @@ import numpy.typing as npt
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
 from vramscope_server.analysis.quantities import amount, percent
 
+Flags = npt.NDArray[np.bool_]
+
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/amp.html"
 LEAST_SHARE: Final = 0.9
 """of the matrices that belong to a recorded module: autocast copies each that a matrix product takes"""
@@ -26,25 +28,11 @@ LEAST_BYTES: Final = 64 << 10
 
 def advise(facts: Facts) -> Advice | None:
     """Advice, or None where the weights have no copies, or it is not known whose forward made what."""
-    if facts.techniques and all(one["kind"] != "mixed_precision" for one in facts.techniques):
-        return None  # what is half as large as a weight is something else
-    lives = facts.trace.lives
-    parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
-    large = parameters[lives.requested_bytes[parameters] >= 2 * LEAST_BYTES]
-    halves = {facts.owner(int(row)): int(lives.requested_bytes[row]) // 2 for row in large}
-    forward = facts.is_of("activations") & facts.born_in("forward")
-    copies: dict[str, list[int]] = {}
-    modules: set[str] = set()
-    for row in np.flatnonzero(forward & facts.in_step()).tolist():  # of all micro-batches
-        weight = f"{facts.module_of(row)}.weight"
-        if weight in halves:
-            modules.add(weight)
-            if halves[weight] == int(lives.requested_bytes[row]):
-                copies.setdefault(weight, []).append(row)
-    if not copies or len(copies) < LEAST_SHARE * len(modules):
+    copies, modules = _copies(facts)
+    if not copies:
         return None
-    chosen = np.zeros(len(lives), np.bool_)
-    chosen[[row for rows in copies.values() for row in rows]] = True
+    chosen = lives_of(facts)
+    parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
     held = facts.bytes_of(facts.at_peak[chosen[facts.at_peak]])
     after = facts.peak_after(facts.without(chosen) + facts.lowered(_halves(facts, copies.keys())))
     saves = facts.peak_bytes - after
@@ -58,9 +46,44 @@ def advise(facts: Facts) -> Advice | None:
             f"and gradients of 16 bits the peak falls by {amount(saves)} or more; such a training rounds differently, though."
         ),
         saves_bytes=saves,
-        evidence={"copies": len(copies), "copies_bytes": held, "modules": len(modules), "peak_after_bytes": after},
+        evidence={"copies": len(copies), "copies_bytes": held, "modules": modules, "peak_after_bytes": after},
         source=SOURCE,
     )
+
+
+def lives_of(facts: Facts) -> Flags:
+    """The lives that are 16-bit copies of 32-bit weights, made in the forwards of the peak's step."""
+    copies, _ = _copies(facts)
+    chosen = np.zeros(len(facts.trace.lives), np.bool_)
+    chosen[[row for rows in copies.values() for row in rows]] = True
+    return chosen
+
+
+def _copies(facts: Facts) -> tuple[dict[str, list[int]], int]:
+    """The copies by the weights' names, and how many modules have such weights; none where what is half as large as a weight is
+    something else."""
+    if facts.techniques and all(one["kind"] != "mixed_precision" for one in facts.techniques):
+        return {}, 0
+    lives = facts.trace.lives
+    parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
+    names = {facts.owner(int(row)) for row in parameters}
+    large = parameters[lives.requested_bytes[parameters] >= 2 * LEAST_BYTES]
+    halves = {facts.owner(int(row)): int(lives.requested_bytes[row]) // 2 for row in large}
+    forward = facts.is_of("activations") & facts.born_in("forward")
+    copies: dict[str, list[int]] = {}
+    tied: dict[str, list[int]] = {}
+    modules: set[str] = set()
+    for row in np.flatnonzero(forward & facts.in_step()).tolist():  # of all micro-batches
+        weight, size = f"{facts.module_of(row)}.weight", int(lives.requested_bytes[row])
+        if weight in halves:
+            modules.add(weight)
+            if halves[weight] == size:
+                copies.setdefault(weight, []).append(row)
+        elif weight not in names and size in halves.values():
+            tied.setdefault(weight, []).append(row)  # it bears the name that another module has for it
+    if not copies or len(copies) < LEAST_SHARE * len(modules):
+        return {}, 0
+    return copies | {name: rows[:1] for name, rows in tied.items()}, len(modules)
 
 
 def _halves(facts: Facts, weights: Collection[str]) -> npt.NDArray[np.int64]:

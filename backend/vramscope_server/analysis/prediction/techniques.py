@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from vramscope.wire import PHASES
-from vramscope_server.analysis.advice import batch, checkpointing, foreach, optimizer_state
+from vramscope_server.analysis.advice import batch, checkpointing, foreach, optimizer_state, weight_copies
 from vramscope_server.analysis.advice.facts import Facts
 from vramscope_server.analysis.prediction.course import Change, Course, Whole, in_step
 
@@ -31,7 +31,11 @@ def checkpointed_blocks(facts: Facts, course: Course) -> Change | None:
     if not blocks:
         return None
     words = f"the {len({block.name for block in blocks})} blocks {checkpointing.named(stems)}"
-    return Change(goes_bytes=in_step(facts, checkpointing.changes(facts, blocks)), of=words)
+    change = checkpointing.changes(facts, blocks)
+    stays = checkpointing.changes(
+        facts, blocks, weight_copies.lives_of(facts)
+    )  # (of a 16-bit weight, however many rows)
+    return Change(in_step(facts, stays), in_step(facts, change - stays), words)
 
 
 def accumulation(facts: Facts) -> Change | None:
