@@ -64,7 +64,7 @@ def advise(facts: Facts) -> Advice | None:
 def moments(facts: Facts) -> Whole:
     """The lives of 32-bit state at the peak that 8-bit optimizers have a like of; none where it is of 8 bits, or may be of 16."""
     owned = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
-    state = owned[np.array([_is_moment(facts.owner(int(row))) for row in owned], np.bool_)]
+    state = owned[np.array([is_moment(facts.owner(int(row))) for row in owned], np.bool_)]
     parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
     # (less than one 32-bit copy of 32-bit weights: nothing says that it is of 32 bits)
     if facts.bytes_of(state) < facts.bytes_of(parameters) or any(
@@ -89,6 +89,6 @@ def changes(facts: Facts, state: Whole, would_bytes: Whole) -> Whole:
     return facts.lowered(less)
 
 
-def _is_moment(owner: str | None) -> bool:
+def is_moment(owner: str | None) -> bool:
     """``exp_avg of h.0.weight`` is one; where names are not known, all state is taken for it."""
     return owner is None or owner.split(" of ")[0] in MOMENTS

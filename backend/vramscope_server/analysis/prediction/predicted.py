@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vramscope.oom_need import PIECES
-from vramscope_server.analysis.advice import batch, checkpointing
+from vramscope_server.analysis.advice import batch, checkpointing, evaluation
 from vramscope_server.analysis.advice.facts import Facts
 from vramscope_server.analysis.prediction import techniques
 from vramscope_server.analysis.prediction.course import Change, Course, recorded
@@ -109,4 +109,12 @@ def _notes(facts: Facts, changes: dict[str, Change | None]) -> list[str]:
         notes.append(f"Accumulation: {why}.")
     if changes["optimizer_8bit"] is None:
         notes.append("8-bit state: no optimizer state of 32 bits is known here.")
+    if changes["no_foreach"] is None:
+        notes.append("No foreach: this optimizer has nothing of the kind.")
+    if evaluation.advise(facts) is not None:
+        notes.append(
+            "A forward that no backward follows is part of the peak (see the advice): its rows are taken for those of the batch."
+        )
+    if any(one["kind"] == "distributed" for one in facts.techniques):
+        notes.append("Trained on several ranks: this is of one of them, and was not measured on such trainings.")
     return notes

@@ -32,9 +32,8 @@ def checkpointed_blocks(facts: Facts, course: Course) -> Change | None:
         return None
     words = f"the {len({block.name for block in blocks})} blocks {checkpointing.named(stems)}"
     change = checkpointing.changes(facts, blocks)
-    stays = checkpointing.changes(
-        facts, blocks, weight_copies.lives_of(facts)
-    )  # (of a 16-bit weight, however many rows)
+    # (a 16-bit copy of a weight is as large for any number of rows)
+    stays = checkpointing.changes(facts, blocks, weight_copies.lives_of(facts))
     return Change(in_step(facts, stays), in_step(facts, change - stays), words)
 
 
@@ -70,8 +69,11 @@ def eight_bit_state(facts: Facts) -> Change | None:
     return Change(stays_bytes=in_step(facts, less + foreach.changes(facts)))
 
 
-def one_parameter_at_a_time(facts: Facts) -> Change:
-    """``foreach=False``."""
+def one_parameter_at_a_time(facts: Facts) -> Change | None:
+    """``foreach=False``. None for an optimizer that has nothing of the kind (LBFGS)."""
+    state = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
+    if len(state) and not any(optimizer_state.is_moment(facts.owner(int(life))) for life in state):
+        return None
     return Change(stays_bytes=in_step(facts, foreach.changes(facts)))
 
 

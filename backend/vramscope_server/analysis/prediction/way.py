@@ -28,8 +28,10 @@ class Way(NamedTuple):
     def simpler(self) -> Iterator[Way]:
         """The ways with one technique less, or half the micro-batches."""
         for name in self.used():
-            less: Any = self.gradient_accumulation // 2 if name == "gradient_accumulation" else False
+            less: Any = self._field_defaults[name]
             yield self._replace(**{name: less})
+        if self.gradient_accumulation > 2:
+            yield self._replace(gradient_accumulation=self.gradient_accumulation // 2)
 
     def __str__(self) -> str:
         """As ``way_of`` reads it."""
