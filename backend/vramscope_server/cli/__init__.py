@@ -136,6 +136,31 @@ def compare(
 
 
 @app.command()
+def check(
+    run: RunName,
+    peak_allocated: Annotated[
+        str | None, typer.Option(help="the most that it may have allocated, as 20GiB", metavar="SIZE")
+    ] = None,
+    peak_reserved: Annotated[
+        str | None, typer.Option(help="the most that it may have reserved, likewise", metavar="SIZE")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="a run whose peak allocated it may not exceed", metavar="RUN")
+    ] = None,
+    tolerance: Annotated[float, typer.Option(min=0, max=1000, help="by more than so many percent")] = 1.0,
+    skip: Annotated[
+        list[str] | None, typer.Option(help="leave out finished, oom or leaks; several times: several", metavar="CHECK")
+    ] = None,
+    server: ServerUrl = DEFAULT_SERVER,
+    as_json: Json = False,
+) -> None:
+    """For CI: exit 1 unless a run ended well, leaked nothing and stayed below its limits."""
+    from vramscope_server.cli.check import Limits, show
+
+    show(server, as_json, run, Limits(peak_allocated, peak_reserved, baseline, tolerance), skip or [])
+
+
+@app.command()
 def diff(
     a: Annotated[str, typer.Argument(help="a run (id, unique prefix, name), or a snapshot file", metavar="A")],
     b: Annotated[str, typer.Argument(help="what is held against it, likewise", metavar="B")],

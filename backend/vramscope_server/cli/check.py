@@ -1,0 +1,117 @@
+"""``vramscope check RUN``, a gate for CI: whether a run ended well, leaked nothing and stayed below its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from rich.text import Text
+
+from vramscope_server.cli.screen import Column, console, print_table
+from vramscope_server.cli.talk import BAD_WORDS, CHECK_FAILED, Failure, ask, path_of, print_json
+from vramscope_server.cli.words import UNKNOWN, amount, count, percent, plain
+
+CHECKS: Final = ("finished", "oom", "leaks")
+"""that every run has to pass which is not told to skip them"""
+LEAKING: Final = ("leak", "growth", "unknown")
+"""levels of the leaks' verdict that fail: where nobody could look, nothing is known to be well"""
+_COLUMNS: Final = (Column(""), Column("CHECK"), Column("SEEN"), Column("AT MOST", number=True))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """None: not checked."""
+
+    peak_allocated: str | None = None
+    """of each rank and device: bytes, or a number with its unit, as 20GiB"""
+    peak_reserved: str | None = None
+    baseline: str | None = None
+    """a run whose peak allocated it may not exceed by more than ``tolerance_percent``"""
+    tolerance_percent: float = 1.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One of them, and how it went."""
+
+    check: str
+    passed: bool
+    words: str
+    """what was seen"""
+    seen_bytes: int | None = None
+    limit_bytes: int | None = None
+
+
+def show(server: str, as_json: bool, run: str, limits: Limits, skip: list[str]) -> None:
+    """Print each check, or all as JSON. Raises talk.Failure: 1 where one failed."""
+    if unknown := [name for name in skip if name not in CHECKS]:
+        raise Failure(f"--skip: {plain(unknown[0])!r} is none of {', '.join(CHECKS)}", BAD_WORDS)
+    least = {name: _bytes(name, getattr(limits, name)) for name in ("peak_allocated", "peak_reserved")}
+    told: dict[str, Any] = ask(server, f"/runs/{path_of(server, run)}")
+    checks = [one for one in _of_every_run(server, told) if one.check not in skip]
+    checks += [_peak(told, name, limit) for name, limit in least.items() if limit is not None]
+    if limits.baseline is not None:
+        checks.append(
+            _against(told, ask(server, f"/runs/{path_of(server, limits.baseline)}"), limits.tolerance_percent)
+        )
+    failed = [one.check for one in checks if not one.passed]
+    if as_json:
+        print_json({"run_id": told["run_id"], "passed": not failed, "checks": [asdict(one) for one in checks]})
+    else:
+        print_table(console(), _COLUMNS, [_cells(one) for one in checks])
+    if failed:
+        raise Failure(f"{plain(told['name'])}: {' and '.join(failed)} failed.", CHECK_FAILED)
+
+
+def _of_every_run(server: str, told: dict[str, Any]) -> Iterator[Check]:
+    state, error = told["state"], told["error_type"]
+    yield Check("finished", state == "finished", plain(f"{state}: {error}" if error else state))
+    times = told["out_of_memory_count"] or 0
+    yield Check(
+        "oom", times == 0, "out of memory " + ("once" if times == 1 else f"{count(times)} times") if times else "never"
+    )
+    verdict = ask(server, f"/runs/{told['run_id']}/leaks")["verdict"]
+    yield Check("leaks", verdict["level"] not in LEAKING, plain(verdict["sentence"]))
+
+
+def _peak(told: dict[str, Any], name: str, limit_bytes: int) -> Check:
+    """A lower bound (somebody else reset PyTorch's counter) is no peak: it passes nothing."""
+    seen, label = told[f"{name}_bytes"], name.replace("_", " ")
+    if seen is None:
+        return Check(label, False, UNKNOWN, None, limit_bytes)
+    if told["lower_bound_steps"] and seen <= limit_bytes:
+        return Check(label, False, f"at least {amount(seen)}: more is not known", seen, limit_bytes)
+    return Check(label, seen <= limit_bytes, amount(seen), seen, limit_bytes)
+
+
+def _against(told: dict[str, Any], base: dict[str, Any], tolerance_percent: float) -> Check:
+    name = f"against {plain(base['name'])}"
+    if base["peak_allocated_bytes"] is None:
+        return Check(name, False, "the peak of the baseline is unknown")
+    limit = int(base["peak_allocated_bytes"] * (1 + tolerance_percent / 100))
+    one = _peak(told, "peak_allocated", limit)
+    seen = told["peak_allocated_bytes"]
+    more = (
+        ""
+        if seen is None
+        else f", {percent(seen / base['peak_allocated_bytes'])} of {amount(base['peak_allocated_bytes'])}"
+    )
+    return Check(name, one.passed, f"{one.words}{more}", one.seen_bytes, limit)
+
+
+def _bytes(name: str, words: str | None) -> int | None:
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    if words is None:
+        return None
+    try:
+        return int(TypeAdapter(ByteSize).validate_python(words))
+    except ValidationError:
+        option = name.replace("_", "-")
+        raise Failure(f"--{option}: {plain(words)!r} is no size, such as 20GiB or 21474836480", BAD_WORDS) from None
+
+
+def _cells(one: Check) -> list[str | Text]:
+    mark = Text("ok", style="green") if one.passed else Text("failed", style="bold red")
+    return [mark, one.check, one.words, "" if one.limit_bytes is None else amount(one.limit_bytes)]

@@ -1,0 +1,98 @@
+"""``vramscope check``: what passes, what fails, and with which words and exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from running import RunningServer
+from test_cli import make_run
+from wire_maker import GIB, Agent, leak, look
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+def checked(cli: Cli, server: RunningServer, run: str, *words: str) -> tuple[int, dict[str, Any]]:
+    code, out, _ = cli("check", run, *words, "--json", "--server", server.url)
+    told = json.loads(out)
+    assert told["passed"] is (code == 0)
+    return code, {one["check"]: one for one in told["checks"]}
+
+
+def with_look(server: RunningServer, name: str, *leaks: Any, **told: Any) -> Agent:
+    """A finished run in which somebody looked for leaks."""
+    agent = Agent(name=name)
+    server.send(
+        agent, agent.samples(), agent.steps(30, peak_allocated_bytes=3 * GIB), look(*leaks), agent.ended(**told)
+    )
+    return agent
+
+
+def test_a_run_that_went_well_passes(server: RunningServer, cli: Cli) -> None:
+    agent = with_look(server, "well")
+    code, out, err = cli("check", agent.run, "--peak-allocated", "3GiB", "--server", server.url)
+    assert (code, err) == (0, "")
+    assert "failed" not in out and out.count("ok ") == 4
+    code, told = checked(cli, server, agent.run, "--peak-allocated", str(3 * GIB), "--peak-reserved", "100 GB")
+    assert code == 0 and list(told) == ["finished", "oom", "leaks", "peak allocated", "peak reserved"]
+    assert (told["peak allocated"]["seen_bytes"], told["peak allocated"]["limit_bytes"]) == (3 * GIB, 3 * GIB)
+    assert told["finished"]["seen_bytes"] is None
+
+
+def test_each_check_fails_where_it_should(server: RunningServer, cli: Cli) -> None:
+    crashed, leaking = with_look(server, "crashed", state="failed"), with_look(server, "leaking", leak())
+    code, told = checked(cli, server, crashed.run)
+    assert code == 1 and [name for name, one in told.items() if not one["passed"]] == ["finished"]
+    code, told = checked(cli, server, leaking.run)
+    assert code == 1 and [name for name, one in told.items() if not one["passed"]] == ["leaks"]
+    assert checked(cli, server, leaking.run, "--skip", "leaks")[0] == 0
+    code, told = checked(cli, server, leaking.run, "--skip", "leaks", "--peak-allocated", "2.9GiB")
+    assert code == 1 and not told["peak allocated"]["passed"]
+    code, _, err = cli("check", leaking.run, "--peak-allocated", "1GiB", "--server", server.url)
+    assert (code, err) == (1, "vramscope: leaking: leaks and peak allocated failed.\n")
+
+
+def test_a_peak_may_exceed_the_baselines_by_so_much(server: RunningServer, cli: Cli) -> None:
+    base, more = make_run(server, "main", peak=2 * GIB), make_run(server, "more", peak=2 * GIB + GIB // 50)
+    skip = ("--skip", "leaks")
+    assert checked(cli, server, more.run, *skip, "--baseline", base.run, "--tolerance", "1.01")[0] == 0
+    code, told = checked(cli, server, more.run, *skip, "--baseline", "main")
+    assert code == 0, "a hundredth more is within what is not said otherwise"
+    assert told["against main"]["limit_bytes"] == int(2 * GIB * 1.01)
+    code, told = checked(cli, server, more.run, *skip, "--baseline", "main", "--tolerance", "0.5")
+    assert code == 1 and "101.0 %" in told["against main"]["words"]
+
+
+def test_what_is_not_known_passes_nothing(server: RunningServer, cli: Cli) -> None:
+    nothing, bound = Agent(name="nothing"), Agent(name="bound")
+    server.send(nothing, nothing.ended())
+    code, told = checked(cli, server, nothing.run, "--peak-allocated", "1GiB", "--baseline", nothing.run)
+    assert code == 1
+    assert [name for name, one in told.items() if not one["passed"]] == ["leaks", "peak allocated", "against nothing"]
+    assert told["peak allocated"]["words"] == "unknown"
+    server.send(bound, bound.steps(9, peak_allocated_bytes=GIB, foreign_reset=2), look(), bound.ended())
+    code, told = checked(cli, server, bound.run, "--peak-allocated", "2GiB")
+    assert code == 1 and told["peak allocated"]["words"].startswith("at least 1.0 GiB")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--peak-allocated", "lots"), "--peak-allocated: 'lots' is no size"),
+        (("--peak-reserved", ""), "--peak-reserved: '' is no size"),
+        (("--skip", "peaks"), "--skip: 'peaks' is none of finished, oom, leaks"),
+        (("--tolerance", "-1"), "--tolerance"),
+    ],
+)
+def test_words_that_cannot_be_are_refused(server: RunningServer, cli: Cli, words: tuple[str, ...], why: str) -> None:
+    agent = make_run(server, "words")
+    code, out, err = cli("check", agent.run, *words, "--server", server.url)
+    assert (code, out) == (2, "") and why in err
+
+
+def test_a_baseline_that_is_not_there_is_not_found(server: RunningServer, cli: Cli) -> None:
+    agent = make_run(server, "alone")
+    code, out, err = cli("check", agent.run, "--baseline", "no such run", "--server", server.url)
+    assert (code, out) == (3, "") and "There is no run" in err
