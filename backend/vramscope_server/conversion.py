@@ -1,6 +1,6 @@
-"""The process that makes columns of an uploaded snapshot: ``python -m vramscope_server.conversion FILE FOLDER BYTES``.
+"""The process that makes columns of an uploaded snapshot: ``python -m vramscope_server.conversion FILE FOLDER BYTES PARENT``.
 
-A process of its own: what a stranger's file does to its memory or time ends with it, and the server stays quick meanwhile.
+A process of its own: what a stranger's file does to its memory or time ends with it, and the server (PARENT) stays quick meanwhile.
 Tells on its output, a line of JSON each: ``{"done", "total"}`` while it reads, and at last ``{"devices", "notes"}`` or
 ``{"problem"}``.
 """
@@ -24,6 +24,7 @@ from vramscope_server.analysis.history.snapshot_reader import MAX_MEMORY_BYTES, 
 from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.history.trace_folder import save, save_stacks
 from vramscope_server.analysis.timeline.pictures import save_pictures
+from vramscope_server.lifeline import end_with
 
 _TOLD_EVERY_SECONDS: Final = 0.2
 _NICE: Final = 5
@@ -92,6 +93,7 @@ def _said(fault: OSError) -> str:
 
 def main() -> None:
     source, folder, memory_bytes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    end_with(int(sys.argv[4]))
     os.nice(_NICE)
     # Memory that is written to; what numba maps and never touches does not count.
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, resource.RLIM_INFINITY))

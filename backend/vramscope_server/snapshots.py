@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import secrets
 import shutil
 import subprocess
@@ -229,7 +230,7 @@ class Snapshots:
         making = self.folder / "making" / job.snapshot
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(parents=True)
-        words = [str(self._file(job.snapshot)), str(making), str(self.memory_bytes)]
+        words = [str(self._file(job.snapshot)), str(making), str(self.memory_bytes), str(os.getpid())]
         result: dict[str, Any] = {}
         try:
             with subprocess.Popen(

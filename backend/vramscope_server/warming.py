@@ -1,4 +1,4 @@
-"""Machine code made before somebody waits for it: ``python -m vramscope_server.warming``, by ``vramscope server`` when it starts.
+"""Machine code made before somebody waits for it: ``python -m vramscope_server.warming [PARENT]``, begun by ``vramscope server``.
 
 What reads and analyses histories is compiled on its first call and kept on disk: a minute of one core, once after an
 installation or upgrade. This process takes it at the lowest priority, by looking at a history of three allocations in all the
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramscope_server.analysis import compiled
+from vramscope_server.lifeline import end_with
 
 _MIB: Final = 1 << 20
 _BASE: Final = 0x7F0000000000
@@ -26,7 +27,7 @@ def start() -> subprocess.Popen[bytes] | None:
     done = _done()
     if done is None or done.exists():
         return None
-    words = [sys.executable, "-m", "vramscope_server.warming"]
+    words = [sys.executable, "-m", "vramscope_server.warming", str(os.getpid())]
     try:
         return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     except OSError:  # no memory, no more processes: it is a convenience
@@ -63,6 +64,8 @@ def compile_all() -> None:
 
 
 def main() -> None:
+    if len(sys.argv) > 1:
+        end_with(int(sys.argv[1]))
     os.nice(_NICE)
     if not compiled.can_be_kept():
         return  # each process compiles for itself

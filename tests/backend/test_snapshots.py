@@ -187,7 +187,15 @@ def test_as_many_stacks_as_events_take_little_memory_and_a_picture_of_few_boxes(
         file, folder = tmp_path / "file", tmp_path / f"columns{len(peaks)}"
         file.write_bytes(data := file_of_stacks(allocations))
         folder.mkdir()
-        words = [sys.executable, "-m", "vramscope_server.conversion", str(file), str(folder), str(8 << 30)]
+        words = [
+            sys.executable,
+            "-m",
+            "vramscope_server.conversion",
+            str(file),
+            str(folder),
+            str(8 << 30),
+            str(os.getpid()),
+        ]
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
