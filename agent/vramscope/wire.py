@@ -34,6 +34,14 @@ CPU: Final = -1
 
 PHASES: Final = ("other", "data", "forward", "backward", "optimizer", "eval")
 """Phase codes are positions in this tuple."""
+MOST_PHASES: Final = 64
+"""a higher code is a mistake of the sender, and no phase of a newer agent"""
+
+
+def phase_name(code: int) -> str:
+    """A phase's name; of one that only a newer agent knows its number."""
+    return PHASES[code] if code < len(PHASES) else f"phase {code}"
+
 
 CATEGORIES: Final = ("parameters", "gradients", "optimizer", "buffers", "activations", "other")
 
@@ -49,6 +57,9 @@ LEAK_KINDS: Final = (
 
 ROUNDS: Final = ("step", "batch", "call")
 """what a leak's age and growth are counted in: where nothing trains, batches of a loader, or calls of the model"""
+
+ENDS: Final = ("finished", "failed")
+"""how a session ends; the words of those that do not, ``running`` and ``lost``, are none"""
 
 ARTIFACT_KINDS: Final = (
     "window",  # of allocator history: window.py
@@ -170,6 +181,9 @@ LOSSES: Final[dict[str, str]] = {
 ABSENT: Final = b"\xff" * 8
 """In a column of Scalars: not told in this row. One of the many bit patterns that are no number, and no loss has it."""
 
+Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,16}$")]
+"""Of one of the lists above, for those who send. Who receives keeps any other, too, and shows it as it is: a newer agent knows
+more of them, and to refuse a word is to refuse the batch."""
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
 Ident = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-z]{8,40}$")]
@@ -244,7 +258,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
 class Leak(msgspec.Struct, frozen=True, kw_only=True):
     """One holder of memory that should be gone: who, where, how much, and what to do. Held is not saved: two numbers."""
 
-    kind: Literal[LEAK_KINDS]  # type: ignore[valid-type]
+    kind: Word
+    """of LEAK_KINDS"""
     name: Name
     """what holds, in short: a variable, ``m.history``, a class"""
     holder: Text
@@ -269,8 +284,8 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     node_bytes: Whole = 0
     """host memory of the autograd nodes, estimated at 480 bytes each"""
     growth_bytes_per_step: float | None = None
-    per: Literal[ROUNDS] = "step"  # type: ignore[valid-type]
-    """what ``age_steps`` and growth are counted in"""
+    per: Word = "step"
+    """of ROUNDS: what ``age_steps`` and growth are counted in"""
     emptied_at: Text = ""
     """where the code empties it or takes out of it: ``on_train_epoch_end() (train.py:40)``; empty: nowhere, as far as is known"""
     emptied_after: Annotated[int, msgspec.Meta(ge=1, le=MAX_VALUE)] | None = None
@@ -328,8 +343,8 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True):
     device: Annotated[int, msgspec.Meta(ge=CPU, le=1024)]
     peak_allocated_bytes: Whole
     peak_reserved_bytes: Whole
-    phase: Literal[PHASES] | None = None  # type: ignore[valid-type]
-    """in which allocated was highest; None: not known"""
+    phase: Word | None = None
+    """of PHASES: in which allocated was highest; None: not known"""
     step: Whole | None = None
     """the step that did not end, where allocated was highest in it; None: in none"""
 
@@ -338,7 +353,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     """Last message of a session. A session that goes silent without it is lost."""
 
     time_ns: Whole
-    state: Literal["finished", "failed"]
+    state: Word
+    """of ENDS"""
     error_type: Text | None = None
     error_line: Text | None = None
     """first line of the exception's message"""
@@ -350,7 +366,7 @@ class Technique(msgspec.Struct, frozen=True, kw_only=True):
     """One technique, as the configuration declares it and as the process was seen to use it: two different things."""
 
     kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]{1,40}$")]
-    """of TECHNIQUES; one that a newer agent knows is kept and shown by its chip, because to refuse it is to refuse the batch"""
+    """of TECHNIQUES, or another one, as with ``Word``: its chip shows it"""
     chip: Name
     """the shortest words for it: ``checkpointing``, ``bf16``, ``AdamW 8-bit 53 %``, ``accumulation 4``"""
     declared: Text | None = None
@@ -386,7 +402,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, tag="piece"):
     """Part of an artifact: something recorded that is too large for one message. Whole when all its pieces are there."""
 
     artifact: Ident
-    kind: Literal[ARTIFACT_KINDS]  # type: ignore[valid-type]
+    kind: Word
+    """of ARTIFACT_KINDS"""
     number: Annotated[int, msgspec.Meta(ge=0, lt=MAX_PIECES)]
     pieces: Annotated[int, msgspec.Meta(ge=1, le=MAX_PIECES)]
     """how many there are; the same in each"""

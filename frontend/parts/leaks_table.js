@@ -11,10 +11,11 @@ export function placeOf(leak) {
   return leak.line ? `${name}:${leak.line}` : name;
 }
 
-const MANY = { step: "steps", batch: "batches", call: "calls" };
+/** Several of what age and growth are counted in. */
+const rounds = (per) => (per === "batch" ? "batches" : `${per}s`);
 
 /** `12 steps`; where nothing trains, batches of a loader or calls of the model. */
-export const ageOf = (leak) => (leak.age_steps === 1 ? `1 ${leak.per}` : `${count(leak.age_steps)} ${MANY[leak.per]}`);
+export const ageOf = (leak) => (leak.age_steps === 1 ? `1 ${leak.per}` : `${count(leak.age_steps)} ${rounds(leak.per)}`);
 
 /** Class, head, what a cell holds, and whether it is only for runs of several ranks. */
 const COLUMNS = [
@@ -43,7 +44,7 @@ export function rankWords(ranks) {
 
 /** What is emptied when an epoch is over does not grow: after how many steps that is. */
 function growthOf(leak) {
-  if (leak.emptied_after !== null) return ["none", h("span", { class: "below" }, `emptied after ${count(leak.emptied_after)} ${MANY[leak.per]}`)];
+  if (leak.emptied_after !== null) return ["none", h("span", { class: "below" }, `emptied after ${count(leak.emptied_after)} ${rounds(leak.per)}`)];
   return known(perStep(leak.growth_bytes_per_step, leak.per), { short: true });
 }
 

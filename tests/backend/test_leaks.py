@@ -505,7 +505,7 @@ def spoiled(**changes: Any) -> dict[str, Any]:
 
 ONE = msgspec.to_builtins(leak())
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown kind": (spoiled(kind="dripping"), "messages[1].leaks[0].kind"),
+    "no name of a kind": (spoiled(kind="<b>"), "messages[1].leaks[0].kind"),
     "negative bytes": (spoiled(held_bytes=-1), "messages[1].leaks[0].held_bytes"),
     "absurdly many bytes": (spoiled(exclusive_bytes=(1 << 62) + 1), "messages[1].leaks[0].exclusive_bytes"),
     "half a byte": (spoiled(peak_effect_bytes=1.5), "messages[1].leaks[0].peak_effect_bytes"),

@@ -55,7 +55,8 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     ),
     "house.py": ({"store", "settings", "tokens", "broadcaster", "recordings", "snapshots", "sweeps"}, None),
     "snapshots.py": ({"store", "conversion"}, {"sqlalchemy"}),
-    "conversion.py": ({"analysis"}, {"numpy"}),
+    "conversion.py": ({"analysis", "lifeline"}, {"numpy"}),
+    "lifeline.py": (set(), set()),
     "recordings.py": ({"store", "analysis"}, {"vramscope"}),
     "sweeps.py": ({"analysis.simulator.settings"}, {"msgspec"}),  # what cannot be replayed is no fault of a job
     "access.py": ({"api.problems"}, None),  # a refusal is told as the API tells it

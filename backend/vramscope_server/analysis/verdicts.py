@@ -33,7 +33,8 @@ KIND_WORDS: Final = {
     "tensor-growth": "tensors are kept, more and more",
 }
 """Each of ``wire.LEAK_KINDS`` in a few words."""
-_MANY: Final = {"step": "steps", "batch": "batches", "call": "calls"}
+NEWER_WORDS: Final = "found by a newer agent"
+"""The same of a kind that is none of them: name, figures and advice stand beside it."""
 STEADY: Final = ("overlap", "overlap-unfreed", "no_grad-missing")
 """Of these there is as much in each step."""
 GATHERED_WORDS: Final = "tensors are gathered, and let go together"
@@ -90,8 +91,8 @@ def leak_verdict(
         if len(leaks) > 1:
             said.append(f"{count(len(leaks) - 1)} more {'is' if len(leaks) == 2 else 'are'} listed.")
         rises = floor is not None and floor.growing
-        steady = all(leak["kind"] in STEADY or leak["emptied_after"] is not None for leak in on_card)
-        if steady and not rises:
+        steady = all(_is_steady(leak) for leak in on_card)
+        if steady and not rises and leaks[0]["kind"] in KIND_WORDS:
             said.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
         return Verdict("leak" if not steady else "growth" if rises else "held", " ".join(filter(None, said)))
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
@@ -127,7 +128,7 @@ def _who(leak: Mapping[str, Any]) -> str:
         + ("that no collector sees" if "in C++" in leak["holder"] else "until the garbage collector comes by"),
         "tensor-growth": f"keeps {held} tensors"
         + (f", more each {leak['per']}" if leak["emptied_after"] is None else ""),
-    }[leak["kind"]]
+    }.get(leak["kind"], f"keeps {held} tensors, which its agent calls {leak['kind']!r}")
     if emptied := emptied_words(leak):
         what += f" until it is emptied {emptied}"
     return f"{leak['name']}{where} {what}."
@@ -138,7 +139,7 @@ def kind_words(leak: Mapping[str, Any]) -> str:
     if leak["on_host"]:
         return ON_HOST_WORDS
     gathered = leak["kind"] == "tensor-growth" and leak["emptied_after"] is not None
-    return GATHERED_WORDS if gathered else KIND_WORDS[leak["kind"]]
+    return GATHERED_WORDS if gathered else KIND_WORDS.get(leak["kind"], NEWER_WORDS)
 
 
 def emptied_words(leak: Mapping[str, Any]) -> str:
@@ -146,7 +147,18 @@ def emptied_words(leak: Mapping[str, Any]) -> str:
     at = leak["emptied_at"] and f"{'in' if '(' in leak['emptied_at'] else 'at'} {leak['emptied_at']}"
     if leak["emptied_after"] is None:
         return f"{at}, which was not seen so far" if at else ""
-    return ", ".join(filter(None, [f"after {count(leak['emptied_after'])} {_MANY[leak['per']]}", at]))
+    return ", ".join(filter(None, [f"after {count(leak['emptied_after'])} {rounds(leak['per'])}", at]))
+
+
+def rounds(per: str) -> str:
+    """Several of what age and growth are counted in."""
+    return "batches" if per == "batch" else f"{per}s"
+
+
+def _is_steady(leak: Mapping[str, Any]) -> bool:
+    """As much in each step, or emptied again and again. Of a kind that only a newer agent knows its figure tells."""
+    unknown = leak["kind"] not in KIND_WORDS and not (leak["growth_bytes_per_step"] or 0) > 0
+    return leak["kind"] in STEADY or leak["emptied_after"] is not None or unknown
 
 
 def _is_of_models(floor: Trend, models: Trend) -> bool:

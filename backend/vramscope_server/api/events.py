@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from vramscope.window import ACTIONS
-from vramscope.wire import PHASES
+from vramscope.wire import phase_name
 from vramscope_server.analysis.history.event_search import Wanted, found
 from vramscope_server.analysis.history.exports import as_csv, as_perfetto, write_parquet
 from vramscope_server.analysis.history.segment_map import stack_lines
@@ -141,7 +141,7 @@ def _row(trace: Trace, at: int, zero: int) -> dict[str, Any]:
         "stream": int(events.stream[at]),
         "pool": pool if pool >= 0 else None,
         "step": step if step >= 0 else None,
-        "phase": PHASES[phase] if phase >= 0 else None,
+        "phase": phase_name(phase) if phase >= 0 else None,
         "module": trace.modules[events.module[at]] if events.module[at] >= 0 else None,
         "stack": stack_lines(trace, int(events.stack[at])),
         "user_metadata": trace.label("user_metadata", at),

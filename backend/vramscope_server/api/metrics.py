@@ -29,7 +29,7 @@ class _OfHouse(Collector):
             used = house.database.used_bytes(connection)
             states = counts_by_state(connection)
         runs = GaugeMetricFamily("vramscope_runs", "Runs by state.", labels=["state"])
-        for state in STATES:
+        for state in (*STATES, *sorted(states.keys() - {*STATES})):
             runs.add_metric([state], states.get(state, 0))
         commits = SummaryMetricFamily(
             "vramscope_commit_seconds",

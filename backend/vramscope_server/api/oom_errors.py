@@ -129,7 +129,7 @@ def _last_sample(connection: Connection, run: Run, rank: int, begins: float) -> 
     told: dict[str, Any] = {name: None if value == wire.UNKNOWN else value for name, value in newest.items()}
     used, total = told.pop("device_used_bytes"), place.capacity_bytes
     return told | {
-        "phase": None if told["phase"] is None else wire.PHASES[told["phase"]],
+        "phase": None if told["phase"] is None else wire.phase_name(told["phase"]),
         "total_bytes": total,
         "free_bytes": None if used is None or total is None else max(0, total - used),
         "as_of_seconds": (told.pop("time_ns") - at_ns) / 1e9,

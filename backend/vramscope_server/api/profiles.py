@@ -85,7 +85,7 @@ def get_profile(request: Request, profile: str) -> Response:
         | facts
         | {
             "cost": msgspec.to_builtins(opened.cost),
-            "peak_phase": wire.PHASES[phase] if 0 <= phase < len(wire.PHASES) else None,
+            "peak_phase": wire.phase_name(phase) if phase >= 0 else None,
             "time": time_sentence(opened, tables["operations"]),
             "memory": memory_sentence(opened, tables["operations"], tables["modules"], tables["lines"]),
             "tables": {name: {"rows": len(table), "sums": table.sums} for name, table in tables.items()},

@@ -78,7 +78,7 @@ def _step(row: dict[str, int | None], skew_ns: int) -> dict[str, Any]:
         "seconds": _seconds(row["duration_ns"]),
         "peak_allocated_bytes": row["peak_allocated_bytes"],
         "peak_reserved_bytes": row["peak_reserved_bytes"],
-        "peak_phase": None if peak_phase is None else wire.PHASES[peak_phase],
+        "peak_phase": None if peak_phase is None else wire.phase_name(peak_phase),
         "peak_categories": {name: row[f"peak_{name}_bytes"] for name in wire.CATEGORIES},
         "end_allocated_bytes": row["end_allocated_bytes"],
         "end_reserved_bytes": row["end_reserved_bytes"],

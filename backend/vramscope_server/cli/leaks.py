@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.analysis.verdicts import place
+from vramscope_server.analysis.verdicts import place, rounds
 from vramscope_server.cli.screen import Column, console, print_table
 from vramscope_server.cli.talk import address, ask, path_of, print_json
 from vramscope_server.cli.words import ABSENT, amount, count, duration, plain
@@ -21,7 +21,6 @@ _VERDICT_STYLE: Final = {
     "none": "green",
     "unknown": "default",
 }
-_MANY: Final = {"step": "steps", "batch": "batches", "call": "calls"}
 _COLUMNS = (
     Column("HOLDER"),
     Column("KIND"),
@@ -78,7 +77,7 @@ def _cells(leak: dict[str, Any], *, several: bool) -> list[str | Text]:
         leak["kind"],
         ABSENT if leak["file"] is None else plain(place(leak)),
         count(leak["count"]),
-        ABSENT if age is None else f"1 {leak['per']}" if age == 1 else f"{count(age)} {_MANY[leak['per']]}",
+        ABSENT if age is None else f"1 {leak['per']}" if age == 1 else f"{count(age)} {rounds(leak['per'])}",
         amount(leak["held_bytes"]),
         amount(leak["exclusive_bytes"]),
         "none"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope.wire import PHASES, STEPS
+from vramscope.wire import PHASES, STEPS, phase_name
 from vramscope_server.analysis.window import FloatArray, RunWindow, StreamWindow
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, highest, known
 
@@ -94,16 +94,17 @@ def _resets(drawing: Drawing, steps: StreamWindow, allocated: FloatArray, unit: 
 
 def _bars(drawing: Drawing, x: FloatArray, allocated: FloatArray, phase: FloatArray, unit: Unit) -> None:
     codes = np.where(np.isfinite(phase), phase, -1).astype(int)
-    for code in (*range(len(PHASES)), -1):
+    newer = sorted(set(codes[codes >= len(PHASES)].tolist()))
+    for code in (*range(len(PHASES)), *newer, -1):
         chosen = codes == code
         # A phase without a bar yet has no trace; should it come, the next fetch of the window brings it.
         if not chosen.any():
             continue
-        name = PHASES[code] if code >= 0 else "unknown phase"
+        name = phase_name(code) if code >= 0 else "unknown phase"
         drawing.trace(
             x[chosen],
             allocated[chosen],
-            role=f"phase-{PHASES[code] if code >= 0 else 'unknown'}",
+            role=f"phase-{PHASES[code] if 0 <= code < len(PHASES) else 'unknown'}",
             label=f"peak in {name}",
             unit=unit,
             kind="bar",

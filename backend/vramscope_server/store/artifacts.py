@@ -89,8 +89,13 @@ def load_artifacts(connection: Connection, run_key: int) -> dict[str, ArtifactRe
 
 
 def superfluous(records: Iterable[ArtifactRecord]) -> list[str]:
-    """Ids of those that must go, oldest first, so that the rest is within the bounds of a run."""
-    newest_first = sorted(records, key=lambda record: record.values["received_ns"], reverse=True)
+    """Ids of those that must go, oldest first, so that the rest is within the bounds of a run. First those of which nobody here
+    knows what they are: they push out none that can be shown."""
+
+    def worth(record: ArtifactRecord) -> tuple[bool, int]:
+        return record.values["kind"] in wire.ARTIFACT_KINDS, record.values["received_ns"]
+
+    newest_first = sorted(records, key=worth, reverse=True)
     kept_bytes, gone = 0, []
     left = {True: MAX_BYSTANDERS, False: MAX_ARTIFACTS}
     for position, record in enumerate(newest_first):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from vramscope import wire
 
 from . import columns as codec
+from .newer import MOST_SERIES, SERIES_NAME, Sifted
 from .scalars import SCALARS
 from .tables import FULL_LEVEL, FULL_ROWS
 
@@ -88,6 +90,8 @@ class ReadyBatch:
     batch: wire.Batch
     blocks: list[ReadyBlock]
     chunks: list[ReadyChunk]
+    left_out: Mapping[str, int]
+    """by name, messages that only a newer server knows"""
     received_ns: int
     size: int
     values: int
@@ -98,6 +102,7 @@ class _Version(msgspec.Struct):
 
 
 _decode_version = msgspec.msgpack.Decoder(_Version).decode
+_MESSAGE: Final = re.compile(r"^messages\[(\d+)\]")
 _PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$")
 
 
@@ -114,9 +119,7 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
     if type(version) is not int or version != wire.WIRE_VERSION:
         raise OtherWire(version if isinstance(version, int | str | float | None) else type(version).__name__)
     try:
-        batch = wire.decode_batch(body)
-    except msgspec.MsgspecError as error:
-        raise _from_msgspec(error) from error
+        batch, places, left_out = _decode(body)
     except (RecursionError, UnicodeDecodeError) as error:
         raise NotMessagePack("body", type(error).__name__, "a Batch in MessagePack") from error
     if not YEAR_2000_NS <= batch.sent_ns < YEAR_2200_NS:
@@ -127,8 +130,8 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
     values = 0
     # A moment may lie at most a day ahead of the sender's own clock: one that is off is off for both alike.
     latest_ns = max(batch.sent_ns, received_ns) + DAY_NS
-    for position, message in enumerate(batch.messages):
-        at = f"messages[{position}]"
+    for place, message in zip(places, batch.messages, strict=True):
+        at = f"messages[{place}]"
         if isinstance(message, wire.Block):
             names, table = _check_block(message, at, latest_ns)
             blocks.append(ReadyBlock(message.device, message.stream, dict(zip(names, table, strict=True))))
@@ -149,6 +152,8 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
             _check_moment(f"{at}.time_ns", message.time_ns, latest_ns)
             if isinstance(message, wire.Look):
                 _check_look(message, at)
+            if isinstance(message, wire.Ended) and message.state in ("running", "lost"):
+                raise BadBatch(f"{at}.state", message.state, "how it ended: finished or failed")
     for position, told_numbers in enumerate(batch.scalars):
         names, table = _check_scalars(told_numbers, f"scalars[{position}]", latest_ns)
         blocks.append(ReadyBlock(wire.CPU, SCALARS, dict(zip(names, table, strict=True))))
@@ -157,7 +162,29 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
     # The blocks are arrays and chunks by now: their bytes need not wait in the queue, too.
     told = [message for message in batch.messages if not isinstance(message, wire.Block)]
     bare = msgspec.structs.replace(batch, messages=told, scalars=[])
-    return ReadyBatch(bare, blocks, chunks, received_ns, len(body), values)
+    return ReadyBatch(bare, blocks, chunks, left_out, received_ns, len(body), values)
+
+
+def _decode(body: bytes) -> tuple[wire.Batch, Sequence[int], Mapping[str, int]]:
+    """The batch, where each of its messages stood, and what was left out because only a newer server knows it.
+
+    Sifted only if it cannot be decoded as it is, so that the usual batch pays nothing for it.
+    """
+    try:
+        batch = wire.decode_batch(body)
+        return batch, range(len(batch.messages)), {}
+    except msgspec.MsgspecError as error:
+        fault = error
+    try:
+        sifted = Sifted(body)
+    except msgspec.MsgspecError:
+        raise _from_msgspec(fault) from fault
+    if not sifted.left_out:
+        raise _from_msgspec(fault) from fault
+    try:
+        return wire.decode_batch(sifted.body), sifted.places, sifted.left_out
+    except msgspec.MsgspecError as error:
+        raise _from_msgspec(error, sifted.places) from error
 
 
 def _check_moment(field: str, time_ns: int, latest_ns: int) -> None:
@@ -189,10 +216,11 @@ def _check_piece(piece: wire.Piece, at: str, first: wire.Piece) -> None:
 
 
 def _check_block(block: wire.Block, at: str, latest_ns: int) -> tuple[list[str], IntArray]:
-    known = wire.STREAMS[block.stream]
     names = list(block.columns)
+    if len(names) > MOST_SERIES:
+        raise BadBatch(f"{at}.columns", len(names), f"at most {MOST_SERIES} series")
     for name in names:
-        if name not in known:
+        if not SERIES_NAME.fullmatch(name):  # (one that is not known is kept: a newer agent may tell more)
             raise BadBatch(f"{at}.columns", name[:100], f"a series of the stream {block.stream!r} (docs/wire.md)")
         length = len(block.columns[name])
         if length != block.rows * 8:
@@ -213,9 +241,9 @@ def _check_block(block: wire.Block, at: str, latest_ns: int) -> tuple[list[str],
     times = names.index("time_ns")
     for moment in (int(low[times]), int(high[times])):
         _check_moment(f"{at}.columns.time_ns", moment, latest_ns)
-    for name, limit in (("phase", len(wire.PHASES)), ("peak_phase", len(wire.PHASES))):
-        if name in block.columns and high[names.index(name)] >= limit:
-            raise BadBatch(f"{at}.columns.{name}", int(high[names.index(name)]), f"a phase code from 0 to {limit - 1}")
+    for name in ("phase", "peak_phase"):
+        if name in block.columns and (code := int(high[names.index(name)])) >= wire.MOST_PHASES:
+            raise BadBatch(f"{at}.columns.{name}", code, f"a phase code below {wire.MOST_PHASES}")
     return names, table
 
 
@@ -266,13 +294,15 @@ def _pack(device: int, stream: str, names: list[str], table: IntArray) -> list[R
     return chunks
 
 
-def _from_msgspec(error: msgspec.MsgspecError) -> BadBatch:
-    """msgspec's sentence, taken apart: "Expected `int` >= 0 - at `$.rank`"."""
+def _from_msgspec(error: msgspec.MsgspecError, places: Sequence[int] | None = None) -> BadBatch:
+    """msgspec's sentence, taken apart: "Expected `int` >= 0 - at `$.rank`". ``places``: where its messages stood in the batch."""
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
         return NotMessagePack("body", text, "a Batch in MessagePack")
     found = _PATH.search(text)
     field = found.group(1) if found else "body"
+    if places is not None:
+        field = _MESSAGE.sub(lambda at: f"messages[{places[int(at[1])]}]", field)
     sentence = text[: found.start()] if found else text
     expected, _, got = sentence.partition(", got ")
     expected = expected.removeprefix("Expected ").strip()

@@ -121,6 +121,6 @@ def _badness(entry: Mapping[str, Any]) -> tuple[Any, ...]:
         growth is not None and growth > 0,
         growth or 0.0 if entry["kind"] in GROWING else 0.0,
         entry["held_bytes"],
-        -_WORST_FIRST.index(entry["kind"]),
+        -_WORST_FIRST.index(entry["kind"]) if entry["kind"] in _WORST_FIRST else -len(_WORST_FIRST),
         entry["id"],
     )

@@ -13,12 +13,13 @@ from sqlalchemy.engine import Connection
 from vramscope import wire
 
 from .leaks import merge_leaks, read_look
+from .newer import told_of
 from .places import Run
 from .rows import is_emulated, run_row, seconds
 from .scalars import told_loss
-from .states import display_skew_ns
+from .states import OPEN, display_skew_ns
 from .summary import RankSummary, decode_summary
-from .tables import events, looks, ranks, runs, sessions
+from .tables import artifacts, events, looks, ranks, runs, sessions
 
 MAX_EVENTS: Final = 1000
 MAX_TAGS: Final = 500
@@ -163,6 +164,7 @@ def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
             )
         },
         "dropped_samples": _dropped_samples(connection, run),
+        "not_understood": _not_understood(connection, run),
         **{name: _most(places, name) for name in RESETS},
         "framework": run["framework"],
         "config": run["config"],
@@ -202,10 +204,22 @@ def _dropped_samples(connection: Connection, run: Run) -> int | None:
     dropped = 0
     for session in connection.execute(query.where(sessions.c.run_key == run["key"])):
         told = (session.overhead or {}).get("dropped_samples") is not None
-        if not told and session.state not in ("finished", "failed"):
+        if not told and session.state in OPEN:
             return None
         dropped += int(session.dropped_samples)
     return dropped
+
+
+def _not_understood(connection: Connection, run: Run) -> dict[str, Any] | None:
+    """What its agent told and this server does not know (``newer.py``); None: nothing, or it is known by now."""
+    found = connection.execute(sa.select(ranks.c.summary).where(ranks.c.run_key == run["key"])).scalars()
+    summaries = [decode_summary(summary) for summary in found]
+    series: dict[str, set[str]] = {}
+    for summary in summaries:
+        for stream, names in summary.unknown_series.items():
+            series.setdefault(stream, set()).update(names)
+    kinds = connection.execute(sa.select(artifacts.c.kind).where(artifacts.c.run_key == run["key"]).distinct())
+    return told_of([summary.left_out for summary in summaries], series, kinds.scalars())
 
 
 def _parts(connection: Connection, run: Run) -> dict[str, int] | None:

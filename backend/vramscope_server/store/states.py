@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final
 
-State = Literal["running", "finished", "failed", "lost"]
+OPEN: Final = ("running", "lost")
+"""states of a session that has not told how it ended; any other is what it told, and may be a word of a newer agent"""
 
 AGREE_NS: Final = 500_000_000
 APART_NS: Final = 1_000_000_000
 
 
-def run_state(sessions: Iterable[State]) -> State:
+def run_state(sessions: Iterable[str]) -> str:
     """A run's state from the newest session of each of its ranks (of the current attempt).
 
     One that runs: running. Else one that failed: failed, even if others fell silent: that is how a torchrun job dies.
-    Else one that is lost: lost. Else finished.
+    Else one that is lost: lost. Else an end that only a newer agent knows, by its name. Else finished.
     """
     states = set(sessions)
     for state in ("running", "failed", "lost"):
         if state in states:
             return state
-    return "finished"
+    return min(states - {"finished"}, default="finished")
 
 
 class Skew:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from vramscope import wire
 
 from .durations import Durations
+from .newer import MOST_SERIES, counted, unknown_series
 from .scalars import MOST_SCALARS, SCALARS, ScalarSummary
 from .sparkline import Sparkline
 
@@ -73,6 +74,10 @@ class RankSummary(msgspec.Struct):
     last_time_ns: int | None = None
     first_step: int | None = None
     last_step: int | None = None
+    left_out: dict[str, int] = {}
+    """by name, messages of a newer agent that could not be kept"""
+    unknown_series: dict[str, list[str]] = {}
+    """by stream, series of it that were not known when they came; they are kept"""
     scalars: dict[str, ScalarSummary] = {}
     """what the training tells of itself by name, the loss among it"""
     durations: Durations = msgspec.field(default_factory=Durations)
@@ -126,6 +131,9 @@ class RankSummary(msgspec.Struct):
         if stream == SCALARS:
             self._add_scalars(columns)
             return
+        if more := unknown_series(stream, columns):
+            before = self.unknown_series.get(stream, [])
+            self.unknown_series[stream] = sorted({*before, *more})[:MOST_SERIES]
         time_ns, step = columns["time_ns"], columns["step"]
         self.first_time_ns = _least(self.first_time_ns, int(time_ns.min()))
         self.last_time_ns = _most(self.last_time_ns, int(time_ns.max()))
@@ -165,6 +173,10 @@ class RankSummary(msgspec.Struct):
             self.peak_phase = self.peak_categories = None
         if highest == self.step_peak_bytes:
             self._describe_peak(columns, (peaks == highest).nonzero()[0])
+
+    def leave_out(self, counts: Mapping[str, int]) -> None:
+        """Count what of a batch could not be kept."""
+        self.left_out = counted(self.left_out, counts)
 
     def end(self, tail: wire.Tail) -> None:
         """What came after the last step, which no row tells."""
@@ -267,7 +279,7 @@ class RankSummary(msgspec.Struct):
 
 def _phase(codes: IntArray | None, at: int) -> str | None:
     code = _known(codes, at)
-    return None if code is None or code >= len(wire.PHASES) else wire.PHASES[code]
+    return None if code is None else wire.phase_name(code)
 
 
 def _nearest_to_peak(reserved: IntArray, allocated: IntArray) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vramscope.window import ACTIONS, OWNER_CATEGORIES, STATES, BadWindow, Columns, Window
 from vramscope.window import Layout as RecordedLayout
-from vramscope.wire import PHASES
+from vramscope.wire import MOST_PHASES, PHASES, UNKNOWN
 from vramscope_server.analysis.history.stacks import Stacks
 from vramscope_server.analysis.history.trace import (
     MAX_ADDRESS,
@@ -100,6 +100,8 @@ def _layout(where: str, layout: RecordedLayout, bounds: dict[str, int]) -> Layou
 
 def _column(where: str, name: str, data: bytes, bounds: dict[str, int]) -> Bytes:
     column = np.frombuffer(data, "<i8")
+    if name == "phase":  # one that only a newer agent knows is an unknown one
+        column = np.where((column >= len(PHASES)) & (column < MOST_PHASES), UNKNOWN, column)
     highest = bounds.get(name, MAX_ADDRESS)
     if len(column) and (int(column.min()) < -1 or int(column.max()) > highest):
         if name == "stream":  # a handle is what the driver likes
