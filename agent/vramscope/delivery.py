@@ -49,6 +49,10 @@ class Answer(NamedTuple):
     """for the person at the terminal: what the server said, or why there was no answer"""
     retry_after_s: float | None = None
     ack: wire.Ack | None = None
+    field: str = ""
+    """what of the batch was rejected, such as ``messages[2].columns``, as far as the server told"""
+    seen: str = ""
+    """and what it found there"""
 
 
 class Delivery:
@@ -153,7 +157,8 @@ class Delivery:
             except msgspec.MsgspecError:
                 return Answer("refused", f"what answers at {self.server} is not a vramscope server")
             return Answer("stored", ack=ack)
-        kind, said = _problem(status, body)
+        problem = _problem(body)
+        kind, said = str(problem.get("type", "")).rpartition(":")[2], _said(status, problem)
         text = f"the server at {self.server} said: {said}"
         if "wire" in kind:
             return Answer("refused", text)
@@ -167,7 +172,7 @@ class Delivery:
             return Answer("too_large", text)
         if status in (408, 425, 429) or status >= 500:
             return Answer("busy", text, retry_after_s=_retry_after_s(headers.get("Retry-After")))
-        return Answer("rejected", text)
+        return Answer("rejected", text, field=str(problem.get("field", "")), seen=str(problem.get("seen", "")))
 
     def close(self) -> None:
         """Let the connection go."""
@@ -184,19 +189,23 @@ def _certificate_words(fault: Exception) -> str:
     return f" ({str(fault)[:200]})" if "CERTIFICATE" in str(fault) or "SSL" in str(fault) else ""
 
 
-def _problem(status: int, body: bytes) -> tuple[str, str]:
-    """(slug of the problem's type, title and detail) of an application/problem+json, as far as it is one."""
+def _problem(body: bytes) -> dict[str, Any]:
+    """An application/problem+json, as far as it is one."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _said(status: int, problem: dict[str, Any]) -> str:
+    """Its title and detail, for people."""
     try:
         phrase = http.HTTPStatus(status).phrase
     except ValueError:
         phrase = ""
-    try:
-        problem = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.MsgspecError:
-        problem = {}
     words = [str(problem[key]).strip() for key in ("title", "detail") if isinstance(problem.get(key), str)]
     said = ": ".join(word for word in words if word) or f"{status} {phrase}".strip()
-    return str(problem.get("type", "")).rpartition(":")[2], " ".join(said.split())[:500]
+    return " ".join(said.split())[:500]
 
 
 def _retry_after_s(value: str | None) -> float | None:

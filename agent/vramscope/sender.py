@@ -14,6 +14,7 @@ from typing import Final
 from vramscope import batches, console, wire
 from vramscope.delivery import Answer, Delivery
 from vramscope.guard import guarded
+from vramscope.older_server import OlderServer
 from vramscope.outage import Outage
 from vramscope.packer import Packed, Packer
 from vramscope.ring import Ring
@@ -93,6 +94,7 @@ class Sender:
         self._last_words = itertools.count(1)
         self._in_hand: Packed | None = None  # being posted, and not in the spool
         self._outage = Outage(for_good=not sends)
+        self._older = OlderServer()
         self._next_keep_s = 0.0
         self._last_sent_s = 0.0
         self._caught_up_batches = 0
@@ -274,15 +276,18 @@ class Sender:
                 self._keep(packed)
             self._outage.goes_on(answer, now, self.spool.place, silent=self._closing_at_s is not None)
             return False
+        if self._outage.on:
+            self._older.forget()
         self._outage.is_over(now)
         if kept is not None:
             self.spool.remove(kept)
         if answer.verdict == "stored":
+            self._tell_left_out(packed)
             self._on_stored(packed, answer, was_kept=kept is not None)
             return True
         halves = self._packer.halves(packed) if answer.verdict == "too_large" else None
         if halves is None:
-            self.spool.set_aside(*packed, answer.text)
+            self._set_aside(packed, answer.text)
             console.say_once("set-aside", f"a batch is set aside in {self.spool.directory}: {answer.text}")
             return True
         self._keep(halves[1])
@@ -293,9 +298,10 @@ class Sender:
         # After an outage it may be another server, or one with an empty database.
         body = self._packer.introduced(packed.body) if self._outage.on else packed.body
         self._in_hand = None if in_spool else packed
-        answer = self._post_away_from_desk(body, until_s)
+        answer = self._older.post(body, lambda part: self._post_away_from_desk(part, until_s))
         if answer.verdict == "unknown_session":
-            answer = self._post_away_from_desk(self._packer.introduced(packed.body), until_s)
+            body = self._packer.introduced(packed.body)
+            answer = self._older.post(body, lambda part: self._post_away_from_desk(part, until_s))
         self._in_hand = None
         return answer
 
@@ -311,6 +317,27 @@ class Sender:
         if self._given_up:
             raise _GivenUp
         return answer
+
+    def _tell_left_out(self, packed: Packed) -> None:
+        """Once for each series, and once for messages; a batch of which one was left out is kept as it was."""
+        server = self.settings.server
+        if series := self._older.take_series():
+            names = ", ".join(series)
+            said = f"the server at {server} is older and does not know {names}: left out of what is sent"
+            console.say_once(f"older {names}", f"{said}; a newer server takes all")
+        if cut := ", ".join(self._older.cut):
+            where = self.spool.directory
+            self._set_aside(packed, f"the server would not have {cut}")
+            console.say_once(
+                "set-aside",
+                f"the server at {server} refuses part of a batch: {cut}. The batch is set aside in {where}; its rest is stored",
+            )
+
+    def _set_aside(self, packed: Packed, reason: str) -> None:
+        lost_before = self.spool.dropped_batches
+        self.spool.set_aside(*packed, reason)
+        if self.spool.dropped_batches > lost_before:
+            console.say_once("set-aside-full", f"{self.spool.directory} takes no more of what is refused: it is lost")
 
     def _on_stored(self, packed: Packed, answer: Answer, *, was_kept: bool) -> None:
         if self.sent_batches == 0 and (earlier := self.spool.earlier_sessions()):
