@@ -40,6 +40,8 @@ COPIES: Final = "copies of weights, by name"
 """as whose they stand among the holders"""
 
 Update = Literal["foreach", "fused", "one by one"]
+OpenWord = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9 _-]{1,40}$")]
+"""of a list, for those who write; who reads takes any other, too, for a newer agent knows more of them"""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +59,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
     module: Text
     """as the model names it; "" is the model itself"""
-    category: Literal[OWNERS]  # type: ignore[valid-type]
+    category: OpenWord
+    """of OWNERS"""
     held_bytes: Whole
     tensors: Whole
 
@@ -75,7 +78,7 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     record: Ident
     """the artifact's own id"""
-    seen_by: Literal["observer", "passing", "exception", "bystander"]
+    seen_by: OpenWord
     """observer: PyTorch's allocator told before it raised. passing: an error that the allocator does not tell ended a forward or a
     backward, and may be caught, or was caught elsewhere and was being handled.
     exception: the error that ended the run told, afterwards.
@@ -138,7 +141,7 @@ class BlackBox(msgspec.Struct, frozen=True, kw_only=True):
     """the name of the thread that asked, where that was neither the training's nor autograd's"""
     narrow_bytes: Whole | None = None
     """of the trainable parameters: those of 16 bits a number"""
-    update: Update | None = None
+    update: OpenWord | None = None
     """how the optimizer goes through its parameters; None: not known"""
     optimizer_kind: Text | None
     state_bytes_per_parameter_byte: float | None

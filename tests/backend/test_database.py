@@ -72,8 +72,10 @@ def test_a_newer_database_is_named_as_such(tmp_path: Path, migrated_file: Path) 
     shutil.copy(migrated_file, path)
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    before = path.read_bytes()
     sentence = refused(path)
     assert "newer vramscope" in sentence and "9999" in sentence
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(

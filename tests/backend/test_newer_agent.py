@@ -7,12 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import sqlalchemy as sa
 from running import PATIENCE_SECONDS, RunningServer
+from window_maker import training
 from wire_maker import GIB, SECOND, Agent, column, leak, look, new_id
 
 from vramscope import wire
+from vramscope.window import BadWindow
+from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.figures import RUN_FIGURES
 from vramscope_server.store import columns as codec
 from vramscope_server.store import tables
@@ -158,6 +162,19 @@ def blobs_of(server: RunningServer, agent: Agent) -> list[bytes]:
     query = sa.select(tables.chunks.c.data).join(tables.runs, tables.runs.c.key == tables.chunks.c.run_key)
     with server.house.database.reader() as connection:
         return list(connection.execute(query.where(tables.runs.c.id == agent.run)).scalars())
+
+
+def test_a_window_with_an_unknown_phase_opens_and_the_phase_is_unknown() -> None:
+    window = training(steps=2, layers=4)
+    assert set(np.unique(from_window(window).events.phase)) > {2, 3}
+    codes = np.frombuffer(window.events["phase"], "<i8").copy()
+    codes[codes == 3] = len(wire.PHASES)
+    events = {**window.events, "phase": codes.tobytes()}
+    opened = from_window(msgspec.structs.replace(window, events=events)).events.phase
+    assert np.array_equal(opened, np.where(codes == len(wire.PHASES), wire.UNKNOWN, codes))
+    events["phase"] = np.where(codes == 2, wire.MOST_PHASES, codes).tobytes()
+    with pytest.raises(BadWindow, match="phase"):
+        from_window(msgspec.structs.replace(window, events=events))
 
 
 def test_recordings_that_nobody_can_show_push_out_none_that_can_be_shown() -> None:

@@ -8,10 +8,13 @@ import httpx
 import msgspec
 from browsing import drawn, eventually
 from test_fragmentation_page import Sender
+from test_oom_page import GIB, rich_box
 from wire_maker import leak as a_leak
 from wire_maker import look
 
 from vramscope import wire
+from vramscope.black_box import Holder
+from vramscope.oom.parcel import messages_of
 
 
 def test_what_is_not_known_is_shown_by_its_name_and_what_is_left_out_is_said_once(page: Any, server: Any) -> None:
@@ -56,6 +59,21 @@ def test_what_is_not_known_is_shown_by_its_name_and_what_is_left_out_is_said_onc
 
     page.goto(f"{server.url}/")
     eventually(lambda: "preempted" in page.locator("main").inner_text())
+
+
+def test_a_record_of_an_error_is_told_whatever_words_are_new_in_it(page: Any, server: Any) -> None:
+    run = Sender(server.url, "a newer record")
+    held = [Holder(module="encoder", category="master weights", held_bytes=5 * GIB, tensors=3)]
+    leaks = [a_leak("echo", "radio", per="epoch")]
+    box = rich_box(
+        "abcd00000000e001", None, holders=held, update="in slices", seen_by="driver", phase="export", leaks=leaks
+    )
+    run.send(run.agent.samples(3), *messages_of(box))
+    page.goto(f"{server.url}/runs/{run.agent.run}/oom")
+    modules = page.locator(".oom-list tbody tr", has_text="encoder")
+    modules.first.wait_for()
+    assert "5.00 GiB" in modules.first.inner_text()
+    assert "export" in page.locator("main").inner_text()
 
 
 def test_a_run_of_which_all_is_known_says_nothing_of_it(page: Any, server: Any) -> None:
