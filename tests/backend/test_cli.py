@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import httpx
 import pytest
 from running import RunningServer
 from wire_maker import GIB, Agent, leak, look
@@ -287,6 +288,39 @@ def test_another_server_is_4_and_told_as_such(cli):
         assert code == 4 and "is not a vramscope server" in err
     other.shutdown()
     other.server_close()
+
+
+def test_an_older_server_is_named_as_such_where_it_does_not_tell_enough(server, cli):
+    """What it tells is that of the real one, less what came later."""
+    agent = Agent(name="of an older server")
+    server.send(agent, agent.samples(), agent.steps(), look(leak()), agent.ended())
+    later = {"stranded_bytes", "lower_bound_steps", "per"}
+
+    class Older(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = httpx.get(server.url + self.path, trust_env=False)
+            told = json.loads(
+                answer.content, object_hook=lambda o: {name: value for name, value in o.items() if name not in later}
+            )
+            self.send_response(answer.status_code)
+            self.end_headers()
+            self.wfile.write(json.dumps(told).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    older = ThreadingHTTPServer(("127.0.0.1", 0), Older)
+    Thread(target=older.serve_forever, args=(0.02,), daemon=True).start()
+    at = f"http://127.0.0.1:{older.server_port}"
+    for words in (["ls"], ["show", agent.run], ["leaks", agent.run], ["compare", agent.run, agent.run]):
+        code, _, err = cli(*words, "--server", at)
+        assert code == 4, words
+        assert re.search(r"does not tell '(stranded_bytes|lower_bound_steps|per)', which this command needs", err), err
+        assert err.count("\n") == 1
+        assert cli(*words, "--server", server.url)[0] == 0
+    assert cli("show", agent.run, "--json", "--server", at)[0] == 0, "scripts see what there is"
+    older.shutdown()
+    older.server_close()
 
 
 def test_a_server_that_takes_its_time_is_waited_for_in_sight(monkeypatch, cli):

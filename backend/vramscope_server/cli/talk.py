@@ -40,10 +40,7 @@ def ask(server: str, path: str, **parameters: Any) -> Any:
     response = _get(server, path, parameters)
     if steps := response.headers.get("Vramscope-Damaged-Steps"):
         print(f"vramscope: steps {plain(steps)} are damaged in the server's database and left out.", file=sys.stderr)
-    try:
-        return response.json()
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise _not_ours(address(server), response) from None
+    return _read(server, response)
 
 
 def fetch(server: str, path: str, **parameters: Any) -> bytes:
@@ -55,8 +52,23 @@ def send_file(server: str, path: str, pieces: Iterable[bytes], size_bytes: int, 
     """POST the bytes of a file as they come. Raises Failure as ask."""
     headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)}
     response = _request("POST", server, path, parameters, content=pieces, headers=headers)
+    return _read(server, response)
+
+
+class Told(dict[str, Any]):
+    """An object of an answer. What a command looks for in it and does not find, only a server of another version tells."""
+
+    def __missing__(self, name: str) -> Any:
+        raise Failure(
+            f"the server does not tell {name!r}, which this command needs: it is not of the same version. Upgrade the older of "
+            "the two (vramscope --version; the server's stands on its page of settings).",
+            NO_SERVER,
+        )
+
+
+def _read(server: str, response: httpx.Response) -> Any:
     try:
-        return response.json()
+        return response.json(object_hook=Told)
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise _not_ours(address(server), response) from None
 
