@@ -1,6 +1,6 @@
 """A server that is older than this agent refuses a whole batch for one thing in it: that is left out, and the rest is sent.
 
-Servers since 2026-11-26 keep what they do not know. Those before answer ``invalid-batch`` and name the field: a series that they
+Servers since 2026-11-25 keep what they do not know. Those before answer ``invalid-batch`` and name the field: a series that they
 do not know is left out of all batches from then on, a message of this batch alone. That is told; all that stands beside it arrives.
 """
 

@@ -163,7 +163,7 @@ class Collector:
 
 
 def _refused(batch: wire.Batch, not_known: set[str]) -> tuple[str, str] | None:
-    """The first field that a server does not know, and what it saw there: as servers did before 2026-11-26."""
+    """The first field that a server does not know, and what it saw there: as servers did before 2026-11-25."""
     for at, message in enumerate(batch.messages):
         if isinstance(message, wire.Block):
             for name in message.columns:
