@@ -153,7 +153,7 @@ def _batch_size(box: BlackBox) -> int | None:
     """Of the forward that ran; behind it (in the loss), of this step's input where that is told as steps are; else as steps were
     seen to be (not as somebody declared them: it may be another by now)."""
     told = (one for one in box.techniques if one.kind == "batch" and one.observed)
-    seen = next((one.detail.get("batch_size") for one in told), None)
+    seen = next((one.detail.get("input_rows", one.detail.get("batch_size")) for one in told), None)
     if box.batch_size:
         return box.batch_size
     if box.input_shape and box.input_shape_before[:1] == [seen]:

@@ -103,6 +103,9 @@ def test_what_compares_each_row_with_all_grows_with_their_square(observed) -> No
     told = {one.rule: one for one in advise(replace(facts, recorded=card))}["batch"]
     assert told.evidence["largest_batch_size"] == pytest.approx(3 * rows, rel=0.05)
     assert "for each pair of rows" in told.sentence
+    views = {"batch_size": rows // 2, "input_rows": rows}
+    twice = replace(facts, recorded=card, techniques=[{"kind": "batch", "detail": views}])
+    assert {one.rule: one for one in advise(twice)}["batch"] == told, "two views of each sample: rows are the model's"
     plain = Facts(observed["gpt2"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 4}}])
     assert not batch.pair_bytes(plain, 4).any()
 

@@ -784,6 +784,18 @@ def test_the_rows_are_of_the_step_that_died_wherever_memory_ended(
     assert _batch_size(box) == rows
 
 
+def test_rows_are_those_of_the_model_where_it_is_given_more_than_the_loaders_batch() -> None:
+    """Two views of each sample: twice as many rows as the loader gives."""
+    seen = wire.Technique(
+        kind="batch", chip="batch 8", observed="8 of the loader", detail={"batch_size": 8, "input_rows": 16}
+    )
+    before = [16, 64]
+    box: Any = SimpleNamespace(techniques=[seen], batch_size=None, input_shape=[12, 64], input_shape_before=before)
+    assert _batch_size(box) == 12
+    box.input_shape = []
+    assert _batch_size(box) == 16
+
+
 def test_what_is_emptied_each_epoch_holds_as_much_as_has_come_since() -> None:
     """A leak is told as it is at the epoch's end; where memory ran out it may have been emptied just before."""
     emptied = wire.Leak(

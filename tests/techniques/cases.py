@@ -603,6 +603,39 @@ def gan_of_two_models() -> Any:
     return None, train
 
 
+def from_a_loader(given: Callable[[torch.Tensor], list[torch.Tensor]], batch_size: int = 8) -> Any:
+    """A loop over a DataLoader of samples; ``given``: what the model gets of a batch, one after the other within a step."""
+    model = Blocks(plainly).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+    loader = torch.utils.data.DataLoader(torch.zeros(STEPS * batch_size, 64), batch_size)
+
+    def train() -> None:
+        for batch in loader:
+            for x in given(batch.to(DEVICE)):
+                model(x).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, train
+
+
+@case
+def two_views_of_a_batch() -> Any:
+    return from_a_loader(lambda batch: [torch.cat([batch, batch])])
+
+
+@case
+def a_batch_in_pieces() -> Any:
+    """What the loader gives is cut into micro-batches: the model's are these."""
+    return from_a_loader(lambda batch: list(batch.split(2)))
+
+
+@case
+def a_loader_of_ready_batches() -> Any:
+    """Each sample is a batch already, so that the loader's one is none."""
+    return from_a_loader(lambda batch: [batch.view(4, 16).repeat(3, 4)], batch_size=1)
+
+
 @case
 def autocast_bf16() -> Any:
     return loop(Blocks(plainly), around=lambda: torch.autocast(DEVICE, torch.bfloat16))
@@ -1015,6 +1048,12 @@ def gradients_of_each_sample() -> Any:
 def tokens() -> Any:
     model = nn.Sequential(nn.Embedding(100, 32), nn.Linear(32, 4))
     return loop(model, inputs=torch.zeros(3, 17, dtype=torch.long, device=DEVICE))
+
+
+@case
+def one_packed_sequence() -> Any:
+    model = nn.Sequential(nn.Embedding(100, 32), nn.Linear(32, 4))
+    return loop(model, inputs=torch.zeros(1, 51, dtype=torch.long, device=DEVICE))
 
 
 @case

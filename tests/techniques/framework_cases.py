@@ -511,6 +511,45 @@ def lightning_all() -> Any:
 
 
 @case
+def lightning_gan() -> Any:
+    """Manual optimization: the critic steps three times for each batch, and is given real and made ones at once."""
+    import lightning
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Gan(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+            self.generator, self.critic = (
+                nn.Linear(16, 64),
+                nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)),
+            )
+
+        def training_step(self, batch: Any, number: int) -> None:
+            of_generator, of_critic = self.optimizers()
+            noise = torch.zeros(len(batch[0]), 16, device=self.device)
+            for _ in range(3):
+                with torch.no_grad():
+                    fake = self.generator(noise)
+                of_critic.zero_grad()
+                self.manual_backward(self.critic(torch.cat([batch[0], fake])).mean())
+                of_critic.step()
+            of_generator.zero_grad()
+            self.manual_backward(self.critic(self.generator(noise)).mean())
+            of_generator.step()
+
+        def configure_optimizers(self) -> Any:
+            return [torch.optim.Adam(self.generator.parameters()), torch.optim.Adam(self.critic.parameters())], []
+
+    net, data = Gan(), DataLoader(TensorDataset(torch.zeros(32, 64)), batch_size=8)
+    trainer = lightning.Trainer(
+        max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        devices=1,
+    )  # fmt: skip
+    return trainer, lambda: trainer.fit(net, data)
+
+
+@case
 def lightning_adapter() -> Any:
     """What a module of Lightning's does by itself."""
     from peft import LoraConfig, get_peft_model

@@ -88,6 +88,18 @@ def test_batches(told, case: str) -> None:
     assert (batch["chip"], batch["declared"], batch["detail"].get("effective_batch_size")) == BATCHES[case]
 
 
+def test_rows_of_the_input_are_told_where_they_are_more_than_the_batch(told) -> None:
+    rows = {case: of_kind(told[case]["last"], "batch")["detail"].get("input_rows") for case in BATCHES}
+    assert {case: row for case, row in rows.items() if row is not None} == {
+        "two_views_of_a_batch": 16,
+        "lightning_gan": 16,
+    }
+
+
+def test_one_sequence_is_told_in_the_singular(told) -> None:
+    assert of_kind(told["one_packed_sequence"]["last"], "batch")["observed"] == "1 sequence of 51"
+
+
 def test_no_batch_is_told_where_the_model_sees_one_sample(told) -> None:
     assert of_kind(told["gradients_of_each_sample"]["last"], "batch") is None
 

@@ -20,6 +20,8 @@ class LoaderFront:
         self._hooks = hooks
         self.batches = 0
         """that were asked for so far"""
+        self.batch_size: int | None = None
+        """of the loader that the training asked last, as its sampler is set; None where that tells none"""
 
     def install(self) -> None:
         from torch.utils.data import dataloader
@@ -32,7 +34,7 @@ class LoaderFront:
         passes = self._hooks.error_passes
 
         def next_batch(original: Callable[..., Any], self: Any) -> Any:
-            asked()
+            asked(self)
             try:
                 return original(self)
             except StopIteration:
@@ -44,13 +46,15 @@ class LoaderFront:
 
         self._hooks.fronts.put(iterator, "__next__", next_batch)
 
-    def _asked(self) -> None:
+    def _asked(self, iterator: Any) -> None:
         hooks, clock = self._hooks, self._hooks.clock
         self.batches += 1
         if not clock.is_training_thread(loads=True):
             return
         if clock.phase != EVAL:
             clock.enter(DATA)
+            size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+            self.batch_size = size if isinstance(size, int) else None
         if self.batches == 2:
             hooks.models.find_in_first_step()
         if hooks.graphs is not None and not clock.calm:

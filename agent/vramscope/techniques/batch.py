@@ -21,27 +21,44 @@ def find(facts: Facts) -> Found | None:
     shape = heard.input_shape
     micro_steps, forwards, ranks = seen_micro_steps(facts), _forwards(facts), data_ranks(facts)
     length = shape[1] if heard.tokens else None
-    observed = f"{shape[0]} sequences of {length}" if length else f"inputs of {' x '.join(map(str, shape))}"
+    observed = f"{some(shape[0], 'sequence')} of {length}" if length else f"inputs of {' x '.join(map(str, shape))}"
+    size, rows, loaded = shape[0], None, _of_the_loader(facts)
+    if loaded is not None and loaded < size:
+        size, rows, length, observed = loaded, shape[0], None, f"{loaded} of the loader, as {observed}"
     if micro_steps is not None and micro_steps > 1:
         observed += f", {micro_steps} times a step"
     # Losses of several batches that are summed up, or several views of one: what the step learns from is not known.
     mixed = micro_steps is not None and not heard.turns and forwards > micro_steps
     if mixed:
         observed += f", {some(forwards, 'forward')} to {some(heard.backwards, 'backward')}"
-    chip = f"batch {shape[0]}" + (f" x {length}" if length else "")
+    chip = f"batch {size}" + (f" x {length}" if length else "")
     return Found(
         technique(
             KIND,
             chip,
             declared,
             observed,
-            batch_size=shape[0],
+            batch_size=size,
+            input_rows=rows,
             sequence_length=length,
-            effective_batch_size=None
-            if micro_steps is None or ranks is None or mixed
-            else shape[0] * micro_steps * ranks,
+            effective_batch_size=None if micro_steps is None or ranks is None or mixed else size * micro_steps * ranks,
         )
     )
+
+
+def _of_the_loader(facts: Facts) -> int | None:
+    """Samples in a batch of the loader, of which the model may be given more rows at once: real and made ones (a GAN's critic), two
+    views of each. None where a forward may have several batches, or none of the loader's.
+
+    A critic that steps often has no batch of its own in most of the steps. A loader of one gives what was made a batch before.
+    """
+    heard = facts.counted
+    if heard is None or heard.loaded is None or heard.loaded < 2:
+        return None
+    batches = heard.batches or 0
+    if batches == 0 and len(facts.optimizers) < 2:
+        return None
+    return heard.loaded if batches <= (heard.micro_steps or 0) else None
 
 
 def _forwards(facts: Facts) -> int:

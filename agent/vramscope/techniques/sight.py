@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import torch
 
     from vramscope.steps.clock import StepClock
+    from vramscope.steps.loader import LoaderFront
 
 WRAPPERS: Final = frozenset(
     ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel", "DeepSpeedEngine")
@@ -62,6 +63,7 @@ class Sight:
     forwards        (module's identity) -> how often it was called in these
     turns           optimizers stepped at different moments of the step, each after a backward of its own (a GAN's)
     batches         that the DataLoader gave
+    loaded          samples in a batch of that loader, or of the one before the step; None where it does not tell
     input_shape     of the first tensor that a module was called with; of a whole number's, with ``tokens``
     wrappers        the first module of each class around the model that was called (DDP's, say)
     saved_to_host   what took saved tensors to the host; "" where nothing did
@@ -73,11 +75,11 @@ class Sight:
     scores          of these, softmaxes over the scores of an attention
     """
 
-    def __init__(self, clock: StepClock, batches: Callable[[], int]) -> None:
+    def __init__(self, clock: StepClock, loader: LoaderFront) -> None:
         import torch
 
         self._clock = clock
-        self._batches = batches
+        self._loader = loader
         self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
         self._graph_task: Callable[[], int] = torch._C._current_graph_task_id
         self._grad_enabled = torch.is_grad_enabled
@@ -115,6 +117,7 @@ class Sight:
         self.turns = False
         self.backwards = 0
         self.batches: int | None = None
+        self.loaded: int | None = None
         self.input_shape: tuple[int, ...] = ()
         self.tokens = False
         self.keeps_gradients: bool | None = None
@@ -149,7 +152,7 @@ class Sight:
         if parameters and parameters[0].device.type == "cpu":  # it trains there, or they are offloaded
             on_gpu, on_host = self._autocast_dtype, _autocast_reader("cpu")
             self._autocast_dtype = lambda: on_gpu() or on_host()
-        self._batches_before = self._batches()
+        self._batches_before = self._loader.batches
         self.blind = compiled
         heard = [self._hear(model, self._before_model) for model in around]
         if not compiled:
@@ -183,7 +186,8 @@ class Sight:
         while self._removals:
             self._removals.pop()()
         self.backwards = backwards
-        self.batches = self._batches() - self._batches_before
+        self.batches = self._loader.batches - self._batches_before
+        self.loaded = self._loader.batch_size
         if self._round >= 0:
             walked = [(module, times) for (begun, module), times in self._in_rounds.items() if begun < backwards]
             self.micro_steps = max(Counter(module for module, _ in walked).values(), default=0)

@@ -185,7 +185,7 @@ class TechniqueWatch:
         optimizers = self._optimizers()
         parameters = _trained(optimizers)
         self.hears_walks = True
-        self._open = Sight(self._clock, lambda: self._hooks.loader.batches)
+        self._open = Sight(self._clock, self._hooks.loader)
         around = compile.models_around(self._hooks.roots) if is_compiled() else []
         compiled = self._forward_is_compiled or (is_compiled() and compile.compiled_modules(self._hooks.roots) > 0)
         self._open.begin(parameters, compiled=compiled, around=around, models=self._hooks.roots)

@@ -12,7 +12,8 @@ trainings that were run with other batches, in docs/anatomy.md.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -95,8 +96,9 @@ def advise(facts: Facts) -> Advice | None:
 
 
 def rows_of(facts: Facts) -> int | None:
-    """Of a batch as it is given to the model; None: not known."""
-    rows = next((one.get("detail", {}).get("batch_size") for one in facts.techniques if one["kind"] == "batch"), None)
+    """Of a batch as it is given to the model, which may be more than the loader's; None: not known."""
+    told: Mapping[str, Any] = next((one.get("detail", {}) for one in facts.techniques if one["kind"] == "batch"), {})
+    rows = told.get("input_rows", told.get("batch_size"))
     return rows if isinstance(rows, int) and rows >= 1 else None
 
 
