@@ -29,15 +29,18 @@ export function recordingBar(recordings, { chosen, several, live, asked, onChoos
       : h("button", { class: "button small", type: "button", onclick: onAsk, title: "the run records what its allocator does in its next two steps, with the stacks of what asks for memory and of what lets go" }, "Record a window")));
 }
 
+/** Whether a rank has a CUDA device; the CPU of a run without one is device -1. */
+export const hasCard = (run) => run.ranks.some((rank) => rank.devices.some(({ index }) => index >= 0));
+
 /** Said in the place of the charts. */
 export function nothingRecorded(run, recordings) {
-  const hasGpu = run.ranks.some((rank) => rank.devices.length > 0);
+  const hasGpu = hasCard(run);
   const coming = recordings.length > 0;
   const live = run.state === "running";
   const words = coming
     ? "A recording is on its way. This page shows it when it is whole."
     : !hasGpu
-      ? "This run used no CUDA device, so there is no caching allocator whose memory could be fragmented."
+      ? "This run used no CUDA device: what is recorded is the history of PyTorch's CUDA allocator, and the CPU's allocator keeps none."
       : live
         ? "Nothing is recorded yet. “Record a window” asks the run for its next steps; it takes them along and sends them when it has time."
         : "This run has ended and recorded nothing. Runs record their first steps and a later window by themselves, unless VRAMSCOPE_WINDOWS=0.";

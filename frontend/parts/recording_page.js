@@ -12,7 +12,7 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { problemBanner } from "vramscope/parts/pieces.js";
-import { nothingRecorded, recordingBar } from "vramscope/parts/recording_bar.js";
+import { hasCard, nothingRecorded, recordingBar } from "vramscope/parts/recording_bar.js";
 import { RunPage } from "vramscope/parts/run_page.js";
 import { setQuery, store } from "vramscope/store.js";
 
@@ -151,7 +151,7 @@ export class RecordingPage extends RunPage {
       recordingBar(recordings, {
         chosen: this.shown,
         several,
-        live: run.state === "running",
+        live: run.state === "running" && hasCard(run),
         asked: this.asked,
         onChoose: (recording) => this.choose(recording, { push: true }),
         onAsk: () => this.ask(),

@@ -25,6 +25,22 @@ def fitted(floor: FloatArray, x: FloatArray | None = None) -> Trend:
     return found
 
 
+def test_what_a_process_keeps_for_itself_is_no_growth_on_the_cpu() -> None:
+    """There the floor is the whole heap; a list that grows by 8 KiB a step is told all the same, once it is more than that."""
+    x, level = np.arange(1.0, 301), 130 * MIB
+    for kib_a_step, steps, growing in (
+        (2.3, 40, False),
+        (1.8, 100, False),
+        (0.5, 300, False),
+        (8, 40, False),
+        (8, 120, True),
+    ):
+        seen = trend(x[:steps], level + x[:steps] * kib_a_step * 1024, on_host=True)
+        assert seen is not None and seen.growing is growing
+        on_card = trend(x[:steps], level + x[:steps] * kib_a_step * 1024)
+        assert on_card is not None and on_card.growing, "to the byte there"
+
+
 FLAT: dict[str, Made] = {
     "still": lambda random: np.full(STEPS, 3 * GIB),
     "noise": lambda random: 3 * GIB + random.normal(0, 5 * MIB, STEPS),

@@ -16,6 +16,7 @@ from threading import Thread
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from running import RunningServer
 from wire_maker import GIB, Agent, leak, look
@@ -164,7 +165,8 @@ def test_a_peak_that_was_not_taken_apart_is_told_with_the_highest_step_that_was(
 
 def test_what_is_not_known_is_called_so(server, cli):
     """A training on the CPU, without CUDA and NVML, has no zeros to show."""
-    agent = Agent(name="on the cpu", devices=0, allocator_settings=None)
+    agent = Agent(name="on the cpu", allocator_settings=None)
+    agent.attached = msgspec.structs.replace(agent.attached, devices=[wire.Device(index=wire.CPU, name="CPU (x86_64)")])
     server.send(
         agent,
         agent.samples(3, device=wire.CPU, allocated_bytes=-1, reserved_bytes=-1, inactive_split_bytes=-1),
@@ -173,6 +175,8 @@ def test_what_is_not_known_is_called_so(server, cli):
     _, shown, _ = cli("show", agent.run, "--server", server.url)
     assert re.search(r"peak allocated +unknown", shown) and re.search(r"allocator +unknown", shown)
     assert "0 B" not in shown and "0.0 " not in shown
+    assert "CPU (x86_64), whose allocator counts no peaks" in shown
+    assert "window" not in shown, "none can be recorded"
     _, listed, _ = cli("ls", "on the cpu", "--server", server.url)
     assert ABSENT in listed and "0 B" not in listed
     _, stepped, _ = cli("steps", agent.run, "--server", server.url)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from browsing import COMPILED_MS, drawn, eventually, query
 from legibility import assert_legible
@@ -448,9 +449,13 @@ def test_where_nothing_can_be_recorded_the_page_says_why(page: Any, server: Any)
     assert "VRAMSCOPE_WINDOWS=0" in words(page, ".empty")
     assert "vramscope whatif snapshot.pickle" in words(page, ".empty")
     cpu = Sender(server.url, "no card", devices=0)
-    cpu.send(cpu.agent.ended())
+    cpu.agent.attached = msgspec.structs.replace(
+        cpu.agent.attached, devices=[wire.Device(index=wire.CPU, name="CPU (x86_64)")]
+    )
+    cpu.send(cpu.agent.samples(5))
     page.goto(cpu.page)
     page.get_by_text("This run used no CUDA device").wait_for()
+    assert page.get_by_role("button", name="Record a window").count() == 0
 
 
 def test_a_recording_that_cannot_be_read_is_called_so(page: Any, server: Any) -> None:

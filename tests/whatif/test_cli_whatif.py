@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from running import RunningServer
 from window_maker import training
@@ -108,7 +109,14 @@ def test_a_run_without_recordings_and_a_run_that_is_none_are_not_found(server: R
     server.send(agent, agent.samples())
     code, _, err = cli("whatif", "nothing-recorded", "--server", server.url)
     assert code == 3
-    assert "nothing was recorded of it" in err
+    assert "nothing was recorded of it" in err and err.endswith("Record a window on its page.\n")
+    server.send(agent, agent.ended())
+    assert cli("whatif", "nothing-recorded", "--server", server.url)[2].endswith("unless VRAMSCOPE_WINDOWS=0.\n")
+    cpu = Agent(name="on-the-cpu")
+    cpu.attached = msgspec.structs.replace(cpu.attached, devices=[wire.Device(index=wire.CPU, name="CPU")])
+    server.send(cpu, cpu.ended())
+    code, _, err = cli("whatif", "on-the-cpu", "--server", server.url)
+    assert code == 3 and "It used no CUDA device" in err and "its page" not in err, "nobody can record one there"
     assert cli("whatif", "no-such-run", "--server", server.url)[0] == 3
 
 

@@ -145,7 +145,8 @@ def _fit(
     told = load_columns(
         connection, run, place, "steps", ["floor_bytes"], x="step", first=first, last=last, since_ns=place.started_ns
     )
-    return trend(told.columns["step"].astype(np.float64), floats(told.columns["floor_bytes"])), told.damaged
+    x, floor_bytes = told.columns["step"].astype(np.float64), floats(told.columns["floor_bytes"])
+    return trend(x, floor_bytes, on_host=place.device == wire.CPU), told.damaged
 
 
 def _fit_of_models(connection: Connection, run: Run, place: Place, first: int | None, last: int | None) -> Trend | None:

@@ -167,7 +167,8 @@ def run_window(
         thinned = load(connection, run, place, stream, [*names, *stacked], window, since_ns=since_ns)
         if stream == "steps" and hasattr(module, "TREND"):
             along = axis_seconds(thinned.along, place, int(run["started_ns"])) if window.x == "time" else thinned.along
-            line = trend(along.astype(np.float64), floats(thinned.columns[module.TREND]))
+            values = floats(thinned.columns[module.TREND])
+            line = trend(along.astype(np.float64), values, on_host=place.device == wire.CPU)
         streams[stream] = _stream_window(stream, thinned, names, stacked, place, int(run["started_ns"]), window.x)
     return RunWindow(
         run=run_row(run),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.window import BadWindow, unpack
 from vramscope_server.cli.bar import Bar
 from vramscope_server.cli.talk import BAD_WORDS, NOT_FOUND, Failure, ask, fetch, path_of
-from vramscope_server.cli.words import plain
+from vramscope_server.cli.words import has_no_card, plain
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.history.trace import Trace
@@ -57,15 +57,27 @@ def readable(path: Path) -> None:
         raise Failure(f"{plain(str(path))} is a folder, not a snapshot file.", BAD_WORDS)
 
 
+def _way(told: dict[str, Any]) -> str:
+    """How a run comes to a recording, if it can."""
+    if has_no_card(told):
+        return "It used no CUDA device, and what is recorded is the history of PyTorch's CUDA allocator."
+    if told["state"] == "running":
+        return "Record a window on its page."
+    return "It has ended; runs record their first steps by themselves, unless VRAMSCOPE_WINDOWS=0."
+
+
 def of_run(server: str, run: str) -> Trace:
     """The newest whole recording of a run. Raises Failure."""
     from vramscope_server.analysis.history.recorded_window import from_window
 
-    found = ask(server, f"/runs/{path_of(server, run)}/recordings")["recordings"]
+    path = path_of(server, run)
+    found = ask(server, f"/runs/{path}/recordings")["recordings"]
     whole = [one for one in found if one["whole"]]
     if not whole:
         said = "none of its recordings is whole yet" if found else "nothing was recorded of it"
-        raise Failure(f"{plain(run)}: {said}, so there is nothing to replay. Record a window on its page.", NOT_FOUND)
+        raise Failure(
+            f"{plain(run)}: {said}, so there is nothing to replay. {_way(ask(server, f'/runs/{path}'))}", NOT_FOUND
+        )
     try:
         return from_window(unpack(fetch(server, f"/recordings/{whole[0]['recording']}/data")))
     except BadWindow as fault:

@@ -11,7 +11,18 @@ from rich.text import Text
 
 from vramscope_server.cli.screen import console, put
 from vramscope_server.cli.talk import Failure, address, ask, path_of, print_json
-from vramscope_server.cli.words import STATE_STYLE, UNKNOWN, ago, amount, cost, count, duration, percent, plain
+from vramscope_server.cli.words import (
+    STATE_STYLE,
+    UNKNOWN,
+    ago,
+    amount,
+    cost,
+    count,
+    duration,
+    has_no_card,
+    percent,
+    plain,
+)
 
 _CALLED: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
 """As the pages call them: what came since the forward began is one sum, which a recorded step takes apart."""
@@ -169,7 +180,8 @@ def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _device(told: dict[str, Any]) -> str:
     capacity = told["capacity_bytes"]
-    return plain(told["device"] or UNKNOWN) + ("" if capacity is None else f", {amount(capacity)}")
+    words = plain(told["device"] or UNKNOWN) + ("" if capacity is None else f", {amount(capacity)}")
+    return f"{words}, whose allocator counts no peaks" if has_no_card(told) else words
 
 
 def _highest_rank(told: dict[str, Any]) -> str:
@@ -209,7 +221,7 @@ def _stranded(told: dict[str, Any]) -> str:
     held = told["fragmentation"] or {}
     stranded, parts = held.get("stranded_bytes"), held.get("parts")
     if stranded is None:
-        return f"{UNKNOWN}: a recorded window tells what is of use to this run"
+        return UNKNOWN if has_no_card(told) else f"{UNKNOWN}: a recorded window tells what is of use to this run"
     if parts is None:
         return f"{amount(stranded)} free and of no use to this run when most was reserved"
     sums = (f"{amount(parts[f'{name}_bytes'])} {words}" for name, words in PARTS.items())

@@ -35,6 +35,12 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def has_no_card(run: Mapping[str, Any]) -> bool:
+    """It told of its devices, and none is a CUDA device: the CPU is device -1."""
+    devices = [device["index"] for rank in run["ranks"] for device in rank["devices"]]
+    return bool(devices) and max(devices) < 0
+
+
 WIDEST_BOUND: Final = 0.25
 """of a step: a run so short or uneven that its cost is only known to lie below more has told nothing of it"""
 
