@@ -20,7 +20,7 @@ from vramscope import batches, wire
 from vramscope.delivery import Answer, Delivery
 from vramscope.older_server import OlderServer
 from vramscope.session_folder import ATTACHED, Kept, SessionFolder, on_disk, session_folders
-from vramscope.settings import MIB, Settings
+from vramscope.settings import Settings
 
 DONE: Final = 0
 NOT_ACCEPTED: Final = 1
@@ -29,6 +29,8 @@ NO_SERVER: Final = 4
 
 PATIENCE_S: Final = 60.0
 """How long a server that asks for patience gets, before it counts as away."""
+
+KIB: Final = 1024
 
 CUT_OFF: Final = 1 << 40
 """Far above the numbers of any session: what was cut off a batch gets one of these, and the rest keeps its own."""
@@ -43,6 +45,9 @@ class Tally(msgspec.Struct, kw_only=True):
     directory: str
     servers: list[str] = []
     sessions: int = 0
+    sent_to: list[str] = []
+    """of the servers, those that took something"""
+    sent_sessions: int = 0
     sent_batches: int = 0
     sent_bytes: int = 0
     set_aside_batches: int = 0
@@ -50,6 +55,7 @@ class Tally(msgspec.Struct, kw_only=True):
     broken_files: int = 0
     """cut short by a crash, and ignored"""
     left_batches: int = 0
+    left_sessions: int = 0
     in_use_sessions: int = 0
     """their own process, or another sync, is sending them"""
     problems: list[str] = []
@@ -76,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     if words.json:
         print(json.dumps({"exit_code": state, **msgspec.structs.asdict(tally)}, indent=2))
     else:
-        for line in _story(tally):
+        for line in _story(tally, elsewhere=state == NO_SERVER and words.server is None):
             print(line)
     for problem in tally.problems:
         print(f"vramscope sync: {problem}", file=sys.stderr)
@@ -119,6 +125,7 @@ class Sync:
 
     def _send_session(self, folder: SessionFolder, waiting: Sequence[Kept], progress: Progress) -> None:
         delivery = self._delivery_for(folder)
+        sent_before, left_before = self._tally.sent_batches, self._tally.left_batches
         attached = _attached(folder.path)
         introduce = attached is not None  # this server may never have heard of the session
         left = deque(waiting)
@@ -140,6 +147,11 @@ class Sync:
                 self._settle(folder, kept, body, answer, delivery.server)
             else:
                 left.extendleft(reversed(halves))
+        if self._tally.sent_batches > sent_before:
+            self._tally.sent_sessions += 1
+            if delivery.server not in self._tally.sent_to:
+                self._tally.sent_to.append(delivery.server)
+        self._tally.left_sessions += self._tally.left_batches > left_before
         self._tally.broken_files += folder.broken_files
         progress.done += len(waiting)
 
@@ -274,19 +286,31 @@ def _attached(path: Path) -> bytes | None:
     return content
 
 
-def _story(tally: Tally) -> list[str]:
+def _story(tally: Tally, *, elsewhere: bool) -> list[str]:
+    """``elsewhere``: a server was away, and another one may be named."""
     lines = []
     if tally.sessions == 0:
         lines.append(f"Nothing to send in {tally.directory}.")
+    elif tally.sent_batches:
+        size = tally.sent_bytes / KIB
+        amount = f"{size:.1f} KiB" if size < KIB else f"{size / KIB:.1f} MiB"
+        what = f"{_some(tally.sent_batches, 'batch', 'batches')} ({amount}) of {_some(tally.sent_sessions, 'session')}"
+        lines.append(f"Sent {what} to {', '.join(tally.sent_to)}.")
     else:
-        what = f"{tally.sent_batches} batches ({tally.sent_bytes / MIB:.1f} MiB) of {tally.sessions} sessions"
-        lines.append(f"Sent {what} to {', '.join(tally.servers)}.")
+        lines.append("Sent nothing.")
     if tally.left_batches:
-        lines.append(f"{tally.left_batches} batches stay in {tally.directory}.")
+        stay = f"{_some(tally.left_batches, 'batch', 'batches')} of {_some(tally.left_sessions, 'session')}"
+        hint = "; `vramscope sync --server URL` sends everything to another server" if elsewhere else ""
+        lines.append(f"What stays in {tally.directory}: {stay}{hint}.")
     if tally.set_aside_batches:
-        lines.append(f"{tally.set_aside_batches} batches were not accepted and are set aside in {tally.directory}.")
+        aside = _some(tally.set_aside_batches, "batch", "batches")
+        lines.append(f"Not accepted, and set aside in {tally.directory}: {aside}.")
     if tally.broken_files:
-        lines.append(f"{tally.broken_files} files were cut short by a crash and are ignored.")
+        lines.append(f"Cut short by a crash, and ignored: {_some(tally.broken_files, 'file')}.")
     if tally.in_use_sessions:
-        lines.append(f"{tally.in_use_sessions} sessions are being sent by another process.")
+        lines.append(f"Being sent by another process: {_some(tally.in_use_sessions, 'session')}.")
     return lines
+
+
+def _some(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,7 +57,8 @@ def test_everything_is_sent_in_order_and_the_folder_is_clean(spool_dir, collecto
     assert sync_main([]) == 0
     assert collector.steps == [1, 2, 3, 4, 5]
     assert list(spool_dir.iterdir()) == []
-    assert f"Sent 5 batches (0.0 MiB) of 1 sessions to {collector.url}." in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert re.fullmatch(rf"Sent 5 batches \(\d\.\d KiB\) of 1 session to {re.escape(collector.url)}\.\n", said)
 
 
 def test_nothing_to_do_is_done(spool_dir, capsys):
@@ -86,16 +88,21 @@ def test_without_a_server_it_says_so_and_everything_stays(spool_dir, capsys):
     assert sync_main([]) == 4
     said = capsys.readouterr()
     assert "no server at http://127.0.0.1:9" in said.err
-    assert f"5 batches stay in {spool_dir}" in said.out
+    assert said.out.startswith(
+        f"Sent nothing.\nWhat stays in {spool_dir}: 5 batches of 1 session; `vramscope sync --server URL`"
+    )
     [folder] = session_folders(spool_dir)
     assert len(folder.batches()) == 5
 
 
-def test_one_server_that_is_away_does_not_keep_the_others_waiting(spool_dir, collector):
+def test_one_server_that_is_away_does_not_keep_the_others_waiting(spool_dir, collector, capsys):
     leave(spool_dir, "http://127.0.0.1:9", "aaaaaaaa01")
     leave(spool_dir, collector.url, "bbbbbbbb02")
     assert sync_main([]) == 4
     assert {batch.session for batch in collector.batches} == {"bbbbbbbb02"}
+    sent, stays = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"Sent 5 batches \(.*\) of 1 session to {re.escape(collector.url)}\.", sent), "to no other"
+    assert "5 batches of 1 session;" in stays
 
 
 def test_a_server_that_never_saw_the_session_hears_first_whose_it_is(spool_dir, collector):
@@ -244,7 +251,7 @@ def test_a_file_cut_short_is_counted_and_the_rest_arrives(spool_dir, collector, 
     victim.write_bytes(victim.read_bytes()[:9])
     assert sync_main([]) == 0
     assert collector.steps == [1, 3, 4, 5]
-    assert "1 files were cut short" in capsys.readouterr().out
+    assert "Cut short by a crash, and ignored: 1 file." in capsys.readouterr().out
 
 
 def test_a_folder_without_its_note_goes_to_the_server_of_the_settings(spool_dir, collector, monkeypatch):
@@ -265,7 +272,7 @@ def test_a_session_whose_process_lives_is_left_to_it(spool_dir, collector, capsy
     spool.append(1, 1, b"anything")
     assert sync_main([]) == 0
     assert {batch.session for batch in collector.batches} == {"abcdef0123"}
-    assert "1 sessions are being sent by another process" in capsys.readouterr().out
+    assert "Being sent by another process: 1 session." in capsys.readouterr().out
     spool.close()
 
 
