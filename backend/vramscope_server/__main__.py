@@ -10,6 +10,11 @@ import sys
 from vramscope import __version__
 
 SERVER_EXTRA = "vramscope: {word} needs more than the agent: pip install 'vramscope[server]'"
+AGENT_ALONE = """Usage: vramscope run [OPTIONS] -- COMMAND ...   run a training and watch its GPU memory
+       vramscope sync [OPTIONS]                  send what was kept on disk while the server was away
+       vramscope --version
+
+server, ls, show and all else need more than the agent: pip install 'vramscope[server]'"""
 WRONG_WORDS = 2
 INTERRUPTED = 130
 
@@ -47,7 +52,10 @@ def _dispatch(words: list[str]) -> int:
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.startswith("vramscope"):
             raise
-        print(SERVER_EXTRA.format(word=first or "this"), file=sys.stderr)
+        if first in ("-h", "--help"):
+            print(AGENT_ALONE)
+            return 0
+        print(SERVER_EXTRA.format(word=first) if first else AGENT_ALONE, file=sys.stderr)
         return WRONG_WORDS
 
 

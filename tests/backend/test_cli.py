@@ -417,10 +417,15 @@ def test_version_and_the_agents_commands_need_no_extra(tmp_path: Path):
     assert run("--version").stdout == f"vramscope {__version__}\n"
     assert run("run", "--", sys.executable, "-c", "print(5)").stdout == "5\n"
     assert run("sync", "--help").returncode == 0
-    for words in (["ls"], ["server"], []):
+    for words in (["ls"], ["server"]):
         missing = run(*words)
         assert missing.returncode == 2 and missing.stdout == ""
         assert "pip install 'vramscope[server]'" in missing.stderr and missing.stderr.count("\n") == 1
+    helped, nothing = run("--help"), run()
+    assert (helped.returncode, helped.stderr) == (0, "") and (nothing.returncode, nothing.stdout) == (2, "")
+    assert (
+        helped.stdout == nothing.stderr and "vramscope sync" in helped.stdout and "vramscope[server]" in helped.stdout
+    )
 
 
 def test_leaks_say_who_holds_what_and_what_to_do(server, cli):

@@ -98,6 +98,8 @@ def test_without_the_server_the_command_says_what_is_missing(install, elsewhere)
     assert done.returncode != 0
     assert "vramscope[server]" in done.stderr
     assert "Traceback" not in done.stderr
+    helped = run(python.parent / "vramscope", "--help", **elsewhere)
+    assert "vramscope run" in helped and "vramscope sync" in helped and "vramscope[server]" in helped
 
 
 def test_the_server_serves_its_pages_from_the_wheel(install, elsewhere, tmp_path):
