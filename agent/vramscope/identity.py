@@ -20,6 +20,10 @@ from vramscope.redaction import Secrets
 from vramscope.trace.in_force import VARIABLES, words_in_force
 
 GIT_TIMEOUT_S = 2.0
+KERNELS: Final = ("ipykernel_launcher", "colab_kernel_launcher")
+"""scripts that run a notebook's cells"""
+NOTEBOOK: Final = "JPY_SESSION_NAME"
+"""the variable in which Jupyter's server tells a kernel the notebook's path"""
 
 
 class Place(NamedTuple):
@@ -81,10 +85,12 @@ def start_ticks(pid: int) -> str:
 
 
 def run_name(given: str | None) -> str:
-    """Given, or the script's name and the local time to the second."""
+    """Given, or the script's name (in a notebook its own, where Jupyter tells it) and the local time to the second."""
     if given:
         return given
     script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python"
+    if script in KERNELS:
+        script = Path(os.environ.get(NOTEBOOK, "")).stem or "notebook"
     return f"{script or 'python'} {time.strftime('%Y-%m-%d %H:%M:%S')}"
 
 

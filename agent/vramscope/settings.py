@@ -179,7 +179,7 @@ class Settings:
     )
     project: str = _setting("VRAMSCOPE_PROJECT", "default", _name, "Project that the run belongs to.")
     run_name: str | None = _setting(
-        "VRAMSCOPE_RUN_NAME", None, _name, "Name of the run.", "made from the script's name and the time"
+        "VRAMSCOPE_RUN_NAME", None, _name, "Name of the run.", "made from the script's or notebook's name and the time"
     )
     run_id: str | None = _setting(
         "VRAMSCOPE_RUN_ID",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import torch
 from training import Arrived, environment
 
 from vramscope import __version__
-from vramscope.identity import git_commit, place
+from vramscope.identity import git_commit, place, run_name
 
 TRAINING = """
 import os, sys, torch
@@ -81,6 +82,26 @@ def test_a_run_says_who_trains_where_with_what(collector, spool, repository: Pat
     pynvml.nvmlInit()
     assert told.driver == pynvml.nvmlSystemGetDriverVersion()
     assert told.host_total_bytes is not None and told.host_total_bytes > 1 << 28
+
+
+@pytest.mark.parametrize(
+    ("script", "notebook", "name"),
+    [
+        ("/home/me/train.py", None, "train"),
+        ("/env/ipykernel_launcher.py", "/home/me/First try.ipynb", "First try"),
+        ("/env/ipykernel_launcher.py", None, "notebook"),
+        ("/usr/lib/colab_kernel_launcher.py", None, "notebook"),
+    ],
+)
+def test_a_run_is_named_after_the_script_or_the_notebook(
+    monkeypatch, script: str, notebook: str | None, name: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", [script])
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    if notebook:
+        monkeypatch.setenv("JPY_SESSION_NAME", notebook)
+    assert re.fullmatch(rf"{name} \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d", run_name(None))
+    assert run_name("given") == "given"
 
 
 def test_a_changed_file_is_told_and_a_new_one_is_not_and_outside_of_git_there_is_none(repository: Path) -> None:
