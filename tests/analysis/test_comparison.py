@@ -43,6 +43,16 @@ def test_another_value_of_a_technique_is_not_the_same_combination() -> None:
     assert found[1:] == ["checkpointing + accumulation 4 + fp16", "checkpointing + accumulation 4 + bf16"]
 
 
+def test_all_is_said_where_some_have_a_part_and_of_none_that_lacks_something() -> None:
+    everything = PLAIN | CHECKPOINTING | ACCUMULATION | FP16
+    assert labels(PLAIN, everything) == ["baseline", "checkpointing + accumulation 4 + fp16"]
+    assert labels(PLAIN, everything, PLAIN | FP16)[1] == "all"
+    assert labels(everything, PLAIN) == ["baseline", "no checkpointing + no accumulation 4 + no fp16"]
+    assert (
+        labels(PLAIN | CHECKPOINTING, PLAIN | FP16 | ACCUMULATION | EIGHT_BIT, PLAIN | CHECKPOINTING | FP16)[1] != "all"
+    )
+
+
 def test_what_the_baseline_has_and_a_run_lacks_is_said() -> None:
     assert labels(PLAIN | BF16, PLAIN) == ["baseline", "no bf16"]
     assert labels(PLAIN, PLAIN) == ["baseline", "as the baseline"]

@@ -66,16 +66,24 @@ def names(techniques: Sequence[Chips | None]) -> list[Name]:
     """A name for each run; the first is the baseline."""
     base = techniques[0] if techniques else None
     found = [None if own is None or base is None else difference(own, base) for own in techniques]
-    whole = _whole(found)
+    whole = _whole(found, techniques)
     return [_name(position, own, found, whole) for position, own in enumerate(found)]
 
 
-def _whole(found: Sequence[Chips | None]) -> int | None:
-    """The one run that has every technique of the comparison; None where there is none, or two that differ."""
+def _whole(found: Sequence[Chips | None], techniques: Sequence[Chips | None]) -> int | None:
+    """The one run that has every technique of the comparison; None where there is none, or two that differ, or nothing but it.
+
+    What lacks a technique of the baseline has not all of them, however much it differs.
+    """
     kinds = {kind for own in found for kind in own or ()}
-    full = [position for position, own in enumerate(found) if own and own.keys() == kinds]
+    full = [
+        position
+        for position, (own, has) in enumerate(zip(found, techniques, strict=True))
+        if own and own.keys() == kinds and has is not None and own.keys() <= has.keys()
+    ]
     alike = len(kinds) >= FEWEST and full and all(found[position] == found[full[0]] for position in full)
-    return full[0] if alike else None
+    has_parts = any(own and position not in full for position, own in enumerate(found))
+    return full[0] if alike and has_parts else None
 
 
 def _name(position: int, own: Chips | None, found: Sequence[Chips | None], whole: int | None) -> Name:
