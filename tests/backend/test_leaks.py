@@ -231,6 +231,8 @@ def test_the_floors_slope_and_the_steps_until_memory_ends(server: RunningServer)
     assert (told["graphs_alive"], told["verdict"]["level"]) == (199, "growth")
     assert "64.0 MiB a step" in told["verdict"]["sentence"]
     assert "out of memory after about 761 more steps (76 s)" in told["verdict"]["sentence"]
+    slow = leaks_of(server, growing_run(server, 4 * MIB))
+    assert re.search(r"out of memory after about 1\d,\d{3} more steps", slow["verdict"]["sentence"])
 
 
 @pytest.mark.parametrize(("share", "level"), [(1.0, "none"), (0.9, "none"), (0.5, "growth"), (0.0, "growth")])

@@ -34,7 +34,7 @@ def test_the_verdict_says_who_where_how_much_and_how_long(page: Any, server: Any
     text = verdict.inner_text()
     assert "history (train.py:87) keeps the graphs of 900 earlier steps" in text
     assert re.search(r"It holds 19\.3 GiB; after the fix the peak falls by 19\.3 GiB", text)
-    assert re.search(r"grows by 22\.0 MiB a step: out of memory after about \d+ more steps \(\d+ min", text)
+    assert re.search(r"grows by 22\.0 MiB a step: out of memory after about [\d,]+ more steps \(\d+ min", text)
     assert "3 of 41 holders: 250 ms were over" in page.locator("[data-omissions]").inner_text()
     assert figure(page, "held").startswith("Held 20.9 GiB by 3 holders")
     assert "held is not saved" in figure(page, "saved")

@@ -235,4 +235,4 @@ def _end(steps_left: float | None, seconds_left: float | None) -> str:
         if seconds_left < 99
         else f" ({duration(seconds_left)})"
     )
-    return f": out of memory after about {round(steps_left)} more steps{when}"
+    return f": out of memory after about {count(round(steps_left))} more steps{when}"
