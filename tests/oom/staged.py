@@ -147,7 +147,8 @@ def staged(death: Death, server: str, folder: Path) -> Outcome:
     ]:
         if seen != right:
             wrong.append(f"{name}: {seen}, and is {right}")
-    if not death.survived and not death.killed and not (error["sentence"] in said and f"/runs/{run_id}/oom" in said):
+    page = re.search(rf"^vramscope: all of it: \S+/runs/{run_id}/oom$", said, re.MULTILINE)
+    if not death.survived and not death.killed and not (error["sentence"] in said and page):
         wrong.append(f"the console does not say what the page says: {said[-1000:]}")
     sure = next((remedy for remedy in error["remedies"] if remedy["enough"]), None)
     if death.source and (sure is None or sure["source"] != death.source):

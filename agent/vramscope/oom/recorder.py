@@ -237,4 +237,6 @@ class OomRecorder:
         """The block that a person at the terminal finds below the traceback."""
         verdict = judge(facts_of_box(box, told))
         console.say_once(f"oom {box.record}", verdict.sentence, every_rank=True)
-        console.say_once(f"oom fix {box.record}", f"{verdict.first_aid} All of it: {self._url}/oom", every_rank=True)
+        if verdict.first_aid:  # alone on its line: it may be a setting to copy
+            console.say_once(f"oom fix {box.record}", verdict.first_aid, every_rank=True)
+        console.say_once(f"oom page {box.record}", f"all of it: {self._url}/oom", every_rank=True)
