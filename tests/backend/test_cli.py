@@ -79,6 +79,18 @@ def test_steps_json_is_one_object_a_step_and_takes_a_window(server, cli):
     assert [row["step"] for row in json.loads(out)] == [29, 30]
 
 
+def test_settings_of_one_framework_alone_do_not_hide_what_differs(server, cli):
+    """A Trainer tells a hundred of them; a plain loop beside it has none."""
+    many = {f"argument_{number}": number for number in range(20)}
+    make_run(server, "by a trainer", framework="huggingface", config=many | {"lr": 1.0})
+    make_run(server, "by a loop", config={"lr": 2.0})
+    code, out, _ = cli("compare", "by a trainer", "by a loop", "--server", server.url)
+    assert code == 0 and "config.lr: 1.0, 2.0" in out and "argument_" not in out
+    assert "20 settings that not every run has" in out
+    make_run(server, "by another", config={"lr": 1.0, "one_more": 3})
+    assert f"config.one_more: {ABSENT}, 3" in cli("compare", "by a loop", "by another", "--server", server.url)[1]
+
+
 def test_compare_json_keeps_the_order_baseline_first(server, cli):
     """Saved fraction and time ratio are against the first; a name with a comma or a slash is as good as any."""
     low = make_run(server, "bf16, batch 8", peak=2 * GIB)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -32,6 +32,10 @@ _COLUMNS = (
     Column("LEAKED", needed=1, number=True),
     Column("GRAPHS", needed=6, number=True),
 )
+
+
+MOST_ONE_SIDED: Final = 8
+"""settings that some runs have and others have not: more of them, as of two frameworks, hide what differs"""
 
 
 def show(server: str, form: str | None, baseline: str, runs: list[str], *, each: bool = False) -> None:
@@ -68,9 +72,16 @@ def show(server: str, form: str | None, baseline: str, runs: list[str], *, each:
         if left is not None and left["allocated_bytes"] is not None:
             said = f"{left['technique']} lowers the peak inside the combination by {amount(left['allocated_bytes'])}"
             out.print(Text(plain(said), style="dim"))
+    one_sided = [difference for difference in told["differences"] if None in difference["values"]]
+    left_out = one_sided if len(one_sided) > MOST_ONE_SIDED else []
     for difference in told["differences"]:
-        values = ", ".join(map(_setting, difference["values"]))
-        out.print(Text(f"{plain(difference['name'])}: {values}", style="dim"))
+        if difference not in left_out:
+            values = ", ".join(map(_setting, difference["values"]))
+            out.print(Text(f"{plain(difference['name'])}: {values}", style="dim"))
+    if left_out:
+        out.print(
+            Text(f"{count(len(left_out))} settings that not every run has; --json and the page list them.", style="dim")
+        )
     for warning in told["warnings"]:
         out.print(Text(f"not quite comparable: {plain(warning)}", style="yellow"))
 
