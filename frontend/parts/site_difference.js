@@ -116,7 +116,7 @@ function line(row, most) {
     h("th", { scope: "row", title: row.file ?? null }, row.file ? h("code", {}, name) : name, row.function && h("span", { class: "below" }, row.function)),
     h("td", { class: "number" }, h("span", { class: more ? "more" : "less" }, signed(row.difference_bytes)), h("span", { class: `meter difference ${more ? "more" : "less"}`, style: { "--share": share } }, h("span"))),
     h("td", { class: "module" }, row.module ? h("code", {}, row.module) : known("unknown", { short: true })),
-    h("td", {}, row.category ?? known("unknown", { short: true })),
+    h("td", {}, row.category_words ?? known("unknown", { short: true })),
     h("td", { class: "number" }, row.a_allocations ? bytes(row.a_bytes) : "—"),
     h("td", { class: "number" }, row.b_allocations ? bytes(row.b_bytes) : "—"));
 }

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,25 @@ def test_two_windows_of_one_training_differ_by_what_they_hold() -> None:
         the_sum_closes(told)
         assert sum(held.bytes for held in a.sites.values()) == a.allocated_bytes
     assert not any(row["difference_bytes"] for row in difference(small, small)["rows"])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        ({"workspaces": 64, "optimizer": 55, "parameters": 28}, "several"),
+        ({"temporaries": 190, "workspaces": 32}, "mostly temporaries"),
+        ({"activations": 99, "input": 1}, "activations"),
+        ({}, None),
+    ],
+)
+def test_what_is_for_several_things_is_not_called_by_the_largest_alone(
+    kinds: dict[str, int], words: str | None
+) -> None:
+    """What was there before the recording: 147 bytes, of which 64 are workspaces, are no 147 bytes of workspaces."""
+    held = Held(bytes=sum(kinds.values()), allocations=len(kinds), categories=kinds)
+    one = replace(holdings_of(from_window(training(steps=2))), sites={Site("", EARLIER, 0, ""): held})
+    (row,) = difference(one, one)["rows"]
+    assert row["category_words"] == words
 
 
 def test_the_line_of_a_step_has_its_peak_and_its_ends() -> None:

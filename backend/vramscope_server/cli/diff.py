@@ -122,7 +122,7 @@ def _cells(row: dict[str, Any]) -> list[str | Text]:
         plain(line),
         plain(row["function"] or ""),
         plain(row["module"] or ""),
-        row["category"] or "",
+        row["category_words"] or "",
         amount(row["a_bytes"]) if row["a_allocations"] else ABSENT,
         amount(row["b_bytes"]) if row["b_allocations"] else ABSENT,
         Text(_signed(row["difference_bytes"]), style=style),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from vramscope_server.analysis.anatomy.categories import CATEGORIES
@@ -9,6 +10,7 @@ from vramscope_server.analysis.difference.holdings import Held, Holdings, Site
 from vramscope_server.analysis.difference.matching import matched
 
 MOST_ROWS: Final = 200
+NEARLY_ALL: Final = 0.9
 _NOTHING: Final = Held()
 
 
@@ -41,12 +43,21 @@ def _row(own: Site | None, other: Site | None, a: Holdings, b: Holdings) -> dict
         "b_line": other.line if other is not None and other.file else None,
         "module": site.module or None,
         "category": max(kinds, key=lambda kind: kinds[kind], default=None),
+        "category_words": _in_words(kinds),
         "a_bytes": in_a.bytes,
         "b_bytes": in_b.bytes,
         "difference_bytes": in_b.bytes - in_a.bytes,
         "a_allocations": in_a.allocations,
         "b_allocations": in_b.allocations,
     }
+
+
+def _in_words(kinds: Mapping[str, int]) -> str | None:
+    """What a site's bytes are for: what was there before the recording, or has no stack, is for several things at once."""
+    largest, total = max(kinds, key=lambda kind: kinds[kind], default=None), sum(kinds.values())
+    if largest is None or kinds[largest] >= NEARLY_ALL * total:
+        return largest
+    return f"mostly {largest}" if 2 * kinds[largest] > total else "several"
 
 
 def _categories(a: Holdings, b: Holdings) -> list[dict[str, Any]]:
