@@ -17,6 +17,7 @@ import staged  # noqa: E402
 from deaths import Death  # noqa: E402
 from running import RunningServer  # noqa: E402
 
+from vramscope.fronts import Fronts  # noqa: E402
 from vramscope.steps.caught import CaughtErrors  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
@@ -302,3 +303,22 @@ def test_what_was_raised_before_attach_is_not_told() -> None:
         caught.look()
         caught.look()
     assert told == [later]
+
+
+@pytest.mark.parametrize("of", ["cuda", "accelerator"])
+def test_one_that_is_handled_while_the_cache_is_emptied_is_told_whichever_way_that_is(of: str) -> None:
+    import torch
+
+    torch.empty(1, device="cuda")
+    told: list[BaseException] = []
+    fronts = Fronts()
+    CaughtErrors(lambda error, in_except: told.append(error)).install(fronts)
+    refused = RuntimeError("refused")
+    try:
+        raise refused
+    except RuntimeError:
+        getattr(torch, of).empty_cache()
+        getattr(torch, of).empty_cache()
+    finally:
+        fronts.remove()
+    assert told == [refused]

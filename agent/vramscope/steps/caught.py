@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.memory.allocator import EMPTIERS
 
 if TYPE_CHECKING:
     from vramscope.fronts import Fronts
@@ -39,8 +40,6 @@ class CaughtErrors:
     def install(self, fronts: Fronts) -> None:
         import torch
 
-        if not hasattr(torch._C, "_cuda_emptyCache"):
-            return
         look = guarded("an error that was caught")(self.look)
 
         def empty_cache(original: Callable[..., Any], *args: Any) -> Any:
@@ -48,8 +47,10 @@ class CaughtErrors:
                 look()
             return original(*args)
 
-        # (torch.cuda.empty_cache() calls it by this name, under whatever name the user has imported that one.)
-        fronts.put(torch._C, "_cuda_emptyCache", empty_cache)
+        # (empty_cache() of torch.cuda and of torch.accelerator call these, under whatever name the user has imported it.)
+        for name in EMPTIERS:
+            if hasattr(torch._C, name):
+                fronts.put(torch._C, name, empty_cache)
 
     def look(self) -> None:
         """Is an error being handled that was not told of?"""
