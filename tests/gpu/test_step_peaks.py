@@ -250,7 +250,10 @@ def test_a_split_is_not_carried_past_a_change_of_what_is_counted(training) -> No
     assert all(set(end) == {wire.UNKNOWN} for end in ends[25:])
 
 
-def test_the_peak_of_a_step_that_evaluates_unheard_is_not_split(training) -> None:
+@pytest.mark.parametrize("graphs_on", [False, True], ids=["without gradients", "in eval mode alone"])
+@pytest.mark.parametrize("calm", [False, True], ids=["phases are not read", "left alone"])
+def test_the_peak_of_a_step_that_evaluates_unheard_is_not_split(training, calm: bool, graphs_on: bool) -> None:
+    """It is not the training's: told as its activations and gradients it would be neither."""
     import torch
 
     model, optimizer, clock = training
@@ -260,14 +263,37 @@ def test_the_peak_of_a_step_that_evaluates_unheard_is_not_split(training) -> Non
         optimizer.zero_grad()
         if step == 25:
             model.eval()
-            with torch.no_grad():
+            with torch.set_grad_enabled(graphs_on):
                 model(torch.empty(50_000, 512, device="cuda"))
             model.train()
         model(torch.empty(4000 + step, 512, device="cuda")).sum().backward()
         optimizer.step()
         clock.watched = clock.step < 20
+        clock.calm = calm and not clock.watched
     known = [wire.UNKNOWN not in step.splits[0][1] for step in clock.take()[21:]]
     assert known == [step != 25 for step in range(21, 30)]
+
+
+@pytest.mark.parametrize("mode", [True, False], ids=["in training mode", "trained in eval mode"])
+def test_a_teacher_behind_the_forward_leaves_the_split_of_a_step_that_is_left_alone(training, mode: bool) -> None:
+    import torch
+
+    model, optimizer, clock = training
+    model.train(mode)
+    clock.anatomy._count_budget, clock.anatomy._peak_budget = Seldom(), Seldom()
+    clock._calm_steps = None
+    for step in range(30):
+        optimizer.zero_grad()
+        x = torch.empty(4000 + step, 512, device="cuda")
+        loss = model(x).sum()
+        with torch.no_grad():
+            model.eval()(x[:100])
+        model.train(mode)
+        loss.backward()
+        optimizer.step()
+        clock.watched = clock.step < 20
+        clock.calm = not clock.watched
+    assert all(wire.UNKNOWN not in step.splits[0][1] for step in clock.take()[21:])
 
 
 def test_the_split_adds_up_to_the_allocated_bytes_at_the_end_and_at_the_peak(training) -> None:

@@ -155,6 +155,12 @@ class LoopHooks:
         if self.loss is not None:
             self._forward_begins()
         clock.rows = self._rows_of(module, args, kwargs)
+        if not clock.watched and clock.anatomy is not None and not clock.micro_steps:
+            # (Which phases there are is not read here: an evaluation is what comes before anything else has built a graph.)
+            builds = self.grad_enabled()
+            trains = builds and (module.training or not self.heard_forward)
+            if not trains and len(clock.largest) <= builds:
+                clock.anatomy.evaluated()
         if (clock.calm and (graphs is None or not graphs.is_due)) or self.graph_task() != OUTSIDE:
             return  # (a root inside backward is being recomputed: activation checkpointing)
         if get_ident() != clock.thread and not clock.is_training_thread():
