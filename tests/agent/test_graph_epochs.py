@@ -34,6 +34,7 @@ def of_an_endless_one(rows):
         pytest.param(of_each_pass(4), False, id="a single batch, in eval mode alone"),
         pytest.param(of_each_pass(3), False, id="no whole batch, in eval mode alone"),
         pytest.param(of_an_endless_one(4), True, id="a single batch of an endless one"),
+        pytest.param(of_an_endless_one(4), False, id="a single batch of an endless one, in eval mode alone"),
     ],
 )
 def test_a_validation_within_an_epoch_ends_none(validation, graphs_off, monkeypatch) -> None:

@@ -63,4 +63,5 @@ class LoaderFront:
     def _ended(self, batches: int) -> None:
         hooks = self._hooks
         if hooks.graphs is not None and hooks.clock.is_training_thread(loads=True):
-            hooks.timed(hooks.graphs.after_batches, batches, batches > 0 and hooks.grad_enabled())
+            may_be_epoch = batches > 0 and hooks.grad_enabled() and hooks.in_training_mode
+            hooks.timed(hooks.graphs.after_batches, batches, may_be_epoch)

@@ -132,6 +132,11 @@ class LoopHooks:
         """The optimizer whose steps are the training's."""
         return None if self._leader is None else self._leader()
 
+    @property
+    def in_training_mode(self) -> bool:
+        """A model is; also where one is trained in evaluation mode, as far as was heard."""
+        return not self.heard_forward or any(root.training for root in list(self.roots))
+
     def in_first_step_backward(self) -> None:
         """A backward of the first step begins."""
         first, self.on_first_backward = self.on_first_backward, None
