@@ -16,10 +16,11 @@ from vramscope.graphs.sweep import add_with_gradient
 from vramscope.graphs.walk import NODE_BYTES, Budget, Graph, walk
 from vramscope.memory.allocator import block_bytes
 
-MOST_GRAPHS_WALKED: Final = 24
+MOST_GRAPHS_WALKED: Final = 27
 """of one holder; the bytes of the others follow from these"""
-RUN: Final = 8
-"""of these, neighbours in age: what they share shows how much one more adds"""
+RUN: Final = 9
+"""of these, neighbours in age: what they share shows how much one more adds. Behind the first are eight, so that each of a step's
+two or four losses comes as often as the others, wherever the run begins."""
 MOST_WORDS: Final = 4096
 """characters of a text, as the wire has it"""
 

@@ -11,6 +11,8 @@ from vramscope.graphs.growth import LEAST_GROWTH_ROUNDS, Remembered, lengthens, 
 from vramscope.graphs.holders import Holder
 from vramscope.graphs.moment import Moment, rounds_since
 
+LEAST_REACH_ROUNDS: Final = 7
+"""that one value's graph must reach back through, in two looks"""
 CHAIN_ROUNDS: Final = 4
 """that one variable's graph must reach back before it may be called growing"""
 MANY_OLD_GRAPHS: Final = 12
@@ -114,7 +116,7 @@ class Case:
         return any(
             seen.reach >= 2
             and seen.round <= now.round - LEAST_GROWTH_ROUNDS // 2
-            and now.reach >= max(LEAST_GROWTH_ROUNDS, seen.reach + (now.round - seen.round) - 1)
+            and now.reach >= max(LEAST_REACH_ROUNDS, seen.reach + (now.round - seen.round) - 1)
             for seen in self.before
         )
 

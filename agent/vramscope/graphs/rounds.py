@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-LOOKS_AT: Final = frozenset((4, 8, 12, 16, 22, 30, 42, 60, 100, 200, 400, 1_000, 10_000, 100_000))
-"""rounds after which there is a look whatever happens, also where looks are slow: without these a short run is not judged"""
-LOOKS_AT_CALLS: Final = LOOKS_AT - {4, 12, 16, 30}
+LOOKS_AT: Final = frozenset((3, 7, 11, 15, 21, 29, 41, 59, 99, 199, 399, 999, 9_999, 99_999))
+"""rounds after which there is a look whatever happens, also where looks are slow: without these a short run is not judged. A look
+waits for the next forward, so one behind round 16 or 100 would come too late for a run of as many."""
+LOOKS_AT_CALLS: Final = LOOKS_AT - {3, 11, 15, 29}
 """the same, where each call of a model is a round: as many as show growth within PATIENCE_WITH_CALLS of ``kinds.py``"""
 LAST_EARLY_LOOK: Final = 16
 """up to there the looks that are made anyway are enough"""
@@ -38,6 +39,12 @@ class Rounds:
         """From now on such a one ends a round."""
         if per != self.per:
             self.per, self._before = per, self.number
+
+    def begin_steps(self) -> int:
+        """Steps are told from now on; how many rounds backwards had ended before."""
+        ended, self._before = self.number - self._before, self.number
+        self.due.clear()
+        return ended
 
     def end(self) -> bool:
         """One is over; whether there is a look after it whatever happens."""

@@ -250,7 +250,7 @@ class Judge:
         elif kind.chain and moment.per == "step":
             begun = self._begun.setdefault(holder.key, Begun())
             if not group.cut_short:
-                begun.note(max(0, now.step - now.reach))  # (the first step has two rounds)
+                begun.note(max(0, now.step - now.reach))
             found.emptied_after = begun.after
         return found
 

@@ -40,6 +40,8 @@ OLD_GRAPHS: Final = 6
 """of earlier steps alive: suspicious"""
 RECENT_STEPS: Final = 16
 """steps of all optimizers, within which one that trains takes its turn"""
+MOST_UNSTEPPED: Final = 512
+"""backwards that may be the first step's; where an optimizer lives and has not stepped by then, weights are updated by hand"""
 
 _allocated_bytes = attrgetter("allocated_bytes")
 
@@ -86,6 +88,8 @@ class GraphWatch:
         """nothing trains yet, and an optimizer waits"""
         self._last_walk = -1
         self._stepped = False
+        self._steps_are_told = False
+        """an optimizer has stepped, or somebody has told that a step was over"""
         self._after = 0
         self._optimizers: dict[int, int] = {}
         self._stepped_once: dict[int, weakref.ref[Any]] = {}
@@ -128,7 +132,7 @@ class GraphWatch:
             self._look_if_due(fresh=False)
         self._pass_ended = False
         self._last_walk = self._sequence()
-        if not self._optimizers:
+        if not self._steps_are_told and not (self._will_train and self._outputs.walks <= MOST_UNSTEPPED):
             # A loop that updates its weights by hand: each backward ends a round, as far as can be known.
             self._end_round()
         root = roots_ if not isinstance(roots_, (list, tuple)) else roots_[0] if roots_ else None
@@ -158,6 +162,8 @@ class GraphWatch:
         self._stepping += 1
         if self._rounds.per != "step":
             self._rounds.count("step")
+        if not self._steps_are_told:
+            self._begin_steps()
         known = self._stepped_once.get(key)
         if known is None or known() is not optimizer:
             self._stepped_once = {one: ref for one, ref in self._stepped_once.items() if ref() is not None}
@@ -174,6 +180,8 @@ class GraphWatch:
         self._findings.settle(stretches)
         if self._unwalked.follows:
             self._unwalked.end_step(stretches)
+        if not self._steps_are_told:
+            self._begin_steps()
         cuts = stretches[-1].cuts
         self._end_round()
         floor_bytes = self._floor.add(sum(map(_allocated_bytes, cuts)) if cuts else None)
@@ -182,6 +190,12 @@ class GraphWatch:
         if self._unheard and self.is_due:
             self._first_call.listen()
         return Held(self._sentinels.older_than(self._rounds.number), floor_bytes)
+
+    def _begin_steps(self) -> None:
+        """From now on steps end rounds: backwards before the first were its micro-steps, as far as can be known."""
+        self._steps_are_told = True
+        for _ in range(min(self._rounds.begin_steps(), len(self._boundaries))):
+            self._boundaries.pop()
 
     def _end_round(self, *, stepped: bool = True) -> None:
         is_looked_at = self._rounds.end()
@@ -372,8 +386,8 @@ class GraphWatch:
         looked = self._looker.look(step_numbers, self._steps_no_more, self._differentiable)
         if evaluating and self._may_be_summed_up(looked.optimizers):
             return
-        if self._rounds.per == "call" and not evaluating and looked.optimizers:
-            self._will_train = True  # what fills now may be a replay buffer
+        if self._waits_for_a_step(looked.optimizers) and not evaluating:
+            self._will_train = True  # what fills now may be a replay buffer, or what micro-steps gather
             return
         whole = not looked.left_out
         if judging:
@@ -406,6 +420,11 @@ class GraphWatch:
         """Graphs that wait for the first step of an optimizer: gradient accumulation may sum up their losses."""
         summed = self._outputs.dropped < UNWALKED and self._training_mode and not self._pass_ended
         return summed and optimizers > 0 and not self._optimizers
+
+    def _waits_for_a_step(self, optimizers: int) -> bool:
+        """Optimizers live, and none has stepped yet; a loader's batches are counted as rounds all the same."""
+        waits = optimizers > 0 and not self._steps_are_told and self._outputs.walks <= MOST_UNSTEPPED
+        return waits and self._rounds.per != "batch"
 
     def _steps_no_more(self, optimizer: Any) -> bool:
         reference = self._stepped_once.get(id(optimizer))

@@ -1,0 +1,131 @@
+"""What ends a round before the first step of an optimizer, and what that makes of the leaks that are told."""
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from vramscope.graphs import watch
+from vramscope.graphs.watch import GraphWatch
+from vramscope.steps.clock import StepClock
+from vramscope.steps.loop import LoopHooks
+from vramscope.steps.plain import connect
+
+
+@contextlib.contextmanager
+def watched():
+    looks: list = []
+    clock = StepClock()
+    hooks = LoopHooks(clock)
+    hooks.graphs = GraphWatch(clock, report=looks.append)
+    hooks.install()
+    connect(None, hooks)
+    try:
+        yield looks
+    finally:
+        hooks.remove()
+
+
+@pytest.fixture
+def training():
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 256))
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def loss_of(model, rows=64):
+    x, y = torch.randn(rows, 32), torch.randint(0, 256, (rows,))
+    out = model(x)
+    return out, F.cross_entropy(out, y)
+
+
+def told(looks):
+    return [(look.step, leak.kind, leak.name) for look in looks for leak in look.leaks]
+
+
+def test_what_a_step_gathers_of_its_micro_steps_is_no_growth_in_the_first_one_either(training) -> None:
+    model, optimizer = training
+    with watched() as looks:
+        for _ in range(5):
+            outputs = []
+            for _ in range(40):
+                out, loss = loss_of(model)
+                loss.backward()
+                outputs.append(out.detach())
+            optimizer.step()
+            optimizer.zero_grad()
+            torch.cat(outputs).mean()
+    assert looks
+    assert told(looks) == []
+
+
+@pytest.mark.parametrize("micro_steps", [1, 40])
+def test_a_result_that_is_held_over_is_told_after_as_many_steps_however_many_backwards_the_first_had(
+    training, micro_steps: int
+) -> None:
+    model, optimizer = training
+    with watched() as looks:
+        for _ in range(9):
+            for _ in range(micro_steps):
+                out, loss = loss_of(model, rows=512)
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    del out, loss
+    assert told(looks)[0] == (7, "overlap", "out")
+
+
+@pytest.mark.parametrize("micro_steps", [1, 6])
+def test_a_value_that_is_carried_on_reaches_back_through_the_steps_that_there_were(training, micro_steps: int) -> None:
+    model, optimizer = training
+    total = torch.zeros(())
+    with watched() as looks:
+        for _ in range(23):
+            for _ in range(micro_steps):
+                _, loss = loss_of(model)
+                loss.backward()
+                total = total + loss
+            optimizer.step()
+            optimizer.zero_grad()
+    (leak,) = looks[-1].leaks
+    assert (leak.kind, leak.name, leak.count, leak.last_step) == ("growing", "total", 21, 21)
+
+
+def test_beside_an_optimizer_that_never_steps_what_grows_is_told_all_the_same(training, monkeypatch) -> None:
+    model, optimizer = training
+    monkeypatch.setattr(watch, "MOST_UNSTEPPED", 20)
+    losses = []
+    with watched() as looks:
+        for _ in range(60):
+            _, loss = loss_of(model)
+            loss.backward()
+            losses.append(loss)
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.01 * parameter.grad
+                    parameter.grad = None
+    assert optimizer is not None
+    assert [(leak.kind, leak.name) for leak in looks[-1].leaks] == [("growing", "losses")]
+
+
+def test_a_step_that_is_told_by_its_end_alone_is_one_round(training) -> None:
+    """As of an optimizer that updates within the backward, and of ``session.step()``."""
+    model, _ = training
+    total = torch.zeros(())
+    looks: list = []
+    clock = StepClock()
+    hooks = LoopHooks(clock)
+    hooks.graphs = GraphWatch(clock, report=looks.append)
+    hooks.install([model])
+    try:
+        for _ in range(23):
+            _, loss = loss_of(model)
+            loss.backward()
+            total = total + loss
+            model.zero_grad()
+            clock.end_step()
+    finally:
+        hooks.remove()
+    (leak,) = looks[-1].leaks
+    assert (leak.name, leak.count, leak.last_step) == ("total", 21, 21)
