@@ -97,7 +97,7 @@ def _plain(group: Group, per: str) -> str:
         where = "" if group.on_cpu else " on the host (.cpu())"
         return (
             f"{name} is made longer again and again, and each time the old one stays until the longer one is there: keep the "
-            f"pieces in a list{where} and join them once, or begin anew each epoch"
+            f"pieces in a list{where} and join them once{', or begin anew each epoch' if per == 'step' else ''}"
         )
     if not group.scalars and group.own_bytes > LARGE_VIEW * max(1, group.seen_bytes):
         return (
@@ -131,6 +131,11 @@ def _of_machinery(holder: Holder) -> str:
         return (
             "in place of itertools.cycle, which keeps whatever it has given to give it again after the last, go through its source "
             "anew each time (`while True: yield from ...`)"
+        )
+    if "EvalLoopContainer" in holder.words:  # of transformers' Trainer
+        return (
+            "Trainer keeps the predictions of a whole evaluation on the device: eval_accumulation_steps in TrainingArguments takes "
+            "them to the host every so many batches, preprocess_logits_for_metrics keeps less of each (argmax, say)"
         )
     if any("WeakKeyDictionary" in link for link in holder.chain):
         return f"an entry of {name} goes when its key goes, and the keys are kept elsewhere: keep less there (a number, an index)"

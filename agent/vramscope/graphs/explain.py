@@ -44,6 +44,8 @@ AT_ONCE: Final = 256
 """tensors between two looks at the clock"""
 LEAST_TENSORS: Final = 4_096
 """that are asked for, and told apart by holder, in an ordinary process"""
+FEW: Final = 8
+"""tensors of a holder"""
 MOST_PATHS: Final = 1_024
 """of the newest tensors of one holder, by which it is put into words"""
 SECONDS_A_TENSOR: Final = 5e-6
@@ -155,6 +157,9 @@ def explain(
                 left_out.append(f"some of {len(many):,} variables, those with the fewest tensors")
                 break
             if _matters(tensors):
+                if len(tensors) <= FEW:  # the largest gives the name, where objects of one class have one each
+                    order = sorted(range(len(tensors)), key=lambda at: -tensors[at].numel())
+                    tensors, paths = ([those[at] for at in order] for those in (tensors, paths))
                 holder = holder_of(paths[:MOST_PATHS], codes, family, written=_is_written(tensors[0]))
                 pairs.append((holder, tensors, _tensors_each(holder, paths, inside, bool(seen.left_out), left_out)))
                 paths_of[holder.key] = paths

@@ -65,12 +65,14 @@ class Group:
     """keys of containers without a bound, each of which has all of it too"""
     models: int = 0
     """whole ones, of which nothing trains any more, with what their optimizers keep"""
+    rows: int = 0
+    """of all its tensors, along their first dimension"""
 
     def scale(self, factor: float, of_bytes: float | None = None) -> None:
         """There are ``factor`` times as many as were looked at, and as many times their bytes, or ``of_bytes`` times."""
         self.factor = factor if of_bytes is None else of_bytes
-        self.tensors, self.graphs, self.nodes = (
-            round(count * factor) for count in (self.tensors, self.graphs, self.nodes)
+        self.tensors, self.graphs, self.nodes, self.rows = (
+            round(count * factor) for count in (self.tensors, self.graphs, self.nodes, self.rows)
         )
 
     def join(self, other: Group) -> None:
@@ -91,6 +93,7 @@ class Group:
         self.examples += other.examples
         self.references += other.references
         self.models += other.models
+        self.rows += other.rows
         self.factor = 1.0
         self.factor = held / (self.held_bytes or 1)
 
@@ -212,6 +215,7 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
         leaves=frozenset(leaves),
         references=[weakref.ref(tensor) for tensor in spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
+        rows=sum(tensor.shape[0] if tensor.dim() else 1 for tensor in tensors),
     )
 
 

@@ -43,7 +43,7 @@ class Moment:
     ends_epoch: bool = False
     """it has ended just now"""
     evaluated: int = 0
-    """batches of an evaluation without gradients that has ended just now; 0: none has"""
+    """batches that are done of an evaluation without gradients; 0: there is none"""
     whole: bool = False
     """the look left nothing out: what it has not seen is not there"""
 

@@ -76,6 +76,7 @@ class Judge:
             verdicts = [*self._of_evaluation(groups, moment)]
         else:
             verdicts = [*self._of_rounds(groups, moment, rounds, material)]
+            self.settled -= self.gathered.told
         owners = collections.Counter(storage for group in groups for storage in {**group.saved, **group.own})
         for verdict in verdicts:
             held = {**verdict.group.saved, **verdict.group.own}

@@ -30,7 +30,7 @@ from vramscope.graphs.storages import Storages, TensorKinds
 from vramscope.graphs.unwalked import UnwalkedInSteps
 from vramscope.graphs.verdicts import Judge, material_bytes
 from vramscope.graphs.walk import Budget, walk
-from vramscope.steps.clock import FORWARD
+from vramscope.steps.clock import EVAL, FORWARD
 from vramscope.steps.finished import Held
 
 if TYPE_CHECKING:
@@ -182,6 +182,8 @@ class GraphWatch:
             self._unwalked.end_step(stretches)
         if not self._steps_are_told:
             self._begin_steps()
+        if self._judge.gathered.calls:
+            self._judge.gathered.end_step(self._clock, stretches)
         cuts = stretches[-1].cuts
         self._end_round()
         floor_bytes = self._floor.add(sum(map(_allocated_bytes, cuts)) if cuts else None)
@@ -227,15 +229,24 @@ class GraphWatch:
 
         What a call is given for the next one, a cache of keys and values say, grows by design: it is no finding.
         """
-        if self._optimizers or self._outputs.walks or self._rounds.per == "batch" or self._will_train:
+        if self._optimizers:
+            gathered = self._judge.gathered
+            gathered.calls += 1
+            if gathered.may_look and gathered.wants_look:
+                self._look_given(args, kwargs, self._look_in_evaluation)
+            return
+        if self._outputs.walks or self._rounds.per == "batch" or self._will_train:
             return
         self._rounds.count("call")
         self._end_round(stepped=False)
         if self._rounds.suspicion or self._rounds.due:
-            with self._plainly():
-                self._given = given_storages(args, kwargs, self._kinds)
-            self._look_if_due(fresh=False)
-            self._given = {}
+            self._look_given(args, kwargs, lambda: self._look_if_due(fresh=False))
+
+    def _look_given(self, args: Any, kwargs: Any, look: Callable[[], None]) -> None:
+        with self._plainly():
+            self._given = given_storages(args, kwargs, self._kinds)
+        look()
+        self._given = {}
 
     def _part_called(self, module: Any) -> None:
         """A part of a model whose own forward is never called."""
@@ -267,6 +278,11 @@ class GraphWatch:
 
     def before_batch(self) -> None:
         """The loader is asked for a batch."""
+        if self._clock.phase == EVAL and self._optimizers:
+            gathered = self._judge.gathered
+            gathered.batches += 1
+            if gathered.may_look and gathered.wants_look:
+                self._look_in_evaluation()
         if not self._optimizers and not self._outputs.walks:
             # Nothing trains here: each batch is a round, as far as can be known.
             self._rounds.count("batch")
@@ -291,13 +307,19 @@ class GraphWatch:
         """A pass over a loader has ended, of so many batches; ``may_be_epoch``: not if it is known to be an evaluation's."""
         if may_be_epoch and self._trained and not self._clock.calm:
             self.end_epoch()
-        elif self._optimizers and self._judge.gathered.wants_look(self._clock) and self._looker.may_spend():
-            self._look("an evaluation has ended", fresh=False, evaluating=False, evaluated=number)
+        elif self._optimizers and self._clock.phase == EVAL and self._judge.gathered.has_ended():
+            self._look_in_evaluation(number)
         if len(self._forwards) + 1 >= UNWALKED and self._outputs.pending >= UNWALKED:
             self._pass_ended = True
             if self._judge.waits_for_an_end(evaluating=True):
                 self._look_when_built = UNWALKED
             self._judge_evaluation()
+
+    def _look_in_evaluation(self, batches: int = 0) -> None:
+        """Of one without gradients. ``batches``: that it had, where it has ended."""
+        if self._looker.may_spend():
+            why = "an evaluation has ended" if batches else "an evaluation is under way"
+            self._look(why, fresh=False, evaluating=False, evaluated=batches or self._judge.gathered.done)
 
     def _round(self) -> int:
         """The round that a look would be made in: of an evaluation with graphs each batch is one."""
@@ -377,8 +399,8 @@ class GraphWatch:
     # -- a look ----------------------------------------------------------------------------------------------------------
 
     def _look(self, reason: str, *, fresh: bool, evaluating: bool, judging: bool = True, evaluated: int = 0) -> None:
-        """``judging``: False where it is too near to others to tell growth. ``evaluated``: batches of an evaluation without
-        gradients that has just ended."""
+        """``judging``: False where it is too near to others to tell growth. ``evaluated``: batches that are done of an evaluation
+        without gradients."""
         if not self._may_look():
             return
         newest = list(self._boundaries)[-RECENT_STEPS:]

@@ -40,12 +40,15 @@ def hugging_face(device: str, trainer_class: Any = None, **more: Any) -> Any:
     return trainer_class(model=model, args=arguments, train_dataset=data, eval_dataset=data[: BATCH * 6], **more)
 
 
-@innocent("the predictions of a whole evaluation lie on the device, and go when it ends", frameworks=True)
+@innocent("what was predicted in a whole evaluation lies on the device, and goes when it ends: little", frameworks=True)
 def trainer_with_metrics(device: str) -> None:
     def compute_metrics(prediction: Any) -> dict[str, float]:
-        return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
+        return {"accuracy": float((prediction.predictions == prediction.label_ids).mean())}
 
-    hugging_face(device, compute_metrics=compute_metrics).train()
+    def words(logits: Any, labels: torch.Tensor) -> torch.Tensor:
+        return (logits[0] if isinstance(logits, tuple) else logits).argmax(-1)
+
+    hugging_face(device, compute_metrics=compute_metrics, preprocess_logits_for_metrics=words).train()
 
 
 @leaks("growing", holder="log_history", bytes_each=FLOAT_BYTES, nodes=True, frameworks=True)
