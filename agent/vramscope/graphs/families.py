@@ -67,12 +67,13 @@ def is_numbered(links: list[Path], family: Family | None) -> bool:
 
 
 def lonely_links(paths: Iterable[Path]) -> frozenset[int]:
-    """Identities of the links that alone lead from their parent to what is held: the one callback, of a list, that keeps."""
-    ways: dict[int, set[int]] = {}
+    """Identities of the links that alone of their class lead from their parent to what is held: the one callback, of a list, that
+    keeps, or one of each kind. (Of a list that takes more and more there come to be several.)"""
+    ways: dict[tuple[int, type], set[int]] = {}
     for path in paths:
         link = path
         while link.parent is not None:
-            known = ways.setdefault(id(link.parent), set())
+            known = ways.setdefault((id(link.parent), link.kind), set())
             if id(link) in known:
                 break
             known.add(id(link))
@@ -134,7 +135,7 @@ class Keys:
 def held_links(path: Path, family: Family | None = None) -> list[Path]:
     """The links up to the first container that takes more and more, or an exception, or else to the object that has the tensor.
 
-    Of its ``family`` the lonely links: a list of objects of which one alone keeps is passed over for what that one has
+    Of its ``family`` the lonely links: a list of objects of which one of a class keeps is passed over for what that one has
     """
     links = path.links()
     root = links[0].root

@@ -16,6 +16,7 @@ from vramscope.graphs import allowance, classes
 from vramscope.graphs.allowance import Allowance
 from vramscope.graphs.children import MOST_OF_A_CONTAINER, Shapes, bound_of, children, length, may_hold
 from vramscope.graphs.contents import Contents, contents
+from vramscope.graphs.lines import made_anew
 from vramscope.graphs.roots import ATOMS, Root
 
 MOST_OBJECTS: Final = 200_000
@@ -102,7 +103,38 @@ def find(
         if search.missing:
             complete = _find(tier, search) and complete
     between = {key: path for key, path in search.between.items() if key not in search.paths}
-    return Found(search.paths, between, search.long, search.again, complete)
+    found = Found(search.paths, between, search.long, search.again, complete)
+    elements = [path for path in search.objects if id(path) in search.again]
+    return _through_their_containers(found, elements) if elements else found
+
+
+def _through_their_containers(found: Found, objects: list[Path]) -> Found:
+    """The same, where a loop's variable is one element after the other (``for callback in callbacks``): it is not the variable
+    that has what the last of them has. ``objects``: such variables, to which there is another way.
+    """
+    instead = {id(path): found.again[id(path)] for path in objects}
+    """by the id of a path"""
+    variables = {id(path.root) for path in objects}
+
+    def through(path: Path) -> Path:
+        if id(path.root) not in variables:
+            return path
+        known = instead.get(id(path))
+        if known is None:
+            parent = None if path.parent is None else through(path.parent)
+            known = path
+            if parent is not None and parent is not path.parent:
+                known = path._replace(parent=parent, root=parent.root, depth=parent.depth + 1)
+            instead[id(path)] = known
+        return known
+
+    paths = {key: through(path) for key, path in found.paths.items()}
+    between = {key: through(path) for key, path in found.between.items()}
+    long = [(through(path), contents) for path, contents in found.long]
+    for path in objects:
+        found.again.pop(id(path))
+    again = {id(instead[key]) if key in instead else key: through(other) for key, other in found.again.items()}
+    return Found(paths, between, long, again, found.complete)
 
 
 class _Search:
@@ -118,6 +150,8 @@ class _Search:
         self.is_tensor = frozenset(map(id, tensors)).__contains__
         """of a type's id"""
         self.again: dict[int, Path] = {}
+        self.objects: list[Path] = []
+        """variables that a loop binds anew, of objects that are no containers"""
         self.seen: dict[int, Path] = {}
         self.shapes: Shapes = {}
         self._time, self._part = time, part
@@ -143,6 +177,8 @@ def _find(sources: Iterable[Root], search: _Search) -> bool:
         if id(value) not in seen and type(value) not in _SKIPPED:
             seen[id(value)] = path
             queue.append((value, path))
+            if root.kind == "local" and path.size is None and root.code is not None and made_anew(root.code, root.name):
+                search.objects.append(path)
     looked = unhurried = 0
     around: Path | None = None
     # (When all is found, what lies beside the last of it is looked into all the same: the newest row of a log, say.)

@@ -1,0 +1,123 @@
+"""Who is named where one of the objects in a list keeps more and more: what that one has, not the list, nor the loop's variable."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from vramscope.graphs.watch import GraphWatch
+from vramscope.steps.clock import StepClock
+from vramscope.steps.loop import LoopHooks
+from vramscope.steps.plain import connect
+
+
+@pytest.fixture(autouse=True)
+def nothing_else() -> None:
+    """What an earlier test left in a cycle is no part of a look."""
+    gc.collect()
+    gc.freeze()
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[list[Any]]:
+    looks: list[Any] = []
+    clock = StepClock()
+    hooks = LoopHooks(clock)
+    hooks.graphs = GraphWatch(clock, report=looks.append)
+    hooks.install()
+    connect(None, hooks)
+    try:
+        yield looks
+    finally:
+        hooks.remove()
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+
+    def after(self, out: torch.Tensor) -> None:
+        self.rows.append({"out": out})
+
+
+class Window:
+    def __init__(self) -> None:
+        self.newest: deque[torch.Tensor] = deque(maxlen=4)
+
+    def after(self, out: torch.Tensor) -> None:
+        self.newest.append(out.mean())
+
+
+class Best:
+    def __init__(self) -> None:
+        self.out: torch.Tensor | None = None
+
+    def after(self, out: torch.Tensor) -> None:
+        self.out = out + 1
+
+
+class Printer:
+    def after(self, out: torch.Tensor) -> None:
+        pass
+
+
+def trained(callbacks: list[Any]) -> list[Any]:
+    model = nn.Linear(32, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watched() as looks:
+        for _ in range(24):
+            out = model(torch.randn(512, 32))
+            optimizer.zero_grad()
+            out.square().mean().backward()
+            optimizer.step()
+            kept = out.detach().clone()
+            del out
+            for callback in callbacks:
+                callback.after(kept)
+    return [(leak.kind, leak.name, leak.line) for leak in looks[-1].leaks]
+
+
+ROWS = Recorder.after.__code__.co_firstlineno + 1
+
+
+@pytest.mark.parametrize(
+    "callbacks",
+    [
+        lambda: [Recorder()],
+        lambda: [Printer(), Recorder()],
+        lambda: [Recorder(), Printer()],
+        lambda: [Window(), Recorder(), Best()],
+        lambda: [Recorder(), Best(), Recorder()],
+    ],
+    ids=["alone", "the last", "the first", "one of each kind", "two of a kind"],
+)
+def test_of_a_list_of_callbacks_it_is_the_one_that_keeps(callbacks: Callable[[], list[Any]]) -> None:
+    assert trained(callbacks()) == [("tensor-growth", "callbacks[*].rows", ROWS)]
+
+
+class Odd(Recorder):
+    pass
+
+
+def test_of_a_list_that_takes_more_and_more_it_is_the_list_whatever_is_in_it() -> None:
+    model = nn.Linear(32, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    history: list[Recorder] = []
+    with watched() as looks:
+        for step in range(24):
+            out = model(torch.randn(512, 32))
+            optimizer.zero_grad()
+            out.square().mean().backward()
+            optimizer.step()
+            record = Odd() if step % 2 else Recorder()
+            record.after(out.detach().clone())
+            del out
+            history.append(record)
+    assert [(leak.kind, leak.name) for leak in looks[-1].leaks] == [("tensor-growth", "history")]
