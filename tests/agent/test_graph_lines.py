@@ -161,6 +161,23 @@ def test_a_line_is_told_with_the_function_that_it_is_in():
     assert (found[0].co_name, found[1]) == ("report", 5)
 
 
+def test_of_dicts_in_a_dict_it_is_the_line_that_names_the_most_of_the_keys():
+    code = code_of("""
+def train(xs, metrics, run):
+    for x in xs:
+        metrics["d"]["loss"].append(x)
+        metrics["g"]["loss"].append(x)
+        metrics["g"]["norm"].append(x)
+        run.metrics["d"]["loss"].append(x)
+        run.metrics["g"]["loss"].append(x)
+""")
+    for keys, of_variable, of_attribute in ((("g", "loss"), 5, 8), (("d", "loss"), 4, 7), (("g", "norm"), 6, 8)):
+        found = lines.name_kept_at(code, "metrics", container=True, keys=frozenset(keys))
+        assert found is not None and found[1] == of_variable
+        found = lines.attribute_kept_at([code], "metrics", container=True, keys=frozenset(keys))
+        assert found is not None and found[1] == of_attribute
+
+
 def test_where_a_line_hands_a_container_on_the_line_that_adds_to_it_is_told():
     code = module_of("""
         def gather(found, loss):

@@ -97,10 +97,10 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None,
     if last.size is not None:
         words += f" -> {classes.name_of(last.kind)}[{last.size}]"
     within = numbered_place(links, codes) if numbered else inner_place(paths, len(links), codes)
-    key = next((label[2:-2] for label in reversed((*labels_of(links), *deeper)) if _is_text_key(label)), "")
+    keys = frozenset(label[2:-2] for label in (*labels_of(links), *deeper) if _is_text_key(label))
     metric = _metric_among(paths[0].links())
     taking = _taken_from(links, codes, metric) if is_container else _begun_anew(links, codes)
-    place, line = within or place_of(links, codes, container=is_container or written, key=key)
+    place, line = within or place_of(links, codes, container=is_container or written, keys=keys)
     return Holder(
         key=group_key(paths[0], family),
         name=name.strip()[:200],

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from vramscope.graphs import classes
 from vramscope.graphs.bytecode import Line, arguments_of, has_variable, lines_of, with_inner
 
+NO_KEYS: Final[frozenset[str]] = frozenset()
+
 
 def name_kept_at(
-    code: types.CodeType, name: str, *, container: bool, key: str = ""
+    code: types.CodeType, name: str, *, container: bool, keys: frozenset[str] = NO_KEYS
 ) -> tuple[types.CodeType, int] | None:
     """The line that keeps something in variable ``name``, and which it is in of a function and those inside it (a comprehension is
     its function's); None where there is none.
 
-    key   under which the variable, a dict, has it: of two lines the one that names it is right
+    keys   under which the variable, a dict, and dicts in it have it: of two lines the one that names more of them is right
     """
     best: tuple[int, types.CodeType, int] | None = None
     for part in with_inner(code):
@@ -31,7 +33,7 @@ def name_kept_at(
         for line in lines_of(part):
             score = _score(line, name in line.loads, name in line.stores, container=container)
             # (of two, the one that has more to keep)
-            score = (score * 2 + (key in line.texts)) * 8 + min(len(line.loads), 7) if score else 0
+            score = _named(score, line, keys) * 8 + min(len(line.loads), 7) if score else 0
             if score and (best is None or score > best[0]):
                 best = score, code if part.co_name.startswith("<") else part, line.number
     return best[1:] if best else None
@@ -44,13 +46,13 @@ def attribute_kept_at(
     container: bool,
     of: str = "",
     strictly: bool = False,
-    key: str = "",
+    keys: frozenset[str] = NO_KEYS,
 ) -> tuple[types.CodeType, int] | None:
     """The function and line, of those given, that keep something in an attribute of that name.
 
     of         what the object is called where its name is known: of two lines the one that has it is right
     strictly   a line that does not have it is of no use
-    key        as of :func:`name_kept_at`
+    keys       as of :func:`name_kept_at`
     """
     best: tuple[int, types.CodeType, int] | None = None
     for code in codes:
@@ -67,7 +69,7 @@ def attribute_kept_at(
                 elif strictly:
                     continue
                 # (``cache[key] = []`` comes before what is put there)
-                score = (score * 2 + (key in line.texts)) * 2 + (not line.overwrites) if score else 0
+                score = _named(score, line, keys) * 2 + (not line.overwrites) if score else 0
                 if score and (best is None or score > best[0]):
                     best = score, part, line.number
     return best[1:] if best else None
@@ -178,6 +180,11 @@ def call_at(codes: Iterable[types.CodeType], prefix: str, suffix: str) -> tuple[
                 if any(name.startswith(prefix) and name.endswith(suffix) for name in line.attributes_loaded):
                     found.append((not line.in_loop, part, line.number))
     return min(found, key=lambda entry: entry[0])[1:] if found else None
+
+
+def _named(score: int, line: Line, keys: frozenset[str]) -> int:
+    """A score, and of two that are equal more for the line that names more of the keys."""
+    return score * 4 + min(3, len(keys & line.texts))
 
 
 def _score(line: Line, loaded: bool, stored: bool, *, container: bool) -> int:

@@ -18,8 +18,10 @@ _SCOPES: Final[dict[str, Callable[[types.CodeType], tuple[str, ...]]]] = {
 }
 
 
-def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> tuple[types.CodeType | None, int | None]:
-    """The function and the line that keep; ``key``: under which a dict of theirs has it, where that is a text."""
+def place_of(
+    links: list[Path], codes: Codes, *, container: bool, keys: frozenset[str]
+) -> tuple[types.CodeType | None, int | None]:
+    """The function and the line that keep; ``keys``: under which dicts of theirs have it, those that are texts."""
     root = links[0].root
     at = lines.added_at(own_codes(links[-1].kind), "self") if container else None
     if at is not None:
@@ -38,7 +40,7 @@ def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> t
         elif "'" in label and not label.startswith("["):  # a closure's or a generator's variable
             name, owner = label.split("'")[1], None
             function = label.strip().partition("()")[0] if "() local" in label else None
-            found = _variable(name, codes, container=container, function=function, key=key, scope=label.split("'")[0])
+            found = _variable(name, codes, container=container, function=function, keys=keys, scope=label.split("'")[0])
             if found is not None:
                 return found
     if owner is not None or root.of_class is not None:
@@ -46,8 +48,8 @@ def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> t
         own = [] if kind is None else own_codes(kind)
         if owner is None:
             of = root.owner.rpartition(".")[2]
-        at = lines.attribute_kept_at(own, name, container=container, key=key) or lines.attribute_kept_at(
-            codes.all, name, container=container, of=of, strictly=owner is not None and not own, key=key
+        at = lines.attribute_kept_at(own, name, container=container, keys=keys) or lines.attribute_kept_at(
+            codes.all, name, container=container, of=of, strictly=owner is not None and not own, keys=keys
         )
         if at is not None and container and at[0].co_name == "__init__":
             # Its class only makes it: who has such an object fills it, as ``state.residuals[step] = ...`` in a function.
@@ -63,10 +65,10 @@ def place_of(links: list[Path], codes: Codes, *, container: bool, key: str) -> t
         # A library's object: the user's line that feeds it.
         container, name = True, root.name
     if root.code is not None:
-        at = lines.name_kept_at(root.code, root.name, container=container, key=key)
+        at = lines.name_kept_at(root.code, root.name, container=container, keys=keys)
         if at is not None:
             return (container and lines.handed_on(root.code, at[1], root.name, codes.all)) or at
-    found = _variable(name, codes, container=container, file=root.file, key=key)
+    found = _variable(name, codes, container=container, file=root.file, keys=keys)
     return found if found is not None else (root.code, None)
 
 
@@ -118,7 +120,7 @@ def _variable(
     container: bool,
     file: str | None = None,
     function: str | None = None,
-    key: str = "",
+    keys: frozenset[str] = lines.NO_KEYS,
     scope: str = "",
 ) -> tuple[types.CodeType, int] | None:
     """``scope``: " default " for an argument, " closure " for a variable that an inner function shares."""
@@ -129,7 +131,7 @@ def _variable(
             continue  # a variable of another kind, of the same name
         for code in [outer] if function is None else with_inner(outer):
             if function in (None, code.co_name):
-                at = lines.name_kept_at(code, name, container=container, key=key)
+                at = lines.name_kept_at(code, name, container=container, keys=keys)
                 if at is not None:
                     return at
     return None
