@@ -49,7 +49,7 @@ def test_what_was_predicted_of_techniques_stands_beside_what_was_measured(page: 
     batch = wire.Technique(kind="batch", chip="batch 8", observed="seen", detail={"batch_size": 8})
     detail: dict[str, wire.Scalar] = {"covered_fraction": 1.0, "bits": 8}
     eight_bit = wire.Technique(kind="optimizer_8bit", chip="8-bit 100 %", observed="seen", detail=detail)
-    base, narrow = Sender(server.url, "32-bit state"), Sender(server.url, "8-bit <b>state</b>")
+    base, narrow = Sender(server.url, "32-bit moments"), Sender(server.url, "8-bit <b>moments</b>")
     base.record(training(3, 12))
     for run, techniques in ((base, [batch]), (narrow, [batch, eight_bit])):
         run.send(wire.Techniques(time_ns=run.agent.start_ns, step=1, techniques=techniques))
@@ -58,7 +58,7 @@ def test_what_was_predicted_of_techniques_stands_beside_what_was_measured(page: 
     card = page.locator(".technique-predictions")
     card.locator("tbody tr").first.wait_for(timeout=COMPILED_MS)
     cells = [cell.inner_text() for cell in card.locator("tbody tr > *").all()]
-    assert cells[:2] == ["8-bit <b>state</b>", "8-bit state"] and cells[3] == "909 MiB"
+    assert cells[:2] == ["8-bit <b>moments</b>", "8-bit state"] and cells[3] == "909 MiB"
     assert re.fullmatch(r"[\d.]+ MiB", cells[2]) and re.fullmatch(r"[\u2212+\u00b1]\d\.\d %", cells[4])
     assert_legible(page)
     page.goto(f"{server.url}/compare?runs={narrow.agent.run},{base.agent.run}")
