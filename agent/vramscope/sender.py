@@ -276,8 +276,6 @@ class Sender:
                 self._keep(packed)
             self._outage.goes_on(answer, now, self.spool.place, silent=self._closing_at_s is not None)
             return False
-        if self._outage.on:
-            self._older.forget()
         self._outage.is_over(now)
         if kept is not None:
             self.spool.remove(kept)
@@ -295,7 +293,9 @@ class Sender:
 
     def _post(self, packed: Packed, *, in_spool: bool, until_s: float | None) -> Answer:
         """The server's answer; says first who we are where the server may not know."""
-        # After an outage it may be another server, or one with an empty database.
+        # After an outage it may be another server, one with an empty database, or a newer one.
+        if self._outage.on:
+            self._older.forget()
         body = self._packer.introduced(packed.body) if self._outage.on else packed.body
         self._in_hand = None if in_spool else packed
         answer = self._older.post(body, lambda part: self._post_away_from_desk(part, until_s))

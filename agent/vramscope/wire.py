@@ -181,15 +181,15 @@ LOSSES: Final[dict[str, str]] = {
 ABSENT: Final = b"\xff" * 8
 """In a column of Scalars: not told in this row. One of the many bit patterns that are no number, and no loss has it."""
 
-Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,16}$")]
+Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,16}\Z")]
 """Of one of the lists above, for those who send. Who receives keeps any other, too, and shows it as it is: a newer agent knows
 more of them, and to refuse a word is to refuse the batch."""
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
-Ident = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-z]{8,40}$")]
+Ident = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-z]{8,40}\Z")]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=MAX_VALUE)]
 Scalar = bool | int | float | Text | None
-ScalarName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_./-]{0,63}$")]
+ScalarName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_./-]{0,63}\Z")]
 MAX_SCALARS: Final = 32
 """names of Scalars in one message"""
 
@@ -250,7 +250,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
     """Something that happened at a moment: ``resumed``, ``notice``, ``out_of_memory``, ``cell_error`` ..."""
 
     time_ns: Whole
-    kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z_]{1,40}$")]
+    kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z_]{1,40}\Z")]
     step: Whole | None = None
     data: Annotated[dict[Name, Scalar], msgspec.Meta(max_length=64)] = {}
 
@@ -365,7 +365,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
 class Technique(msgspec.Struct, frozen=True, kw_only=True):
     """One technique, as the configuration declares it and as the process was seen to use it: two different things."""
 
-    kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]{1,40}$")]
+    kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]{1,40}\Z")]
     """of TECHNIQUES, or another one, as with ``Word``: its chip shows it"""
     chip: Name
     """the shortest words for it: ``checkpointing``, ``bf16``, ``AdamW 8-bit 53 %``, ``accumulation 4``"""
@@ -380,7 +380,7 @@ class Technique(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A known trap that this training was seen to step into, or a technique that is declared and not observed."""
 
-    kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,40}$")]
+    kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,40}\Z")]
     text: Text
     """what is wrong and what it costs, one sentence"""
     advice: Text

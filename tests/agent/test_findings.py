@@ -1,5 +1,6 @@
 """What a session has found: one leak, told once."""
 
+import pytest
 import torch
 
 from vramscope.graphs import wording
@@ -34,3 +35,13 @@ def test_what_is_known_to_grow_is_not_told_again_as_an_overlap_of_itself():
 def test_what_turns_out_to_grow_is_no_overlap_any_more():
     assert told("overlap-unfreed", "growing-eval") == ["growing-eval"]
     assert told("overlap") == ["overlap"]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_tensor_without_sizes_is_one_row_of_what_holds_it():
+    """A nested one raises where its shape is asked for; the look goes on."""
+    key = ("local", "main", "train.py", "bags")
+    holder = wording.made_of(key, "bags", "local 'bags' of main()", [], "train.py", 3, "main")
+    bags = [torch.nested.nested_tensor([torch.zeros(2, 4), torch.zeros(3, 4)]) for _ in range(3)]
+    group = group_of(holder, [*bags, torch.zeros(5, 4), torch.tensor(1.0)], {}, Budget())
+    assert (group.tensors, group.rows) == (5, 3 + 5 + 1)

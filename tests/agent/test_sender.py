@@ -427,6 +427,7 @@ def test_a_server_that_was_upgraded_meanwhile_is_sent_everything(start, tmp_path
     sender.flush()
     with Collector(port) as newer:
         wait_for(lambda: newer.steps == [2] or (sender.flush() and False))
+        assert columns_of(newer)[-1] == ["time_ns", "step", *NEW], "the first batch after the outage has them, too"
         sender.ring.put(sample(3, also=NEW))
         sender.flush()
         assert newer.steps == [2, 3]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vramscope.wire import PHASES
-from vramscope_server.analysis.advice import batch
+from vramscope_server.analysis.advice import batch, weight_copies
 from vramscope_server.analysis.advice.facts import Facts
 from vramscope_server.analysis.anatomy.amounts import known_peak_event, peak_event
 from vramscope_server.analysis.history.trace import Events
@@ -66,6 +66,10 @@ def test_under_autocast_copies_of_the_weights_do_not_go_with_the_rows(observed) 
     facts = Facts(before.trace, techniques=rows)
     told = predict(facts, [Way(4)]).rows[1].peak_allocated_bytes
     assert abs(told - observed["roberta+bf16+4"].peak_allocated_bytes) <= 0.01 * before.peak_allocated_bytes
+    copies = weight_copies.lives_of(facts)
+    by_module = {facts.module_of(int(life)) for life in np.flatnonzero(copies)}
+    assert "lm_head.decoder" in by_module, "its weight bears the name of the embedding that it shares it with"
+    assert not any("dropout" in str(module) for module in by_module), "what is as large by chance"
     begun = recorded(facts)
     blocks = techniques.checkpointed_blocks(facts, begun)
     assert blocks is not None
@@ -136,6 +140,7 @@ def test_a_way_is_read_as_it_is_written(words: str, way: Way) -> None:
         ("gradient_accumulation:four", "needs a number"),
         ("optimizer_8bit:2", "takes no number"),
         ("no_foreach+no_foreach", "stands twice"),
+        ("optimizer_8bit+no_foreach", "leave no_foreach out"),
     ],
 )
 def test_words_that_are_no_way_are_refused_with_what_is_wrong(words: str, why: str) -> None:

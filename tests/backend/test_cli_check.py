@@ -25,7 +25,7 @@ def with_look(server: RunningServer, name: str, *leaks: Any, **told: Any) -> Age
     """A finished run in which somebody looked for leaks."""
     agent = Agent(name=name)
     server.send(
-        agent, agent.samples(), agent.steps(30, peak_allocated_bytes=3 * GIB), look(*leaks), agent.ended(**told)
+        agent, agent.samples(ooms=0), agent.steps(30, peak_allocated_bytes=3 * GIB), look(*leaks), agent.ended(**told)
     )
     return agent
 
@@ -56,7 +56,7 @@ def test_each_check_fails_where_it_should(server: RunningServer, cli: Cli) -> No
 
 def test_a_peak_may_exceed_the_baselines_by_so_much(server: RunningServer, cli: Cli) -> None:
     base, more = make_run(server, "main", peak=2 * GIB), make_run(server, "more", peak=2 * GIB + GIB // 50)
-    skip = ("--skip", "leaks")
+    skip = ("--skip", "leaks", "--skip", "oom")
     assert checked(cli, server, more.run, *skip, "--baseline", base.run, "--tolerance", "1.01")[0] == 0
     code, told = checked(cli, server, more.run, *skip, "--baseline", "main")
     assert code == 0, "a hundredth more is within what is not said otherwise"
@@ -70,11 +70,18 @@ def test_what_is_not_known_passes_nothing(server: RunningServer, cli: Cli) -> No
     server.send(nothing, nothing.ended())
     code, told = checked(cli, server, nothing.run, "--peak-allocated", "1GiB", "--baseline", nothing.run)
     assert code == 1
-    assert [name for name, one in told.items() if not one["passed"]] == ["leaks", "peak allocated", "against nothing"]
+    assert [name for name, one in told.items() if not one["passed"]] == [
+        "oom",
+        "leaks",
+        "peak allocated",
+        "against nothing",
+    ]
     assert told["peak allocated"]["words"] == "unknown"
     server.send(bound, bound.steps(9, peak_allocated_bytes=GIB, foreign_reset=2), look(), bound.ended())
     code, told = checked(cli, server, bound.run, "--peak-allocated", "2GiB")
     assert code == 1 and told["peak allocated"]["words"].startswith("at least 1.0 GiB")
+    zero = make_run(server, "zero", peak=0, rows=1)
+    assert not checked(cli, server, bound.run, "--baseline", zero.run)[1]["against zero"]["passed"]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +89,9 @@ def test_what_is_not_known_passes_nothing(server: RunningServer, cli: Cli) -> No
     [
         (("--peak-allocated", "lots"), "--peak-allocated: 'lots' is no size"),
         (("--peak-reserved", ""), "--peak-reserved: '' is no size"),
+        (("--peak-allocated", "20,5GiB"), "--peak-allocated: '20,5GiB' is no size"),
+        (("--peak-allocated", "20GiB/s"), "is no size"),
+        (("--tolerance", "nan"), "--tolerance"),
         (("--skip", "peaks"), "--skip: 'peaks' is none of finished, oom, leaks"),
         (("--tolerance", "-1"), "--tolerance"),
     ],

@@ -21,7 +21,8 @@ from vramscope_server.figures import RUN_FIGURES
 from vramscope_server.store import columns as codec
 from vramscope_server.store import tables
 from vramscope_server.store.artifacts import MAX_ARTIFACTS, ArtifactRecord, superfluous
-from vramscope_server.store.newer import MOST_NAMES, OTHERS, counted
+from vramscope_server.store.compaction import _bounded
+from vramscope_server.store.newer import MOST_NAMES, MOST_SERIES, OTHERS, counted
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -86,10 +87,10 @@ def test_of_a_newer_agents_batch_only_what_has_no_place_is_left_out_and_the_run_
         "recordings 'heatmap'",
     ]
     told = run["not_understood"]
-    assert told["left_out"] == {"messages 'spectrum'": 2, "rows of 'layers'": 1}
+    assert told["left_out"] == {"messages 'spectrum'": 2, "blocks of 'layers'": 1}
     assert sorted(told["kept"]) == sorted(kept)
     assert told["sentence"].startswith(
-        "Left out: messages 'spectrum' (2), rows of 'layers' (1). Kept until a newer server"
+        "Left out: blocks of 'layers' (1), messages 'spectrum' (2). Kept until a newer server"
     )
     steps = stored.get(f"/runs/{agent.run}/steps")
     assert [step["peak_phase"] for step in steps] == ["phase 6"] * 3
@@ -123,7 +124,7 @@ def test_a_leak_of_an_unknown_kind_is_told_by_its_name(stored: RunningServer, cl
     code, out, _ = cli("show", agent.run, "--server", stored.url)
     assert code == 0
     assert "preempted" in out and "export" in out
-    assert "Left out: messages 'spectrum' (2)" in " ".join(out.split())
+    assert "Left out: blocks of 'layers' (1), messages 'spectrum' (2)." in " ".join(out.split())
     assert cli("ls", "--server", stored.url)[0] == 0
     lone = Agent()
     stored.send(lone, look(leak("echo", "radio", growth_bytes_per_step=None)), lone.ended())
@@ -156,6 +157,17 @@ def test_series_that_are_kept_stay_when_chunks_are_merged(stored: RunningServer)
         assert time.monotonic() < deadline, "they are not merged"
         time.sleep(0.05)
     assert codec.Chunk(blobs[0]).column("tensor_count").tolist() == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_however_many_names_come_what_is_merged_stays_as_wide_as_a_block() -> None:
+    """Each block may bring other ones; those that are known here stay."""
+    rows = np.arange(4)
+    known = {"time_ns": rows, "step": rows, "allocated_bytes": rows}
+    opened = [{**known, **{f"made_up_{number}_{one}": rows for one in range(200)}} for number in range(16)]
+    bounded = _bounded("samples", opened)
+    names = {name for columns in bounded for name in columns}
+    assert len(names) == len(known) + MOST_SERIES and set(known) <= names
+    assert _bounded("samples", opened[:1]) == opened[:1]
 
 
 def blobs_of(server: RunningServer, agent: Agent) -> list[bytes]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from running import RunningServer
 from test_recordings_seen import send
@@ -86,6 +87,25 @@ def test_the_command_prints_what_the_server_says(
     asked = ("--technique", "gradient_checkpointing", "--technique", "gradient_accumulation:4+no_foreach")
     code, out, _ = cli("predict", run, *asked, "--server", server.url)
     assert code == 0 and "accumulation 4 + foreach=False " in out and "\ncheckpointing " in out
+
+
+def test_a_baseline_whose_recording_knows_no_steps_has_nothing_to_measure_against(server: RunningServer) -> None:
+    """As the last window of a history that the user records, when memory runs out."""
+    base, other = Agent(name="base"), Agent(name="other")
+    window = training()
+    send(
+        server,
+        pack(msgspec.structs.replace(window, events={**window.events, "step": b"\xff" * len(window.events["step"])})),
+        base,
+    )
+    batch = wire.Technique(kind="batch", chip="batch 8", observed="seen", detail={"batch_size": 8})
+    eight_bit = wire.Technique(
+        kind="optimizer_8bit", chip="8-bit", observed="seen", detail={"covered_fraction": 1.0, "bits": 8}
+    )
+    for agent, more in ((base, []), (other, [eight_bit])):
+        server.send(agent, wire.Techniques(time_ns=agent.start_ns, step=1, techniques=[batch, *more]), agent.steps(3))
+    told = server.get("/compare/techniques", runs=f"{base.run},{other.run}")
+    assert [row["measured_peak_allocated_bytes"] for row in told["rows"]] in ([], [None])
 
 
 def test_the_command_says_what_is_wrong(

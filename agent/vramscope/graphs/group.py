@@ -215,8 +215,16 @@ def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget
         leaves=frozenset(leaves),
         references=[weakref.ref(tensor) for tensor in spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
         on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
-        rows=sum(tensor.shape[0] if tensor.dim() else 1 for tensor in tensors),
+        rows=sum(map(_rows_of, tensors)),
     )
+
+
+def _rows_of(tensor: Any) -> int:
+    """Of its first dimension; 1 for what has none, or no sizes (a nested tensor)."""
+    try:
+        return int(tensor.shape[0]) if tensor.dim() else 1
+    except (RuntimeError, NotImplementedError):
+        return 1
 
 
 class Walk(NamedTuple):

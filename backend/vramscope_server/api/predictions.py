@@ -92,7 +92,9 @@ def get_techniques(
     rows = []
     with reader(house) as connection:
         for (run, way), row in zip(compared, told.rows[1:], strict=False):
-            measured = _measured(connection, run, stored.rank, device, steps[0], steps[-1], "peak_allocated_bytes")
+            measured = None
+            if steps:
+                measured = _measured(connection, run, stored.rank, device, steps[0], steps[-1], "peak_allocated_bytes")
             rows.append(
                 {
                     "run": run["id"],

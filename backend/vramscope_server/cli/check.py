@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from rich.text import Text
 
 from vramscope_server.cli.screen import Column, console, print_table
 from vramscope_server.cli.talk import BAD_WORDS, CHECK_FAILED, Failure, ask, path_of, print_json
-from vramscope_server.cli.words import UNKNOWN, amount, count, percent, plain
+from vramscope_server.cli.words import UNKNOWN, amount, count, has_no_card, percent, plain
 
 CHECKS: Final = ("finished", "oom", "leaks")
 """that every run has to pass which is not told to skip them"""
 LEAKING: Final = ("leak", "growth", "unknown")
 """levels of the leaks' verdict that fail: where nobody could look, nothing is known to be well"""
+_SIZE: Final = re.compile(r"\s*\d*\.?\d+\s*[A-Za-z]*\s*")
 _COLUMNS: Final = (Column(""), Column("CHECK"), Column("SEEN"), Column("AT MOST", number=True))
 
 
@@ -67,12 +69,17 @@ def show(server: str, as_json: bool, run: str, limits: Limits, skip: list[str]) 
 def _of_every_run(server: str, told: dict[str, Any]) -> Iterator[Check]:
     state, error = told["state"], told["error_type"]
     yield Check("finished", state == "finished", plain(f"{state}: {error}" if error else state))
-    times = told["out_of_memory_count"] or 0
-    yield Check(
-        "oom", times == 0, "out of memory " + ("once" if times == 1 else f"{count(times)} times") if times else "never"
-    )
+    yield _oom(told)
     verdict = ask(server, f"/runs/{told['run_id']}/leaks")["verdict"]
     yield Check("leaks", verdict["level"] not in LEAKING, plain(verdict["sentence"]))
+
+
+def _oom(told: dict[str, Any]) -> Check:
+    times = told["out_of_memory_count"]
+    if times is None:
+        return Check("oom", has_no_card(told), "no CUDA device was used" if has_no_card(told) else UNKNOWN)
+    words = "once" if times == 1 else f"{count(times)} times"
+    return Check("oom", times == 0, f"out of memory {words}" if times else "never")
 
 
 def _peak(told: dict[str, Any], name: str, limit_bytes: int) -> Check:
@@ -86,18 +93,13 @@ def _peak(told: dict[str, Any], name: str, limit_bytes: int) -> Check:
 
 
 def _against(told: dict[str, Any], base: dict[str, Any], tolerance_percent: float) -> Check:
-    name = f"against {plain(base['name'])}"
-    if base["peak_allocated_bytes"] is None:
+    name, most = f"against {plain(base['name'])}", base["peak_allocated_bytes"]
+    if most is None:
         return Check(name, False, "the peak of the baseline is unknown")
-    limit = int(base["peak_allocated_bytes"] * (1 + tolerance_percent / 100))
-    one = _peak(told, "peak_allocated", limit)
-    seen = told["peak_allocated_bytes"]
-    more = (
-        ""
-        if seen is None
-        else f", {percent(seen / base['peak_allocated_bytes'])} of {amount(base['peak_allocated_bytes'])}"
-    )
-    return Check(name, one.passed, f"{one.words}{more}", one.seen_bytes, limit)
+    one = _peak(told, "peak_allocated", int(most * (1 + tolerance_percent / 100)))
+    seen, least = one.seen_bytes, "at least " if base["lower_bound_steps"] else ""
+    share = f", {percent(seen / most)} of {least}{amount(most)}" if seen is not None and most else ""
+    return replace(one, check=name, words=f"{one.words}{share}")
 
 
 def _bytes(name: str, words: str | None) -> int | None:
@@ -106,8 +108,10 @@ def _bytes(name: str, words: str | None) -> int | None:
     if words is None:
         return None
     try:
+        if not _SIZE.fullmatch(words):  # (pydantic reads the beginning, and takes 20,5GiB for 20 bytes)
+            raise ValueError
         return int(TypeAdapter(ByteSize).validate_python(words))
-    except ValidationError:
+    except (ValueError, ValidationError):
         option = name.replace("_", "-")
         raise Failure(f"--{option}: {plain(words)!r} is no size, such as 20GiB or 21474836480", BAD_WORDS) from None
 

@@ -66,19 +66,24 @@ def _way(told: dict[str, Any]) -> str:
     return "It has ended; runs record their first steps by themselves, unless VRAMSCOPE_WINDOWS=0."
 
 
+def newest_recording(server: str, run: str, what_for: str) -> str:
+    """The id of the newest whole recording of a run. Raises Failure: there is nothing to ``replay``, say."""
+    path = path_of(server, run)
+    found = ask(server, f"/runs/{path}/recordings")["recordings"]
+    newest = next((str(one["recording"]) for one in found if one["whole"]), None)
+    if newest is None:
+        said = "none of its recordings is whole yet" if found else "nothing was recorded of it"
+        way = _way(ask(server, f"/runs/{path}"))
+        raise Failure(f"{plain(run)}: {said}, so there is nothing to {what_for}. {way}", NOT_FOUND)
+    return newest
+
+
 def of_run(server: str, run: str) -> Trace:
     """The newest whole recording of a run. Raises Failure."""
     from vramscope_server.analysis.history.recorded_window import from_window
 
-    path = path_of(server, run)
-    found = ask(server, f"/runs/{path}/recordings")["recordings"]
-    whole = [one for one in found if one["whole"]]
-    if not whole:
-        said = "none of its recordings is whole yet" if found else "nothing was recorded of it"
-        raise Failure(
-            f"{plain(run)}: {said}, so there is nothing to replay. {_way(ask(server, f'/runs/{path}'))}", NOT_FOUND
-        )
+    newest = newest_recording(server, run, "replay")
     try:
-        return from_window(unpack(fetch(server, f"/recordings/{whole[0]['recording']}/data")))
+        return from_window(unpack(fetch(server, f"/recordings/{newest}/data")))
     except BadWindow as fault:
         raise Failure(f"the newest recording of {plain(run)} is damaged: {plain(str(fault))}", BAD_WORDS) from None

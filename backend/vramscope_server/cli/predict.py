@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from vramscope_server.cli.histories import newest_recording
 from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import NOT_FOUND, Failure, ask, path_of, print_json
+from vramscope_server.cli.talk import ask, print_json
 from vramscope_server.cli.words import ABSENT, amount, count, percent, plain
 
 _COLUMNS: Final = (
@@ -22,13 +23,7 @@ _COLUMNS: Final = (
 
 def show(server: str, as_json: bool, run: str, techniques: Sequence[str]) -> None:
     """Print each way, the recorded one first, or the API's answer as JSON. Raises talk.Failure."""
-    listed = ask(server, f"/runs/{path_of(server, run)}/recordings")["recordings"]
-    newest = next((one["recording"] for one in listed if one["whole"]), None)
-    if newest is None:
-        said = "none of its recordings is whole yet" if listed else "nothing was recorded of it"
-        raise Failure(
-            f"{plain(run)}: {said}, so there is nothing to predict from. Record a window on its page.", NOT_FOUND
-        )
+    newest = newest_recording(server, run, "predict from")
     told = ask(server, f"/recordings/{newest}/prediction", techniques=",".join(techniques))
     if as_json:
         print_json(told)

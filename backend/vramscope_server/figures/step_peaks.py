@@ -104,7 +104,8 @@ def _bars(drawing: Drawing, x: FloatArray, allocated: FloatArray, phase: FloatAr
         drawing.trace(
             x[chosen],
             allocated[chosen],
-            role=f"phase-{PHASES[code] if 0 <= code < len(PHASES) else 'unknown'}",
+            role=f"phase-{PHASES[code] if 0 <= code < len(PHASES) else code if code >= 0 else 'unknown'}",
+            shown={"colour": "phase-unknown"} if code >= len(PHASES) else None,
             label=f"peak in {name}",
             unit=unit,
             kind="bar",

@@ -22,6 +22,7 @@ from vramscope import wire
 
 from . import columns as codec
 from .database import Database
+from .newer import MOST_SERIES, unknown_series
 from .small_chunks import Stream
 from .tables import FULL_LEVEL, FULL_ROWS, chunks
 from .writer import QueueFull, StorageTrouble, Writer, WriterClosed
@@ -94,7 +95,8 @@ class Compactor:
         opened = [(row, columns) for row in found if (columns := _columns(row.data)) is not None]
         if len(opened) < 2:
             return False
-        merged = _merged([columns for _, columns in opened], max(row.level for row, _ in opened) + 1)
+        level_after = max(row.level for row, _ in opened) + 1
+        merged = _merged(_bounded(name, [columns for _, columns in opened]), level_after)
         if len(merged) >= len(opened):
             return False
         assert self._writer is not None
@@ -112,6 +114,17 @@ def _columns(blob: bytes) -> codec.Columns | None:
     except codec.CorruptChunk as damage:
         log.warning("a damaged chunk was left as it is: %s", damage)
         return None
+
+
+def _bounded(stream: str, opened: list[codec.Columns]) -> list[codec.Columns]:
+    """The same, with all series that are known here and so many others that no table gets too wide: each chunk may have brought
+    other names, and all of them together are the columns of what is merged."""
+    names = {name for columns in opened for name in columns}
+    unknown = unknown_series(stream, names)[MOST_SERIES:] if stream in wire.STREAMS else []
+    if not unknown:
+        return opened
+    log.warning("of the stream %s %d series that are not known here were left out", stream, len(unknown))
+    return [{name: values for name, values in columns.items() if name not in unknown} for columns in opened]
 
 
 def _merged(opened: list[codec.Columns], level: int) -> list[dict[str, Any]]:

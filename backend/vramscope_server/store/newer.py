@@ -75,7 +75,7 @@ def _unknown(message: msgspec.Raw) -> str | None:
     if head.type not in _TYPES:
         return f"messages {head.type!r}" if _NAME.fullmatch(head.type) else None
     if head.type == "block" and head.stream not in wire.STREAMS:
-        return f"rows of {head.stream!r}" if _NAME.fullmatch(head.stream) else None
+        return f"blocks of {head.stream!r}" if _NAME.fullmatch(head.stream) else None
     return None
 
 

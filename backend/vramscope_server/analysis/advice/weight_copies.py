@@ -60,30 +60,39 @@ def lives_of(facts: Facts) -> Flags:
 
 
 def _copies(facts: Facts) -> tuple[dict[str, list[int]], int]:
-    """The copies by the weights' names, and how many modules have such weights; none where what is half as large as a weight is
-    something else."""
+    """The copies by the weights' names, and how many weights have a module that was recorded; none where what is half as large as a
+    weight is something else."""
     if facts.techniques and all(one["kind"] != "mixed_precision" for one in facts.techniques):
         return {}, 0
-    lives = facts.trace.lives
+    lives, born = facts.trace.lives, facts.spells.born
     parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
-    names = {facts.owner(int(row)) for row in parameters}
     large = parameters[lives.requested_bytes[parameters] >= 2 * LEAST_BYTES]
-    halves = {facts.owner(int(row)): int(lives.requested_bytes[row]) // 2 for row in large}
+    halves = {name: int(lives.requested_bytes[row]) // 2 for row in large if (name := facts.owner(int(row)))}
+    of_module: dict[str | None, list[str]] = {}
+    for weight in halves:
+        of_module.setdefault(weight.rpartition(".")[0], []).append(weight)
     forward = facts.is_of("activations") & facts.born_in("forward")
-    copies: dict[str, list[int]] = {}
-    tied: dict[str, list[int]] = {}
-    modules: set[str] = set()
-    for row in np.flatnonzero(forward & facts.in_step()).tolist():  # of all micro-batches
-        weight, size = f"{facts.module_of(row)}.weight", int(lives.requested_bytes[row])
-        if weight in halves:
-            modules.add(weight)
-            if halves[weight] == size:
-                copies.setdefault(weight, []).append(row)
-        elif weight not in names and size in halves.values():
-            tied.setdefault(weight, []).append(row)  # it bears the name that another module has for it
-    if not copies or len(copies) < LEAST_SHARE * len(modules):
+    copies: dict[
+        str, dict[int, int]
+    ] = {}  # by the forward: what is made later in it of the same size is something else
+    elsewhere: dict[int, list[int]] = {}
+    seen: set[str] = set()
+    for row in np.flatnonzero(forward & facts.in_step()).tolist():
+        own, size = of_module.get(facts.module_of(row), []), int(lives.requested_bytes[row])
+        seen.update(own)
+        made = next((one for one in own if halves[one] == size and born[row] not in copies.get(one, ())), None)
+        if made is not None:
+            copies.setdefault(made, {})[int(born[row])] = row
+        elif not own:
+            elsewhere.setdefault(size, []).append(row)
+    if not copies or len(copies) < LEAST_SHARE * len(seen):
         return {}, 0
-    return copies | {name: rows[:1] for name, rows in tied.items()}, len(modules)
+    # A weight without a copy may be one that two modules share: then the one that has no name for it made the copy.
+    for weight in halves.keys() - copies.keys():
+        rows = elsewhere.get(halves[weight], [])
+        copies[weight] = {int(born[row]): row for row in reversed(rows)}
+        elsewhere[halves[weight]] = [row for row in rows if row not in copies[weight].values()]
+    return {weight: list(rows.values()) for weight, rows in copies.items() if rows}, len(seen)
 
 
 def _halves(facts: Facts, weights: Collection[str]) -> npt.NDArray[np.int64]:

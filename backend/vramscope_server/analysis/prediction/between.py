@@ -25,19 +25,26 @@ def way_between(base: Techniques | None, own: Techniques | None) -> Way | None:
     differing = difference(chips, of_base).keys()
     if not differing or not differing <= PREDICTED or differing & of_base.keys() - {"gradient_accumulation"}:
         return None
-    parts = _micro_steps(own) / _micro_steps(base)
-    rows, of_one = _detail(base, "batch", "batch_size"), _detail(own, "batch", "batch_size")
-    if rows is None or of_one is None or parts < 1 or rows != parts * of_one:
-        return None  # it had another number of rows in a step, or less accumulation
+    steps, of_base_steps = _micro_steps(own), _micro_steps(base)
+    parts, rest = divmod(steps, of_base_steps)
+    rows, of_one = _whole(base, "batch", "batch_size"), _whole(own, "batch", "batch_size")
+    if rows is None or of_one is None or rest or parts < 1 or rows != parts * of_one:
+        return None  # it had another number of rows in a step, or less accumulation, or not as many times more
+    if ("gradient_accumulation" in differing) != (parts > 1):
+        return None
     covered, bits = (_detail(own, "optimizer_8bit", name) for name in ("covered_fraction", "bits"))
     if "optimizer_8bit" in differing and (bits != EIGHT or covered is None or covered < ALL_FRACTION):
         return None
-    return Way(int(parts), "gradient_checkpointing" in differing, "optimizer_8bit" in differing)
+    return Way(parts, "gradient_checkpointing" in differing, "optimizer_8bit" in differing)
 
 
 def _micro_steps(techniques: Techniques) -> int:
-    told = _detail(techniques, "gradient_accumulation", "micro_steps")
-    return int(told) if told else 1
+    return _whole(techniques, "gradient_accumulation", "micro_steps") or 1
+
+
+def _whole(techniques: Techniques, kind: str, name: str) -> int | None:
+    value = _detail(techniques, kind, name)
+    return value if isinstance(value, int) and value >= 1 else None
 
 
 def _detail(techniques: Techniques, kind: str, name: str) -> float | None:

@@ -34,7 +34,7 @@ class Way(NamedTuple):
             yield self._replace(gradient_accumulation=self.gradient_accumulation // 2)
 
     def __str__(self) -> str:
-        """As ``way_of`` reads it."""
+        """As ``way_of`` reads it; ``none`` where it has no technique."""
         parts = f"gradient_accumulation:{self.gradient_accumulation}"
         return "+".join(parts if name == "gradient_accumulation" else name for name in self.used()) or "none"
 
@@ -65,4 +65,6 @@ def way_of(words: str) -> Way:
             )
         else:
             given[name] = int(number)
+    if "optimizer_8bit" in given and "no_foreach" in given:
+        raise ValueError("optimizer_8bit steps one parameter at a time anyway: leave no_foreach out")
     return Way(**given)
