@@ -40,6 +40,7 @@ WAYS = (
     *(f"roberta{how}" for how in ("+as", "+4", "+checkpointing", "+8bit", "+4+checkpointing", "+4+checkpointing+8bit")),
     *(f"encoder{how}" for how in ("+as", "+8bit", "+4+checkpointing+8bit")),
     *(f"roberta+bf16{how}" for how in ("", "+4", "+x3", "+checkpointing+x3")),
+    *(f"tied{how}" for how in ("+as", "+4")),
     *(f"vit{how}" for how in ("+as", "+4", "+checkpointing")),
 )
 

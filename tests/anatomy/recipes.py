@@ -88,6 +88,19 @@ def llama() -> Made:
     return language(model, list(body.layers), lambda words: body(words).last_hidden_state, model.lm_head, 8, 512)
 
 
+def tied() -> Made:
+    """Little but an embedding that is the head, too: at the end of a backward its two gradients wait for their sum."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=64_000, hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
+        tie_word_embeddings=True,
+    )  # fmt: skip
+    model = on_gpu(lambda: LlamaForCausalLM(config))
+    body = model.model
+    return language(model, list(body.layers), lambda words: body(words).last_hidden_state, model.lm_head, 8, 64)
+
+
 def vit() -> Made:
     from transformers import ViTConfig, ViTForImageClassification
 
@@ -175,7 +188,7 @@ def unet() -> Made:
     )
 
 
-MODELS = {make.__name__: make for make in (gpt2, roberta, llama, vit, encoder, resnet, unet)}
+MODELS = {make.__name__: make for make in (gpt2, roberta, llama, tied, vit, encoder, resnet, unet)}
 
 
 def made(name: str) -> Training | None:

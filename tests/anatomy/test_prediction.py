@@ -48,6 +48,7 @@ def told_of(observed: dict[str, Any], name: str) -> Predicted:
             for recipe in ("+4", "+checkpointing", "+8bit", "+4+checkpointing", "+4+checkpointing+8bit")
         ],
         *[("encoder", recipe) for recipe in ("+8bit", "+4+checkpointing+8bit")],
+        ("tied", "+4"),
         *[("vit", recipe) for recipe in ("+4", "+checkpointing")],
     ],
 )

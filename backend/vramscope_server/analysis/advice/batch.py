@@ -38,6 +38,8 @@ VALUE_BYTES: Final = (2, 4)
 """of what such a loss works with"""
 LEAST_PAIRS: Final = 0.01
 """of the peak: less does not change how many rows fit"""
+LEAST_PART: Final = 0.01
+"""of the peak: a smaller gradient is nothing to tell apart"""
 IN_STEP: Final = [PHASES.index(phase) for phase in ("data", "forward", "backward")]
 
 Whole = npt.NDArray[np.int64]
@@ -117,7 +119,21 @@ def _goes(facts: Facts) -> Flags:
     categories = facts.categories
     passing = (categories == TEMPORARIES) & np.isin(_phase_of_birth(facts), IN_STEP)
     chosen: Flags = (categories == ACTIVATIONS) | (categories == INPUT) | passing
-    return chosen & ~weight_copies.lives_of(facts)
+    return chosen & ~weight_copies.lives_of(facts) & ~_parts_of_gradients(facts, passing)
+
+
+def _parts_of_gradients(facts: Facts, passing: Flags) -> Flags:
+    """Of temporaries, the two gradients of a weight that two modules share (an embedding and the head): both wait for their sum,
+    which is the gradient, and are as large as it."""
+    lives, parts = facts.trace.lives, np.zeros(len(passing), np.bool_)
+    asked, born, gone = lives.requested_bytes, lives.alloc_event, lives.requested_event
+    within = facts.in_step() & facts.born_in("backward")
+    gradients = facts.is_of("gradients") & within & (asked >= LEAST_PART * facts.peak_bytes)
+    for sum_ in np.flatnonzero(gradients).tolist():
+        waiting = passing & within & (asked == asked[sum_]) & (born < born[sum_]) & (gone > born[sum_])
+        if np.count_nonzero(waiting) == 2:
+            parts |= waiting
+    return parts
 
 
 def pair_bytes(facts: Facts, rows: int) -> Whole:
