@@ -3,40 +3,29 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
+import { ComparedCard } from "vramscope/parts/compared_card.js";
 import { known } from "vramscope/parts/pieces.js";
 import { progressOf, Question } from "vramscope/parts/whatif_question.js";
 import { bandMeans, certainty } from "vramscope/parts/whatif_table.js";
 
 /** A card that shows itself where the compared runs have different settings. */
-export class Predictions {
+export class Predictions extends ComparedCard {
   constructor() {
-    this.element = h("section", { class: "card predictions", hidden: true });
+    super("predictions", api.predictions);
   }
 
   close() {
     this.question?.drop();
-    this.request?.abort();
+    super.close();
   }
 
-  /** `rows`: of the comparison, the baseline first. */
-  async show(rows) {
-    const key = rows.map((row) => row.run).join();
-    if (key === this.key) return;
-    this.key = key;
-    this.close();
-    this.element.hidden = true;
-    if (rows.length < 2) return;
-    const request = (this.request = new AbortController());
-    try {
-      this.told = await api.predictions({ runs: key, base: rows[0].run }, request.signal);
-    } catch {
-      return; // the table above tells what is wrong with the runs; without predictions it is whole
-    }
-    const settings = new Set(this.told.rows.map((row) => row.conf).filter((conf) => conf !== null));
-    if (settings.size < 2) return;
-    this.element.hidden = false;
-    this.question = this.told.recording ? new Question(this.told.recording.recording, { confs: [...settings] }, () => this.draw()) : null;
+  hear(told) {
+    this.told = told;
+    const settings = new Set(told.rows.map((row) => row.conf).filter((conf) => conf !== null));
+    if (settings.size < 2) return false;
+    this.question = told.recording ? new Question(told.recording.recording, { confs: [...settings] }, () => this.draw()) : null;
     this.draw();
+    return true;
   }
 
   draw() {

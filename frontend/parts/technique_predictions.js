@@ -3,44 +3,25 @@
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
 import { bytes, count, isKnown, signedPercent } from "vramscope/format.js";
+import { ComparedCard } from "vramscope/parts/compared_card.js";
 import { wayWords } from "vramscope/parts/other_ways.js";
 import { known } from "vramscope/parts/pieces.js";
 
 /** A card that shows itself where compared runs differ from the baseline in techniques that a recording predicts. */
-export class TechniquePredictions {
+export class TechniquePredictions extends ComparedCard {
   constructor() {
-    this.element = h("section", { class: "card technique-predictions", hidden: true });
+    super("technique-predictions", api.techniquePredictions);
   }
 
-  close() {
-    this.request?.abort();
-  }
-
-  /** `rows`: of the comparison, the baseline first. */
-  async show(rows) {
-    const key = rows.map((row) => row.run).join();
-    if (key === this.key) return;
-    this.key = key;
-    this.close();
-    this.element.hidden = true;
-    if (rows.length < 2) return;
-    const request = (this.request = new AbortController());
-    try {
-      const told = await api.techniquePredictions({ runs: key, base: rows[0].run }, request.signal);
-      if (this.request === request && told.rows.length > 0) this.draw(told);
-    } catch {
-      // the table above tells what is wrong with the runs; without predictions it is whole
-    }
-  }
-
-  draw({ recording, step, rows }) {
+  hear({ recording, step, rows }) {
+    if (rows.length === 0) return false;
     fill(this.element,
       h("header", {}, h("h2", {}, "Techniques: predicted and measured"), h("span", { class: "muted" }, "peak allocated")),
       h("div", { class: "pad" }, h("p", { class: "muted" }, "From ", h("a", { href: `/runs/${encodeURIComponent(recording.run_id)}/anatomy?recording=${recording.recording}` }, "a recording of the baseline"), isKnown(step) && `, its step ${count(step)}`, ". The error is of the measured peak.")),
       h("div", { class: "scroll", tabindex: "0" }, h("table", { class: "plain" },
         h("thead", {}, h("tr", {}, ["Run", "Trained with"].map((label) => h("th", { scope: "col" }, label)), ["Predicted", "Measured", "Error"].map((label) => h("th", { scope: "col", class: "number" }, label)))),
         h("tbody", {}, rows.map(line)))));
-    this.element.hidden = false;
+    return true;
   }
 }
 
