@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from looks import watched
 from torch import nn
-
-from vramscope.graphs.watch import GraphWatch
-from vramscope.steps.clock import StepClock
-from vramscope.steps.loop import LoopHooks
-from vramscope.steps.plain import connect
 
 
 @pytest.fixture(autouse=True)
@@ -23,20 +18,6 @@ def nothing_else() -> None:
     """What an earlier test left in a cycle is no part of a look."""
     gc.collect()
     gc.freeze()
-
-
-@contextlib.contextmanager
-def watched() -> Iterator[list[Any]]:
-    looks: list[Any] = []
-    clock = StepClock()
-    hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=looks.append)
-    hooks.install()
-    connect(None, hooks)
-    try:
-        yield looks
-    finally:
-        hooks.remove()
 
 
 class Recorder:

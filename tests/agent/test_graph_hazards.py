@@ -12,6 +12,7 @@ from typing import ClassVar
 import pytest
 import torch
 import warm
+from looks import watched
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -34,21 +35,6 @@ def nothing_else():
     second for what the test makes."""
     gc.collect()
     gc.freeze()
-
-
-@contextlib.contextmanager
-def watched(seconds=LOOK_SECONDS):
-    """The graph watch at work on whatever trains inside, each look with so much time; gives the list of its looks."""
-    looks: list = []
-    clock = StepClock()
-    hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=looks.append, seconds=seconds)
-    hooks.install()
-    connect(None, hooks)
-    try:
-        yield looks
-    finally:
-        hooks.remove()
 
 
 def model(width=64):

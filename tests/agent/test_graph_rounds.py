@@ -1,9 +1,8 @@
 """What ends a round before the first step of an optimizer, and what that makes of the leaks that are told."""
 
-import contextlib
-
 import pytest
 import torch
+from looks import watched
 from torch import nn
 from torch.nn import functional as F
 
@@ -11,21 +10,6 @@ from vramscope.graphs import watch
 from vramscope.graphs.watch import GraphWatch
 from vramscope.steps.clock import StepClock
 from vramscope.steps.loop import LoopHooks
-from vramscope.steps.plain import connect
-
-
-@contextlib.contextmanager
-def watched():
-    looks: list = []
-    clock = StepClock()
-    hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=looks.append)
-    hooks.install()
-    connect(None, hooks)
-    try:
-        yield looks
-    finally:
-        hooks.remove()
 
 
 @pytest.fixture

@@ -1,0 +1,28 @@
+"""The graph watch at work on whatever trains, for the tests of what it finds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from vramscope.graphs.looker import LOOK_SECONDS
+from vramscope.graphs.watch import GraphWatch
+from vramscope.steps.clock import StepClock
+from vramscope.steps.loop import LoopHooks
+from vramscope.steps.plain import connect
+
+
+@contextlib.contextmanager
+def watched(seconds: float = LOOK_SECONDS) -> Iterator[list[Any]]:
+    """On whatever trains inside, each look with so much time; gives the list of its looks."""
+    looks: list[Any] = []
+    clock = StepClock()
+    hooks = LoopHooks(clock)
+    hooks.graphs = GraphWatch(clock, report=looks.append, seconds=seconds)
+    hooks.install()
+    connect(None, hooks)
+    try:
+        yield looks
+    finally:
+        hooks.remove()
