@@ -8,8 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from vramscope_server.analysis.prediction.predicted import Predicted, predict
 from vramscope_server.analysis.prediction.way import Way, way_of
+from vramscope_server.recordings import Opened
 
-from .anatomy import facts_of, known_run
+from .anatomy import KnownRun, facts_of, known_run
 from .answers import answer
 from .opened import open_recording, readable
 from .problems import InvalidParameter
@@ -32,9 +33,14 @@ def get_prediction(request: Request, recording: str, techniques: Ways = None) ->
     stored, opened = open_recording(request, recording)
     run = known_run(request.app.state.house, stored.run_id, stored.rank)
     with readable(stored):
-        key = ("prediction", str(run.techniques), *asked)
-        told = opened.once(key, lambda: predict(facts_of(opened, run), asked))
+        told = predicted(opened, run, asked)
     return answer({"recording": stored.id, **shown(told)})
+
+
+def predicted(opened: Opened, run: KnownRun, asked: list[Way]) -> Predicted:
+    """Worked out once for a recording, what is known of its run, and what is asked."""
+    key = ("prediction", str(run.techniques), *asked)
+    return opened.once(key, lambda: predict(facts_of(opened, run), asked))
 
 
 def shown(told: Predicted) -> dict[str, Any]:

@@ -10,26 +10,29 @@ from sqlalchemy.engine import Connection
 
 from vramscope import wire
 from vramscope_server.analysis.prediction.between import way_between
-from vramscope_server.analysis.prediction.predicted import predict
 from vramscope_server.house import House
+from vramscope_server.recordings import Opened
 from vramscope_server.store.artifacts import Stored, list_artifacts
 from vramscope_server.store.places import Run, UnknownPlace, find_place, load_columns
 
-from .anatomy import facts_of, known_run
+from .anatomy import known_run
 from .answers import answer
-from .compare import compared_runs
+from .compare import Runs, compared_runs
 from .opened import readable
+from .prediction import predicted
 from .recordings import recording_row
 from .windows import reader
 
 router = APIRouter(tags=["compare"])
 
+Base = Annotated[str | None, Query(description="whose recording it is; the first run when not given")]
+
 
 @router.get("/compare/predictions", summary="What to predict from a recording of the baseline, and what was measured")
 def get_predictions(
     request: Request,
-    runs: Annotated[str, Query(description="runs, separated by commas")],
-    base: Annotated[str | None, Query(description="whose recording it is; the first run when not given")] = None,
+    runs: Runs,
+    base: Base = None,
 ) -> Response:
     """``{recording, steps, rows}``: ask the recording's ``whatif`` for the settings of the rows; see docs/http.md."""
     house: House = request.app.state.house
@@ -40,15 +43,13 @@ def get_predictions(
     if stored is not None:
         with readable(stored):
             opened = house.shelf.open(stored.id)
-            steps = [step for step, _ in opened.moments.steps]
+            first, last = _steps(opened)
             device = opened.trace.device
-        if steps:
-            first, last = steps[0], steps[-1]
     rows = []
     with reader(house) as connection:
         for run in found:
             measured = None
-            if stored is not None and first is not None:
+            if stored is not None:
                 measured = _measured(connection, run, stored.rank, device, first, last, "peak_reserved_bytes")
             rows.append(
                 {
@@ -70,8 +71,8 @@ def get_predictions(
 @router.get("/compare/techniques", summary="What was predicted of other techniques, and what was measured")
 def get_techniques(
     request: Request,
-    runs: Annotated[str, Query(description="runs, separated by commas")],
-    base: Annotated[str | None, Query(description="whose recording it is; the first run when not given")] = None,
+    runs: Runs,
+    base: Base = None,
 ) -> Response:
     """``{recording, step, rows}``: runs that differ from the baseline in techniques which a recording predicts."""
     house: House = request.app.state.house
@@ -84,17 +85,13 @@ def get_techniques(
         return answer({"recording": None, "step": None, "rows": []})
     with readable(stored):
         opened = house.shelf.open(stored.id)
-        facts = facts_of(opened, known_run(house, stored.run_id, stored.rank))
-        asked = [way for _, way in compared]
-        told = opened.once(("prediction", str(facts.techniques), *asked), lambda: predict(facts, asked))
-        steps = [step for step, _ in opened.moments.steps]
+        told = predicted(opened, known_run(house, stored.run_id, stored.rank), [way for _, way in compared])
+        first, last = _steps(opened)
         device = opened.trace.device
     rows = []
     with reader(house) as connection:
         for (run, way), row in zip(compared, told.rows[1:], strict=False):
-            measured = None
-            if steps:
-                measured = _measured(connection, run, stored.rank, device, steps[0], steps[-1], "peak_allocated_bytes")
+            measured = _measured(connection, run, stored.rank, device, first, last, "peak_allocated_bytes")
             rows.append(
                 {
                     "run": run["id"],
@@ -119,10 +116,18 @@ def _recording(connection: Connection, run: Run) -> Stored | None:
     return min(wholes, key=begins, default=None)
 
 
+def _steps(opened: Opened) -> tuple[int | None, int | None]:
+    """The first and the last that are in a recording; None: it knows of none."""
+    steps = [step for step, _ in opened.moments.steps]
+    return (steps[0], steps[-1]) if steps else (None, None)
+
+
 def _measured(
-    connection: Connection, run: Run, rank: int, device: int | None, first: int, last: int | None, counter: str
+    connection: Connection, run: Run, rank: int, device: int | None, first: int | None, last: int | None, counter: str
 ) -> int | None:
     """The highest of these steps of a run, by the allocator's own counter; None where that is not known."""
+    if first is None:
+        return None
     try:
         place = find_place(connection, run, rank, device)
     except UnknownPlace:
