@@ -1,6 +1,6 @@
 """Makes the table of docs/anatomy.md that holds what is predicted of other ways to train against trainings that were run in them.
 
-python tests/anatomy/prediction_table.py     # some five minutes on two cores; rewrites the part of the page between the marks
+python tests/anatomy/prediction_table.py     # some two minutes on two cores; rewrites the part of the page between the marks
 """
 
 from __future__ import annotations

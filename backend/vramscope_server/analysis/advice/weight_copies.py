@@ -72,9 +72,8 @@ def _copies(facts: Facts) -> tuple[dict[str, list[int]], int]:
     for weight in halves:
         of_module.setdefault(weight.rpartition(".")[0], []).append(weight)
     forward = facts.is_of("activations") & facts.born_in("forward")
-    copies: dict[
-        str, dict[int, int]
-    ] = {}  # by the forward: what is made later in it of the same size is something else
+    # By the forward, too: what is made later in it of the same size is something else.
+    copies: dict[str, dict[int, int]] = {}
     elsewhere: dict[int, list[int]] = {}
     seen: set[str] = set()
     for row in np.flatnonzero(forward & facts.in_step()).tolist():
@@ -88,7 +87,7 @@ def _copies(facts: Facts) -> tuple[dict[str, list[int]], int]:
     if not copies or len(copies) < LEAST_SHARE * len(seen):
         return {}, 0
     # A weight without a copy may be one that two modules share: then the one that has no name for it made the copy.
-    for weight in halves.keys() - copies.keys():
+    for weight in sorted(halves.keys() - copies.keys()):
         rows = elsewhere.get(halves[weight], [])
         copies[weight] = {int(born[row]): row for row in reversed(rows)}
         elsewhere[halves[weight]] = [row for row in rows if row not in copies[weight].values()]
