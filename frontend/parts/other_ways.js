@@ -45,7 +45,7 @@ export class OtherWays {
 export function shown({ rows, furthest_rows: furthest, notes }) {
   const others = rows.slice(1);
   return [
-    others.length > 0 ? table(rows, furthest) : h("p", { class: "pad muted", "data-none": true }, "None of the ways that can be told lowers the peak by 1 % or more."),
+    others.length > 0 ? table(rows, furthest) : rows.length > 0 && h("p", { class: "pad muted", "data-none": true }, "None of the ways that can be told lowers the peak by 1 % or more."),
     h("ul", { class: "other-ways-notes" },
       COSTS.filter(([, uses]) => others.some((row) => uses(row.techniques))).map(([name, , costs]) => h("li", {}, h("strong", {}, name), `: ${costs}.`)),
       notes.map((note) => h("li", {}, note)),

@@ -19,7 +19,8 @@ from test_fragmentation_page import Sender, words
 sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
 from profile_maker import a_profile
-from window_maker import training
+from window_maker import Allocator, training
+from window_maker import recorded as empty_window
 from wire_maker import new_id
 
 from vramscope import wire
@@ -251,6 +252,11 @@ def test_other_ways_to_train_stand_below_the_advice(page: Any, recorded: Sender)
     assert "this recording does not know modules" in notes and "the optimizer's averages are rounded" in notes
     assert "foreach=False" not in notes, "the costs of what is told alone"
     assert_legible(page)
+    empty = Sender(recorded.url, "nothing happened")
+    empty.record(empty_window(None, Allocator()))
+    page.goto(page_of(empty))
+    card.get_by_text("Nothing happened in this recording.").wait_for(timeout=COMPILED_MS)
+    assert "None of the ways" not in card.inner_text(), "nothing was reckoned"
 
 
 def test_its_events_are_searched_and_its_window_is_had_as_a_file(page: Any, recorded: Sender) -> None:
