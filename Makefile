@@ -7,10 +7,10 @@ BIN    := .venv/bin
 # Hundreds of processes would each compile PyTorch's Python anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo setup test lint bench clean
+.PHONY: help demo setup test lint gpu-check bench clean
 
 help: ## show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1	/' | expand -t 16
 
 demo: ## train a small GPT-2 and watch it at http://127.0.0.1:8265; STEPS=200 ends by itself
 	@$(PYTHON) .ci/environment.py demo --gpu $(GPU)
@@ -28,6 +28,9 @@ lint: setup ## ruff and mypy
 test: setup ## everything, browser and emulated GPU included; ARGS goes to pytest
 	@$(BIN)/python -m vramscope_server.warming & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
+
+gpu-check: ## check vramscope on a real card: one JSON file in gpu-check/, ten minutes at most
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu_check.py --out gpu-check $(ARGS)
 
 bench: setup ## the benchmarks, one after the other
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

@@ -90,6 +90,15 @@ def emulated_gpu() -> None:
 
 
 @pytest.fixture
+def two_gpus() -> None:
+    """Skips a test of two devices on a machine with one real card."""
+    import torch
+
+    if not EMULATED and torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+
+
+@pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], SmallDisk]]:
     """``small_disk(KiB)`` mounts one for the time of a test."""
     from disks import SmallDisk

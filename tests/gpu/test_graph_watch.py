@@ -196,7 +196,7 @@ mp.start_processes(rank_main, (tempfile.mktemp(),), nprocs=2, start_method="fork
 
 @pytest.mark.parametrize("wrapping", ["DDP", "FSDP2"])
 @pytest.mark.parametrize(("kept", "leaks"), [("kept", [["growing", "losses"]]), ("dropped", [])])
-def test_under_ddp_and_fsdp2_each_rank_tells_its_own(wrapping, kept, leaks, tmp_path):
+def test_under_ddp_and_fsdp2_each_rank_tells_its_own(wrapping, kept, leaks, tmp_path, two_gpus):
     ranks = run(RANKS, kept, wrapping, EMULATED_GPU_DEVICES="2", EMULATED_GPU_LEDGER=str(tmp_path / "ledger"))
     assert sorted(ranks) == [[0, leaks], [1, leaks]]
 
