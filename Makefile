@@ -26,7 +26,7 @@ lint: setup ## ruff and mypy
 		else echo "mypy: not on Python 3.10, whose newest numpy has other types"; fi
 
 test: setup ## everything, browser and emulated GPU included; ARGS goes to pytest
-	@$(BIN)/python -m vramscope_server.warming & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
+	@$(BIN)/python -m vramscope_server.numba_warmup & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 gpu-check: ## check vramscope on a real card: one JSON file in gpu-check/, ten minutes at most

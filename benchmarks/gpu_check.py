@@ -192,7 +192,7 @@ def replays(folder: Path) -> dict[str, Any]:
 import json, os, sys
 sys.path[:0] = [{str(ROOT / "tests" / "whatif")!r}]
 from measured import measure_all
-from vramscope_server.analysis.history.snapshot_reader import read
+from vramscope_server.analysis.snapshot_format.reader import read
 from vramscope_server.analysis.whatif.sweep import check, predict
 NAMES, CONFS, COUNTED, folder = {TRAININGS!r}, {SETTINGS!r}, {COUNTED!r}, {str(folder)!r}
 if __name__ == "__main__":

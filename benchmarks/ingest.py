@@ -36,11 +36,12 @@ import msgspec
 import numpy as np
 from serving import Serving
 
-from vramscope import wire
+from vramscope.protocol import messages as wire_messages
+from vramscope.protocol import series
 
 CLIENTS = 16
 ROWS = 256
-VALUES = ROWS * len(wire.SAMPLES)
+VALUES = ROWS * len(series.SAMPLES)
 TRACKIO_SETUP_SECONDS = 240
 GOALS = {"values_per_second": 2_000_000, "bytes_per_value": 4.0, "times_trackio": 10.0}
 
@@ -94,31 +95,31 @@ class Sender:
             {name: values[i * rows : (i + 1) * rows].tobytes() for name, values in samples.items()}
             for i in range(cycle)
         ]
-        self._attached = wire.Attached(
+        self._attached = wire_messages.Attached(
             project="benchmark", name=name, rank=0, world_size=1, host="here", pid=os.getpid(), start_ns=self.start_ns,
             framework="loop", python=platform.python_version(), torch="none", agent_version="benchmark",
-            devices=[wire.Device(index=0, name="a card", total_bytes=80 << 30)],
+            devices=[wire_messages.Device(index=0, name="a card", total_bytes=80 << 30)],
         )  # fmt: skip
 
-    def body(self, *more: wire.Message) -> bytes:
+    def body(self, *more: wire_messages.Message) -> bytes:
         """The next batch, encoded."""
         turn, part = divmod(self.sequence, len(self._parts))
         times = self._times[part * self.rows : (part + 1) * self.rows] + (self.start_ns + turn * self._span)
         columns = {**self._parts[part], "time_ns": times.tobytes()}
-        block = wire.Block(stream="samples", device=0, rows=self.rows, columns=columns)
+        block = wire_messages.Block(stream="samples", device=0, rows=self.rows, columns=columns)
         self.sequence += 1
         return self._encoded([*([self._attached] if self.sequence == 1 else []), block, *more])
 
-    def last(self, *more: wire.Message) -> bytes:
+    def last(self, *more: wire_messages.Message) -> bytes:
         """A batch that ends the run."""
         self.sequence += 1
-        ended = wire.Ended(time_ns=time.time_ns(), state="finished")
+        ended = wire_messages.Ended(time_ns=time.time_ns(), state="finished")
         return self._encoded([*([self._attached] if self.sequence == 1 else []), *more, ended])
 
     def _encoded(self, messages: list[Any]) -> bytes:
-        return wire.encode(
-            wire.Batch(
-                wire=wire.WIRE_VERSION, session=self.session, run=self.run, rank=0, sequence=self.sequence,
+        return wire_messages.encode(
+            wire_messages.Batch(
+                wire=wire_messages.WIRE_VERSION, session=self.session, run=self.run, rank=0, sequence=self.sequence,
                 sent_ns=time.time_ns(), messages=messages,
             )
         )  # fmt: skip
@@ -126,7 +127,7 @@ class Sender:
 
 def post(connection: http.client.HTTPConnection, body: bytes) -> None:
     """POST one batch and wait for its acknowledgement."""
-    connection.request("POST", "/api/v1/batches", body, {"Content-Type": wire.CONTENT_TYPE})
+    connection.request("POST", "/api/v1/batches", body, {"Content-Type": wire_messages.CONTENT_TYPE})
     answer = connection.getresponse()
     text = answer.read()
     if answer.status != 200:
@@ -274,7 +275,7 @@ def _trackio_server(python: Path, folder: Path, seconds: float) -> dict[str, Any
         "version": version.removesuffix(".dist"),
         "values_per_second": len(latencies) * VALUES / took,
         "latency_ms_median": statistics.median(latencies) * 1e3,
-        "bytes_per_value": size / (rows * len(wire.SAMPLES)),
+        "bytes_per_value": size / (rows * len(series.SAMPLES)),
     }
 
 
@@ -338,7 +339,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "clients": CLIENTS,
         "rows_per_batch": ROWS,
-        "columns": len(wire.SAMPLES),
+        "columns": len(series.SAMPLES),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "ours": {name: statistics.median(one[name] for one in rounds) for name in rounds[0]},
@@ -362,7 +363,7 @@ def main() -> None:
         return
     ours = result["ours"]
     print(
-        f"{CLIENTS} clients, batches of {ROWS} samples x {len(wire.SAMPLES)} columns, {result['cores']} cores for all"
+        f"{CLIENTS} clients, batches of {ROWS} samples x {len(series.SAMPLES)} columns, {result['cores']} cores for all"
     )
     print(f"  values a second      {ours['values_per_second']:12,.0f}   (goal {GOALS['values_per_second']:,})")
     print(f"  acknowledged after   {ours['latency_ms_median']:9.1f} ms median, {ours['latency_ms_95']:.1f} ms for 95 %")

@@ -113,7 +113,7 @@ class Watched:
 
     def _look(self, process: Path) -> None:
         try:
-            if b"vramscope_server.conversion" not in (process / "cmdline").read_bytes():
+            if b"vramscope_server.snapshot_conversion" not in (process / "cmdline").read_bytes():
                 return
             lines = (process / "status").read_text().splitlines()
         except OSError:  # it has just ended

@@ -26,11 +26,11 @@ from typing import Any
 import torch
 from training_cost import mlp  # beside this file
 
-from vramscope import wire
-from vramscope.graphs.watch import GraphWatch
-from vramscope.steps import plain
+from vramscope.integrations import plain
+from vramscope.leaks.detector import GraphWatch
+from vramscope.protocol import messages
 from vramscope.steps.clock import StepClock
-from vramscope.steps.loop import LoopHooks
+from vramscope.steps.hooks import LoopHooks
 
 GOAL_US = 60
 BLOCK_SECONDS = 1.5
@@ -39,7 +39,7 @@ WARM_UP_STEPS = 300
 
 
 @contextmanager
-def hooks(graphs: bool, looks: list[wire.Look] | None = None) -> Iterator[LoopHooks]:
+def hooks(graphs: bool, looks: list[messages.Look] | None = None) -> Iterator[LoopHooks]:
     clock = StepClock()
     installed = LoopHooks(clock)
     if graphs:
@@ -113,7 +113,7 @@ def looks_ms(leaking: bool, beside: Any = None) -> dict[str, Any]:
     """Milliseconds of each look in a training of 80 steps; ``beside``: what else lives then."""
     import transformers  # noqa: F401 - what a training process holds
 
-    looks: list[wire.Look] = []
+    looks: list[messages.Look] = []
     step = mlp("cuda" if torch.cuda.is_available() else "cpu")
     kept = []
     with hooks(graphs=True, looks=looks):

@@ -24,14 +24,14 @@ from collections.abc import Callable
 import torch
 from training_cost import gpt2, mlp  # beside this file
 
-from vramscope.memory.allocator import share_peak_counters
-from vramscope.profile.plan import ASKED, LINES, WARM, Plan, Wish
-from vramscope.profile.recorder import ProfileRecorder
-from vramscope.profile_tables import unpack
-from vramscope.ring import Ring
+from vramscope.memory.peak_counters import share_peak_counters
+from vramscope.profiler.plan import ASKED, LINES, WARM, Plan, Wish
+from vramscope.profiler.recorder import ProfileRecorder
+from vramscope.protocol.messages import Piece
+from vramscope.protocol.profile import unpack
 from vramscope.steps.clock import StepClock
-from vramscope.steps.loop import LoopHooks
-from vramscope.wire import Piece
+from vramscope.steps.hooks import LoopHooks
+from vramscope.transport.ring import Ring
 
 WISHES: dict[str, Wish | None] = {"nothing": None, "by itself": WARM, "with stacks": LINES, "asked for": ASKED}
 MODELS: dict[str, Callable[[str], Callable[[], None]]] = {"gpt2": gpt2, "mlp": mlp}

@@ -27,7 +27,7 @@ import httpx
 from ingest import Sender, post
 from serving import Serving
 
-from vramscope import wire
+from vramscope.protocol import messages
 
 SERIES_ROWS = 100_000
 HOUR_ROWS = 36_000
@@ -53,7 +53,7 @@ def fill_list(url: str, runs: int) -> None:
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     for number in range(runs):
         sender = Sender(f"run {number}", rows=16, start_ns=time.time_ns() - number * 10**9, cycle=1, seed=number)
-        post(connection, sender.body(wire.Event(time_ns=time.time_ns(), kind="notice")))
+        post(connection, sender.body(messages.Event(time_ns=time.time_ns(), kind="notice")))
         post(connection, sender.last())
 
 

@@ -30,13 +30,13 @@ import torch
 from training_cost import gpt2  # beside this file
 
 from vramscope import agent
-from vramscope.memory.allocator import share_peak_counters
-from vramscope.ring import Ring
+from vramscope.memory.peak_counters import share_peak_counters
+from vramscope.recording import recorder, window_state
+from vramscope.recording.plan import FIRST, Plan, Wish
+from vramscope.recording.recorder import Recorder
 from vramscope.steps.clock import StepClock
-from vramscope.steps.loop import LoopHooks
-from vramscope.trace import open_window, recorder
-from vramscope.trace.plan import FIRST, Plan, Wish
-from vramscope.trace.recorder import Recorder
+from vramscope.steps.hooks import LoopHooks
+from vramscope.transport.ring import Ring
 
 BLOCK_STEPS = 8
 
@@ -236,7 +236,7 @@ def share(steps: int) -> None:
     """In a process of its own: prints the share of a run's time that its windows took, and how many there were."""
     step = gpt2("cuda")
     step()  # (kernels are loaded in the first step, which takes seconds)
-    recorder.time = open_window.time = CpuTime
+    recorder.time = window_state.time = CpuTime
     session = agent.attach(None, name="benchmark")
     plan = session._recorder._plan
     windows_ms: list[float] = []

@@ -24,12 +24,12 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "backend"))
 
 from window_maker import training
 
-from vramscope_server.analysis.history.recorded_window import from_window
-from vramscope_server.analysis.history.trace import Events, Trace, layout_at
-from vramscope_server.analysis.simulator.profile import NEWEST
 from vramscope_server.analysis.simulator.program import ALLOC, FREE, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
+from vramscope_server.analysis.simulator.versions import NEWEST
+from vramscope_server.analysis.trace.from_window import from_window
+from vramscope_server.analysis.trace.trace import Events, Trace, layout_at
 from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
 EVENTS = 200_000

@@ -43,8 +43,8 @@ OURS = """
 from pathlib import Path
 import msgspec
 import plotly.graph_objects as go
-from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.timeline.course import course_of
+from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.timeline.curve import course_of
 from vramscope_server.analysis.timeline.grouping import grouping_of
 from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.figures import timeline
@@ -69,16 +69,16 @@ WAYS = {
     ),
     "opened again, first picture": (
         OURS + "import shutil, tempfile\nfrom vramscope_server import conversion\nconversion._tell = lambda told: None\n"
-        "from vramscope_server.analysis.history.trace_folder import load\n"
+        "from vramscope_server.analysis.trace.column_store import load\n"
         "folder = Path(tempfile.mkdtemp()); shutil.copy(sys.argv[1], folder / 'file')\n"
         "conversion.convert(folder / 'file', folder / 'columns', 8 << 30)\n",
         "trace, *_ = load(folder / 'columns' / '0', folder / 'columns' / 'stacks'); picture(trace)",
     ),
     "opened again, flamegraph": (
         OURS + "import shutil, tempfile\nfrom vramscope_server import conversion\nconversion._tell = lambda told: None\n"
-        "from vramscope_server.analysis.history.trace_folder import load\n"
-        "from vramscope_server.analysis.timeline.flame import flame\n"
-        "from vramscope_server.analysis.timeline.sites import sites_of\n"
+        "from vramscope_server.analysis.trace.column_store import load\n"
+        "from vramscope_server.analysis.timeline.flamegraph import flame\n"
+        "from vramscope_server.analysis.timeline.source_lines import sites_of\n"
         "folder = Path(tempfile.mkdtemp()); shutil.copy(sys.argv[1], folder / 'file')\n"
         "conversion.convert(folder / 'file', folder / 'columns', 8 << 30)\n",
         "trace, *_ = load(folder / 'columns' / '0', folder / 'columns' / 'stacks'); "

@@ -23,8 +23,8 @@ from pages import close, new_page
 from playwright.sync_api import Page, sync_playwright
 from serving import Serving
 
-from vramscope import wire
-from vramscope.window import pack
+from vramscope.protocol import messages
+from vramscope.protocol.window import pack
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "backend"))
 EVENTS_A_STEP = 570
@@ -38,11 +38,11 @@ FRAMES = """
 """
 
 
-def post(url: str, agent: Any, message: wire.Message) -> None:
+def post(url: str, agent: Any, message: messages.Message) -> None:
     answer = httpx.post(
         f"{url}/api/v1/batches",
         content=agent.body(message),
-        headers={"Content-Type": wire.CONTENT_TYPE},
+        headers={"Content-Type": messages.CONTENT_TYPE},
         trust_env=False,
         timeout=60,
     )
@@ -57,13 +57,13 @@ def send(url: str, events: int) -> tuple[str, str, int]:
     window = training(max(2, events // EVENTS_A_STEP), 48, width=256, small=8)
     data, agent, ident = pack(window), Agent(new_id("benchrun"), name="benchmark"), new_id("benchwindow")
     count = len(window.events["action"]) // 8
-    parts = [data[at : at + wire.MAX_PIECE_BYTES] for at in range(0, len(data), wire.MAX_PIECE_BYTES)]
+    parts = [data[at : at + messages.MAX_PIECE_BYTES] for at in range(0, len(data), messages.MAX_PIECE_BYTES)]
     for number, part in enumerate(parts):
-        about: dict[str, wire.Scalar] = {"events": count, "first_step": 0, "last_step": window.last_step}
+        about: dict[str, messages.Scalar] = {"events": count, "first_step": 0, "last_step": window.last_step}
         post(
             url,
             agent,
-            wire.Piece(artifact=ident, kind="window", number=number, pieces=len(parts), about=about, data=part),
+            messages.Piece(artifact=ident, kind="window", number=number, pieces=len(parts), about=about, data=part),
         )
     return agent.run, ident, count
 

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from vramscope import console
 from vramscope.guard import guarded
+from vramscope.integrations.registry import ACCEPTED
+from vramscope.process import terminal
 from vramscope.session import Session
 from vramscope.settings import Settings
-from vramscope.target import ACCEPTED
 
 __all__ = ["Session", "attach", "detach"]
 
@@ -104,7 +104,7 @@ def _start(
         try:
             settings, unsendable = Settings.for_training(**given)
         except ValueError as wrong:
-            console.say(f"not attached. {wrong}. Your training goes on unwatched.")
+            terminal.say(f"not attached. {wrong}. Your training goes on unwatched.")
             return session
         if settings.disabled:
             return session
@@ -114,7 +114,7 @@ def _start(
         _live = session
         if unsendable:
             later = "`vramscope sync --server URL` sends it"
-            console.say_once(
+            terminal.say_once(
                 unsendable,
                 f"{unsendable}. Your training is watched: what is seen stays in {settings.spool_dir}; {later}.",
             )

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from vramscope import console
+from vramscope.process import terminal
 from vramscope.settings import Settings
 
 WRONG_WORDS: Final = 2
@@ -60,9 +60,9 @@ def main(argv: Sequence[str]) -> int:
         return WRONG_WORDS
     environment = child_environment(os.environ, settings, command)
     if settings.disabled:
-        console.say("VRAMSCOPE_DISABLED is set; the command runs unwatched")
+        terminal.say("VRAMSCOPE_DISABLED is set; the command runs unwatched")
     elif "VRAMSCOPE_RUN_ID" in environment and not unsendable:
-        console.say(f"a training in here will be at {settings.server}/runs/{environment['VRAMSCOPE_RUN_ID']}")
+        terminal.say(f"a training in here will be at {settings.server}/runs/{environment['VRAMSCOPE_RUN_ID']}")
     return _become(command, environment)
 
 

@@ -9,32 +9,33 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vramscope import console, identity, wire
-from vramscope.graphs.watch import GraphWatch
 from vramscope.guard import guarded
-from vramscope.leak_lines import LeakLines
-from vramscope.lifecycle import Lifecycle
-from vramscope.memory.categories import Categories
-from vramscope.notice import Notice
+from vramscope.integrations.registry import Target
+from vramscope.leaks.detector import GraphWatch
+from vramscope.leaks.terminal_lines import LeakLines
+from vramscope.memory.breakdown import Categories
+from vramscope.metrics.loss import LossWatch
+from vramscope.metrics.reported import Told
+from vramscope.oom.peer_signal import Word
+from vramscope.oom.record_builder import Scene
 from vramscope.oom.recorder import OomRecorder
-from vramscope.oom.scene import Scene
-from vramscope.oom.word import Word
-from vramscope.profile.plan import Plan
-from vramscope.profile.recorder import ProfileRecorder
-from vramscope.redaction import Secrets
-from vramscope.ring import Ring
-from vramscope.sampler import Sampler
-from vramscope.scalars.loss import LossWatch
-from vramscope.scalars.told import Told
-from vramscope.sender import Sender
+from vramscope.process import identity, terminal
+from vramscope.process.lifecycle import Lifecycle
+from vramscope.process.notices import Notice
+from vramscope.process.redaction import Secrets
+from vramscope.profiler.plan import Plan
+from vramscope.profiler.recorder import ProfileRecorder
+from vramscope.protocol import messages, series
+from vramscope.recording.recorder import Recorder
+from vramscope.sampling.sampler import Sampler
 from vramscope.settings import Settings
-from vramscope.spool import Spool
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, StepClock
-from vramscope.steps.loop import LoopHooks
-from vramscope.steps.replays import UNSEEN, ReplayFront
-from vramscope.target import Target
-from vramscope.techniques.watch import TechniqueWatch
-from vramscope.trace.recorder import Recorder
+from vramscope.steps.hooks import LoopHooks
+from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayFront
+from vramscope.techniques.detector import TechniqueWatch
+from vramscope.transport.ring import Ring
+from vramscope.transport.sender import Sender
+from vramscope.transport.spool import Spool
 
 IN_A_STEP = (FORWARD, BACKWARD, OPTIMIZER)
 LAST_LOSS_S = 0.3
@@ -56,7 +57,7 @@ class Session:
         self._profiler: ProfileRecorder | None = None
         self._techniques: TechniqueWatch | None = None
         self._oom: OomRecorder | None = None
-        self._leaks: list[wire.Leak] = []
+        self._leaks: list[messages.Leak] = []
 
     def open(
         self,
@@ -176,7 +177,7 @@ class Session:
         self.live = True
         ended = "" if before is None else f" (run '{before.name}' has ended)"
         if sends:
-            console.say_once(f"attached {self.run_id}", f"watching run '{self.name}'{ended}: {self.url}")
+            terminal.say_once(f"attached {self.run_id}", f"watching run '{self.name}'{ended}: {self.url}")
 
     @guarded("attach")
     def adopt(self, target: object, config: Mapping[str, Any] | None) -> None:
@@ -214,14 +215,14 @@ class Session:
         with guarded("the phase"):
             if self.live:
                 before = self._clock.phase
-                self._clock.enter(wire.PHASES.index(name))
+                self._clock.enter(series.PHASES.index(name))
         yield
         with guarded("the phase"):
             if self.live:
                 self._clock.enter(before)
 
     if phase.__doc__:
-        phase.__doc__ = phase.__doc__.replace("{phases}", ", ".join(wire.PHASES))
+        phase.__doc__ = phase.__doc__.replace("{phases}", ", ".join(series.PHASES))
 
     @guarded("the profile")
     def profile(self, *, trace: bool = False) -> None:
@@ -246,7 +247,7 @@ class Session:
         self.live = False
         if error_type in (None, "SystemExit") and self._failed is not None:  # a framework may say why it left
             error_type, error_line = self._failed
-        tails: list[wire.Tail] = []
+        tails: list[messages.Tail] = []
         with guarded("the peak behind the last step"):
             tails = self._clock.tails()
         self._hooks.remove()
@@ -263,7 +264,7 @@ class Session:
         if self._oom is not None:
             self._oom.end()
         self._ring.put(
-            wire.Ended(
+            messages.Ended(
                 time_ns=time.time_ns(),
                 state="finished" if error_type is None else "failed",
                 error_type=error_type,
@@ -305,15 +306,15 @@ class Session:
         if self._oom is not None:
             self._oom.ended_with(error_type, error_line)
         said = self._secrets.hide(error_line)
-        told: dict[str, wire.Scalar] = {"error_type": error_type, "error_line": said, "cell": cell}
-        self._ring.put(wire.Event(time_ns=time.time_ns(), kind="cell_error", step=self._clock.step, data=told))
+        told: dict[str, messages.Scalar] = {"error_type": error_type, "error_line": said, "cell": cell}
+        self._ring.put(messages.Event(time_ns=time.time_ns(), kind="cell_error", step=self._clock.step, data=told))
 
-    def _looked(self, look: wire.Look) -> None:
+    def _looked(self, look: messages.Look) -> None:
         self._leaks = look.leaks
         self._ring.put(look)
         self._leak_lines.looked(look.leaks)
 
-    def _leak_found(self, leak: wire.Leak) -> None:
+    def _leak_found(self, leak: messages.Leak) -> None:
         if self._techniques is not None:
             self._techniques.leak(leak)
         if self._recorder is not None:
@@ -338,14 +339,14 @@ class Session:
 
     def _on_request(self, requests: list[str]) -> None:
         """What the server would like. On the sender's thread."""
-        if wire.RECORD_WINDOW in requests and self._recorder is not None:
+        if messages.RECORD_WINDOW in requests and self._recorder is not None:
             self._recorder.ask()
-        if wire.RECORD_BYSTANDER in requests and self._oom is not None and self._oom.bystander is not None:
+        if messages.RECORD_BYSTANDER in requests and self._oom is not None and self._oom.bystander is not None:
             self._oom.bystander.ask()
         if self._profiler is not None:
-            if wire.RECORD_TRACE in requests:
+            if messages.RECORD_TRACE in requests:
                 self._profiler.ask(trace=True)
-            elif wire.RECORD_PROFILE in requests:
+            elif messages.RECORD_PROFILE in requests:
                 self._profiler.ask()
 
     def _look_up_commit(self) -> None:
@@ -355,7 +356,7 @@ class Session:
             script = Path(sys.argv[0]).parent if sys.argv and sys.argv[0] else Path()
             self._commit = identity.git_commit(script if script.is_dir() else Path())
 
-    def _hello(self) -> wire.Attached:
+    def _hello(self) -> messages.Attached:
         """Who trains here, as far as it is known by now. On the sender's thread; where memory runs out before, on that one's."""
         nvml = self._sampler.nvml
         return identity.attached(

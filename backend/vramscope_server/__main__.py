@@ -39,7 +39,7 @@ def _dispatch(words: list[str]) -> int:
 
         return launch.main(words[1:])
     if first == "sync":
-        from vramscope import sync
+        from vramscope.transport import sync
 
         return sync.main(words[1:])
     if first == "--version":

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .api.problems import Forbidden, MisdirectedHost, Problem, TooLarge, Unauthorized, fault
+from vramscope_server.api.problems import Forbidden, MisdirectedHost, Problem, TooLarge, Unauthorized, fault
 
 if TYPE_CHECKING:
-    from .house import House
+    from vramscope_server.services import House
 
 COOKIE: Final = "vramscope_token"
 MAX_BODY_BYTES: Final = 1 << 20

@@ -11,10 +11,9 @@ import anyio.to_thread
 from fastapi import APIRouter, FastAPI
 
 from vramscope import __version__
-
-from . import pages
-from .access import Access
-from .api import (
+from vramscope_server import pages
+from vramscope_server.access import Access
+from vramscope_server.api import (
     alerts,
     anatomy,
     compare,
@@ -27,11 +26,10 @@ from .api import (
     leaks,
     live,
     metrics,
-    oom,
-    prediction,
     predictions,
     problems,
     profiles,
+    recording_prediction,
     recordings,
     runs,
     series,
@@ -43,8 +41,9 @@ from .api import (
     tokens,
     whatif,
 )
-from .house import House
-from .settings import Settings
+from vramscope_server.api.oom import routes
+from vramscope_server.services import House
+from vramscope_server.settings import Settings
 
 log = logging.getLogger("vramscope_server")
 
@@ -94,7 +93,7 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
         series,
         steps,
         leaks,
-        oom,
+        routes,
         recordings,
         profiles,
         fragmentation,
@@ -104,7 +103,7 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
         snapshots,
         figures,
         anatomy,
-        prediction,
+        recording_prediction,
         compare,
         differences,
         predictions,
@@ -129,7 +128,7 @@ def _warm_up() -> None:
     try:
         import plotly.graph_objects as go
 
-        from . import figures
+        from vramscope_server import figures
 
         go.Figure(go.Scatter(x=[0.0], y=[0.0])).update_layout(title={"text": ""}).to_dict()
         log.debug("figures are ready: %s", ", ".join(figures.RUN_FIGURES))

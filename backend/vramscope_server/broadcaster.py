@@ -18,11 +18,10 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from vramscope import wire
-
-from .store.batch import ReadyBlock
-from .store.book import Stored
-from .store.scalars import SCALARS, numbers
+from vramscope.protocol import messages, series
+from vramscope_server.store.ingest_state import Stored
+from vramscope_server.store.scalars import SCALARS, numbers
+from vramscope_server.store.validation import ReadyBlock
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "samples": (
@@ -34,12 +33,12 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "steps": (
         "step", "duration_ns", "peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "end_allocated_bytes",
         "end_reserved_bytes", "floor_bytes", "graphs_alive", "foreign_reset",
-        *(f"peak_{category}_bytes" for category in wire.CATEGORIES),
-        *(f"end_{category}_bytes" for category in wire.CATEGORIES),
-        *(f"{phase}_ns" for phase in wire.PHASES),
-        *(f"{phase}_peak_allocated_bytes" for phase in wire.PHASES),
+        *(f"peak_{category}_bytes" for category in series.CATEGORIES),
+        *(f"end_{category}_bytes" for category in series.CATEGORIES),
+        *(f"{phase}_ns" for phase in series.PHASES),
+        *(f"{phase}_peak_allocated_bytes" for phase in series.PHASES),
     ),
-    SCALARS: ("step", *wire.LOSSES),
+    SCALARS: ("step", *series.LOSSES),
 }  # fmt: skip
 """The columns that pages draw, besides the time; a test compares them with the figures' NEEDS."""
 
@@ -117,7 +116,7 @@ class Broadcaster:
         self._heard_at = -IDLE_SECONDS
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending: dict[tuple[str, int, int, str, int], list[ReadyBlock]] = {}
-        self._pending_looks: dict[tuple[str, int], wire.Look] = {}
+        self._pending_looks: dict[tuple[str, int], messages.Look] = {}
         self._pending_recordings: dict[str, dict[str, Any]] = {}
         self._pending_rows: dict[str, dict[str, Any]] = {}
         self._wake = asyncio.Event()
@@ -260,7 +259,7 @@ def _rows(run: str, rank: int, device: int, stream: str, skew_ns: int, blocks: l
             continue
         sizes = [block.columns["time_ns"].size for block in blocks]
         values: itertools.chain[int] = itertools.chain.from_iterable(
-            np.full(size, wire.UNKNOWN).tolist() if part is None else part.tolist()
+            np.full(size, series.UNKNOWN).tolist() if part is None else part.tolist()
             for part, size in zip(parts, sizes, strict=True)
         )
         if stream == SCALARS and name != "step":
@@ -269,7 +268,7 @@ def _rows(run: str, rank: int, device: int, stream: str, skew_ns: int, blocks: l
                 value if known else None for value, known in zip(found.tolist(), told.tolist(), strict=True)
             ]
         else:
-            columns[name] = [None if value == wire.UNKNOWN else value for value in values]
+            columns[name] = [None if value == series.UNKNOWN else value for value in values]
     return {"run": run, "rank": rank, "device": device, "stream": stream, "columns": columns}
 
 

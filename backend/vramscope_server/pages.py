@@ -22,8 +22,8 @@ from typing import Final
 
 from fastapi import FastAPI, Request, Response
 
-from .access import CSP
-from .api.problems import NotFound
+from vramscope_server.access import CSP
+from vramscope_server.api.problems import NotFound
 
 log = logging.getLogger("vramscope_server.pages")
 

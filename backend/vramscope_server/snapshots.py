@@ -25,9 +25,9 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.engine import Connection
 
-from .conversion import STACKS
-from .store.database import Database
-from .store.snapshots import (
+from vramscope_server.snapshot_conversion import STACKS
+from vramscope_server.store.database import Database
+from vramscope_server.store.snapshots import (
     StoredSnapshot,
     delete_snapshot,
     find_snapshot,
@@ -36,7 +36,7 @@ from .store.snapshots import (
     snapshot_of_file,
     update_snapshot,
 )
-from .store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
+from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
 
 log = logging.getLogger("vramscope_server.snapshots")
 T = TypeVar("T")
@@ -234,7 +234,7 @@ class Snapshots:
         result: dict[str, Any] = {}
         try:
             with subprocess.Popen(
-                [sys.executable, "-m", "vramscope_server.conversion", *words],
+                [sys.executable, "-m", "vramscope_server.snapshot_conversion", *words],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
             ) as process:  # fmt: skip
                 with self._changed:

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from .api.problems import TooManyFailures, Unauthorized
-from .store.database import Database
-from .store.rows import seconds
-from .store.tables import tokens as table
-from .store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
+from vramscope_server.api.problems import TooManyFailures, Unauthorized
+from vramscope_server.store.database import Database
+from vramscope_server.store.rows import seconds
+from vramscope_server.store.tables import tokens as table
+from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
 
 SCOPES: Final = ("ingest", "read")
 MAX_FAILURES: Final = 20

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from vramscope import wire
+from vramscope.protocol import messages as wire_messages
 
 
 class Collector:
@@ -40,7 +40,7 @@ class Collector:
         self.requests: list[str] = []
         self.posts = 0
         """all that arrived, whatever the answer"""
-        self.stored: dict[tuple[str, int], wire.Batch] = {}
+        self.stored: dict[tuple[str, int], wire_messages.Batch] = {}
         """by identity, in order of their arrival: sent twice, it is stored once"""
         self.twins = 0
         self.headers: list[dict[str, str]] = []
@@ -74,17 +74,17 @@ class Collector:
                 connection.shutdown(socket.SHUT_RDWR)
 
     @property
-    def batches(self) -> list[wire.Batch]:
+    def batches(self) -> list[wire_messages.Batch]:
         return list(self.stored.values())
 
     @property
-    def messages(self) -> list[wire.Message]:
+    def messages(self) -> list[wire_messages.Message]:
         return [message for batch in self.batches for message in batch.messages]
 
     @property
     def steps(self) -> list[int]:
         """The values of all ``step`` columns of the stream ``samples``, in order of their arrival."""
-        blocks = [m for m in self.messages if isinstance(m, wire.Block) and m.stream == "samples"]
+        blocks = [m for m in self.messages if isinstance(m, wire_messages.Block) and m.stream == "samples"]
         return [value for block in blocks for value in numbers(block.columns["step"])]
 
     def wait_for(self, condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
@@ -118,7 +118,7 @@ class Collector:
         elif mode == "drop":
             request.close_connection = True
         elif mode == "trickle":
-            reply(request, 200, b"", wire.CONTENT_TYPE, {"Content-Length": "1000"})
+            reply(request, 200, b"", wire_messages.CONTENT_TYPE, {"Content-Length": "1000"})
             while not self._let_go.wait(0.1):  # until the client has gone
                 request.wfile.write(b"0")
         elif mode == "refuse":
@@ -139,14 +139,16 @@ class Collector:
             self._store(request, body)
 
     def _store(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
-        batch = wire.decode_batch(body)
-        if self.mode == "picky" and any(isinstance(m, wire.Event) and m.kind == "poison" for m in batch.messages):
+        batch = wire_messages.decode_batch(body)
+        if self.mode == "picky" and any(
+            isinstance(m, wire_messages.Event) and m.kind == "poison" for m in batch.messages
+        ):
             problem(request, 422, "invalid", "an event that cannot be", "messages[0].kind: saw 'poison'")
             return
         if self.mode == "older" and (refused := _refused(batch, self.not_known)):
             problem(request, 422, "invalid-batch", "The batch has a field that cannot be", "so it is", None, *refused)
             return
-        introduced = bool(batch.messages) and isinstance(batch.messages[0], wire.Attached)
+        introduced = bool(batch.messages) and isinstance(batch.messages[0], wire_messages.Attached)
         if self.mode == "forgetful" and not introduced:
             problem(request, 409, "unknown-session", "this session is not known here", "Send Attached first.")
             return
@@ -158,18 +160,18 @@ class Collector:
                 self.twins += 1
             else:
                 self.stored[identity] = batch
-        ack = wire.Ack(accepted=batch.sequence, retry_after_ms=self.retry_after_ms, requests=self.requests)
-        reply(request, 200, wire.encode(ack), wire.CONTENT_TYPE)
+        ack = wire_messages.Ack(accepted=batch.sequence, retry_after_ms=self.retry_after_ms, requests=self.requests)
+        reply(request, 200, wire_messages.encode(ack), wire_messages.CONTENT_TYPE)
 
 
-def _refused(batch: wire.Batch, not_known: set[str]) -> tuple[str, str] | None:
+def _refused(batch: wire_messages.Batch, not_known: set[str]) -> tuple[str, str] | None:
     """The first field that a server does not know, and what it saw there: as servers did before 2026-11-25."""
     for at, message in enumerate(batch.messages):
-        if isinstance(message, wire.Block):
+        if isinstance(message, wire_messages.Block):
             for name in message.columns:
                 if name in not_known:
                     return f"messages[{at}].columns", name
-        elif isinstance(message, wire.Event) and message.kind == "poison":
+        elif isinstance(message, wire_messages.Event) and message.kind == "poison":
             return f"messages[{at}].kind", message.kind
     return None
 
@@ -238,15 +240,15 @@ def column(*values: int) -> bytes:
     return b"".join(value.to_bytes(8, "little", signed=True) for value in values)
 
 
-def sample(*steps: int, device: int = 0, also: Sequence[str] = ()) -> wire.Block:
+def sample(*steps: int, device: int = 0, also: Sequence[str] = ()) -> wire_messages.Block:
     """A block of the stream ``samples`` with the given steps as its rows; ``also``: more series of the same numbers."""
     columns = {"time_ns": column(*[step + 1 for step in steps]), **{name: column(*steps) for name in ("step", *also)}}
-    return wire.Block(stream="samples", device=device, rows=len(steps), columns=columns)
+    return wire_messages.Block(stream="samples", device=device, rows=len(steps), columns=columns)
 
 
-def attached(**changes: Any) -> wire.Attached:
+def attached(**changes: Any) -> wire_messages.Attached:
     values: dict[str, Any] = {
         "project": "tests", "name": "a run", "rank": 0, "world_size": 1, "host": "here", "pid": 1, "start_ns": 1,
         "framework": "loop", "devices": [], "python": "3", "torch": "2", "agent_version": "0",
     }  # fmt: skip
-    return wire.Attached(**{**values, **changes})
+    return wire_messages.Attached(**{**values, **changes})

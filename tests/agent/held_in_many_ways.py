@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import torch
 
-from vramscope.graphs import allowance
-from vramscope.graphs.allowance import Costs
-from vramscope.graphs.looker import Looker
-from vramscope.graphs.storages import TensorKinds
+from vramscope.leaks.scan import time_budget
+from vramscope.leaks.scan.scanner import Looker
+from vramscope.leaks.scan.storages import TensorKinds
+from vramscope.leaks.scan.time_budget import Costs
 
 NUMBER = 50_000
 CALL_SECONDS = 0.5e-6
@@ -61,12 +61,12 @@ def main(way: str, objects: str) -> None:
     kept = WAYS[way]()
     if way == "nobody's":
         deque(kept[0], maxlen=0)
-    allowance.ORDINARY = 0
+    time_budget.ORDINARY = 0
     looker = Looker(TensorKinds(), SECONDS)
     looks = []
     with Work() as work:
         looker._costs = Costs(work)
-        looker._costs.measured(allowance.PASS, 1, OBJECTS[objects])
+        looker._costs.measured(time_budget.PASS, 1, OBJECTS[objects])
         for _ in range(3):
             began = work()
             left_out = looker.look(0, lambda optimizer: False, None).left_out

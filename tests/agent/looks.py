@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from vramscope.graphs.looker import LOOK_SECONDS
-from vramscope.graphs.watch import GraphWatch
+from vramscope.integrations.plain import connect
+from vramscope.leaks.detector import GraphWatch
+from vramscope.leaks.scan.scanner import LOOK_SECONDS
 from vramscope.steps.clock import StepClock
-from vramscope.steps.loop import LoopHooks
-from vramscope.steps.plain import connect
+from vramscope.steps.hooks import LoopHooks
 
 
 @contextlib.contextmanager

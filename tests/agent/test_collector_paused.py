@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from vramscope.collector import collector_comes_by, collector_paused
+from vramscope.process.gc_pause import collector_comes_by, collector_paused
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from vramscope.memory.counting import count
-from vramscope.oom import holdings
-from vramscope.oom_facts import Facts
-from vramscope.wire import CPU
+from vramscope.memory.tensor_bytes import count
+from vramscope.oom import owners
+from vramscope.oom_diagnosis.facts import Facts
+from vramscope.protocol.series import CPU
 
 
 class AdaLomo(torch.optim.Optimizer):
@@ -43,7 +43,7 @@ def test_what_adalomo_keeps_in_dicts_of_its_own_is_optimizer_state() -> None:
     AdaLomo.__module__ = "lomo_optim.adalomo"
     kept = (32 + 64 + 32) * 4
     assert count([optimizer], [model], CPU).optimizer == kept
-    found = holdings.count([optimizer], [model], CPU, loading=False)
+    found = owners.count([optimizer], [model], CPU, loading=False)
     assert found.owned_bytes["optimizer"] == kept
 
 
@@ -61,17 +61,17 @@ def test_buckets_are_copies_of_gradients_unless_these_are_parts_of_them() -> Non
             return self.told
 
     wrapper = Wrapper({"bucket_sizes": "256"})
-    assert holdings.count([], [wrapper], CPU, loading=False).bucket_bytes == 256
+    assert owners.count([], [wrapper], CPU, loading=False).bucket_bytes == 256
     wrapper.told["rebuilt_bucket_sizes"] = "128, 120"
-    assert holdings.count([], [wrapper], CPU, loading=False).bucket_bytes == 248
-    assert holdings.count([], [wrapper], 0, loading=False).bucket_bytes == 0, "they lie where the module does"
+    assert owners.count([], [wrapper], CPU, loading=False).bucket_bytes == 248
+    assert owners.count([], [wrapper], 0, loading=False).bucket_bytes == 0, "they lie where the module does"
     wrapper.gradient_as_bucket_view = True
-    assert holdings.count([], [wrapper], CPU, loading=False).bucket_bytes == 0
+    assert owners.count([], [wrapper], CPU, loading=False).bucket_bytes == 0
 
 
 def test_of_an_optimizer_that_updates_within_the_backward_no_full_set_of_gradients_is_to_come() -> None:
     model = nn.Sequential(*[nn.Linear(64, 64, bias=False) for _ in range(20)])
-    found = holdings.count([Lomo(model.parameters(), {})], [model], CPU, loading=False)
+    found = owners.count([Lomo(model.parameters(), {})], [model], CPU, loading=False)
     assert found.gradients_at_once_bytes == 64 * 64 * (2 * 4 + 2 * 4)
     assert found.state_per_byte == 0.0
     assert (
@@ -80,6 +80,6 @@ def test_of_an_optimizer_that_updates_within_the_backward_no_full_set_of_gradien
         ).full_gradients_bytes
         == 4 * 64 * 64 * 4
     )
-    usual = holdings.count([torch.optim.SGD(model.parameters(), 0.1)], [model], CPU, loading=False)
+    usual = owners.count([torch.optim.SGD(model.parameters(), 0.1)], [model], CPU, loading=False)
     assert usual.gradients_at_once_bytes is None
     assert Facts(trainable_bytes=usual.trainable_bytes).full_gradients_bytes == 20 * 64 * 64 * 4

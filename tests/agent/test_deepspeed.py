@@ -9,7 +9,7 @@ from collector import Collector
 from ports import free_port
 from training import Arrived, run, told_of
 
-from vramscope import wire
+from vramscope.protocol import messages, series
 
 pytestmark = [pytest.mark.gpu, pytest.mark.frameworks, pytest.mark.timeout(180)]
 
@@ -54,7 +54,7 @@ def test_steps_categories_and_techniques_are_those_of_the_training(collector, sp
     assert arrived.attached.framework == "deepspeed"
     config = arrived.attached.config
     assert (config["deepspeed"], config["gradient_accumulation_steps"]) == (f"zero stage {stage}", 2)
-    last = arrived.of(wire.Techniques)[-1]
+    last = arrived.of(messages.Techniques)[-1]
     assert {technique.kind: (technique.chip, technique.declared) for technique in last.techniques} == {
         "gradient_accumulation": ("accumulation 2", "gradient_accumulation_steps=2"),
         "mixed_precision": ("bf16 weights with fp32 masters", "mixed_precision='bf16'"),
@@ -67,7 +67,7 @@ def test_steps_categories_and_techniques_are_those_of_the_training(collector, sp
     assert told == [(n + 1, 2 * n + 0.5) for n in range(6)], "the mean of the micro-steps, before the scale"
     weights, bucket = 4 * (256 * 256 + 256), 16 << 20
     for row in steps[1:]:
-        parts = [row[f"peak_{category}_bytes"] for category in wire.CATEGORIES]
+        parts = [row[f"peak_{category}_bytes"] for category in series.CATEGORIES]
         assert sum(parts) == row["peak_allocated_bytes"]
         parameters, gradients, state = parts[:3]
         assert parameters == pytest.approx(weights * (2 + 4), rel=0.02), "in 16 bits, and their copies in 32"

@@ -10,7 +10,7 @@ import pytest
 
 WATCHED = """
 import atexit, sys, threading
-from vramscope.exits import ExitWatch
+from vramscope.process.exit_code import ExitWatch
 watch = ExitWatch()
 watch.begin()
 atexit.register(lambda: print(watch.failure))

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from vramscope.graphs import wording
-from vramscope.graphs.findings import Findings
-from vramscope.graphs.group import group_of
-from vramscope.graphs.verdict import GROWS, Verdict
-from vramscope.graphs.walk import Budget
+from vramscope.leaks.autograd.graph_walk import Budget
+from vramscope.leaks.holders import wording
+from vramscope.leaks.holders.holder_bytes import group_of
+from vramscope.leaks.registry import Findings
+from vramscope.leaks.verdict.verdict import GROWS, Verdict
 from vramscope.steps.clock import StepClock
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from training import Arrived, run
 
-from vramscope import wire
+from vramscope.protocol import messages
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
 
@@ -174,7 +174,7 @@ def test_what_a_lightning_module_clears_at_the_end_of_an_epoch_is_told_as_full_a
         spool,
         loop=False,
     )
-    looks = Arrived(collector).of(wire.Look)
+    looks = Arrived(collector).of(messages.Look)
     assert not [leak for look in looks if look.step < 35 for leak in look.leaks], "it is waited for"
     (leak,) = looks[-1].leaks
     assert (leak.kind, leak.count, leak.emptied_after, leak.growth_bytes_per_step) == ("growing", 35, 35, 0)

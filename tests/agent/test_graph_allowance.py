@@ -15,11 +15,20 @@ import pytest
 import torch
 import warm
 
-from vramscope import heap
-from vramscope.graphs import allowance, children, contents, explain, paths, referrers, roots, sweep
-from vramscope.graphs.allowance import Allowance, Costs
-from vramscope.graphs.looker import LOOK_SECONDS, Looker
-from vramscope.graphs.storages import TensorKinds
+from vramscope.leaks.scan import (
+    container_sampling,
+    explanation,
+    name_roots,
+    object_children,
+    paths,
+    referrers,
+    time_budget,
+)
+from vramscope.leaks.scan import tensors as sweep
+from vramscope.leaks.scan.scanner import LOOK_SECONDS, Looker
+from vramscope.leaks.scan.storages import TensorKinds
+from vramscope.leaks.scan.time_budget import Allowance, Costs
+from vramscope.process import live_objects
 
 SECONDS = LOOK_SECONDS
 
@@ -46,8 +55,8 @@ class Passes:
         self.made.append(name)
         self.now += self.seconds
 
-    def look(self) -> explain.Sight:
-        return explain.explain(TensorKinds(), Allowance(SECONDS, self.costs))
+    def look(self) -> explanation.Sight:
+        return explanation.explain(TensorKinds(), Allowance(SECONDS, self.costs))
 
 
 @pytest.fixture
@@ -56,23 +65,23 @@ def passes(monkeypatch):
     made = Passes()
     counted = SimpleNamespace(**{name: getattr(gc, name) for name in ("get_referents", "get_count", "is_tracked")})
     counted.get_objects, counted.get_referrers = made.get_objects, made.get_referrers
-    monkeypatch.setattr(heap, "gc", counted)
+    monkeypatch.setattr(live_objects, "gc", counted)
     monkeypatch.setattr(referrers, "gc", counted)
-    monkeypatch.setattr(allowance, "ORDINARY", 0)
+    monkeypatch.setattr(time_budget, "ORDINARY", 0)
     monkeypatch.setattr(paths, "MOST_OBJECTS", 10**9)  # (variables of what other tests loaded lead to more than usual)
     gc.collect()
     made.costs.counted(len(gc.get_objects()))
     return made
 
 
-def names(sight: explain.Sight) -> set[str]:
+def names(sight: explanation.Sight) -> set[str]:
     return {group.holder.name for group in sight.groups}
 
 
 def test_a_pass_that_would_not_end_in_time_is_not_begun_and_variables_are_looked_at_all_the_same(passes):
     kept = [torch.zeros(64, 64) for _ in range(5)]
     model = torch.nn.BatchNorm1d(4096)
-    passes.costs.measured(allowance.PASS, 1, 1.0)
+    passes.costs.measured(time_budget.PASS, 1, 1.0)
     passes.costs.counted(len(gc.get_objects()))
     sight = passes.look()
     assert passes.made == []
@@ -105,7 +114,7 @@ def test_objects_are_counted_where_more_of_them_would_be_too_many(passes):
     assert 2 * objects < sys.getallocatedblocks()
     for fit, made in ((2.0, ["objects", "objects"]), (0.9, ["objects"])):
         passes.costs, passes.made = Costs(lambda: passes.now), []
-        passes.costs._of_an_object[allowance.PASS] = allowance.OBJECTS * SECONDS / (objects * fit)
+        passes.costs._of_an_object[time_budget.PASS] = time_budget.OBJECTS * SECONDS / (objects * fit)
         passes.look()
         assert passes.made == made
 
@@ -127,7 +136,7 @@ def test_who_refers_is_asked_level_by_level_as_long_as_one_more_ends_in_time(pas
     for _ in range(6):
         above = [above]
     passes.seconds = seconds
-    passes.costs.measured(allowance.REFERRERS, passes.costs.objects, seconds)
+    passes.costs.measured(time_budget.REFERRERS, passes.costs.objects, seconds)
     _, _, whole = referrers._old_ancestors([tensor], Allowance(SECONDS, passes.costs), set())
     assert set(passes.made) == {"referrers"} and len(passes.made) >= min(levels, 2)
     assert len(passes.made) * seconds <= SECONDS
@@ -135,7 +144,7 @@ def test_who_refers_is_asked_level_by_level_as_long_as_one_more_ends_in_time(pas
 
 
 def test_young_objects_are_not_listed_where_a_user_has_switched_the_collector_off_for_long(passes):
-    passes.costs.measured(allowance.YOUNG, 1, 1.0)
+    passes.costs.measured(time_budget.YOUNG, 1, 1.0)
     closure, whole = referrers._young_ancestors([torch.zeros(1)], set(), Allowance(SECONDS, passes.costs))
     assert (passes.made, len(closure), whole) == ([], 1, False)
 
@@ -147,16 +156,16 @@ def test_tensors_beyond_the_first_few_thousand_are_looked_at_while_there_is_time
     passes.costs.clock = lambda: next(ticks) * SECONDS / 12
     first = passes.look().left_out[0]
     assert "the older ones" in first
-    monkeypatch.setattr(allowance, "ORDINARY", 10**9)
+    monkeypatch.setattr(time_budget, "ORDINARY", 10**9)
     assert "the older ones" not in " ".join(passes.look().left_out)
     assert len(many) == 2_000
 
 
 def test_more_targets_make_a_pass_dearer_and_a_measured_one_is_reckoned_for_one(passes):
     costs = Costs()
-    costs.measured(allowance.REFERRERS, 1_000, 2e-3, targets=1 + allowance.TARGETS)
-    assert costs.of(allowance.REFERRERS, 1_000) == pytest.approx(1e-3)
-    assert costs.of(allowance.REFERRERS, 500, targets=1 + allowance.TARGETS) == pytest.approx(1e-3)
+    costs.measured(time_budget.REFERRERS, 1_000, 2e-3, targets=1 + time_budget.TARGETS)
+    assert costs.of(time_budget.REFERRERS, 1_000) == pytest.approx(1e-3)
+    assert costs.of(time_budget.REFERRERS, 500, targets=1 + time_budget.TARGETS) == pytest.approx(1e-3)
 
 
 def test_the_newest_tensors_are_looked_at_first(monkeypatch):
@@ -180,26 +189,28 @@ def test_of_a_container_of_a_million_only_the_ends_are_touched():
                 Counted.touched += 1
                 yield None
 
-    half = children.MOST_OF_A_CONTAINER // 2
-    assert len(children._ends(iter(Counted()), lambda: iter(Counted()), 10**6)) == 2 * half
-    assert len(children._ends(iter(Counted()), None, 10**6)) == 2 * half
+    half = object_children.MOST_OF_A_CONTAINER // 2
+    assert len(object_children._ends(iter(Counted()), lambda: iter(Counted()), 10**6)) == 2 * half
+    assert len(object_children._ends(iter(Counted()), None, 10**6)) == 2 * half
     assert Counted.touched == 4 * half
     numbers = list(range(10**5))
-    assert [child for _, child in children.children(numbers)] == numbers[:half] + numbers[-half:]
+    assert [child for _, child in object_children.children(numbers)] == numbers[:half] + numbers[-half:]
 
 
 def test_tensors_between_the_ends_of_a_long_container_are_known_to_be_in_it():
     """Or each look would ask the whole process who refers to them."""
-    plain = [torch.empty(1) for _ in range(3 * children.MOST_OF_A_CONTAINER)]
-    records = [{"x": (torch.empty(1), number)} for number in range(2 * children.MOST_OF_A_CONTAINER)]
+    plain = [torch.empty(1) for _ in range(3 * object_children.MOST_OF_A_CONTAINER)]
+    records = [{"x": (torch.empty(1), number)} for number in range(2 * object_children.MOST_OF_A_CONTAINER)]
     wanted = {id(tensor) for tensor in plain} | {id(record["x"][0]) for record in records}
-    source = [roots.Root("local", name, value, None, None, None, "f") for name, value in (("a", plain), ("b", records))]
+    source = [
+        name_roots.Root("local", name, value, None, None, None, "f") for name, value in (("a", plain), ("b", records))
+    ]
     found = paths.find([source], wanted, Allowance(60.0))
     counts = len(found.paths), len(found.between), len(wanted)
     assert counts == (
-        2 * children.MOST_OF_A_CONTAINER,
-        3 * children.MOST_OF_A_CONTAINER,
-        5 * children.MOST_OF_A_CONTAINER,
+        2 * object_children.MOST_OF_A_CONTAINER,
+        3 * object_children.MOST_OF_A_CONTAINER,
+        5 * object_children.MOST_OF_A_CONTAINER,
     )
     assert found.complete and found.paths.keys().isdisjoint(found.between)
     assert all(inside.is_whole for _, inside in found.long)
@@ -219,7 +230,7 @@ def test_of_a_long_list_with_holes_those_count_that_hold_something(monkeypatch, 
     losses = full_of_holes(103, of=10_000)
     if left_out:
         monkeypatch.setattr(sweep, "MOST_TENSORS", 20)
-    sight = explain.explain(TensorKinds(), Allowance(60.0))
+    sight = explanation.explain(TensorKinds(), Allowance(60.0))
     group = next(group for group in sight.groups if group.holder.name == "losses")
     assert (group.tensors, group.held_bytes) == (103, 103 * 64 * 64 * 4)
     assert ("the older ones" in " ".join(sight.left_out)) == left_out
@@ -229,18 +240,18 @@ def test_of_a_long_list_with_holes_those_count_that_hold_something(monkeypatch, 
 def test_of_elements_for_which_no_time_is_left_a_sample_tells():
     is_tensor = {id(torch.Tensor)}.__contains__
     half_full = [torch.empty(1) if number % 2 else None for number in range(20_000)]
-    seen = contents.contents(half_full, len(half_full), set(), set(), is_tensor, lambda: True)
-    assert not seen.is_whole and seen.looked_through == contents.AT_ONCE
+    seen = container_sampling.contents(half_full, len(half_full), set(), set(), is_tensor, lambda: True)
+    assert not seen.is_whole and seen.looked_through == container_sampling.AT_ONCE
     assert seen.tensors == pytest.approx(10_000, rel=0.1)
     some = {id(half_full[-1]), id(half_full[-101])}
-    assert contents.contents(half_full, len(half_full), set(), some, is_tensor, lambda: True).wanted == some
+    assert container_sampling.contents(half_full, len(half_full), set(), some, is_tensor, lambda: True).wanted == some
 
 
 @pytest.mark.parametrize("kind", [list, tuple, deque, dict.fromkeys, lambda things: dict(enumerate(things))])
 def test_a_long_container_of_any_kind_is_looked_through_to_its_end(kind):
     tensors = [torch.empty(1) for _ in range(5_000)]
     container = kind(tensors)
-    seen = contents.contents(
+    seen = container_sampling.contents(
         container, 5_000, set(), set(map(id, tensors)), {id(torch.Tensor)}.__contains__, lambda: False
     )
     assert (seen.tensors, len(seen.wanted), seen.is_whole) == (5_000, 5_000, True)
@@ -258,7 +269,7 @@ def test_all_parts_of_a_look_together_end_in_its_time(way, objects):
 
 def test_who_has_many_objects_in_variables_hears_of_a_cycle_all_the_same(passes, monkeypatch):
     """What variables lead to takes all the time of the look, and more."""
-    monkeypatch.setattr(allowance, "ORDINARY", 10**9)
+    monkeypatch.setattr(time_budget, "ORDINARY", 10**9)
     look_into = paths.children
 
     def slowly(*args):

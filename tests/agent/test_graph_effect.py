@@ -2,8 +2,8 @@
 
 import torch
 
-from vramscope.graphs.effect import NOT_MEASURED, NOT_ON_CPU, Follower, avoidable_bytes, effect_of_made
-from vramscope.memory.allocator import Interval
+from vramscope.leaks.verdict.peak_effect import NOT_MEASURED, NOT_ON_CPU, Follower, avoidable_bytes, effect_of_made
+from vramscope.memory.peak_counters import Interval
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, Stretch
 
 AFTER_BACKWARD = avoidable_bytes([], 30, read_late=False, before_backward=False)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from vramscope.graphs.watch import GraphWatch
+from vramscope.leaks.detector import GraphWatch
 from vramscope.steps.clock import StepClock
-from vramscope.steps.loop import LoopHooks
+from vramscope.steps.hooks import LoopHooks
 
 
 def loader(rows: int) -> DataLoader:

@@ -6,7 +6,7 @@ import collections
 from collections.abc import Iterator
 from typing import Any
 
-from vramscope.graphs.fills import Fill
+from vramscope.leaks.verdict.periodic import Fill
 
 
 class Thing:

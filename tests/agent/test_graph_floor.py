@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from vramscope.graphs.floor import Floor
-from vramscope.wire import UNKNOWN
+from vramscope.leaks.baseline import Floor
+from vramscope.protocol.series import UNKNOWN
 
 MIB = 1 << 20
 

@@ -7,7 +7,7 @@ import functools
 import random
 from collections.abc import Iterator
 
-from vramscope.graphs.growth import Remembered, bytes_a_step, has_shrunk, lengthens
+from vramscope.leaks.verdict.history import Remembered, bytes_a_step, has_shrunk, lengthens
 
 ROUNDS, LOOKS = 12, 4
 KEPT = 24

@@ -17,16 +17,19 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from vramscope.graphs import first_call, looker, paths, referrers, roots, walk, watch
-from vramscope.graphs.allowance import Allowance, Costs
-from vramscope.graphs.codes import Codes
-from vramscope.graphs.explain import explain
-from vramscope.graphs.looker import LOOK_SECONDS, Looker
-from vramscope.graphs.storages import TensorKinds
-from vramscope.graphs.watch import GraphWatch
+from vramscope.integrations.plain import connect
+from vramscope.leaks import detector as watch
+from vramscope.leaks.autograd import graph_walk
+from vramscope.leaks.detector import GraphWatch
+from vramscope.leaks.holders.user_code import Codes
+from vramscope.leaks.scan import first_call, name_roots, paths, referrers
+from vramscope.leaks.scan import scanner as looker
+from vramscope.leaks.scan.explanation import explain
+from vramscope.leaks.scan.scanner import LOOK_SECONDS, Looker
+from vramscope.leaks.scan.storages import TensorKinds
+from vramscope.leaks.scan.time_budget import Allowance, Costs
 from vramscope.steps.clock import StepClock
-from vramscope.steps.loop import LoopHooks
-from vramscope.steps.plain import connect
+from vramscope.steps.hooks import LoopHooks
 
 
 @pytest.fixture(autouse=True)
@@ -368,7 +371,7 @@ def test_a_generator_and_a_dead_frame_are_left_as_they_were():
 
 
 def test_frames_under_a_debugger_are_not_touched():
-    if not roots.LOCALS_ARE_COPIED:
+    if not name_roots.LOCALS_ARE_COPIED:
         pytest.skip("from Python 3.13 on there is nothing to touch")
     x = torch.randn(3)
 
@@ -379,7 +382,9 @@ def test_frames_under_a_debugger_are_not_touched():
     sys.settrace(tracer)
     try:
         sys._getframe().f_trace = tracer
-        found = [root.name for tier in roots.roots() for root in tier if root.owner == sys._getframe().f_code.co_name]
+        found = [
+            root.name for tier in name_roots.roots() for root in tier if root.owner == sys._getframe().f_code.co_name
+        ]
     finally:
         sys._getframe().f_trace = None
         sys.settrace(before)
@@ -430,11 +435,11 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
     script = """
         import torch
         from vramscope.guard import guard
-        from vramscope.graphs import looker
-        from vramscope.graphs.watch import GraphWatch
-        from vramscope.steps import plain
+        from vramscope.leaks.scan import scanner as looker
+        from vramscope.leaks.detector import GraphWatch
+        from vramscope.integrations import plain
         from vramscope.steps.clock import StepClock
-        from vramscope.steps.loop import LoopHooks
+        from vramscope.steps.hooks import LoopHooks
 
         guard.raise_faults = True
         looker.MOST_SECONDS = 1e9  # every look that is asked for, as on the fastest machine
@@ -466,20 +471,20 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
 
 
 def test_what_was_walked_of_a_chain_counts_until_it_dies():
-    chains, w = walk.Chains(), torch.ones(1, requires_grad=True)
+    chains, w = graph_walk.Chains(), torch.ones(1, requires_grad=True)
     h = w * 1
-    for _ in range(walk.MOST_CHAINED):
+    for _ in range(graph_walk.MOST_CHAINED):
         h = h + w
     chains.step_numbers = 10
-    seen = [walk.walk(h.grad_fn, walk.Budget(chains, nodes=10**6))]
+    seen = [graph_walk.walk(h.grad_fn, graph_walk.Budget(chains, nodes=10**6))]
     for _ in range(20):
         h = h + w
-        seen.append(walk.walk(h.grad_fn, walk.Budget(chains, nodes=10**6)))
+        seen.append(graph_walk.walk(h.grad_fn, graph_walk.Budget(chains, nodes=10**6)))
     nodes = [graph.nodes for graph in seen]
-    assert nodes[0] > walk.MOST_CHAINED // 4 and not seen[0].complete
+    assert nodes[0] > graph_walk.MOST_CHAINED // 4 and not seen[0].complete
     assert nodes == sorted(nodes, reverse=True), "ever shorter parts"
-    assert nodes[-1] >= walk.LEAST_CHAINED
-    assert 0 < chains.wrapped < walk.MOST_CHAINED + 20 * walk.LEAST_CHAINED
+    assert nodes[-1] >= graph_walk.LEAST_CHAINED
+    assert 0 < chains.wrapped < graph_walk.MOST_CHAINED + 20 * graph_walk.LEAST_CHAINED
     del h, seen
     assert chains.wrapped == 0
 
@@ -663,14 +668,14 @@ def test_weights_that_are_changed_by_hand_behind_an_evaluation_train_in_steps():
 
 
 def test_graphs_of_one_step_are_walked_whatever_chains_there_are():
-    chains, w = walk.Chains(), torch.ones(1, requires_grad=True)
-    chains.wrapped, chains.step_numbers = 10 * walk.MOST_CHAINED, 300
+    chains, w = graph_walk.Chains(), torch.ones(1, requires_grad=True)
+    chains.wrapped, chains.step_numbers = 10 * graph_walk.MOST_CHAINED, 300
     h = w * 1
     for _ in range(250):
         h = h + w
-    graph = walk.walk(h.grad_fn, walk.Budget(chains))
+    graph = graph_walk.walk(h.grad_fn, graph_walk.Budget(chains))
     assert graph.complete and graph.nodes >= 251
-    assert chains.wrapped == 10 * walk.MOST_CHAINED
+    assert chains.wrapped == 10 * graph_walk.MOST_CHAINED
 
 
 def test_a_training_on_another_thread_is_watched_there():
@@ -914,7 +919,7 @@ def test_paths_are_found_through_what_people_write():
     }
     wanted = {id(t) for t in (things["record"].value, slotted.value, things["point"].x, things["queue"][0])}
     wanted.add(id(things["nested"]["a"][0]["b"][0]))
-    source = [roots.Root("local", name, value, None, None, None, "f") for name, value in things.items()]
+    source = [name_roots.Root("local", name, value, None, None, None, "f") for name, value in things.items()]
     found = paths.find([source], wanted, Allowance(5.0))
     words = {"".join(link.label for link in path.links()) for path in found.paths.values()}
     assert found.complete
@@ -1085,8 +1090,8 @@ def test_a_graph_that_leads_to_one_that_was_built_once_does_not_grow():
 def test_a_modules_globals_are_no_container_whoever_has_them():
     """``python -m train`` runs a function of Python's own that has a variable for them."""
     names = globals()
-    assert [root for tier in roots.roots() for root in tier if root.value is names] == []
-    assert "names" not in {root.name for tier in roots.roots() for root in tier if root.kind == "local"}
+    assert [root for tier in name_roots.roots() for root in tier if root.value is names] == []
+    assert "names" not in {root.name for tier in name_roots.roots() for root in tier if root.kind == "local"}
     del names
 
 
@@ -1112,10 +1117,11 @@ def test_a_graph_that_nothing_named_holds_has_the_place_where_it_is_built(tmp_pa
         import torch
         from torch import nn
         from torch.nn import functional as F
-        from vramscope.graphs import looker, watch
+        from vramscope.leaks.scan import scanner as looker
+        from vramscope.leaks import detector as watch
         from vramscope.steps.clock import StepClock
-        from vramscope.steps.loop import LoopHooks
-        from vramscope.steps.plain import connect
+        from vramscope.steps.hooks import LoopHooks
+        from vramscope.integrations.plain import connect
 
         looker.MOST_SECONDS = 60.0  # on a busy machine, too
         looks, clock = [], StepClock()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vramscope.graphs import bytecode, lines, roots, takings
+from vramscope.leaks.holders import bytecode, drains, line_search
+from vramscope.leaks.scan import name_roots
 
 
 def code_of(body: str):
@@ -37,13 +38,13 @@ def code_of(body: str):
     ],
 )
 def test_the_line_that_keeps(body, name, container, line):
-    found = lines.name_kept_at(code_of(body), name, container=container)
+    found = line_search.name_kept_at(code_of(body), name, container=container)
     assert found is not None
     assert found[1] == line
 
 
 def test_a_name_that_is_never_assigned_has_no_line():
-    assert lines.name_kept_at(code_of("def train(x):\n return x\n"), "y", container=False) is None
+    assert line_search.name_kept_at(code_of("def train(x):\n return x\n"), "y", container=False) is None
 
 
 class Model:
@@ -60,10 +61,10 @@ class Model:
 def test_the_line_of_an_attribute_is_not_its_initialisation():
     source, first = inspect.getsourcelines(Model)
     at = {text.strip(): first + number for number, text in enumerate(source)}
-    codes = list(lines.codes_of_class(Model))
-    assert lines.attribute_kept_at(codes, "history", container=True)[1] == at["self.history.append(x)"]
-    assert lines.attribute_kept_at(codes, "last", container=False)[1] == at["self.last = x"]
-    assert lines.attribute_kept_at(codes, "nothing", container=False) is None
+    codes = list(line_search.codes_of_class(Model))
+    assert line_search.attribute_kept_at(codes, "history", container=True)[1] == at["self.history.append(x)"]
+    assert line_search.attribute_kept_at(codes, "last", container=False)[1] == at["self.last = x"]
+    assert line_search.attribute_kept_at(codes, "nothing", container=False) is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_the_line_of_an_attribute_is_not_its_initialisation():
     ],
 )
 def test_what_a_loop_carries_from_round_to_round(body, name, carried):
-    assert lines.carried_by_loop(code_of(body), name) is carried
+    assert line_search.carried_by_loop(code_of(body), name) is carried
 
 
 def test_generated_code_without_end_is_read_to_a_bound():
@@ -88,8 +89,9 @@ def test_generated_code_without_end_is_read_to_a_bound():
 
 COMPREHENSIONS = f"""
 import sys
-sys.path.insert(0, {str(Path(roots.__file__).parents[2])!r})
-from vramscope.graphs import lines, roots
+sys.path.insert(0, {str(Path(name_roots.__file__).parents[2])!r})
+from vramscope.leaks.holders import line_search as lines
+from vramscope.leaks.scan import name_roots as roots
 
 def note():
     frame = roots.building()
@@ -126,10 +128,10 @@ def test_a_package_in_a_folder_of_ones_own_is_a_library_and_what_lies_beside_it_
     """``pip install --target``: the user's line is named, not the package's."""
     (tmp_path / "frames-1.0.dist-info").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert roots.is_library(str(tmp_path / "frames" / "frame.py"))
-    assert not roots.is_library(str(tmp_path / "train.py"))
-    assert roots.is_library("<eval_with_key>.3"), "what torch.fx has made is in no file of the user's"
-    assert not roots.is_library(str(tmp_path / "mine" / "model.py"))
+    assert name_roots.is_library(str(tmp_path / "frames" / "frame.py"))
+    assert not name_roots.is_library(str(tmp_path / "train.py"))
+    assert name_roots.is_library("<eval_with_key>.3"), "what torch.fx has made is in no file of the user's"
+    assert not name_roots.is_library(str(tmp_path / "mine" / "model.py"))
 
 
 def module_of(text):
@@ -143,7 +145,7 @@ def test_a_variable_of_the_same_name_in_an_inner_function_is_another_one():
         for step in range(9):
             hidden = model(step)
     """)
-    found = lines.name_kept_at(code, "hidden", container=False)
+    found = line_search.name_kept_at(code, "hidden", container=False)
     assert found == (code, 5)
 
 
@@ -156,7 +158,7 @@ def test_a_line_is_told_with_the_function_that_it_is_in():
             for x in xs:
                 report(x)
     """)
-    found = lines.name_kept_at(code, "history", container=True)
+    found = line_search.name_kept_at(code, "history", container=True)
     assert found is not None
     assert (found[0].co_name, found[1]) == ("report", 5)
 
@@ -172,9 +174,9 @@ def train(xs, metrics, run):
         run.metrics["g"]["loss"].append(x)
 """)
     for keys, of_variable, of_attribute in ((("g", "loss"), 5, 8), (("d", "loss"), 4, 7), (("g", "norm"), 6, 8)):
-        found = lines.name_kept_at(code, "metrics", container=True, keys=frozenset(keys))
+        found = line_search.name_kept_at(code, "metrics", container=True, keys=frozenset(keys))
         assert found is not None and found[1] == of_variable
-        found = lines.attribute_kept_at([code], "metrics", container=True, keys=frozenset(keys))
+        found = line_search.attribute_kept_at([code], "metrics", container=True, keys=frozenset(keys))
         assert found is not None and found[1] == of_attribute
 
 
@@ -191,9 +193,9 @@ def test_where_a_line_hands_a_container_on_the_line_that_adds_to_it_is_told():
             history.append(len(history))
     """)
     functions = [constant for constant in code.co_consts if inspect.iscode(constant)]
-    assert lines.handed_on(code, 8, "history", functions) == (functions[0], 3)
-    assert lines.handed_on(code, 9, "history", functions) is None, "which of both is not known"
-    assert lines.handed_on(code, 10, "history", functions) is None, "it adds by itself"
+    assert line_search.handed_on(code, 8, "history", functions) == (functions[0], 3)
+    assert line_search.handed_on(code, 9, "history", functions) is None, "which of both is not known"
+    assert line_search.handed_on(code, 10, "history", functions) is None, "it adds by itself"
 
 
 def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one_is_not():
@@ -205,8 +207,8 @@ def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one
         def share(self, rows): self.rows = rows
     """)
     first, anew, given = [constant for constant in writer.co_consts if inspect.iscode(constant)]
-    found = [takings.taken_from([one], "rows", is_list=True, attribute=True) for one in (first, anew, given)]
-    assert found == [None, takings.Taking(anew, 5, whole=True), None]
+    found = [drains.taken_from([one], "rows", is_list=True, attribute=True) for one in (first, anew, given)]
+    assert found == [None, drains.Taking(anew, 5, whole=True), None]
 
 
 @pytest.mark.parametrize(
@@ -233,7 +235,7 @@ def test_a_list_that_a_method_begins_anew_is_taken_from_and_an_objects_first_one
 )
 def test_the_line_that_empties_in_a_loop_or_after_the_loop_of_an_epoch(body, line, whole):
     code = code_of(f"def train(xs, es, kept):\n {body}")
-    taking = takings.taken_from([code], "kept", is_list=True)
+    taking = drains.taken_from([code], "kept", is_list=True)
     assert (taking and taking.number, bool(taking and taking.whole)) == (line, whole)
 
 
@@ -254,12 +256,12 @@ def test_a_container_that_is_emptied_by_another_name_or_by_whom_it_is_handed_to(
         def keep(rows): rows.sort()
     """)
     flush, report, train, keep = [constant for constant in code.co_consts if inspect.iscode(constant)]
-    assert takings.taken_from([flush], "rows", is_list=True, attribute=True) == takings.Taking(flush, 5, whole=True)
-    assert takings.taken_from([train], "losses", is_list=True) is None
-    assert takings.emptied_elsewhere([train], "losses", [keep, report], is_list=True) == takings.Taking(
+    assert drains.taken_from([flush], "rows", is_list=True, attribute=True) == drains.Taking(flush, 5, whole=True)
+    assert drains.taken_from([train], "losses", is_list=True) is None
+    assert drains.emptied_elsewhere([train], "losses", [keep, report], is_list=True) == drains.Taking(
         report, 8, whole=True
     )
-    assert takings.emptied_elsewhere([train], "losses", [keep], is_list=True) is None
+    assert drains.emptied_elsewhere([train], "losses", [keep], is_list=True) is None
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ def test_a_container_that_is_emptied_by_another_name_or_by_whom_it_is_handed_to(
     ],
 )
 def test_the_line_that_begins_a_sum_anew(body, line):
-    found = takings.begun_anew([code_of(f"def train(xs, es):\n {body}")], "total")
+    found = drains.begun_anew([code_of(f"def train(xs, es):\n {body}")], "total")
     assert (found and found.number) == line
 
 
@@ -285,8 +287,8 @@ def test_a_method_that_sets_a_sum_to_a_constant_begins_it_anew():
         def reset(self): self.total = 0.0
     """)
     functions = [constant for constant in meter.co_consts if inspect.iscode(constant)]
-    assert [takings.begun_anew([one], "total", attribute=True) for one in functions[:3]] == [None] * 3
-    assert takings.begun_anew(functions, "total", attribute=True) == takings.Taking(functions[3], 5, whole=True)
+    assert [drains.begun_anew([one], "total", attribute=True) for one in functions[:3]] == [None] * 3
+    assert drains.begun_anew(functions, "total", attribute=True) == drains.Taking(functions[3], 5, whole=True)
 
 
 def test_what_begins_empty_beside_others():
@@ -296,8 +298,8 @@ def test_what_begins_empty_beside_others():
             self.table[0] = []
             self.kept = parent
     """).co_consts[0]
-    assert [lines.begins_empty(code, 3, name) for name in ("children", "parent")] == [True, False]
-    assert not lines.begins_empty(code, 5, "kept")
+    assert [line_search.begins_empty(code, 3, name) for name in ("children", "parent")] == [True, False]
+    assert not line_search.begins_empty(code, 5, "kept")
 
 
 def test_what_takes_an_attributes_place_empties_it_and_what_a_class_begins_with_does_not():
@@ -314,5 +316,5 @@ def test_what_takes_an_attributes_place_empties_it_and_what_a_class_begins_with_
             kept = []
     """)
     net, restart = [constant for constant in code.co_consts if inspect.iscode(constant)]
-    assert takings.taken_from([net], "kept", is_list=True, attribute=True).number == 8
-    assert takings.taken_from([code, restart], "kept", is_list=True).number == 11
+    assert drains.taken_from([net], "kept", is_list=True, attribute=True).number == 8
+    assert drains.taken_from([code, restart], "kept", is_list=True).number == 11

@@ -6,10 +6,10 @@ from looks import watched
 from torch import nn
 from torch.nn import functional as F
 
-from vramscope.graphs import watch
-from vramscope.graphs.watch import GraphWatch
+from vramscope.leaks import detector
+from vramscope.leaks.detector import GraphWatch
 from vramscope.steps.clock import StepClock
-from vramscope.steps.loop import LoopHooks
+from vramscope.steps.hooks import LoopHooks
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_value_that_is_carried_on_reaches_back_through_the_steps_that_there_we
 
 def test_beside_an_optimizer_that_never_steps_what_grows_is_told_all_the_same(training, monkeypatch) -> None:
     model, optimizer = training
-    monkeypatch.setattr(watch, "MOST_UNSTEPPED", 20)
+    monkeypatch.setattr(detector, "MOST_UNSTEPPED", 20)
     losses = []
     with watched() as looks:
         for _ in range(60):

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from vramscope import console
 from vramscope.guard import FAULTS_UNTIL_OFF, Guard, first_line, guard, guarded
+from vramscope.process import terminal
 
 AGENT = Path(__file__).parents[2] / "agent" / "vramscope"
 
@@ -29,11 +29,11 @@ def as_at_the_users():
     before = guard.raise_faults
     guard.raise_faults = False
     guard.reset()
-    console.forget_said()
+    terminal.forget_said()
     yield
     guard.raise_faults = before
     guard.reset()
-    console.forget_said()
+    terminal.forget_said()
 
 
 def fail(kind: type[BaseException] = ZeroDivisionError) -> int:
@@ -238,22 +238,22 @@ def test_a_second_guard_counts_for_itself():
 
 
 def test_a_line_is_said_on_stderr_and_once(capsys):
-    console.say("hello\nthere")
-    console.say_once("news", "one")
-    console.say_once("news", "two")
+    terminal.say("hello\nthere")
+    terminal.say_once("news", "one")
+    terminal.say_once("news", "two")
     assert capsys.readouterr().err == "vramscope: hello there\nvramscope: one\n"
 
 
 def test_only_the_first_rank_of_a_host_speaks_of_what_all_have(capsys, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
-    console.say_once("a", "for all")
-    console.say_once("b", "for me", every_rank=True)
+    terminal.say_once("a", "for all")
+    terminal.say_once("b", "for me", every_rank=True)
     assert capsys.readouterr().err == "vramscope: for me\n"
 
 
 def test_quiet_is_quiet(capsys, monkeypatch):
     monkeypatch.setenv("VRAMSCOPE_QUIET", "1")
-    console.say("hello")
+    terminal.say("hello")
     assert capsys.readouterr().err == ""
 
 
@@ -265,7 +265,7 @@ class Broken(io.StringIO):
 @pytest.mark.parametrize("stream", [None, Broken(), object()])
 def test_a_terminal_that_is_gone_disturbs_nobody(stream, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
-    console.say("hello")
+    terminal.say("hello")
 
 
 def test_a_closed_stderr_disturbs_nobody():
@@ -279,7 +279,7 @@ def test_many_threads_say_a_thing_once(capsys):
 
     def speak() -> None:
         start.wait()
-        console.say_once("same", "news")
+        terminal.say_once("same", "news")
 
     threads = [threading.Thread(target=speak) for _ in range(8)]
     for thread in threads:

@@ -9,11 +9,11 @@ import weakref
 import pytest
 import torch
 
-from vramscope import heap
-from vramscope.graphs.allowance import Allowance, Costs
-from vramscope.graphs.looker import Looker
-from vramscope.graphs.referrers import _young_ancestors
-from vramscope.graphs.storages import TensorKinds
+from vramscope.leaks.scan.referrers import _young_ancestors
+from vramscope.leaks.scan.scanner import Looker
+from vramscope.leaks.scan.storages import TensorKinds
+from vramscope.leaks.scan.time_budget import Allowance, Costs
+from vramscope.process import live_objects
 
 
 class HalfMade:
@@ -55,9 +55,9 @@ def test_a_list_of_all_objects_breaks_what_another_thread_is_making():
 @pytest.mark.parametrize(
     "look",
     [
-        lambda: heap.living(torch.nn.Module, dict),
-        lambda: heap.of_types({dict}),
-        lambda: heap.young(10**6),
+        lambda: live_objects.living(torch.nn.Module, dict),
+        lambda: live_objects.of_types({dict}),
+        lambda: live_objects.young(10**6),
         lambda: _young_ancestors([torch.zeros(1)], set(), Allowance(60.0)),
     ],
 )
@@ -99,8 +99,8 @@ def test_objects_are_found_by_their_type_the_oldest_first_and_counted():
     old = [Mine() for _ in range(5)]
     gc.collect()
     new = Made()
-    assert heap.living(Mine) == [*old, new]
-    found, count = heap.of_types({Made})
+    assert live_objects.living(Mine) == [*old, new]
+    found, count = live_objects.of_types({Made})
     assert found == [new] and abs(count - len(gc.get_objects())) < 1000
 
 
@@ -112,11 +112,11 @@ def test_a_metaclass_of_the_users_is_asked_nothing():
     class Kind(metaclass=Loud): ...
 
     one = Kind()
-    found, _ = heap.of_types({dict})
+    found, _ = live_objects.of_types({dict})
     assert found and one is not None
 
 
-@pytest.mark.parametrize("look", [lambda: heap.of_types({dict}), lambda: heap.young(10**6)])
+@pytest.mark.parametrize("look", [lambda: live_objects.of_types({dict}), lambda: live_objects.young(10**6)])
 def test_a_pass_keeps_nothing_alive(look):
     class Mine: ...
 

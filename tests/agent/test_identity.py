@@ -14,7 +14,7 @@ import torch
 from training import Arrived, environment
 
 from vramscope import __version__
-from vramscope.identity import git_commit, place, run_name
+from vramscope.process.identity import git_commit, place, run_name
 
 TRAINING = """
 import os, sys, torch

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from collector import Collector
 
-from vramscope import launch, wire
+from vramscope import launch
+from vramscope.protocol import messages
 from vramscope.settings import Settings
 
 RUN = [sys.executable, "-c", "import sys; from vramscope.launch import main; sys.exit(main(sys.argv[1:]))"]
@@ -60,13 +61,13 @@ def desk(tmp_path: Path, collector: Collector) -> Desk:
     return Desk(tmp_path, collector.url)
 
 
-def attached_in(collector: Collector) -> dict[str, wire.Attached]:
+def attached_in(collector: Collector) -> dict[str, messages.Attached]:
     """The last word of each session about itself."""
     return {
         batch.session: message
         for batch in collector.batches
         for message in batch.messages
-        if isinstance(message, wire.Attached)
+        if isinstance(message, messages.Attached)
     }
 
 
@@ -91,9 +92,9 @@ def test_a_real_training_is_watched_and_its_exit_code_is_its_own(desk, collector
     assert session.command[-2:] == ["--lr", "--project"]
     [run] = {batch.run for batch in collector.batches}
     assert f"vramscope: a training in here will be at {collector.url}/runs/{run}\n" in done.stderr
-    steps = sum(m.rows for m in collector.messages if isinstance(m, wire.Block) and m.stream == "steps")
+    steps = sum(m.rows for m in collector.messages if isinstance(m, messages.Block) and m.stream == "steps")
     assert steps == 5, "the first step counts too"
-    assert isinstance(collector.messages[-1], wire.Ended)
+    assert isinstance(collector.messages[-1], messages.Ended)
 
 
 @pytest.mark.gpu
@@ -105,7 +106,7 @@ def test_the_first_window_finds_no_optimizer_that_is_half_made(desk, collector, 
         desk.script(TRAINING.replace("Linear(8, 8)", "Linear(8, 8).cuda()").replace("ones(2, 8)", "ones(2, 8).cuda()")),
     )
     assert done.returncode == 0 and "failed inside" not in done.stderr, done.stderr
-    assert any(isinstance(message, wire.Piece) and message.kind == "window" for message in collector.messages)
+    assert any(isinstance(message, messages.Piece) and message.kind == "window" for message in collector.messages)
 
 
 def test_all_ranks_of_a_torchrun_are_one_run_and_its_helpers_are_none(desk, collector):

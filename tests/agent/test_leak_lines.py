@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))
 
 from wire_maker import leak
 
-from vramscope import wire
-from vramscope.graphs.findings import TO_COME
-from vramscope.graphs.wording import NAMELESS
-from vramscope.leak_lines import LeakLines
+from vramscope.leaks.holders.wording import NAMELESS
+from vramscope.leaks.registry import TO_COME
+from vramscope.leaks.terminal_lines import LeakLines
+from vramscope.protocol import messages
 
 URL = "http://localhost:8000/runs/r"
 
@@ -28,7 +28,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     """The lines of one look of a session."""
     lines = LeakLines(URL)
 
-    def after(*leaks: wire.Leak) -> str:
+    def after(*leaks: messages.Leak) -> str:
         lines.looked(leaks)
         return capsys.readouterr().err
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramscope.profile.letting_go import Told, addresses_of
-from vramscope.profile.rows import NONE, Allocation
+from vramscope.profiler.rows import NONE, Allocation
+from vramscope.profiler.unrecorded_frees import Told, addresses_of
 
 MAIN, DEVICE = 1, 0
 

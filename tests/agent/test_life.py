@@ -13,7 +13,7 @@ import pytest
 from collector import Collector
 from training import Arrived, environment, run, start
 
-from vramscope import wire
+from vramscope.protocol import messages, series
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -62,10 +62,12 @@ def test_a_cell_that_fails_is_an_event_and_the_run_goes_on(collector, spool) -> 
     )
     arrived = Arrived(collector)
     told = [
-        (event.data["error_type"], event.data["cell"]) for event in arrived.of(wire.Event) if event.kind == "cell_error"
+        (event.data["error_type"], event.data["cell"])
+        for event in arrived.of(messages.Event)
+        if event.kind == "cell_error"
     ]
     assert told == [("ZeroDivisionError", 2), ("SyntaxError", 3), ("SystemExit", 4)]
-    assert [event.step for event in arrived.of(wire.Event) if event.kind == "cell_error"] == [4, 4, 4]
+    assert [event.step for event in arrived.of(messages.Event) if event.kind == "cell_error"] == [4, 4, 4]
     assert arrived.ended.state == "finished"
     assert len(arrived.rows("steps")) == 6
 
@@ -127,7 +129,7 @@ def test_a_configuration_may_be_what_argparse_gives_or_a_dataclass_and_what_is_n
     assert "attach was given list as config; it knows a mapping of names to values" in said
     assert "failed inside" not in said
     told: dict[str, object] = {}
-    for attached in Arrived(collector).of(wire.Attached):
+    for attached in Arrived(collector).of(messages.Attached):
         told |= attached.config
     assert told == {"lr": 0.1, "api_key": "***", "depth": 3}
 
@@ -231,7 +233,7 @@ def test_the_ranks_of_a_torchrun_job_are_one_run(collector, spool, tmp_path) -> 
     assert done.returncode == 0, done.stderr[-3000:]
     arrived = Arrived(collector)
     assert len(arrived.runs) == 1 and arrived.ranks == {0, 1} and len(arrived.sessions) == 2
-    assert {m.rank: m.world_size for m in arrived.of(wire.Attached)} == {0: 2, 1: 2}
+    assert {m.rank: m.world_size for m in arrived.of(messages.Attached)} == {0: 2, 1: 2}
     for rank in (0, 1):
         assert [row["step"] for row in arrived.rows("steps", rank)] == [1, 2, 3, 4, 5]
     assert done.stderr.count("vramscope: watching run") == 1, "one rank of a host speaks"
@@ -244,7 +246,7 @@ def test_without_a_server_it_is_said_once_and_nothing_is_lost(collector, spool) 
     assert said.count("no server at") == 1
     with Collector(port=collector.port) as later:
         done = subprocess.run(
-            [sys.executable, "-c", "from vramscope.sync import main; raise SystemExit(main([]))"],
+            [sys.executable, "-c", "from vramscope.transport.sync import main; raise SystemExit(main([]))"],
             env=environment(later, spool),
             capture_output=True,
             text=True,
@@ -311,7 +313,7 @@ def test_attached_twice_it_is_one_session_and_a_new_name_is_a_new_run(collector,
     arrived = Arrived(collector)
     assert len(arrived.runs) == 2
     assert len(arrived.rows("steps")) == 5
-    assert [ended.state for ended in arrived.of(wire.Ended)] == ["finished", "finished"]
+    assert [ended.state for ended in arrived.of(messages.Ended)] == ["finished", "finished"]
     assert "watching run 'one': " in said and "watching run 'other' (run 'one' has ended): " in said
 
 
@@ -411,13 +413,13 @@ def test_a_machine_without_cuda_says_what_it_knows(collector, spool) -> None:
     run("agent.attach(model)\ntrain(20)\ntime.sleep(0.4)", collector, spool, CUDA_VISIBLE_DEVICES="")
     arrived = Arrived(collector)
     steps, samples = arrived.rows("steps"), arrived.rows("samples")
-    assert {row["device"] for row in steps + samples} == {wire.CPU}
+    assert {row["device"] for row in steps + samples} == {series.CPU}
     assert all("peak_allocated_bytes" not in row for row in steps), "not known, and so not sent; never 0"
     assert all(row["process_rss_bytes"] > 0 for row in samples)
     weights = 4 * (64 * 256 + 256 + 256 * 4 + 4)
     counted = [row for row in steps if "end_parameters_bytes" in row]
     assert counted and all(row["end_parameters_bytes"] == weights for row in counted)
-    assert arrived.attached.devices[0].index == wire.CPU
+    assert arrived.attached.devices[0].index == series.CPU
 
 
 def test_cuda_is_never_started_by_the_agent(collector, spool) -> None:
@@ -438,7 +440,7 @@ def test_cuda_is_never_started_by_the_agent(collector, spool) -> None:
 def test_what_the_agent_costs_is_measured_in_the_run(collector, spool) -> None:
     run("agent.attach(model)\nwhile agent._live._clock.step < 1500: train(1); time.sleep(0.002)", collector, spool)
     arrived = Arrived(collector)
-    overhead = arrived.of(wire.Overhead)[-1]
+    overhead = arrived.of(messages.Overhead)[-1]
     assert overhead.watched_steps + overhead.unwatched_steps == 1500
     assert overhead.unwatched_steps >= 16
     assert overhead.seconds_per_step is not None and overhead.noise_fraction > 0
@@ -449,7 +451,7 @@ def test_what_the_agent_costs_is_measured_in_the_run(collector, spool) -> None:
 def test_what_had_to_be_dropped_is_told_while_the_run_runs(collector, spool) -> None:
     run(
         """
-        from vramscope import sampler
+        from vramscope.sampling import sampler
         sampler.OVERHEAD_EVERY_S = 0.2
         agent.attach(model)
         train(3)
@@ -465,10 +467,10 @@ def test_what_had_to_be_dropped_is_told_while_the_run_runs(collector, spool) -> 
         spool,
     )
     arrived = Arrived(collector)
-    told = [overhead.dropped_samples for overhead in arrived.of(wire.Overhead)]
+    told = [overhead.dropped_samples for overhead in arrived.of(messages.Overhead)]
     assert told[0] == 0 and told == sorted(told)
     assert len({*told}) >= 2 and told[-2] > 0, "not in the last message alone"
-    assert arrived.of(wire.Ended)[-1].dropped_samples == told[-1]
+    assert arrived.of(messages.Ended)[-1].dropped_samples == told[-1]
 
 
 def test_importing_the_agent_imports_neither_torch_nor_the_server() -> None:

@@ -184,7 +184,7 @@ def test_the_loss_of_loops_whose_losses_are_known_and_none_where_one_number_woul
 
 GPU_LOOPS = """
 import weakref
-from vramscope.scalars.copies import Copies
+from vramscope.metrics.async_copies import Copies
 dtypes = torch.float32, torch.float64, torch.float16, torch.bfloat16
 weights = [torch.tensor([3.5], dtype=dtype).cuda().requires_grad_() for dtype in dtypes]  # (copies: no GPU need compute)
 bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}

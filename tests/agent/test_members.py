@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from weakref import WeakSet
 
-from vramscope.trace.members import Members
+from vramscope.recording.weak_members import Members
 
 
 class Thing:

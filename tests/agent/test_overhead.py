@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from vramscope.overhead import OverheadMeter
+from vramscope.sampling.overhead import OverheadMeter
 from vramscope.steps.clock import StepClock
-from vramscope.steps.finished import FinishedStep
+from vramscope.steps.records import FinishedStep
 
 
 def measured(cost_ns: int, left_on_ns: int, seed: int, steps: int = 3000):

@@ -34,8 +34,8 @@ def test_what_others_have_of_the_card_is_the_sum_of_what_each_is_told_to_have() 
 
     import torch
 
-    from vramscope.memory.device import Nvml
-    from vramscope.wire import UNKNOWN
+    from vramscope.memory.nvml import Nvml
+    from vramscope.protocol.series import UNKNOWN
 
     torch.zeros(1, device="cuda")
     nvml = Nvml()

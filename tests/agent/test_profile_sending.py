@@ -12,15 +12,15 @@ import pytest
 from collector import Collector
 from training import Arrived, run
 
-from vramscope import wire
-from vramscope.profile.reading import _is_device_work
-from vramscope.profile_tables import Profile, unpack
+from vramscope.profiler.events import _is_device_work
+from vramscope.protocol import messages
+from vramscope.protocol.profile import Profile, unpack
 
 
 def artifacts(collector: Collector) -> dict[str, list[bytes]]:
     """kind -> the artifacts that are whole"""
-    pieces: dict[str, list[wire.Piece]] = {}
-    for piece in Arrived(collector).of(wire.Piece):
+    pieces: dict[str, list[messages.Piece]] = {}
+    for piece in Arrived(collector).of(messages.Piece):
         pieces.setdefault(piece.artifact, []).append(piece)
     found: dict[str, list[bytes]] = {}
     for parts in pieces.values():
@@ -51,10 +51,10 @@ for _ in range(800):
     if uploads._thread is not None and not uploads._count:
         break
 if (child := os.fork()) == 0:
-    os._exit(profiler._prepare_profiler.__module__ == "vramscope.profile.switch")
+    os._exit(profiler._prepare_profiler.__module__ == "vramscope.profiler.pytorch_profiler")
 print("child", os.waitpid(child, 0)[1])
 agent.detach()
-print("own", profiler._prepare_profiler.__module__ != "vramscope.profile.switch", torch._C._autograd._profiler_enabled())
+print("own", profiler._prepare_profiler.__module__ != "vramscope.profiler.pytorch_profiler", torch._C._autograd._profiler_enabled())
 """,
         collector,
         spool,
@@ -68,7 +68,7 @@ print("own", profiler._prepare_profiler.__module__ != "vramscope.profile.switch"
     assert "Sequential" in profile.words and "aten::addmm" in profile.words
     (trace,) = artifacts(collector)["trace"]
     assert any(event.get("name") == "aten::addmm" for event in json.loads(gzip.decompress(trace))["traceEvents"])
-    abouts: list[dict[str, Any]] = [piece.about for piece in Arrived(collector).of(wire.Piece)]
+    abouts: list[dict[str, Any]] = [piece.about for piece in Arrived(collector).of(messages.Piece)]
     assert (profile.first_step, profile.last_step) in {(about["first_step"], about["last_step"]) for about in abouts}
 
 

@@ -13,8 +13,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramscope.redaction import HIDDEN, Secrets
-from vramscope.secret_names import secrecy
+from vramscope.process.redaction import HIDDEN, Secrets
+from vramscope.process.secret_names import secrecy
 
 
 def words(text: str) -> list[str]:

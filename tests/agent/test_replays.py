@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from training import Arrived, run
 
-from vramscope import wire
+from vramscope.protocol import messages
 
 pytestmark = pytest.mark.gpu
 
 REPLAYED = """
-from vramscope.steps import replays
+from vramscope.steps.patches import cuda_graphs as replays
 replays.SECONDS = 0.0
 session = agent.attach(model, interval_ms=20)
 train(2)
@@ -34,7 +34,7 @@ def test_what_is_replayed_within_a_forward_or_an_evaluation_is_no_step(collector
 
 
 def notices(arrived: Arrived) -> list[str]:
-    return [event.data["text"] for event in arrived.of(wire.Event) if event.kind == "notice"]
+    return [event.data["text"] for event in arrived.of(messages.Event) if event.kind == "notice"]
 
 
 @pytest.mark.parametrize(

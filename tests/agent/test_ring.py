@@ -13,14 +13,14 @@ from collector import sample
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramscope import wire
-from vramscope.ring import Bell, Ring, size_bytes
+from vramscope.protocol import messages as wire_messages
+from vramscope.transport.ring import Bell, Ring, size_bytes
 
-EVENT = wire.Event(time_ns=1, kind="notice")
+EVENT = wire_messages.Event(time_ns=1, kind="notice")
 
 
-def steps_of(messages: list[wire.Message]) -> list[int]:
-    return [int.from_bytes(m.columns["step"][:8], "little") for m in messages if isinstance(m, wire.Block)]
+def steps_of(messages: list[wire_messages.Message]) -> list[int]:
+    return [int.from_bytes(m.columns["step"][:8], "little") for m in messages if isinstance(m, wire_messages.Block)]
 
 
 def test_what_is_put_is_taken_in_order():
@@ -83,12 +83,12 @@ def test_it_never_exceeds_its_size_and_taken_dropped_and_held_make_up_what_was_p
     taken += ring.take(10**9)
     assert ring.held_bytes == 0
     assert steps_of(taken) == sorted(steps_of(taken))
-    assert sum(m.rows for m in taken if isinstance(m, wire.Block)) + ring.dropped_rows == put_rows
+    assert sum(m.rows for m in taken if isinstance(m, wire_messages.Block)) + ring.dropped_rows == put_rows
 
 
 def test_many_producers_and_a_taker_lose_nothing_uncounted():
     ring = Ring(max_bytes=20_000)
-    taken: list[wire.Message] = []
+    taken: list[wire_messages.Message] = []
     done = threading.Event()
 
     def produce() -> None:

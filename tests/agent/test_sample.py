@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vramscope.graphs.sample import Weight, Weights, sample
+from vramscope.leaks.scan.tensor_sampling import Weight, Weights, sample
 
 
 def drawn(sizes: list[int], most: int) -> tuple[list[int], float, float]:

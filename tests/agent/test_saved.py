@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from vramscope.graphs.saved import MOST_STAYS, Hooked, SavedTensors
+from vramscope.leaks.autograd.saved_tensors import MOST_STAYS, Hooked, SavedTensors
 
 
 @pytest.fixture

@@ -12,13 +12,15 @@ import pytest
 from collector import Collector, attached, sample, wait_for
 from ports import free_port
 
-from vramscope import console, outage, wire
 from vramscope.guard import guard
-from vramscope.ring import Ring
-from vramscope.sender import Sender
-from vramscope.session_folder import session_folders
+from vramscope.process import terminal
+from vramscope.protocol import messages
 from vramscope.settings import Settings
-from vramscope.spool import MIB, Spool
+from vramscope.transport import backoff
+from vramscope.transport.ring import Ring
+from vramscope.transport.sender import Sender
+from vramscope.transport.spool import MIB, Spool
+from vramscope.transport.spool_dir import session_folders
 
 SESSION, RUN = "abcdef0123456789", "9876543210fedcba"
 Start = Callable[..., Sender]
@@ -27,8 +29,8 @@ Start = Callable[..., Sender]
 @pytest.fixture(autouse=True)
 def loud_and_fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(guard, "raise_faults", True)
-    monkeypatch.setattr(outage, "LONGEST_PAUSE_S", 0.6)  # a test does not wait half a minute for the next try
-    console.forget_said()
+    monkeypatch.setattr(backoff, "LONGEST_PAUSE_S", 0.6)  # a test does not wait half a minute for the next try
+    terminal.forget_said()
     yield
 
 
@@ -114,7 +116,7 @@ def test_one_connection_serves_all_batches(start, collector):
 
 
 def test_a_silent_training_is_still_heard_of(start, collector, monkeypatch):
-    monkeypatch.setattr("vramscope.sender.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("vramscope.transport.sender.HEARTBEAT_S", 0.1)
     start(collector)
     wait_for(lambda: len(collector.batches) >= 4)
     assert collector.batches[2].messages == []
@@ -126,7 +128,7 @@ def test_what_changed_about_us_is_said_again(start, collector):
     sender.flush()
     sender.attach_again()
     sender.flush()
-    assert [m.name for m in collector.messages if isinstance(m, wire.Attached)] == ["before", "after"]
+    assert [m.name for m in collector.messages if isinstance(m, messages.Attached)] == ["before", "after"]
 
 
 def test_what_changes_while_we_are_being_introduced_is_said_too(start, collector):
@@ -134,7 +136,7 @@ def test_what_changes_while_we_are_being_introduced_is_said_too(start, collector
     told: list[str] = []
     started = threading.Event()
 
-    def first_message() -> wire.Attached:
+    def first_message() -> messages.Attached:
         started.wait(10)
         told.append(f"{len(told) + 1}")
         if len(told) == 1:
@@ -145,7 +147,7 @@ def test_what_changes_while_we_are_being_introduced_is_said_too(start, collector
     started.set()
     sender.flush()
     sender.flush()
-    assert [m.name for m in collector.messages if isinstance(m, wire.Attached)][-1] == "2"
+    assert [m.name for m in collector.messages if isinstance(m, messages.Attached)][-1] == "2"
 
 
 def test_the_servers_wishes_are_passed_on(start, collector):
@@ -173,10 +175,10 @@ def test_closing_sends_what_is_left_and_the_last_word_comes_last(start, collecto
     sender = start(collector, flush_ms=5000)
     for step in range(100):
         sender.ring.put(sample(step))
-    sender.ring.put(wire.Ended(time_ns=1, state="finished"))
+    sender.ring.put(messages.Ended(time_ns=1, state="finished"))
     assert sender.close()
     assert collector.steps == list(range(100))
-    assert isinstance(collector.messages[-1], wire.Ended)
+    assert isinstance(collector.messages[-1], messages.Ended)
 
 
 def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(start, collector, monkeypatch):
@@ -281,16 +283,16 @@ def test_a_server_that_forgot_us_is_told_who_we_are(start, collector):
     collector.mode = "forgetful"
     sender.ring.put(sample(1))
     wait_for(lambda: collector.steps == [1])
-    assert isinstance(collector.batches[-1].messages[0], wire.Attached)
+    assert isinstance(collector.batches[-1].messages[0], messages.Attached)
 
 
 def test_pauses_between_tries_grow_and_differ(monkeypatch):
-    monkeypatch.setattr(outage, "LONGEST_PAUSE_S", 30.0)
+    monkeypatch.setattr(backoff, "LONGEST_PAUSE_S", 30.0)
     pauses = []
     for _ in range(20):
-        one = outage.Outage()
+        one = backoff.Outage()
         for failure in range(12):
-            one.goes_on(outage.Answer("away", "gone"), 0.0, "here", silent=True)
+            one.goes_on(backoff.Answer("away", "gone"), 0.0, "here", silent=True)
             pauses.append((failure, one.next_try_s))
     assert all(0.25 <= pause <= 30 for _, pause in pauses)
     assert max(pause for failure, pause in pauses if failure == 0) <= 0.5
@@ -361,7 +363,7 @@ def test_one_bad_batch_is_set_aside_and_the_rest_goes_on(start, collector, tmp_p
     collector.mode = "picky"
     sender = start(collector)
     sender.flush()
-    sender.ring.put(wire.Event(time_ns=1, kind="poison"))
+    sender.ring.put(messages.Event(time_ns=1, kind="poison"))
     sender.ring.put(sample(1))
     sender.flush()
     sender.ring.put(sample(2))
@@ -378,7 +380,7 @@ def test_a_bad_batch_that_waited_does_not_block_the_others(start, tmp_path):
     port = free_port()
     sender = start(f"http://127.0.0.1:{port}")
     sender.flush()
-    sender.ring.put(wire.Event(time_ns=1, kind="poison"))
+    sender.ring.put(messages.Event(time_ns=1, kind="poison"))
     sender.flush()
     sender.ring.put(sample(2))
     sender.flush()
@@ -394,7 +396,7 @@ NEW = ["private_pools_bytes", "others_device_bytes"]
 
 
 def columns_of(collector: Collector) -> list[list[str]]:
-    return [list(m.columns) for m in collector.messages if isinstance(m, wire.Block)]
+    return [list(m.columns) for m in collector.messages if isinstance(m, messages.Block)]
 
 
 def test_series_that_a_server_does_not_know_are_left_out_and_said_once(start, collector, tmp_path, capsys):
@@ -438,17 +440,21 @@ def test_of_a_batch_only_the_message_that_is_refused_is_left_out(start, collecto
     collector.mode, collector.not_known = "older", {NEW[0]}
     sender = start(collector)
     sender.flush()
-    for message in (sample(1, also=NEW), wire.Event(time_ns=1, kind="poison"), wire.Event(time_ns=2, kind="notice")):
+    for message in (
+        sample(1, also=NEW),
+        messages.Event(time_ns=1, kind="poison"),
+        messages.Event(time_ns=2, kind="notice"),
+    ):
         sender.ring.put(message)
     sender.flush()
     assert collector.steps == [1]
-    assert [m.kind for m in collector.messages if isinstance(m, wire.Event)] == ["notice"]
+    assert [m.kind for m in collector.messages if isinstance(m, messages.Event)] == ["notice"]
     said = capsys.readouterr().err
     assert said.count("\n") == 2
     assert "refuses part of a batch: event (messages[1].kind: poison). The batch is set aside" in said
     sender.close()
     (kept, reason) = sorted((tmp_path / "spool" / SESSION / "refused").iterdir())
-    assert [m.kind for m in wire.decode_batch(kept.read_bytes()).messages[1:]] == ["poison", "notice"], "as it was"
+    assert [m.kind for m in messages.decode_batch(kept.read_bytes()).messages[1:]] == ["poison", "notice"], "as it was"
     assert reason.read_text() == "the server would not have event (messages[1].kind: poison)\n"
 
 
@@ -456,7 +462,7 @@ def test_what_is_refused_for_good_without_end_is_said_to_be_lost(start, collecto
     collector.mode = "older"
     sender = start(collector)
     for number in range(20):
-        sender.ring.put(wire.Event(time_ns=1 + number, kind="poison"))
+        sender.ring.put(messages.Event(time_ns=1 + number, kind="poison"))
         sender.flush()
     assert f"{tmp_path / 'spool'} takes no more of what is refused: it is lost" in capsys.readouterr().err
 
@@ -471,7 +477,7 @@ def test_a_hung_server_delays_the_end_by_the_deadline_at_most(start, collector, 
     for step in range(10):
         sender.ring.put(sample(step))
     wait_for(lambda: collector.posts == 2)
-    sender.ring.put(wire.Ended(time_ns=1, state="finished"))
+    sender.ring.put(messages.Ended(time_ns=1, state="finished"))
     started = time.monotonic()
     assert not sender.close(0.5)
     assert time.monotonic() - started < 1.5
@@ -530,7 +536,7 @@ def test_an_end_without_a_server_on_a_full_disk_says_what_is_lost(start, small_d
 
 
 def test_a_slow_server_gets_what_fits_into_the_deadline_and_the_disk_the_rest(start, collector, tmp_path, monkeypatch):
-    monkeypatch.setattr("vramscope.packer.BATCH_BYTES", 2000)
+    monkeypatch.setattr("vramscope.transport.batch_packer.BATCH_BYTES", 2000)
     sender = start(collector, read_timeout_s=5, flush_ms=5000)
     wait_for(lambda: sender._thread is not None)
     for step in range(40):
@@ -582,7 +588,7 @@ def test_a_fault_inside_does_not_end_the_thread(start, collector, monkeypatch):
     monkeypatch.setattr(guard, "raise_faults", False)
     answers = iter([ZeroDivisionError(), ZeroDivisionError(), attached()])
 
-    def first_message() -> wire.Attached:
+    def first_message() -> messages.Attached:
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
@@ -621,7 +627,7 @@ def test_last_words_before_the_introduction_do_not_wait_for_what_takes_long(star
 
     sender = start(collector, look_up=look_up)
     try:
-        assert sender.keep_now([wire.Event(time_ns=1, kind="out_of_memory", data={})])
+        assert sender.keep_now([messages.Event(time_ns=1, kind="out_of_memory", data={})])
         assert waiting(tmp_path) == 1
     finally:
         go_on.set()

@@ -12,28 +12,28 @@ from pathlib import Path
 import pytest
 from collector import wait_for
 
-from vramscope import wire
-from vramscope.session_folder import session_folders
+from vramscope.protocol import messages
+from vramscope.transport.spool_dir import session_folders
 
 TRAINING = """
 import atexit, multiprocessing, os, signal, sys, threading, time, warnings
 # From 3.12 on Python warns of any fork beside threads; torch has threads of its own without us.
 warnings.filterwarnings("ignore", "This process", DeprecationWarning)
-from vramscope import wire
+from vramscope.protocol import series, messages
 from vramscope.guard import guard
-from vramscope.ring import Ring
-from vramscope.sender import Sender
+from vramscope.transport.ring import Ring
+from vramscope.transport.sender import Sender
 from vramscope.settings import Settings
-from vramscope.spool import Spool
+from vramscope.transport.spool import Spool
 
 def column(*values):
     return b"".join(value.to_bytes(8, "little", signed=True) for value in values)
 
 def sample(step):
-    return wire.Block(stream="samples", device=0, rows=1, columns={"time_ns": column(step), "step": column(step)})
+    return messages.Block(stream="samples", device=0, rows=1, columns={"time_ns": column(step), "step": column(step)})
 
 def attached():
-    return wire.Attached(project="tests", name="a run", rank=0, world_size=1, host="here", pid=os.getpid(), start_ns=1,
+    return messages.Attached(project="tests", name="a run", rank=0, world_size=1, host="here", pid=os.getpid(), start_ns=1,
                          framework="loop", devices=[], python="3", torch="2", agent_version="0")
 
 def started():
@@ -75,13 +75,13 @@ class Training:
         return self.process.returncode, out, err
 
 
-def on_disk(tmp_path: Path) -> list[wire.Batch]:
+def on_disk(tmp_path: Path) -> list[messages.Batch]:
     found = []
     for folder in session_folders(tmp_path / "spool"):
         for kept in folder.batches():
             body = folder.read_batch(kept)
             assert body is not None
-            found.append(wire.decode_batch(body))
+            found.append(messages.decode_batch(body))
     return found
 
 
@@ -93,13 +93,13 @@ def test_at_the_interpreters_exit_pending_data_is_sent(tmp_path, collector):
 atexit.register(sender.close)
 for step in range(100):
     sender.ring.put(sample(step))
-sender.ring.put(wire.Ended(time_ns=1, state="finished"))
+sender.ring.put(messages.Ended(time_ns=1, state="finished"))
 """,
     )
     code, _, err = training.end()
     assert (code, err) == (0, "")
     assert collector.steps == list(range(100))
-    assert isinstance(collector.messages[-1], wire.Ended)
+    assert isinstance(collector.messages[-1], messages.Ended)
 
 
 def test_at_the_interpreters_exit_a_hung_server_costs_the_deadline_at_most(tmp_path, collector):
@@ -120,7 +120,7 @@ began = time.monotonic()
     code, out, _ = training.end()
     assert code == 0
     assert float(out) < 1.5
-    assert sum(m.rows for batch in on_disk(tmp_path) for m in batch.messages if isinstance(m, wire.Block)) == 100
+    assert sum(m.rows for batch in on_disk(tmp_path) for m in batch.messages if isinstance(m, messages.Block)) == 100
 
 
 def test_an_exit_without_close_does_not_hang(tmp_path, collector):
@@ -194,7 +194,7 @@ for step in range(20):
         os._exit(0)
     children.append(child)
 sender.close()
-from vramscope.session_folder import session_folders
+from vramscope.transport.spool_dir import session_folders
 [folder] = session_folders(sender.settings.spool_dir)
 until = time.monotonic() + 10
 while not (free := folder.lock()) and time.monotonic() < until:
@@ -209,7 +209,7 @@ for child in children:
     assert (code, out) == (0, "True\n")
     batches = on_disk(tmp_path)
     assert [batch.sequence for batch in batches] == list(range(1, len(batches) + 1))
-    assert sum(m.rows for batch in batches for m in batch.messages if isinstance(m, wire.Block)) == 20
+    assert sum(m.rows for batch in batches for m in batch.messages if isinstance(m, messages.Block)) == 20
 
 
 def test_a_spawned_child_is_a_session_of_its_own(tmp_path, collector):

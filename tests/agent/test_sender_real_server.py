@@ -16,13 +16,15 @@ from collector import attached, column, wait_for
 from ports import free_port
 from training import run
 
-from vramscope import console, outage, wire
 from vramscope.guard import guard
-from vramscope.ring import Ring
-from vramscope.sender import Sender
+from vramscope.process import terminal
+from vramscope.protocol import messages
 from vramscope.settings import Settings
-from vramscope.spool import Spool
-from vramscope.sync import main as sync_main
+from vramscope.transport import backoff
+from vramscope.transport.ring import Ring
+from vramscope.transport.sender import Sender
+from vramscope.transport.spool import Spool
+from vramscope.transport.sync import main as sync_main
 
 RUN = "9876543210fedcba"
 
@@ -95,14 +97,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     one.kill()
 
 
-def sample(step: int) -> wire.Block:
+def sample(step: int) -> messages.Block:
     columns = {"time_ns": column(time.time_ns()), "step": column(step), "allocated_bytes": column(step * 1000)}
-    return wire.Block(stream="samples", device=0, rows=1, columns=columns)
+    return messages.Block(stream="samples", device=0, rows=1, columns=columns)
 
 
 def sender_to(server: Server, folder: Path, session: str = "abcdef0123456789") -> Sender:
-    console.forget_said()
-    device = wire.Device(index=0, name="a card")
+    terminal.forget_said()
+    device = messages.Device(index=0, name="a card")
     settings = Settings.from_environment({}, server=server.url, spool_dir=folder / "spool", flush_ms=20)
     sender = Sender(
         settings,
@@ -121,7 +123,7 @@ def test_a_server_that_comes_late_and_is_killed_has_every_row_once_and_its_succe
     server, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(guard, "raise_faults", True)
-    monkeypatch.setattr(outage, "LONGEST_PAUSE_S", 0.3)
+    monkeypatch.setattr(backoff, "LONGEST_PAUSE_S", 0.3)
     sender = sender_to(server, tmp_path)
 
     def train(first: int, last: int) -> None:
@@ -142,7 +144,7 @@ def test_a_server_that_comes_late_and_is_killed_has_every_row_once_and_its_succe
     server.kill(signal.SIGTERM)
     server.start("two.db")  # empty: it has never heard of this session
     train(150, 200)
-    sender.ring.put(wire.Ended(time_ns=time.time_ns(), state="finished"))
+    sender.ring.put(messages.Ended(time_ns=time.time_ns(), state="finished"))
     assert sender.close()
     assert server.steps() == list(range(150, 200))
     assert httpx.get(f"{server.url}/api/v1/runs/{RUN}").json()["state"] == "finished"

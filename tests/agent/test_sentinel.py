@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vramscope.graphs.sentinel import CALM_ROUNDS, DESCENTS_ONE_IN, Descent, Outputs, Sentinels
+from vramscope.leaks.autograd.sentinels import CALM_ROUNDS, DESCENTS_ONE_IN, Descent, Outputs, Sentinels
 
 WIDE = torch.ones(4, 8)
 

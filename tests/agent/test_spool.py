@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from vramscope import console
-from vramscope.session_folder import ATTACHED, HEADER, SessionFolder, session_folders
-from vramscope.spool import MIB, Spool
+from vramscope.process import terminal
+from vramscope.transport.spool import MIB, Spool
+from vramscope.transport.spool_dir import ATTACHED, HEADER, SessionFolder, session_folders
 
 SESSION = "abcdef0123"
 
 
 @pytest.fixture(autouse=True)
 def nothing_said_before():
-    console.forget_said()
+    terminal.forget_said()
 
 
 def spool_in(directory: Path, max_bytes: int = 16 * MIB, session: str = SESSION) -> Spool:
@@ -196,7 +196,7 @@ def test_a_disk_that_is_full_for_a_while_has_everything_afterwards_and_in_order(
     ballast.unlink()
     spool.append(11, 1, b"at once")
     assert spool.batches_on_disk <= 4, "not asked again so soon"
-    monkeypatch.setattr("vramscope.spool.RETRY_DISK_S", 0.0)
+    monkeypatch.setattr("vramscope.transport.spool.RETRY_DISK_S", 0.0)
     spool._retry_disk_at_s = 0.0
     spool.append(12, 1, b"later")
     assert spool.batches_on_disk > 4, "what was in memory outlives the process now, as far as it fits"
@@ -224,7 +224,7 @@ def test_a_folder_first_made_on_a_full_disk_says_whose_batches_it_has_once_there
 
 
 def run_script(body: str, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-    head = "import sys\nfrom pathlib import Path\nfrom vramscope.spool import Spool, MIB\n"
+    head = "import sys\nfrom pathlib import Path\nfrom vramscope.transport.spool import Spool, MIB\n"
     words = [sys.executable, "-c", head + body, *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload]
 
@@ -289,7 +289,7 @@ def test_a_killed_process_leaves_whole_files_and_no_lock(tmp_path):
             """
 import sys
 from pathlib import Path
-from vramscope.spool import Spool, MIB
+from vramscope.transport.spool import Spool, MIB
 spool = Spool(Path(sys.argv[1]), 64 * MIB)
 spool.begin(session="abcdef0123", server="http://127.0.0.1:1")
 for sequence in range(1, 10**9):

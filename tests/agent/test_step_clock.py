@@ -16,12 +16,12 @@ import pytest
 import torch
 from torch import nn
 
-from vramscope import wire
-from vramscope.columns import step_row
-from vramscope.memory.allocator import Interval
-from vramscope.steps.calm import UNWATCHED_STEPS, WARM_UP_STEPS
+from vramscope.memory.peak_counters import Interval
+from vramscope.protocol import series
+from vramscope.sampling.step_blocks import step_row
 from vramscope.steps.clock import BACKWARD, FORWARD, StepClock
-from vramscope.steps.loop import LoopHooks
+from vramscope.steps.control_steps import UNWATCHED_STEPS, WARM_UP_STEPS
+from vramscope.steps.hooks import LoopHooks
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def hooks(clock):
 
 
 def phases_of(step) -> list[str]:
-    return [wire.PHASES[stretch.phase] for stretch in step.stretches]
+    return [series.PHASES[stretch.phase] for stretch in step.stretches]
 
 
 def train_once(model, optimizer, micro_steps: int = 1) -> None:
@@ -119,7 +119,7 @@ def test_gradient_accumulation_is_one_step_of_many_micro_steps(clock, hooks) -> 
     (step,) = clock.take()
     assert step.micro_steps == 4
     assert phases_of(step).count("forward") == 4
-    row = step_row(step, 1, wire.CPU)
+    row = step_row(step, 1, series.CPU)
     assert row["backward_ns"] == sum(s.own_ns for s in step.stretches if s.phase == BACKWARD)
 
 
@@ -131,10 +131,10 @@ def test_what_the_agent_takes_is_no_part_of_the_phase_that_it_falls_into(clock, 
     train_once(model, optimizer)
     clock.timed(something_else_runs)
     train_once(model, optimizer)
-    row = step_row(clock.take()[1], 1, wire.CPU)
+    row = step_row(clock.take()[1], 1, series.CPU)
     assert row["agent_ns"] >= 1_000_000
     assert row["data_ns"] < 100_000
-    phases = sum(value for name, value in row.items() if name.removesuffix("_ns") in wire.PHASES)
+    phases = sum(value for name, value in row.items() if name.removesuffix("_ns") in series.PHASES)
     assert phases < 100_000
 
 

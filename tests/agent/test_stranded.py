@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from training import Arrived, run
 
-from vramscope.memory.fragments import layout
+from vramscope.memory.unusable import layout
 
 pytestmark = pytest.mark.gpu
 

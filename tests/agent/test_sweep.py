@@ -6,7 +6,7 @@ import gc
 
 import torch
 
-from vramscope.graphs.sweep import held_by_python
+from vramscope.leaks.scan.tensors import held_by_python
 
 
 def by_shape(*shape: int) -> list[torch.Tensor]:

@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from collector import Collector, attached, sample
 
-from vramscope import batches, sync, wire
-from vramscope.ring import Ring
-from vramscope.sender import Sender
-from vramscope.session_folder import session_folders
+from vramscope.protocol import messages as wire_messages
 from vramscope.settings import Settings
-from vramscope.spool import Spool
-from vramscope.sync import main as sync_main
+from vramscope.transport import batching, sync
+from vramscope.transport.ring import Ring
+from vramscope.transport.sender import Sender
+from vramscope.transport.spool import Spool
+from vramscope.transport.spool_dir import session_folders
+from vramscope.transport.sync import main as sync_main
 
 
 @pytest.fixture
@@ -36,10 +37,10 @@ def leave(spool_dir: Path, server: str, session: str = "abcdef0123", count: int 
     """What a process leaves behind whose server was away from the beginning."""
     spool = Spool(spool_dir, 64 * 1024**2)
     spool.begin(session=session, server=server)
-    spool.introduce(batches.encode(attached(name=session)))
+    spool.introduce(batching.encode(attached(name=session)))
     for sequence in range(first, first + count):
         found = [attached(name=session)] if sequence == 1 else []
-        batch = wire.Batch(
+        batch = wire_messages.Batch(
             wire=1,
             session=session,
             run="r" * 8,
@@ -48,7 +49,7 @@ def leave(spool_dir: Path, server: str, session: str = "abcdef0123", count: int 
             sent_ns=1,
             messages=[*found, sample(sequence)],
         )
-        spool.append(sequence, 1, batches.encode(batch))
+        spool.append(sequence, 1, batching.encode(batch))
     spool.close()
 
 
@@ -155,9 +156,11 @@ def test_a_bad_batch_is_set_aside_and_the_rest_arrives(spool_dir, collector, cap
     leave(spool_dir, collector.url, count=2)
     spool = Spool(spool_dir, 64 * 1024**2)
     spool.begin(session="poisoned00", server=collector.url)
-    event = wire.Event(time_ns=1, kind="poison")
-    batch = wire.Batch(wire=1, session="poisoned00", run="r" * 8, rank=0, sequence=1, sent_ns=1, messages=[event])
-    spool.append(1, 0, batches.encode(batch))
+    event = wire_messages.Event(time_ns=1, kind="poison")
+    batch = wire_messages.Batch(
+        wire=1, session="poisoned00", run="r" * 8, rank=0, sequence=1, sent_ns=1, messages=[event]
+    )
+    spool.append(1, 0, batching.encode(batch))
     spool.close()
     collector.mode = "picky"
     assert sync_main([]) == 1
@@ -169,14 +172,14 @@ def test_a_bad_batch_is_set_aside_and_the_rest_arrives(spool_dir, collector, cap
 def test_what_an_older_server_does_not_know_is_left_out_of_what_waited_and_told(spool_dir, collector, capsys):
     spool = Spool(spool_dir, 64 * 1024**2)
     spool.begin(session="abcdef0123", server=collector.url)
-    spool.introduce(batches.encode(attached(name="abcdef0123")))
+    spool.introduce(batching.encode(attached(name="abcdef0123")))
     for sequence in (1, 2, 3):
         messages = [attached(), sample(sequence, also=["stranded_bytes"])]
-        messages += [wire.Event(time_ns=1, kind="poison")] if sequence == 2 else []
-        batch = wire.Batch(
+        messages += [wire_messages.Event(time_ns=1, kind="poison")] if sequence == 2 else []
+        batch = wire_messages.Batch(
             wire=1, session="abcdef0123", run="r" * 8, rank=0, sequence=sequence, sent_ns=1, messages=messages
         )
-        spool.append(sequence, 1, batches.encode(batch))
+        spool.append(sequence, 1, batching.encode(batch))
     spool.close()
     collector.mode, collector.not_known = "older", {"stranded_bytes"}
     assert sync_main([]) == 1
@@ -194,10 +197,15 @@ def leave_large(spool_dir: Path, server: str, rows: int = 1000) -> None:
     leave(spool_dir, server, first=2, count=1)
     spool = Spool(spool_dir, 64 * 1024**2)
     spool.begin(session="abcdef0123", server=server)
-    steps, event = [sample(*range(10, 10 + rows)), sample(10 + rows, device=1)], wire.Event(time_ns=1, kind="notice")
+    steps, event = (
+        [sample(*range(10, 10 + rows)), sample(10 + rows, device=1)],
+        wire_messages.Event(time_ns=1, kind="notice"),
+    )
     messages = [attached(name="abcdef0123"), *steps, event]
-    batch = wire.Batch(wire=1, session="abcdef0123", run="r" * 8, rank=0, sequence=1, sent_ns=1, messages=messages)
-    spool.append(1, rows + 1, batches.encode(batch))
+    batch = wire_messages.Batch(
+        wire=1, session="abcdef0123", run="r" * 8, rank=0, sequence=1, sent_ns=1, messages=messages
+    )
+    spool.append(1, rows + 1, batching.encode(batch))
     spool.close()
 
 
@@ -206,7 +214,7 @@ def test_a_batch_that_is_too_large_is_cut_until_it_passes(spool_dir, collector, 
     collector.mode, collector.limit_bytes = "small", 4000
     assert sync_main([]) == 0
     assert collector.steps == [*range(10, 1011), 2], "all rows, each once, in order"
-    assert [message.kind for message in collector.messages if isinstance(message, wire.Event)] == ["notice"]
+    assert [message.kind for message in collector.messages if isinstance(message, wire_messages.Event)] == ["notice"]
     assert list(spool_dir.iterdir()) == []
     assert "set aside" not in capsys.readouterr().out
 
@@ -215,7 +223,7 @@ def test_a_sync_killed_among_the_pieces_of_a_batch_sends_each_row_once(spool_dir
     leave_large(spool_dir, collector.url)
     collector.mode, collector.limit_bytes = "small", 4000
     with monkeypatch.context() as patch:  # nothing that was stored, and nothing that was cut, is taken off the disk
-        patch.setattr("vramscope.session_folder.SessionFolder.remove_batch", lambda *_: None)
+        patch.setattr("vramscope.transport.spool_dir.SessionFolder.remove_batch", lambda *_: None)
         sync_main([])
     assert sync_main([]) == 0
     assert collector.twins > 5
@@ -238,7 +246,7 @@ def test_a_full_disk_keeps_a_batch_whole_that_would_have_to_be_cut(spool_dir, co
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("vramscope.session_folder.SessionFolder.write_batch", full)
+        patch.setattr("vramscope.transport.spool_dir.SessionFolder.write_batch", full)
         assert sync_main([]) == 1
     assert "No space left on device" in capsys.readouterr().err
     assert sync_main([]) == 0
@@ -294,7 +302,7 @@ def test_two_syncs_at_once_send_nothing_twice(spool_dir, collector):
 def test_a_sync_that_was_killed_after_a_post_sends_a_twin_that_the_server_knows(spool_dir, collector, monkeypatch):
     leave(spool_dir, collector.url)
     with monkeypatch.context() as patch:
-        patch.setattr("vramscope.session_folder.SessionFolder.remove_batch", lambda *_: None)
+        patch.setattr("vramscope.transport.spool_dir.SessionFolder.remove_batch", lambda *_: None)
         sync_main([])
     assert sync_main([]) == 0
     assert collector.twins == 5
@@ -304,10 +312,10 @@ def test_a_sync_that_was_killed_after_a_post_sends_a_twin_that_the_server_knows(
 KILLED = """
 import os, sys, time
 from tests.agent.collector import attached, sample
-from vramscope.ring import Ring
-from vramscope.sender import Sender
+from vramscope.transport.ring import Ring
+from vramscope.transport.sender import Sender
 from vramscope.settings import Settings
-from vramscope.spool import Spool
+from vramscope.transport.spool import Spool
 
 settings = Settings.from_environment(flush_ms=20)
 sender = Sender(settings, session="killed0000", run="r" * 16, rank=0, first_message=attached, ring=Ring(),

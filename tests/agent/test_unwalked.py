@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from vramscope.graphs import lines, roots
-from vramscope.graphs.storages import TensorKinds
-from vramscope.graphs.unwalked import UnwalkedInSteps
-from vramscope.graphs.walk import Chains
+from vramscope.leaks.autograd.dropped_graphs import UnwalkedInSteps
+from vramscope.leaks.autograd.graph_walk import Chains
+from vramscope.leaks.holders import line_search
+from vramscope.leaks.scan import name_roots
+from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.steps.clock import StepClock
 
 X = torch.ones(64, 32)
@@ -141,12 +142,12 @@ def test_several_from_one_line_that_are_alive_at_the_backward_are_one_finding():
 
 
 def test_of_a_comprehension_the_variable_is_told_that_gets_its_result():
-    scores = [roots.user_place() for _ in range(2)]
-    assert [(code.co_name, lines.stored_on(code, line)) for code, line in scores] == [
+    scores = [name_roots.user_place() for _ in range(2)]
+    assert [(code.co_name, line_search.stored_on(code, line)) for code, line in scores] == [
         ("test_of_a_comprehension_the_variable_is_told_that_gets_its_result", "scores")
     ] * 2
-    shares = dict(zip("ab", (roots.user_place() for _ in range(2)), strict=True))
-    assert {lines.stored_on(*place) for place in shares.values()} == {"shares"}
+    shares = dict(zip("ab", (name_roots.user_place() for _ in range(2)), strict=True))
+    assert {line_search.stored_on(*place) for place in shares.values()} == {"shares"}
 
 
 class Negated(nn.Module):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from vramscope import wire
-from vramscope.ring import Ring
+from vramscope.protocol import messages
 from vramscope.steps.clock import StepClock
-from vramscope.uploads import Artifact, Uploads
+from vramscope.transport.ring import Ring
+from vramscope.transport.uploads import Artifact, Uploads
 
 
 def test_where_no_thread_can_begin_what_is_here_is_brought_at_the_end(monkeypatch) -> None:
@@ -21,5 +21,5 @@ def test_where_no_thread_can_begin_what_is_here_is_brought_at_the_end(monkeypatc
     monkeypatch.setattr(threading.Thread, "start", refuse)
     uploads.put(lambda pause: [Artifact("window", {}, b"recorded")])
     uploads.close(2.0)
-    pieces = [message for message in ring.take(1 << 20) if isinstance(message, wire.Piece)]
+    pieces = [message for message in ring.take(1 << 20) if isinstance(message, messages.Piece)]
     assert [piece.data for piece in pieces] == [b"recorded"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramscope.trace.plan import (
+from vramscope.recording.plan import (
     ASKED,
     FIRST,
     LATER,

@@ -13,19 +13,22 @@ import pytest
 from collector import Collector, attached, sample
 from training import Arrived, run
 
-from vramscope import batches, console, window, wire
-from vramscope.identity import fresh_id
-from vramscope.ring import DEFAULT_BYTES, Ring, size_bytes
+from vramscope.process import terminal
+from vramscope.process.identity import fresh_id
+from vramscope.protocol import messages as wire_messages
+from vramscope.protocol import window
 from vramscope.steps.clock import StepClock
-from vramscope.sync import main as sync_main
-from vramscope.uploads import Artifact, Uploads
+from vramscope.transport import batching
+from vramscope.transport.ring import DEFAULT_BYTES, Ring, size_bytes
+from vramscope.transport.sync import main as sync_main
+from vramscope.transport.uploads import Artifact, Uploads
 
 
 def windows_in(messages: list[Any]) -> list[window.Window]:
     """Each window whose pieces are all there, in the order in which they began."""
-    pieces: dict[str, dict[int, wire.Piece]] = {}
+    pieces: dict[str, dict[int, wire_messages.Piece]] = {}
     for message in messages:
-        if isinstance(message, wire.Piece):
+        if isinstance(message, wire_messages.Piece):
             pieces.setdefault(message.artifact, {})[message.number] = message
     whole = [found for found in pieces.values() if len(found) == next(iter(found.values())).pieces]
     return [window.unpack(b"".join(found[number].data for number in sorted(found))) for found in whole]
@@ -57,9 +60,9 @@ def large_window(events: int) -> window.Window:
     )
 
 
-def piece(data: bytes = b"x", **changes: Any) -> wire.Piece:
+def piece(data: bytes = b"x", **changes: Any) -> wire_messages.Piece:
     values = {"artifact": fresh_id(), "kind": "window", "number": 0, "pieces": 1, "about": {}, "data": data}
-    return wire.Piece(**{**values, **changes})
+    return wire_messages.Piece(**{**values, **changes})
 
 
 def test_a_large_window_waits_for_room_and_no_sample_leaves_for_it() -> None:
@@ -74,7 +77,7 @@ def test_a_large_window_waits_for_room_and_no_sample_leaves_for_it() -> None:
     while not windows_in(taken):
         assert time.monotonic() < deadline
         ring.put(sample(len(taken)))
-        assert ring.held_bytes <= ring.max_bytes // 4 + wire.MAX_PIECE_BYTES
+        assert ring.held_bytes <= ring.max_bytes // 4 + wire_messages.MAX_PIECE_BYTES
         time.sleep(0.01)
         taken += ring.take(300_000)
     uploads.close(2.0)
@@ -84,7 +87,7 @@ def test_a_large_window_waits_for_room_and_no_sample_leaves_for_it() -> None:
 
 def test_what_does_not_fit_at_the_end_is_left_out_and_said_once_and_the_end_is_not_held_up(capsys) -> None:
     """No room in the ring; and one that is being packed when the end has waited long enough."""
-    console.forget_said()
+    terminal.forget_said()
     ring = Ring(max_bytes=1024 * 1024)
     uploads = Uploads(ring, StepClock(), pace_s=60.0, name="windows")
     uploads.put(lambda pause: [Artifact("window", {}, window.pack(large_window(40_000)))])
@@ -94,7 +97,7 @@ def test_what_does_not_fit_at_the_end_is_left_out_and_said_once_and_the_end_is_n
     assert time.monotonic() - began < 4.0
     assert ring.dropped_messages == 0
     messages = ring.take(1 << 30)
-    assert windows_in(messages) == [] and any(isinstance(message, wire.Block) for message in messages)
+    assert windows_in(messages) == [] and any(isinstance(message, wire_messages.Block) for message in messages)
 
     goes_on = threading.Event()
     uploads = Uploads(ring, StepClock(), pace_s=0.0, name="profiles")
@@ -107,7 +110,9 @@ def test_what_does_not_fit_at_the_end_is_left_out_and_said_once_and_the_end_is_n
     uploads.put(slow)
     uploads.close(0.01)
     goes_on.set()
-    said = [message.data["text"] for message in [*messages, *ring.take(1 << 30)] if isinstance(message, wire.Event)]
+    said = [
+        message.data["text"] for message in [*messages, *ring.take(1 << 30)] if isinstance(message, wire_messages.Event)
+    ]
     assert said == [
         "the session ended before all recorded windows were packed; left out: 1",
         "the session ended before all recorded profiles were packed; left out: 2",
@@ -121,23 +126,25 @@ def test_what_is_packed_in_time_is_no_news(capsys) -> None:
     uploads.put(lambda pause: [Artifact("window", {}, window.pack(large_window(10)))])
     uploads.close(60.0)
     (message,) = ring.take(1 << 30)
-    assert isinstance(message, wire.Piece) and capsys.readouterr().err == ""
+    assert isinstance(message, wire_messages.Piece) and capsys.readouterr().err == ""
 
 
 def test_what_is_larger_than_the_wire_takes_is_left_out_and_said(capsys) -> None:
-    console.forget_said()
+    terminal.forget_said()
     ring = Ring()
     uploads = Uploads(ring, StepClock(), pace_s=0.0, name="windows")
-    uploads.put(lambda pause: [Artifact("window", {}, bytes(wire.MAX_PIECES * wire.MAX_PIECE_BYTES + 1))])
+    uploads.put(
+        lambda pause: [Artifact("window", {}, bytes(wire_messages.MAX_PIECES * wire_messages.MAX_PIECE_BYTES + 1))]
+    )
     uploads.close(60.0)
     (message,) = ring.take(1 << 30)
     said = "a window is left out: it has 268435457 bytes when packed, and at most 268435456 are sent"
-    assert isinstance(message, wire.Event) and message.data["text"] == said
+    assert isinstance(message, wire_messages.Event) and message.data["text"] == said
     assert capsys.readouterr().err == f"vramscope: {said}\n"
 
 
 def test_the_ring_knows_what_a_piece_weighs() -> None:
-    data = os.urandom(wire.MAX_PIECE_BYTES)
+    data = os.urandom(wire_messages.MAX_PIECE_BYTES)
     assert len(data) < size_bytes(piece(data)) < len(data) + 4096
     ring = Ring(max_bytes=DEFAULT_BYTES)
     for _ in range(200):
@@ -146,15 +153,17 @@ def test_the_ring_knows_what_a_piece_weighs() -> None:
 
 
 def test_a_batch_with_a_piece_is_cut_between_messages_and_a_piece_alone_is_not_cut() -> None:
-    def body(*messages: wire.Message) -> bytes:
-        return wire.encode(
-            wire.Batch(wire=1, session="s" * 8, run="r" * 8, rank=0, sequence=1, sent_ns=1, messages=list(messages))
+    def body(*messages: wire_messages.Message) -> bytes:
+        return wire_messages.encode(
+            wire_messages.Batch(
+                wire=1, session="s" * 8, run="r" * 8, rank=0, sequence=1, sent_ns=1, messages=list(messages)
+            )
         )
 
     one, other = piece(b"one"), piece(b"other")
-    assert batches.split(body(attached(), one, other, sample(1))) == ([attached(), one], [other, sample(1)])
-    assert batches.split(body(one)) is None
-    assert batches.merge([one, sample(1), other, sample(2)])[0] == one
+    assert batching.split(body(attached(), one, other, sample(1))) == ([attached(), one], [other, sample(1)])
+    assert batching.split(body(one)) is None
+    assert batching.merge([one, sample(1), other, sample(2)])[0] == one
 
 
 # -- whole processes on the emulated GPU, or a real one ----------------------------------------------------------------
@@ -167,7 +176,7 @@ agent.attach(model)
 
 @pytest.mark.gpu
 def test_the_first_steps_arrive_by_themselves_and_more_when_the_server_asks(collector, spool) -> None:
-    collector.requests = [wire.RECORD_WINDOW]
+    collector.requests = [wire_messages.RECORD_WINDOW]
     run(
         TRAIN
         + """
@@ -180,17 +189,17 @@ for _ in range(40):
         spool,
     )
     arrived = Arrived(collector)
-    windows = windows_in(arrived.of(wire.Piece))
+    windows = windows_in(arrived.of(wire_messages.Piece))
     assert [w.reason for w in windows][:2] == ["the first steps", "asked for"]
     first, asked = windows[:2]
     assert (first.first_step, first.last_step, first.lost_events) == (1, 3, 0)
     assert asked.last_step == asked.first_step + 1 > 3
-    about = next(p.about for p in arrived.of(wire.Piece))
+    about = next(p.about for p in arrived.of(wire_messages.Piece))
     assert about["reason"] == "the first steps" and about["events"] == len(first.events["action"]) // 8
     assert set(about) == {
         "device", "first_step", "last_step", "reason", "events", "lost_events", "bytes", "torch", "settings", "leaks",
     }  # fmt: skip
-    assert isinstance(arrived.messages[-1][1], wire.Ended), "nothing comes after the end"
+    assert isinstance(arrived.messages[-1][1], wire_messages.Ended), "nothing comes after the end"
 
 
 @pytest.mark.gpu
@@ -209,7 +218,7 @@ agent.detach()
         + """
 train(1)
 if (child := os.fork()) == 0:
-    os._exit(torch._C._cuda_record_memory_history.__module__ == "vramscope.trace.history")
+    os._exit(torch._C._cuda_record_memory_history.__module__ == "vramscope.recording.pytorch_history")
 print("child", os.waitpid(child, 0)[1])
 agent.detach()
 print("history", torch._C._cuda_isHistoryEnabled(), repr(torch._C._cuda_getMemoryMetadata()))
@@ -221,7 +230,7 @@ train(1)
     )
     assert "untouched True" in said
     assert "child 0" in said and "history False ''" in said
-    (recorded,) = windows_in(Arrived(collector).of(wire.Piece))
+    (recorded,) = windows_in(Arrived(collector).of(wire_messages.Piece))
     assert recorded.notes == ["the session ended in it"]
     assert recorded.settings == "max_split_size_mb:128,large_segment_size_mb:64,per_process_memory_fraction:0.5"
     assert recorded.limit_bytes is not None and recorded.limit_bytes == recorded.device_total_bytes // 2
@@ -252,7 +261,7 @@ print("devices", len(devices))
     monkeypatch.setenv("VRAMSCOPE_SPOOL_DIR", str(spool))
     with Collector() as collector:
         assert sync_main(["--server", collector.url]) == 0
-        windows = windows_in(Arrived(collector).of(wire.Piece))
+        windows = windows_in(Arrived(collector).of(wire_messages.Piece))
     assert f"devices {len(windows)}" in said
     for number, recorded in enumerate(windows):
         assert (recorded.device, recorded.reason, recorded.last_step, recorded.lost_events) == (

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import warm
 from collector import Collector
 
-from vramscope import wire
+from vramscope.protocol import messages, series
 
 PRELUDE = """
 import sys, time, torch
@@ -76,23 +76,23 @@ class Arrived:
         return [message for _, message in self.messages if isinstance(message, kind)]
 
     @property
-    def attached(self) -> wire.Attached:
+    def attached(self) -> messages.Attached:
         """The newest word of who trains."""
-        return self.of(wire.Attached)[-1]
+        return self.of(messages.Attached)[-1]
 
     @property
-    def ended(self) -> wire.Ended | None:
-        ended = self.of(wire.Ended)
+    def ended(self) -> messages.Ended | None:
+        ended = self.of(messages.Ended)
         return ended[-1] if ended else None
 
     def rows(self, stream: str, rank: int | None = None) -> list[dict[str, int]]:
         """Rows of a stream as dicts of what is known, in order of arrival."""
         rows = []
         for batch, block in self.messages:
-            if isinstance(block, wire.Block) and block.stream == stream and rank in (None, batch.rank):
+            if isinstance(block, messages.Block) and block.stream == stream and rank in (None, batch.rank):
                 columns = {name: array("q", column) for name, column in block.columns.items()}
                 for position in range(block.rows):
-                    row = {name: c[position] for name, c in columns.items() if c[position] != wire.UNKNOWN}
+                    row = {name: c[position] for name, c in columns.items() if c[position] != series.UNKNOWN}
                     rows.append({**row, "device": block.device})
         return rows
 
@@ -100,7 +100,7 @@ class Arrived:
         """phase -> in how many steps it was seen"""
         seen: defaultdict[str, int] = defaultdict(int)
         for row in self.rows("steps"):
-            for phase in wire.PHASES:
+            for phase in series.PHASES:
                 if row.get(f"{phase}_ns", 0) > 0:
                     seen[phase] += 1
         return dict(seen)
@@ -109,7 +109,7 @@ class Arrived:
 def told_of(collector: Collector, name: str) -> dict[str, list[tuple[int, float]]]:
     """Of the run of this name: what is told -> (step, number), in the order of arrival."""
     batches = sorted(collector.stored.values(), key=lambda batch: (batch.session, batch.sequence))
-    runs = {b.run for b in batches for m in b.messages if isinstance(m, wire.Attached) and m.name == name}
+    runs = {b.run for b in batches for m in b.messages if isinstance(m, messages.Attached) and m.name == name}
     assert len(runs) == 1, name
     told: dict[str, list[tuple[int, float]]] = {}
     for scalars in (scalars for batch in batches if batch.run in runs for scalars in batch.scalars):
@@ -117,6 +117,6 @@ def told_of(collector: Collector, name: str) -> dict[str, list[tuple[int, float]
         assert len(steps) == len(times) == scalars.rows
         for column, packed in scalars.columns.items():
             for at, step in enumerate(steps):
-                if packed[at * 8 : at * 8 + 8] != wire.ABSENT:
+                if packed[at * 8 : at * 8 + 8] != series.ABSENT:
                     told.setdefault(column, []).append((step, array("d", packed)[at]))
     return told

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from compared_runs import ACCUMULATION, BF16, CHECKPOINTING, EIGHT_BIT, FP16, MIB, PLAIN, a_run, told
 
-from vramscope_server.analysis.comparison.batch import batch_of
-from vramscope_server.analysis.comparison.formats import CSV_FIELDS, FORMATS, as_text
-from vramscope_server.analysis.comparison.naming import chips_of, names
+from vramscope_server.analysis.comparison.batch_size import batch_of
+from vramscope_server.analysis.comparison.export import CSV_FIELDS, FORMATS, as_text
+from vramscope_server.analysis.comparison.labels import chips_of, names
 from vramscope_server.analysis.comparison.rows import compared
 
 

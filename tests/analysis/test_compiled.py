@@ -10,7 +10,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from vramscope_server.analysis import compiled
+from vramscope_server.analysis import numba_compile
 
 
 def test_without_a_folder_to_keep_it_the_code_is_compiled_in_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +23,7 @@ def test_without_a_folder_to_keep_it_the_code_is_compiled_in_each_process(monkey
 
     monkeypatch.setattr(numba, "njit", no_place)
 
-    @compiled.entry
+    @numba_compile.entry
     def twice(number: int) -> int:
         return 2 * number
 
@@ -45,11 +45,11 @@ def test_code_that_is_kept_is_compiled_anew_when_what_it_calls_has_changed(
         gc.collect()  # numba looks for what it kept of a function by its module's name, unless an earlier one lives still
         monkeypatch.setitem(sys.modules, "kept", module)
         spec.loader.exec_module(module)
-        twice = compiled.entry(module.twice)
+        twice = numba_compile.entry(module.twice)
         assert twice(21) == 42
         return bool(twice.dispatcher.stats.cache_hits)
 
-    monkeypatch.setattr(compiled, "_sources", lambda: "as it was")
+    monkeypatch.setattr(numba_compile, "_sources", lambda: "as it was")
     assert [loaded(), loaded()] == [False, True]
-    monkeypatch.setattr(compiled, "_sources", lambda: "changed")
+    monkeypatch.setattr(numba_compile, "_sources", lambda: "changed")
     assert [loaded(), loaded()] == [False, True]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramscope_server.analysis.downsample import GAP_BUCKETS, at_peak, divide, envelope, with_holes
+from vramscope_server.analysis.series.downsample import GAP_BUCKETS, at_peak, divide, envelope, with_holes
 
 values_of = st.lists(st.one_of(st.just(-1), st.integers(0, 1 << 62)), min_size=1, max_size=400)
 

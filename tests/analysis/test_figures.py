@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramscope import wire
-from vramscope_server.analysis.floor import trend
-from vramscope_server.analysis.fragmentation.strip import Strip
+from vramscope.protocol import series as wire_series
+from vramscope_server.analysis.fragmentation.breakdown import Strip
+from vramscope_server.analysis.series.trend import trend
+from vramscope_server.analysis.series.window import Column, FloatArray, LossWindow, RunWindow, StreamWindow
+from vramscope_server.analysis.timeline.axis_spans import Ruler
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
-from vramscope_server.analysis.timeline.ruler import Ruler
-from vramscope_server.analysis.window import Column, FloatArray, LossWindow, RunWindow, StreamWindow
 from vramscope_server.figures import COMPARE_FIGURES, MODULES, RUN_FIGURES, fragmentation, strip, timeline
 from vramscope_server.figures.drawing import byte_unit, escaped, samples_of
 from vramscope_server.figures.loss_axis import spans_decades
@@ -49,18 +49,18 @@ def a_window(
     def column(stream: str, name: str) -> Column:
         if any(word in name for word in unknown):
             values = np.full(rows, np.nan)
-        elif wire.STREAMS[stream][name].unit == "code":
-            values = random.integers(0, len(wire.PHASES), rows).astype(float)
+        elif wire_series.STREAMS[stream][name].unit == "code":
+            values = random.integers(0, len(wire_series.PHASES), rows).astype(float)
         else:
             values = random.random(rows) * 30 * scale
         return Column(values * 0.8, values * 0.9, values) if envelope else Column(values, values, values)
 
     streams = {}
-    for stream, series in wire.STREAMS.items():
+    for stream, series in wire_series.STREAMS.items():
         columns = {name: column(stream, name) for name in series}
         at_peak = {}
         if stream == "steps":
-            parts = {f"peak_{category}_bytes" for category in wire.CATEGORIES}
+            parts = {f"peak_{category}_bytes" for category in wire_series.CATEGORIES}
             at_peak = {name: columns[name].max for name in (*parts, "peak_allocated_bytes")}
         elif envelope:
             names = {*fragmentation.READ, *MODULES["device"].NEEDS["samples"]}
@@ -106,7 +106,7 @@ def every_figure(window: RunWindow) -> dict[str, go.Figure]:
 @pytest.mark.parametrize("module", MODULES.values(), ids=list(MODULES))
 def test_each_module_declares_columns_that_the_wire_has(module: Any) -> None:
     for stream, columns in module.NEEDS.items():
-        assert set(columns) <= set(wire.STREAMS[stream])
+        assert set(columns) <= set(wire_series.STREAMS[stream])
     if hasattr(module, "AT_PEAK"):
         total, parts = module.AT_PEAK
         assert any({total, *parts} <= set(columns) for columns in module.NEEDS.values())
@@ -128,7 +128,7 @@ def test_figures_are_neutral_to_the_theme_and_feedable(envelope: bool, x: str) -
             assert "color" not in trace.get("line", {})
         for entry in layout["meta"]["stream"]:
             assert 0 <= entry["trace"] < len(sent["data"])
-            columns = wire.STREAMS.get(entry["stream"], wire.LOSSES)
+            columns = wire_series.STREAMS.get(entry["stream"], wire_series.LOSSES)
             assert entry["field"] in columns
             others = entry.get("minus", [])
             others = [*([others] if isinstance(others, str) else others), *entry.get("plus", [])]
@@ -192,7 +192,7 @@ def blocks(css: str) -> list[str]:
 @pytest.mark.parametrize("name", RUN_FIGURES)
 def test_what_is_unknown_is_said_and_not_drawn(name: str) -> None:
     """Not one number of a series that is not known; the words say so."""
-    window = a_window(unknown=("",), device=wire.CPU, capacity=None)
+    window = a_window(unknown=("",), device=wire_series.CPU, capacity=None)
     figure = RUN_FIGURES[name](window)
     assert len(figure.data) == 0
     assert ("loss: unknown" if name == "loss" else "unknown on the CPU") in statements(figure)
@@ -255,7 +255,7 @@ def test_step_peaks_are_bars_by_phase_while_they_are_few() -> None:
     few = RUN_FIGURES["step_peaks"](a_window(rows=200, x="step"))
     bars = [trace for trace in few.data if trace.type == "bar"]
     assert sum(len(trace.x) for trace in bars) == 200
-    assert {trace.meta["role"] for trace in bars} == {f"phase-{phase}" for phase in wire.PHASES}
+    assert {trace.meta["role"] for trace in bars} == {f"phase-{phase}" for phase in wire_series.PHASES}
     many = RUN_FIGURES["step_peaks"](a_window(rows=2000, x="step"))
     assert not [trace for trace in many.data if trace.type == "bar"]
 
@@ -482,7 +482,7 @@ def test_runs_of_one_name_get_bars_of_their_own() -> None:
 
 
 def test_a_bar_of_unknown_categories_looks_like_none_of_them() -> None:
-    unknown = a_window(name="unknown", unknown=tuple(f"peak_{category}_bytes" for category in wire.CATEGORIES))
+    unknown = a_window(name="unknown", unknown=tuple(f"peak_{category}_bytes" for category in wire_series.CATEGORIES))
     figure = COMPARE_FIGURES["peaks_side_by_side"]([a_window(name="known"), unknown])
     bars = {trace.meta["label"]: trace for trace in figure.data if trace.meta["kind"] == "bar"}
     whole = bars.pop("allocated, categories unknown")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramscope_server.analysis.floor import FEWEST_STEPS, FloatArray, Trend, lowest, theil_sen, trend, until_full
+from vramscope_server.analysis.series.trend import FEWEST_STEPS, FloatArray, Trend, lowest, theil_sen, trend, until_full
 
 MIB = 2.0**20
 GIB = 2.0**30

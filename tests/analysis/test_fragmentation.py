@@ -10,11 +10,12 @@ import sys
 import numpy as np
 import pytest
 
-from vramscope.memory.fragments import Demand
-from vramscope_server.analysis.fragmentation import pieces, strip
-from vramscope_server.analysis.fragmentation.demand import demand_of
-from vramscope_server.analysis.history import snapshot_reader
+from vramscope.memory.unusable import Demand
+from vramscope_server.analysis.fragmentation import breakdown
+from vramscope_server.analysis.fragmentation import usable as pieces
+from vramscope_server.analysis.fragmentation.request_sizes import demand_of
 from vramscope_server.analysis.simulator.settings import UNLIMITED
+from vramscope_server.analysis.snapshot_format import reader
 
 MIB = 1 << 20
 
@@ -199,8 +200,8 @@ def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, 
     file = tmp_path / "snapshot.gz"
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(file)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
-    trace = snapshot_reader.read(file).devices[0]
-    seen = strip.parts_of(trace)
+    trace = reader.read(file).devices[0]
+    seen = breakdown.parts_of(trace)
     assert seen.misfits == 0
     reserved = sum(seen[:4])
     allocs, frees = (np.append(0, np.cumsum(trace.events.action == code)) for code in (0, 1))
@@ -212,7 +213,7 @@ def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, 
         ]
         assert read in seen_then
 
-    drawn = strip.strip(trace, 200)
+    drawn = breakdown.strip(trace, 200)
     assert 200 <= len(drawn.event) <= 204
     assert (np.diff(drawn.event) > 0).all() and drawn.event[0] == -1 and drawn.event[-1] == len(trace.events) - 1
     assert sum(column[drawn.peak] for column in (drawn.requested, drawn.rounding, drawn.usable, drawn.stranded)) == max(

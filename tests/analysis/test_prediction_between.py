@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from vramscope_server.analysis.prediction.between import way_between
-from vramscope_server.analysis.prediction.way import Way
+from vramscope_server.analysis.techniques.compare_with_run import way_between
+from vramscope_server.analysis.techniques.plan import Way
 
 
 def seen(*kinds: str, rows: int | None = 64, steps: int = 1, **details: dict[str, Any]) -> list[dict[str, Any]]:

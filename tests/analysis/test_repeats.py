@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from compared_runs import ACCUMULATION, CHECKPOINTING, MIB, PLAIN, a_run, told
 
-from vramscope_server.analysis.comparison.formats import CSV_FIELDS, as_csv, as_text
+from vramscope_server.analysis.comparison.aggregate import with_repeats
+from vramscope_server.analysis.comparison.export import CSV_FIELDS, as_csv, as_text
+from vramscope_server.analysis.comparison.mean_and_range import spread, spread_of_ratio, t_975
 from vramscope_server.analysis.comparison.repeats import is_seed, repeats
 from vramscope_server.analysis.comparison.rows import compared
-from vramscope_server.analysis.comparison.spread import spread, spread_of_ratio, t_975
-from vramscope_server.analysis.comparison.together import with_repeats
 
 DIRTY = "3f1c9ab27d50+"
 

@@ -20,23 +20,23 @@ sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
 from window_maker import MIB, Allocator, packed, recorded, training
 
-from vramscope.window import ACTIONS, FRAMES, Window
-from vramscope.wire import PHASES
-from vramscope_server.analysis.history import exports
-from vramscope_server.analysis.history.exports import as_perfetto
-from vramscope_server.analysis.history.frames import is_library
-from vramscope_server.analysis.history.recorded_window import from_window
-from vramscope_server.analysis.history.trace import Events, Trace, layout_at
-from vramscope_server.analysis.timeline import flame as flames
+from vramscope.protocol.series import PHASES
+from vramscope.protocol.window import ACTIONS, FRAMES, Window
+from vramscope_server.analysis.timeline import flamegraph as flames
 from vramscope_server.analysis.timeline import grouping as groupings
-from vramscope_server.analysis.timeline.between import between
-from vramscope_server.analysis.timeline.course import alive, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.timeline.allocation import hit, life
+from vramscope_server.analysis.timeline.axis_spans import MOST_SPANS, Ruler, ruler
+from vramscope_server.analysis.timeline.curve import alive, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.timeline.diff import between
 from vramscope_server.analysis.timeline.grouping import BYS, OTHER, Grouping, cut_to, grouping_of, series_of
-from vramscope_server.analysis.timeline.life import hit, life
 from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.analysis.timeline.polygons import Drawn, drawn_of, outlines, picture_of
-from vramscope_server.analysis.timeline.ruler import MOST_SPANS, Ruler, ruler
-from vramscope_server.analysis.timeline.sites import Frame, sites_of
+from vramscope_server.analysis.timeline.source_lines import Frame, sites_of
+from vramscope_server.analysis.trace import export
+from vramscope_server.analysis.trace.export import as_perfetto
+from vramscope_server.analysis.trace.frames import is_library
+from vramscope_server.analysis.trace.from_window import from_window
+from vramscope_server.analysis.trace.trace import Events, Trace, layout_at
 from vramscope_server.figures import timeline as timeline_figure
 
 
@@ -384,7 +384,7 @@ def test_what_appeared_less_what_went_is_the_difference(seed: int, at: tuple[flo
 
 
 def test_groups_beyond_the_table_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramscope_server.analysis.timeline.between.MOST_ROWS", 1)
+    monkeypatch.setattr("vramscope_server.analysis.timeline.diff.MOST_ROWS", 1)
     trace = from_window(training())
     told = between(trace, grouping_of(trace, course_of(trace), "site"), -1, 70)["appeared"]
     assert len(told["rows"]) == 1 == told["left_out"]["groups"]
@@ -473,7 +473,7 @@ def test_the_export_for_perfetto_has_every_stretch_and_says_what_it_leaves_out(m
         for one in sorted((one for one in spans if one["tid"] == "module"), key=lambda one: one["ts"])
     ], "of those that begin together the outer one comes first, as a viewer wants it"
     assert labels == [] and "allocations not drawn" not in about
-    monkeypatch.setattr(exports, "MOST_SLICES", 5)
+    monkeypatch.setattr(export, "MOST_SLICES", 5)
     about, labels, _ = written(training(2, 1))
     assert about["allocations not drawn"] == about["allocations"] - 5 > 0
     assert labels == [f"allocations not drawn: {about['allocations not drawn']}"]

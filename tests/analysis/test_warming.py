@@ -11,21 +11,21 @@ import pytest
 from numba import njit
 from numba.core import event
 
-from vramscope_server import analysis, warming
-from vramscope_server.analysis import compiled
+from vramscope_server import analysis, numba_warmup
+from vramscope_server.analysis import numba_compile
 
 
 @pytest.mark.timeout(900)  # a cold machine compiles for a minute, and others share it
 def test_all_that_python_calls_is_compiled_by_it() -> None:
     """Each function that is compiled and kept has been called: none is left for the first who opens a page."""
-    warming.compile_all()
-    entries: dict[str, compiled.Compiled] = {}
+    numba_warmup.compile_all()
+    entries: dict[str, numba_compile.Compiled] = {}
     for module in pkgutil.walk_packages(analysis.__path__, f"{analysis.__name__}."):
         for name, value in vars(importlib.import_module(module.name)).items():
-            if isinstance(value, compiled.Compiled) and value.__module__ == module.name and value.for_python:
+            if isinstance(value, numba_compile.Compiled) and value.__module__ == module.name and value.for_python:
                 entries[f"{module.name}.{name}"] = value
     assert len(entries) > 10
-    entries.pop(f"{compiled.__name__}.probe")
+    entries.pop(f"{numba_compile.__name__}.probe")
     assert [name for name, entry in entries.items() if not entry.dispatcher.signatures] == []
 
 
@@ -42,21 +42,21 @@ class Watching(event.Listener):  # type: ignore[misc]
 
 def test_who_waits_for_machine_code_can_be_told() -> None:
     told: list[bool] = []
-    assert not compiled.probe.dispatcher.signatures, "numba is there, and its compilations are counted"
-    assert not compiled.compiling()
-    with event.install_listener("numba:compile", Watching(lambda: told.append(compiled.compiling()))):
+    assert not numba_compile.probe.dispatcher.signatures, "numba is there, and its compilations are counted"
+    assert not numba_compile.compiling()
+    with event.install_listener("numba:compile", Watching(lambda: told.append(numba_compile.compiling()))):
         assert njit(lambda value: 2 * value)(4) == 8
     assert told == [True]
-    assert not compiled.compiling()
+    assert not numba_compile.compiling()
 
 
 def test_it_is_done_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(warming, "_done", lambda: None)
-    assert warming.start() is None, "there is no place to keep it"
-    monkeypatch.setattr(warming, "_done", lambda: tmp_path / f"warmed-{compiled.version()}")
-    begun = warming.start()
+    monkeypatch.setattr(numba_warmup, "_done", lambda: None)
+    assert numba_warmup.start() is None, "there is no place to keep it"
+    monkeypatch.setattr(numba_warmup, "_done", lambda: tmp_path / f"warmed-{numba_compile.version()}")
+    begun = numba_warmup.start()
     assert begun is not None
     begun.kill()
     begun.wait()
-    (tmp_path / f"warmed-{compiled.version()}").touch()
-    assert warming.start() is None
+    (tmp_path / f"warmed-{numba_compile.version()}").touch()
+    assert numba_warmup.start() is None

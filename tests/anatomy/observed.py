@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vramscope.window import ACTIONS
+from vramscope.protocol.window import ACTIONS
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.history.trace import Trace
+    from vramscope_server.analysis.trace.trace import Trace
 
 JUDGED = (
     *("gpt2", "gpt2_checkpointed", "gpt2_autocast", "resnet", "t5", "lstm", "gan", "reentrant", "trainer"),
@@ -148,7 +148,7 @@ def observe(name: str, scale: int) -> dict[str, Any]:
 
     from vramscope import agent
     from vramscope.guard import guard
-    from vramscope.window import pack
+    from vramscope.protocol.window import pack
 
     guard.raise_faults = True
 
@@ -280,13 +280,13 @@ TRUTH_ORDER = ("workspaces", "parameters", "gradients", "optimizer", "buffers", 
 
 
 def read(path: Path) -> Observed:
-    from vramscope.window import unpack
-    from vramscope_server.analysis.history.recorded_window import from_window
+    from vramscope.protocol.window import unpack
+    from vramscope_server.analysis.trace.from_window import from_window
 
     told = pickle.loads(path.read_bytes())
     peaks = told["peak_allocated_bytes"], told["peak_reserved_bytes"]
     if "snapshot" in told:
-        from vramscope_server.analysis.history.snapshot_reader import read as read_snapshot
+        from vramscope_server.analysis.snapshot_format.reader import read as read_snapshot
 
         trace = read_snapshot(told["snapshot"]).devices[0]
         return Observed(trace, truth_of(trace, 0, told["notes"]), *peaks)

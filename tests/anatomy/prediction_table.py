@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from observed import Observed, run
 
 from vramscope_server.analysis.advice.facts import Facts
-from vramscope_server.analysis.prediction.predicted import predict
-from vramscope_server.analysis.prediction.way import Way
+from vramscope_server.analysis.techniques.plan import Way
+from vramscope_server.analysis.techniques.predict import predict
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "anatomy.md"
 MIB = 1 << 20

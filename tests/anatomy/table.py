@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 from observed import Observed, run
 
+from vramscope_server.analysis.advice.all_rules import advise
 from vramscope_server.analysis.advice.facts import Facts
-from vramscope_server.analysis.advice.rules import advise
-from vramscope_server.analysis.anatomy.amounts import allocated_at, peak_event
-from vramscope_server.analysis.anatomy.categories import CATEGORIES, UNKNOWN, categories_of
+from vramscope_server.analysis.ownership.amounts import allocated_at, peak_event
+from vramscope_server.analysis.ownership.categories import CATEGORIES, UNKNOWN, categories_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "anatomy.md"
 MIB = 1 << 20

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from vramscope_server.analysis.advice import batch, checkpointing
+from vramscope_server.analysis.advice.all_rules import RULES, advise
 from vramscope_server.analysis.advice.facts import Advice, Facts
-from vramscope_server.analysis.advice.rules import RULES, advise
+from vramscope_server.analysis.advice.rules import batch, checkpointing
 
 # The first test waits for twenty trainings.
 pytestmark = [pytest.mark.xdist_group("anatomy"), pytest.mark.timeout(600)]
@@ -171,7 +171,7 @@ def test_copies_of_the_weights_are_told_and_what_they_are_in(observed) -> None:
 
 
 def test_what_is_reserved_beyond_need_is_replayed_under_expandable_segments(observed) -> None:
-    from vramscope_server.analysis.history.trace import reserved_after
+    from vramscope_server.analysis.trace.trace import reserved_after
     from vramscope_server.analysis.whatif.sweep import predict
 
     for one in observed.values():
@@ -248,7 +248,7 @@ def test_a_rule_speaks_of_the_training_that_it_is_meant_for_and_not_of_another(o
 
 
 def test_a_sentence_carries_its_number_and_its_source(observed) -> None:
-    from vramscope_server.analysis.quantities import amount
+    from vramscope_server.analysis.units import amount
 
     for one in observed.values():
         told = list(said(one).values())

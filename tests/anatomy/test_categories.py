@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from observed import JUDGED
 
-from vramscope.window import OWNER_CATEGORIES
-from vramscope_server.analysis.anatomy.amounts import allocated_after, allocated_at, peak_event
-from vramscope_server.analysis.anatomy.categories import CATEGORIES, UNKNOWN, categories_of
-from vramscope_server.analysis.anatomy.from_stacks import with_phases
-from vramscope_server.analysis.anatomy.owned import name_of, owned
-from vramscope_server.analysis.anatomy.summary import summary
-from vramscope_server.analysis.history.stacks import Stacks
+from vramscope.protocol.window import OWNER_CATEGORIES
+from vramscope_server.analysis.ownership.amounts import allocated_after, allocated_at, peak_event
+from vramscope_server.analysis.ownership.categories import CATEGORIES, UNKNOWN, categories_of
+from vramscope_server.analysis.ownership.owners import name_of, owned
+from vramscope_server.analysis.ownership.stack_categories import with_phases
+from vramscope_server.analysis.ownership.summary import summary
+from vramscope_server.analysis.trace.stacks import Stacks
 
 # The first test waits for twenty trainings.
 pytestmark = [pytest.mark.xdist_group("anatomy"), pytest.mark.timeout(600)]

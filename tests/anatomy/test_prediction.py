@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vramscope.wire import PHASES
-from vramscope_server.analysis.advice import batch, weight_copies
+from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.advice.facts import Facts
-from vramscope_server.analysis.anatomy.amounts import known_peak_event, peak_event
-from vramscope_server.analysis.history.trace import Events
-from vramscope_server.analysis.prediction import techniques
-from vramscope_server.analysis.prediction.course import recorded
-from vramscope_server.analysis.prediction.predicted import WORTH_FRACTION, Predicted, predict
-from vramscope_server.analysis.prediction.way import Way, all_ways, way_of
+from vramscope_server.analysis.advice.rules import batch, weight_copies
+from vramscope_server.analysis.ownership.amounts import known_peak_event, peak_event
+from vramscope_server.analysis.techniques import changes as techniques
+from vramscope_server.analysis.techniques.memory_curve import recorded
+from vramscope_server.analysis.techniques.plan import Way, all_ways, way_of
+from vramscope_server.analysis.techniques.predict import WORTH_FRACTION, Predicted, predict
+from vramscope_server.analysis.trace.trace import Events
 
 pytestmark = [pytest.mark.xdist_group("anatomy"), pytest.mark.timeout(600)]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from wire_maker import GIB
 
-from vramscope import wire
-from vramscope.profile_tables import HISTORY, KEYS, NO_LINE, OUTSIDE, PYTHON, QUANTITIES, Cost, Profile
+from vramscope.protocol import series
+from vramscope.protocol.profile import HISTORY, KEYS, NO_LINE, OUTSIDE, PYTHON, QUANTITIES, Cost, Profile
 
 MARKUP = "<img src=x onerror=alert(1)>"
 
@@ -32,7 +32,7 @@ def columns(table: str, words: list[str], rows: list[dict[str, Any]]) -> dict[st
 
 def history_of(changes: list[tuple[int, int | None, int, int, int]]) -> dict[str, bytes]:
     """Columns of profile_tables.HISTORY from (bytes, allocated afterwards, a row of each table)."""
-    rows = [(change, wire.UNKNOWN if total is None else total, *rows) for change, total, *rows in changes]
+    rows = [(change, series.UNKNOWN if total is None else total, *rows) for change, total, *rows in changes]
     return {
         name: np.array(column, "<i8").tobytes() for name, column in zip(HISTORY, zip(*rows, strict=True), strict=True)
     }
@@ -43,7 +43,7 @@ def a_profile(*, device_time: bool = True, **changes: Any) -> Profile:
     words: list[str] = []
 
     def times(cpu: int, device: int) -> dict[str, int]:
-        known = device if device_time else wire.UNKNOWN
+        known = device if device_time else series.UNKNOWN
         return {"cpu_ns": cpu, "self_cpu_ns": cpu, "device_ns": known, "self_device_ns": known}
 
     def held(allocated: int, peak: int) -> dict[str, int]:
@@ -55,7 +55,7 @@ def a_profile(*, device_time: bool = True, **changes: Any) -> Profile:
         {**mm, "phase": 2, "shapes": "8x8, 8x8", **times(30_000_000, 70_000_000)},
         {**mm, "phase": 3, "calls": 2, **held(GIB, GIB // 2), **times(10_000_000, 10_000_000)},
         {"name": MARKUP, "phase": 2, "calls": 1, **held(GIB, GIB // 2), **times(20_000_000, 0)},
-        {"name": PYTHON, "phase": wire.UNKNOWN, **times(40_000_000, 0)},
+        {"name": PYTHON, "phase": series.UNKNOWN, **times(40_000_000, 0)},
     ])  # fmt: skip
     whole = {"allocated_bytes": 5 * GIB, "freed_bytes": 5 * GIB, "peak_bytes": 2 * GIB}
     modules = columns("modules", words, [
@@ -67,8 +67,8 @@ def a_profile(*, device_time: bool = True, **changes: Any) -> Profile:
     line = {"name": "forward", "file": "src/net.py"}
     lines = columns("lines", words, [
         {**line, "line": 7, "last_line": 7, "calls": 4, **held(4 * GIB, 3 * GIB // 2), **times(40_000_000, 80_000_000)},
-        {**line, "line": 8, "last_line": wire.UNKNOWN, "calls": 1, **held(GIB, GIB // 2), **times(20_000_000, 0)},
-        {"name": NO_LINE, "line": wire.UNKNOWN, "last_line": wire.UNKNOWN, **times(40_000_000, 0)},
+        {**line, "line": 8, "last_line": series.UNKNOWN, "calls": 1, **held(GIB, GIB // 2), **times(20_000_000, 0)},
+        {"name": NO_LINE, "line": series.UNKNOWN, "last_line": series.UNKNOWN, **times(40_000_000, 0)},
     ])  # fmt: skip
     history = history_of(
         [

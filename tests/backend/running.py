@@ -15,9 +15,9 @@ from typing import Any
 import httpx
 from wire_maker import Agent
 
-from vramscope import wire
+from vramscope.protocol import messages as wire_messages
 from vramscope_server.cli.server import Server, listen, uvicorn_server
-from vramscope_server.house import House
+from vramscope_server.services import House
 from vramscope_server.settings import Settings
 
 PATIENCE_SECONDS = 60
@@ -52,13 +52,13 @@ class RunningServer:
         return time.monotonic() - started
 
     def post(self, body: bytes, **headers: str) -> httpx.Response:
-        return self.http.post("/batches", content=body, headers={"Content-Type": wire.CONTENT_TYPE, **headers})
+        return self.http.post("/batches", content=body, headers={"Content-Type": wire_messages.CONTENT_TYPE, **headers})
 
-    def send(self, agent: Agent, *messages: wire.Cargo, **options: Any) -> wire.Ack:
+    def send(self, agent: Agent, *messages: wire_messages.Cargo, **options: Any) -> wire_messages.Ack:
         """Send a batch that must be accepted."""
         answer = self.post(agent.body(*messages, **options))
         assert answer.status_code == 200, answer.text
-        return wire.decode_ack(answer.content)
+        return wire_messages.decode_ack(answer.content)
 
     def get(self, path: str, **parameters: Any) -> Any:
         answer = self.http.get(path, params=parameters)

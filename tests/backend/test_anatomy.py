@@ -11,8 +11,8 @@ from running import RunningServer
 from test_recordings_seen import send
 from window_maker import Allocator, recorded, training
 
-from vramscope.window import pack
-from vramscope_server.analysis.anatomy.categories import CATEGORIES
+from vramscope.protocol.window import pack
+from vramscope_server.analysis.ownership.categories import CATEGORIES
 
 
 @pytest.fixture(scope="module")

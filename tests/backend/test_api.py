@@ -10,7 +10,7 @@ import pytest
 from running import RunningServer
 from wire_maker import GIB, SECOND, Agent
 
-from vramscope import wire
+from vramscope.protocol import messages
 from vramscope_server.figures import COMPARE_FIGURES, RUN_FIGURES
 
 ROW = [
@@ -43,11 +43,11 @@ def long_run(server: RunningServer) -> Agent:
         step = (np.arange(4000) // 40 + part * 100).tolist()
         server.send(agent, agent.samples(4000, at=part * 400, allocated_bytes=allocated, step=step, ooms=1))
         server.send(agent, agent.steps(100, at=part * 400, first=part * 100 + 1, data_peak_allocated_bytes=-1))
-    overhead = wire.Overhead(
+    overhead = messages.Overhead(
         seconds_per_step=1e-5, fraction=0.001, resolvable=False, noise_fraction=0.002, watched_steps=400, unwatched_steps=100,
         hook_seconds=0.1, sampler_cpu_seconds=0.2,
     )  # fmt: skip
-    event = wire.Event(time_ns=agent.start_ns + SECOND, kind="notice", step=3, data={"text": "hello"})
+    event = messages.Event(time_ns=agent.start_ns + SECOND, kind="notice", step=3, data={"text": "hello"})
     server.send(agent, event, overhead, agent.ended(at=2000, dropped_samples=7))
     return agent
 
@@ -58,9 +58,9 @@ def test_what_was_dropped_is_told_of_a_run_that_runs_and_unknown_until_its_agent
     assert server.get(f"/runs/{agent.run}")["dropped_samples"] is None
     cost = dict.fromkeys(("seconds_per_step", "fraction", "noise_fraction")) | {"resolvable": False}
     counted = dict.fromkeys(("watched_steps", "unwatched_steps", "hook_seconds", "sampler_cpu_seconds"), 0)
-    server.send(agent, wire.Overhead(**cost, **counted))  # type: ignore[arg-type]
+    server.send(agent, messages.Overhead(**cost, **counted))  # type: ignore[arg-type]
     assert server.get(f"/runs/{agent.run}")["dropped_samples"] is None, "of an older agent"
-    server.send(agent, wire.Overhead(**cost, **counted, dropped_samples=5))  # type: ignore[arg-type]
+    server.send(agent, messages.Overhead(**cost, **counted, dropped_samples=5))  # type: ignore[arg-type]
     assert server.get(f"/runs/{agent.run}")["dropped_samples"] == 5
     server.send(agent, agent.ended(dropped_samples=6))
     assert server.get(f"/runs/{agent.run}")["dropped_samples"] == 6

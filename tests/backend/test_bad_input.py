@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from running import PATIENCE_SECONDS, RunningServer
 from wire_maker import SECOND, Agent, column
 
-from vramscope import wire
-from vramscope_server.heads import MAX_HEAD_BYTES
-from vramscope_server.store.batch import BadBatch, prepare, skim
+from vramscope.protocol import messages as wire_messages
+from vramscope_server.http_limits import MAX_HEAD_BYTES
+from vramscope_server.store.validation import BadBatch, prepare, skim
 
 pack = msgspec.msgpack.encode
 
 
-def as_map(agent: Agent, *messages: wire.Message) -> dict[str, Any]:
+def as_map(agent: Agent, *messages: wire_messages.Message) -> dict[str, Any]:
     """A batch as plain maps, to be spoiled."""
     spoiled: dict[str, Any] = msgspec.msgpack.decode(agent.body(*messages, sequence=1))
     return spoiled
@@ -138,14 +138,14 @@ def test_another_wire_version_is_told_both_versions_whatever_the_rest_looks_like
     problem = answer.json()
     assert (answer.status_code, problem["type"]) == (409, "urn:vramscope:problem:wire-version")
     assert problem["seen"] == version
-    assert problem["expected"] == str(wire.WIRE_VERSION)
-    assert str(version) in problem["detail"] and str(wire.WIRE_VERSION) in problem["detail"]
+    assert problem["expected"] == str(wire_messages.WIRE_VERSION)
+    assert str(version) in problem["detail"] and str(wire_messages.WIRE_VERSION) in problem["detail"]
 
 
 def test_more_than_8_mib_is_refused_without_being_read(server: RunningServer) -> None:
-    answer = server.post(bytes(wire.MAX_BATCH_BYTES + 1))
+    answer = server.post(bytes(wire_messages.MAX_BATCH_BYTES + 1))
     assert answer.status_code == 413
-    assert answer.json()["expected"] == f"at most {wire.MAX_BATCH_BYTES} bytes"
+    assert answer.json()["expected"] == f"at most {wire_messages.MAX_BATCH_BYTES} bytes"
 
 
 def test_more_than_8_mib_without_saying_so_is_refused_too(server: RunningServer) -> None:
@@ -155,7 +155,7 @@ def test_more_than_8_mib_without_saying_so_is_refused_too(server: RunningServer)
 
     try:
         answer = httpx.post(
-            f"{server.url}/api/v1/batches", content=endless(), headers={"Content-Type": wire.CONTENT_TYPE}
+            f"{server.url}/api/v1/batches", content=endless(), headers={"Content-Type": wire_messages.CONTENT_TYPE}
         )
     except (httpx.WriteError, httpx.ReadError, httpx.RemoteProtocolError):
         pass  # the server hung up in the middle, as it may
@@ -226,7 +226,7 @@ def test_a_million_series_names_cost_no_memory() -> None:
     """Eight megabytes of tiny names would be 200 MB as objects."""
     names = b"".join(b"\xa5" + f"{i:05d}".encode() + b"\xc0" for i in range(99_999)) * 10
     body = b"\xdf" + struct.pack(">I", 999_990) + names
-    assert len(body) < wire.MAX_BATCH_BYTES
+    assert len(body) < wire_messages.MAX_BATCH_BYTES
     nested = b"\xdc\x0f\xff" + (b"\xdc\x0f\xff" + b"\xc0" * 4095) * 2000
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(5):
@@ -290,8 +290,8 @@ def test_a_clock_that_is_off_is_shifted_when_shown_and_never_in_the_data(
     assert shown["x_values"][0] == pytest.approx(time.time(), abs=5)
     window = server.get(f"/runs/{agent.run}/series", names="step", **{"from": 0, "to": 0.15})
     assert window["series"]["step"]["value"] == [0, 1], "windows are asked for as they are shown"
-    from vramscope_server.store.places import Place, load_columns
-    from vramscope_server.store.queries import find_run
+    from vramscope_server.store.run_queries import find_run
+    from vramscope_server.store.series_reader import Place, load_columns
 
     with server.house.database.reader() as connection:
         stored = load_columns(connection, find_run(connection, agent.run), Place(0, 0, 0), "samples", [])

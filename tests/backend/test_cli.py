@@ -21,9 +21,10 @@ import pytest
 from running import RunningServer
 from wire_maker import GIB, Agent, leak, look
 
-from vramscope import __version__, wire
-from vramscope_server.cli import talk
-from vramscope_server.cli.words import ABSENT
+from vramscope import __version__
+from vramscope.protocol import messages, series
+from vramscope_server.cli import client
+from vramscope_server.cli.format import ABSENT
 
 MIB = GIB // 1024
 VRAMSCOPE = [sys.executable, "-m", "vramscope_server"]
@@ -133,7 +134,7 @@ def test_leaks_json_is_a_list_with_the_keys_that_scripts_lean_on(server, cli):
     assert (code, err) == (0, "")
     told = json.loads(out)
     stable = "kind holder file line count held_bytes peak_effect_bytes growth_bytes_per_step advice"
-    assert set(stable.split()) | {"ranks", *wire.Leak.__struct_fields__} <= told[0].keys()
+    assert set(stable.split()) | {"ranks", *messages.Leak.__struct_fields__} <= told[0].keys()
     assert [one["kind"] for one in told] == ["growing", "cycle"]
     assert (told[0]["file"], told[0]["line"], told[1]["line"]) == ("/home/me/train.py", 87, None)
     shown = json.loads(cli("show", agent.run, "--json", "--server", server.url)[1])
@@ -148,7 +149,7 @@ def test_show_tells_where_the_peak_was_and_what_made_it(server, cli):
     agent = make_run(server, "story")
     server.send(
         agent,
-        wire.Overhead(
+        messages.Overhead(
             seconds_per_step=1e-5, fraction=0.0001, resolvable=False, noise_fraction=0.002, watched_steps=20,
             unwatched_steps=10, hook_seconds=0.1, sampler_cpu_seconds=0.1,
         ),
@@ -168,7 +169,7 @@ def test_show_tells_where_the_peak_was_and_what_made_it(server, cli):
 def test_a_peak_that_was_not_taken_apart_is_told_with_the_highest_step_that_was(server, cli):
     """Taking apart costs time, so it happens now and then: what is shown instead says whose it is."""
     agent = Agent(name="seldom")
-    unknown = {f"peak_{name}_bytes": [wire.UNKNOWN, GIB // 8, wire.UNKNOWN] for name in wire.CATEGORIES}
+    unknown = {f"peak_{name}_bytes": [series.UNKNOWN, GIB // 8, series.UNKNOWN] for name in series.CATEGORIES}
     server.send(agent, agent.steps(3, peak_allocated_bytes=[GIB, GIB * 2, GIB * 3], **unknown))
     _, out, _ = cli("show", agent.run, "--server", server.url)
     assert "not taken apart in step 3; in step 2, with 2.0 GiB:" in out
@@ -178,11 +179,13 @@ def test_a_peak_that_was_not_taken_apart_is_told_with_the_highest_step_that_was(
 def test_what_is_not_known_is_called_so(server, cli):
     """A training on the CPU, without CUDA and NVML, has no zeros to show."""
     agent = Agent(name="on the cpu", allocator_settings=None)
-    agent.attached = msgspec.structs.replace(agent.attached, devices=[wire.Device(index=wire.CPU, name="CPU (x86_64)")])
+    agent.attached = msgspec.structs.replace(
+        agent.attached, devices=[messages.Device(index=series.CPU, name="CPU (x86_64)")]
+    )
     server.send(
         agent,
-        agent.samples(3, device=wire.CPU, allocated_bytes=-1, reserved_bytes=-1, inactive_split_bytes=-1),
-        agent.steps(2, device=wire.CPU, peak_allocated_bytes=-1, peak_reserved_bytes=-1, peak_phase=-1),
+        agent.samples(3, device=series.CPU, allocated_bytes=-1, reserved_bytes=-1, inactive_split_bytes=-1),
+        agent.steps(2, device=series.CPU, peak_allocated_bytes=-1, peak_reserved_bytes=-1, peak_phase=-1),
     )
     _, shown, _ = cli("show", agent.run, "--server", server.url)
     assert re.search(r"peak allocated +unknown", shown) and re.search(r"allocator +unknown", shown)
@@ -343,7 +346,7 @@ def test_a_server_that_takes_its_time_is_waited_for_in_sight(monkeypatch, cli):
     """After two seconds a person is told what for; a pipe is told nothing; and not for ever."""
 
     class Slow(BaseHTTPRequestHandler):
-        seconds = talk.ANSWER_SECONDS / 60
+        seconds = client.ANSWER_SECONDS / 60
 
         def do_GET(self) -> None:
             time.sleep(self.seconds)
@@ -366,7 +369,7 @@ def test_a_server_that_takes_its_time_is_waited_for_in_sight(monkeypatch, cli):
     assert b"waiting for the server " in os.read(ours, 65_536)
     os.close(ours)
     assert cli("ls", "--json", "--server", at)[::2] == (0, "")
-    monkeypatch.setattr(talk, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.5)
     code, _, err = cli("ls", "--server", at)
     assert code == 4 and f"the server at {at} did not answer within 0.5 s" in err
     slow.shutdown()

@@ -12,11 +12,13 @@ import pytest
 import typer
 from running import RunningServer
 
-from vramscope import launch, wire
+from vramscope import launch
+from vramscope.protocol import messages
+from vramscope.protocol import series as wire_series
 from vramscope_server import settings
 from vramscope_server.api import problems
 from vramscope_server.cli import app
-from vramscope_server.store import batch, book
+from vramscope_server.store import ingest_state, validation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLI = (DOCS / "cli.md").read_text()
@@ -69,17 +71,26 @@ def test_the_options_of_run_are_those_of_its_section():
 # ---- the wire ----
 
 
-@pytest.mark.parametrize("stream", wire.STREAMS)
+@pytest.mark.parametrize("stream", wire_series.STREAMS)
 def test_each_series_is_told_with_its_unit_and_meaning(stream):
     """In the words that pages show, in the order of the contract, and no others."""
     found = re.search(rf"^### `{stream}`.*?\n(.*?)(?=^##|\Z)", WIRE, re.MULTILINE | re.DOTALL)
     told = [cells for cells in rows(found[1]) if cells[0] != "series"]
-    assert told == [[name, series.unit, series.meaning] for name, series in wire.STREAMS[stream].items()]
+    assert told == [[name, series.unit, series.meaning] for name, series in wire_series.STREAMS[stream].items()]
 
 
 @pytest.mark.parametrize(
     "message",
-    [wire.Batch, wire.Ack, wire.Attached, wire.Block, wire.Event, wire.Look, wire.Overhead, wire.Ended],
+    [
+        messages.Batch,
+        messages.Ack,
+        messages.Attached,
+        messages.Block,
+        messages.Event,
+        messages.Look,
+        messages.Overhead,
+        messages.Ended,
+    ],
     ids=lambda m: m.__name__,
 )
 def test_each_field_of_each_message_is_told(message):
@@ -92,15 +103,18 @@ def test_each_field_of_each_message_is_told(message):
 
 
 def test_devices_codes_and_limits_are_told():
-    for field in msgspec.structs.fields(wire.Device):
+    for field in msgspec.structs.fields(messages.Device):
         assert f"`{field.name}`" in WIRE
-    assert ", ".join(f"{code} {phase}" for code, phase in enumerate(wire.PHASES)) in WIRE
-    assert ", ".join(wire.CATEGORIES) in WIRE
+    assert ", ".join(f"{code} {phase}" for code, phase in enumerate(wire_series.PHASES)) in WIRE
+    assert ", ".join(wire_series.CATEGORIES) in WIRE
     limits = {cells[1].split()[0] for cells in rows(section(WIRE, "Limits"))}
-    assert {str(n) for n in (wire.MAX_BATCH_BYTES, wire.MAX_ROWS_PER_BLOCK, batch.MAX_ITEMS, batch.MAX_NODES)} <= limits
-    assert f"to {wire.MAX_VALUE}, which is `MAX_VALUE`" in WIRE
-    assert f"version {wire.WIRE_VERSION} (`WIRE_VERSION`)" in WIRE
-    assert f"up to {book.MAX_GAPS} gaps" in WIRE
+    assert {
+        str(n)
+        for n in (messages.MAX_BATCH_BYTES, messages.MAX_ROWS_PER_BLOCK, validation.MAX_ITEMS, validation.MAX_NODES)
+    } <= limits
+    assert f"to {wire_series.MAX_VALUE}, which is `MAX_VALUE`" in WIRE
+    assert f"version {messages.WIRE_VERSION} (`WIRE_VERSION`)" in WIRE
+    assert f"up to {ingest_state.MAX_GAPS} gaps" in WIRE
     assert f"{settings.Settings.model_fields['lost_after_seconds'].default:g} seconds" in WIRE
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from vramscope_server.cli.screen import Column, print_table
-from vramscope_server.cli.words import ABSENT, GIB, KIB, MIB, ago, amount, cost, duration, graphs, percent, plain
+from vramscope_server.cli.format import ABSENT, GIB, KIB, MIB, ago, amount, cost, duration, graphs, percent, plain
+from vramscope_server.cli.tables import Column, print_table
 
 
 @pytest.mark.parametrize(

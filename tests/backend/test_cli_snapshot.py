@@ -14,8 +14,8 @@ import pytest
 from running import RunningServer
 from snapshot_maker import AS_TEXT, IN_FORCE, MIB, SETTINGS, snapshot_of, with_private_pool
 
-from vramscope_server.analysis.history import snapshot_reader
-from vramscope_server.cli.bar import COMPILING
+from vramscope_server.analysis.snapshot_format import reader
+from vramscope_server.cli.progress import COMPILING
 
 pytestmark = pytest.mark.timeout(900)  # the first conversion on a machine compiles what reads: 20 s of a core
 Cli = Callable[..., tuple[int, str, str]]
@@ -114,11 +114,11 @@ def test_what_a_server_cannot_read_is_told_in_its_words(server: RunningServer, c
 
 def test_who_waits_is_told_that_it_goes_on(cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal, from a moment on; here at once. That it compiles comes before what it does then."""
-    monkeypatch.setattr("vramscope_server.cli.bar.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("vramscope_server.cli.progress.QUIET_SECONDS", 0.0)
     busy = [True]
-    monkeypatch.setattr("vramscope_server.cli.bar.compiling", lambda: busy[0])
+    monkeypatch.setattr("vramscope_server.cli.progress.compiling", lambda: busy[0])
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    real = snapshot_reader.read
+    real = reader.read
 
     def slowly(path: Path, progress: Callable[[int, int], None]) -> object:
         deadline = time.monotonic() + 60
@@ -130,7 +130,7 @@ def test_who_waits_is_told_that_it_goes_on(cli: Cli, file: Path, monkeypatch: py
             time.sleep(0.01)
         return real(path, progress=progress)
 
-    monkeypatch.setattr(snapshot_reader, "read", slowly)
+    monkeypatch.setattr(reader, "read", slowly)
     assert cli(file)[0] == 0
     assert COMPILING in terminal.getvalue()
     assert "reading" in terminal.getvalue()

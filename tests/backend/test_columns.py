@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramscope import wire
+from vramscope.protocol import series
 from vramscope_server.store.columns import Chunk, CorruptChunk, columns_of, concatenate, encode, encode_columns
 
 VC1 = "766331000500000002000473746570810001010000000000000004000000016b00000007000000000000000400000002040a0b"
@@ -148,9 +148,9 @@ def sawtooth(rows: int) -> dict[str, np.ndarray]:
         "host_used_bytes": 40_000_000_000 + np.cumsum(rng.integers(-5000, 5000, rows)) * 4096,
     }
     of_graphs = {
-        name for name in wire.SAMPLES if name.startswith("private_")
+        name for name in series.SAMPLES if name.startswith("private_")
     }  # a training without CUDA graphs has none
-    assert made.keys() == wire.SAMPLES.keys() - of_graphs
+    assert made.keys() == series.SAMPLES.keys() - of_graphs
     return made
 
 

@@ -12,17 +12,17 @@ import pytest
 from running import RunningServer
 from wire_maker import GIB, SECOND, Agent
 
-from vramscope import wire
+from vramscope.protocol import messages
 from vramscope_server.__main__ import main
 
 MIB = 1 << 20
 
 
-def told(agent: Agent, *chips: tuple[str, str], **details: dict[str, wire.Scalar]) -> wire.Techniques:
+def told(agent: Agent, *chips: tuple[str, str], **details: dict[str, messages.Scalar]) -> messages.Techniques:
     techniques = [
-        wire.Technique(kind=kind, chip=chip, observed="seen", detail=details.get(kind, {})) for kind, chip in chips
+        messages.Technique(kind=kind, chip=chip, observed="seen", detail=details.get(kind, {})) for kind, chip in chips
     ]
-    return wire.Techniques(time_ns=agent.start_ns, step=1, techniques=techniques)
+    return messages.Techniques(time_ns=agent.start_ns, step=1, techniques=techniques)
 
 
 def test_techniques_device_peak_batch_and_wall_time_come_from_what_was_sent(server: RunningServer) -> None:
@@ -70,7 +70,7 @@ def test_an_emulated_gpu_is_known_by_its_uuid_or_its_name(server: RunningServer)
     }
     agents = [Agent(name=name) for name in cards]
     for agent, (card, uuid) in zip(agents, cards.values(), strict=True):
-        device = wire.Device(index=0, name=card, uuid=uuid, total_bytes=80 * GIB)
+        device = messages.Device(index=0, name=card, uuid=uuid, total_bytes=80 * GIB)
         agent.attached = msgspec.structs.replace(agent.attached, devices=[device])
         server.send(agent, agent.steps(20), agent.ended(at=20.0))
     rows = server.get("/compare", runs=",".join(agent.run for agent in agents))["rows"]

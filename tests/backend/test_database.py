@@ -13,7 +13,7 @@ import pytest
 from running import ServerProcess
 from wire_maker import Agent
 
-from vramscope import wire
+from vramscope.protocol import messages
 from vramscope_server.cli.server import serve
 from vramscope_server.store.database import APPLICATION_ID, Database, DatabaseRefused
 
@@ -126,7 +126,7 @@ def test_a_read_only_disk_is_served_and_says_so(tmp_path: Path, before: signal.S
     first = ServerProcess(data)
     with httpx.Client(base_url=f"{first.url}/api/v1", trust_env=False) as http:
         body = agent.body(agent.samples(3))
-        assert http.post("/batches", content=body, headers={"Content-Type": wire.CONTENT_TYPE}).status_code == 200
+        assert http.post("/batches", content=body, headers={"Content-Type": messages.CONTENT_TYPE}).status_code == 200
     first.end(before)
     for path in (*data.iterdir(), data):
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -142,7 +142,7 @@ def test_a_read_only_disk_is_served_and_says_so(tmp_path: Path, before: signal.S
             assert "read-only" in told["problems"][0]
             assert http.get("/health").status_code == 503
             body = agent.body(agent.samples(2))
-            answer = http.post("/batches", content=body, headers={"Content-Type": wire.CONTENT_TYPE})
+            answer = http.post("/batches", content=body, headers={"Content-Type": messages.CONTENT_TYPE})
             assert (answer.status_code, answer.json()["type"]) == (503, "urn:vramscope:problem:storage")
             assert int(answer.headers["retry-after"]) >= 1
             assert http.patch(f"/runs/{agent.run}", json={"pinned": True}).status_code == 503

@@ -11,9 +11,10 @@ from running import RunningServer
 from window_maker import training
 from wire_maker import Agent, leak, look
 
-from vramscope import wire
-from vramscope.window import pack
-from vramscope_server.analysis.verdicts import KIND_WORDS
+from vramscope.protocol import messages
+from vramscope.protocol import series as wire_series
+from vramscope.protocol.window import pack
+from vramscope_server.analysis.series.verdicts import KIND_WORDS
 from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk
 from vramscope_server.analysis.whatif.sweep import Prediction, Residual, Row
 from vramscope_server.api import problems
@@ -55,30 +56,30 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_series_stands_in_the_wire_document_with_its_unit_and_meaning() -> None:
     text = (DOCS / "wire.md").read_text()
-    for series in wire.STREAMS.values():
+    for series in wire_series.STREAMS.values():
         for name, one in series.items():
             assert f"| `{name}` | {one.unit} | {one.meaning} |" in text, name
-    for name, source in wire.LOSSES.items():
+    for name, source in wire_series.LOSSES.items():
         assert f"| `{name}` | {source}" in text
-    assert f"This is version {wire.WIRE_VERSION} (" in text
+    assert f"This is version {messages.WIRE_VERSION} (" in text
 
 
 def test_every_field_of_every_message_stands_in_the_wire_document() -> None:
     text = (DOCS / "wire.md").read_text().partition("## Series")[0]
     for message in (
-        wire.Batch,
-        wire.Attached,
-        wire.Device,
-        wire.Block,
-        wire.Event,
-        wire.Look,
-        wire.Leak,
-        wire.Piece,
-        wire.Overhead,
-        wire.Ended,
-        wire.Tail,
-        wire.Ack,
-        wire.Scalars,
+        messages.Batch,
+        messages.Attached,
+        messages.Device,
+        messages.Block,
+        messages.Event,
+        messages.Look,
+        messages.Leak,
+        messages.Piece,
+        messages.Overhead,
+        messages.Ended,
+        messages.Tail,
+        messages.Ack,
+        messages.Scalars,
     ):
         for name in message.__struct_fields__:
             assert f"`{name}`" in text, f"{message.__name__}.{name}"
@@ -120,7 +121,7 @@ def test_the_live_events_of_the_document_are_those_that_are_sent() -> None:
     for kind in ("rows", "run", "look", "recording", "gap", "alive"):
         assert f"`{kind}`" in text
     for stream, names in COLUMNS.items():
-        assert set(names) <= set(wire.STREAMS.get(stream, {"step": None, **wire.LOSSES}))
+        assert set(names) <= set(wire_series.STREAMS.get(stream, {"step": None, **wire_series.LOSSES}))
 
 
 def test_every_field_of_a_leak_and_of_the_floor_stands_in_the_http_document(server: RunningServer) -> None:
@@ -133,14 +134,14 @@ def test_every_field_of_a_leak_and_of_the_floor_stands_in_the_http_document(serv
 
 
 def test_every_kind_of_leak_has_its_words() -> None:
-    assert set(KIND_WORDS) == set(wire.LEAK_KINDS)
+    assert set(KIND_WORDS) == set(wire_series.LEAK_KINDS)
 
 
 def test_every_field_of_a_recording_and_what_it_shows_stands_in_the_http_document(server: RunningServer) -> None:
     text = (DOCS / "http.md").read_text()
     agent = Agent()
     piece = {"artifact": "docs0000", "kind": "window", "number": 0, "pieces": 1, "about": {}, "data": pack(training())}
-    server.send(agent, wire.Piece(**piece))  # type: ignore[arg-type]
+    server.send(agent, messages.Piece(**piece))  # type: ignore[arg-type]
     (row,) = server.get(f"/runs/{agent.run}/recordings")["recordings"]
     told = [
         row,

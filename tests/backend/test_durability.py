@@ -16,12 +16,12 @@ from disks import SmallDisk
 from running import PATIENCE_SECONDS, RunningServer, ServerProcess
 from wire_maker import Agent
 
-from vramscope import wire
+from vramscope.protocol import messages
 from vramscope_server.store.database import Database, DatabaseRefused
 
 
 def post(http: httpx.Client, body: bytes) -> httpx.Response:
-    return http.post("/batches", content=body, headers={"Content-Type": wire.CONTENT_TYPE})
+    return http.post("/batches", content=body, headers={"Content-Type": messages.CONTENT_TYPE})
 
 
 def test_after_sigkill_in_the_middle_of_ingest_every_acknowledged_batch_is_there(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_after_sigkill_in_the_middle_of_ingest_every_acknowledged_batch_is_there
                 except httpx.TransportError:
                     return
                 assert answer.status_code == 200
-                acknowledged[agent.run] = wire.decode_ack(answer.content).accepted
+                acknowledged[agent.run] = messages.decode_ack(answer.content).accepted
                 if number == 20:
                     at_work.wait(PATIENCE_SECONDS)
 
@@ -65,7 +65,7 @@ def test_after_sigkill_in_the_middle_of_ingest_every_acknowledged_batch_is_there
                     answer = post(
                         http, agent.body(agent.samples(16, at=sequence - 1, step=sequence), sequence=sequence)
                     )
-                    assert wire.decode_ack(answer.content).accepted >= sequence
+                    assert messages.decode_ack(answer.content).accepted >= sequence
                 rows = http.get(f"/runs/{agent.run}/series", params={"names": "step"}).json()["rows"]
                 assert rows == agent.sequence * 16
     finally:
@@ -112,7 +112,7 @@ def test_a_full_disk_stops_the_taking_not_the_showing_and_loses_nothing(
         assert time.monotonic() < deadline, answer.text
         time.sleep(0.2)
     assert server.get("/health") == {"status": "ok"}
-    assert wire.decode_ack(answer.content).accepted == len(stored) + 1
+    assert messages.decode_ack(answer.content).accepted == len(stored) + 1
     assert server.get(f"/runs/{agent.run}/series", names="step")["rows"] == rows + 2000
 
 

@@ -12,11 +12,11 @@ from test_recordings import cut
 from window_maker import MIB, leaking
 from wire_maker import Agent, leak, look
 
-from vramscope.window import BadWindow, Holding, Window, pack, unpack
+from vramscope.protocol.window import BadWindow, Holding, Window, pack, unpack
 from vramscope_server.__main__ import main
-from vramscope_server.analysis.history.recorded_window import from_window
 from vramscope_server.analysis.leaks.effect import LeakEffect, leak_effect
-from vramscope_server.analysis.leaks.held import CannotTell
+from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
+from vramscope_server.analysis.trace.from_window import from_window
 
 PLACE = ("/home/me/train.py", 87)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from running import RunningServer
 from wire_maker import GIB, SECOND, Agent, leak, look
 
-from vramscope import wire
+from vramscope.protocol import messages, series
 from vramscope_server.store import tables
 from vramscope_server.store.leaks import held_together, merge_leaks
 
@@ -278,7 +278,7 @@ def test_what_others_have_of_the_card_is_no_room(server: RunningServer) -> None:
 
 def test_where_the_capacity_is_not_known_neither_is_the_end(server: RunningServer) -> None:
     agent = Agent()
-    agent.attached = msgspec.structs.replace(agent.attached, devices=[wire.Device(index=0, name="a card")])
+    agent.attached = msgspec.structs.replace(agent.attached, devices=[messages.Device(index=0, name="a card")])
     server.send(agent, agent.steps(100, floor_bytes=(GIB + np.arange(100) * MIB).tolist()))
     floor = leaks_of(server, agent)["floor"]
     assert floor["growing"] is True
@@ -370,7 +370,7 @@ def test_what_is_kept_on_the_host_comes_behind_what_the_card_suffers_from(server
     assert (told["verdict"]["level"], told["leaked_bytes"]) == ("held", MIB)
 
 
-@pytest.mark.parametrize("kind", wire.LEAK_KINDS)
+@pytest.mark.parametrize("kind", series.LEAK_KINDS)
 def test_what_does_not_grow_is_not_called_leaking(server: RunningServer, kind: str) -> None:
     agent = Agent()
     steady = kind in ("overlap", "overlap-unfreed", "no_grad-missing")
@@ -501,7 +501,7 @@ def spoiled(**changes: Any) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(look(leak()))
     told = {"type": "look", **made}
     for path, value in changes.items():
-        (told["leaks"][0] if path in wire.Leak.__struct_fields__ else told)[path] = value
+        (told["leaks"][0] if path in messages.Leak.__struct_fields__ else told)[path] = value
     return told
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere they 
 BEGINS_WARMING = """
 import sys, time
 from pathlib import Path
-from vramscope_server import warming
+from vramscope_server import numba_warmup as warming
 warming._done = lambda: Path(sys.argv[1]) / "never"
 print(warming.start().pid, flush=True)
 time.sleep(600)
@@ -95,6 +95,6 @@ def test_what_converts_a_snapshot_ends_with_a_server_that_is_killed(tmp_path: Pa
 def conversion_of(server: int) -> int | None:
     for child in Path(f"/proc/{server}/task").glob("*/children"):
         for pid in child.read_text().split():
-            if b"vramscope_server.conversion" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"vramscope_server.snapshot_conversion" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return int(pid)
     return None

@@ -15,12 +15,12 @@ import pytest
 from running import RunningServer
 from wire_maker import Agent
 
-from vramscope import wire
+from vramscope.protocol import series
 from vramscope_server import broadcaster as module
 from vramscope_server.broadcaster import COLUMNS, Broadcaster
 from vramscope_server.figures import MODULES
-from vramscope_server.store.batch import ReadyBlock
-from vramscope_server.store.book import Stored
+from vramscope_server.store.ingest_state import Stored
+from vramscope_server.store.validation import ReadyBlock
 
 
 def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -240,7 +240,7 @@ def test_what_is_kept_for_those_who_come_back_is_bounded(monkeypatch: pytest.Mon
 
 def test_the_columns_that_are_sent_live_are_those_that_figures_draw() -> None:
     for stream, names in COLUMNS.items():
-        assert set(names) <= wire.STREAMS.get(stream, {"step": None, **wire.LOSSES}).keys()
+        assert set(names) <= series.STREAMS.get(stream, {"step": None, **series.LOSSES}).keys()
     for module_ in MODULES.values():
         for stream, names in module_.NEEDS.items():
             missing = set(names) - set(COLUMNS[stream])

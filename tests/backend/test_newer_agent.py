@@ -14,15 +14,16 @@ from running import PATIENCE_SECONDS, RunningServer
 from window_maker import training
 from wire_maker import GIB, SECOND, Agent, column, leak, look, new_id
 
-from vramscope import wire
-from vramscope.window import BadWindow
-from vramscope_server.analysis.history.recorded_window import from_window
+from vramscope.protocol import messages as wire_messages
+from vramscope.protocol import series as wire_series
+from vramscope.protocol.window import BadWindow
+from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.figures import RUN_FIGURES
 from vramscope_server.store import columns as codec
 from vramscope_server.store import tables
 from vramscope_server.store.artifacts import MAX_ARTIFACTS, ArtifactRecord, superfluous
 from vramscope_server.store.compaction import _bounded
-from vramscope_server.store.newer import MOST_NAMES, MOST_SERIES, OTHERS, counted
+from vramscope_server.store.forward_compat import MOST_NAMES, MOST_SERIES, OTHERS, counted
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -32,7 +33,7 @@ def stored(start_server: Callable[..., RunningServer], database_url: str) -> Run
     return start_server(database=database_url)
 
 
-def newer(agent: Agent, *messages: wire.Cargo, more: list[dict[str, Any]], **options: Any) -> bytes:
+def newer(agent: Agent, *messages: wire_messages.Cargo, more: list[dict[str, Any]], **options: Any) -> bytes:
     """A batch with messages that no Struct here describes, and with fields that none has."""
     batch = msgspec.to_builtins(agent.batch(*messages, **options), builtin_types=(bytes,))
     for message in (batch, *batch["messages"]):
@@ -44,17 +45,21 @@ def newer(agent: Agent, *messages: wire.Cargo, more: list[dict[str, Any]], **opt
 def everything(agent: Agent) -> bytes:
     """One batch with something new of every kind, among what is known."""
     now_ns = agent.start_ns + SECOND
-    piece = wire.Piece(artifact=new_id("a"), kind="heatmap", number=0, pieces=1, about={}, data=b"whatever it is")
-    tail = wire.Tail(device=0, peak_allocated_bytes=9 * GIB, peak_reserved_bytes=9 * GIB, phase="export")
+    piece = wire_messages.Piece(
+        artifact=new_id("a"), kind="heatmap", number=0, pieces=1, about={}, data=b"whatever it is"
+    )
+    tail = wire_messages.Tail(device=0, peak_allocated_bytes=9 * GIB, peak_reserved_bytes=9 * GIB, phase="export")
     return newer(
         agent,
         agent.samples(4, allocated_bytes=[1, 2, 3, 4], tensor_count=[7, 8, 9, 10], phase=[0, 2, 6, 6]),
         agent.steps(3, peak_phase=6, export_ns=5, export_peak_allocated_bytes=GIB),
         look(leak(), leak("echo", "radio", per="epoch", emptied_after=3, growth_bytes_per_step=None), step=3),
-        wire.Techniques(
-            time_ns=now_ns, step=3, techniques=[wire.Technique(kind="weights_on_tape", chip="on tape", observed="x")]
+        wire_messages.Techniques(
+            time_ns=now_ns,
+            step=3,
+            techniques=[wire_messages.Technique(kind="weights_on_tape", chip="on tape", observed="x")],
         ),
-        wire.Event(time_ns=now_ns, kind="tape_ran_out"),
+        wire_messages.Event(time_ns=now_ns, kind="tape_ran_out"),
         piece,
         agent.ended("preempted", tails=[tail]),
         more=[
@@ -73,7 +78,7 @@ def test_of_a_newer_agents_batch_only_what_has_no_place_is_left_out_and_the_run_
     for _ in range(2):  # sent twice it counts once
         answer = stored.post(body)
         assert answer.status_code == 200, answer.text
-        assert wire.decode_ack(answer.content).accepted == 1
+        assert wire_messages.decode_ack(answer.content).accepted == 1
     run = stored.get(f"/runs/{agent.run}")
     assert (run["state"], run["steps"], run["peak_allocated_bytes"], run["peak_phase"]) == (
         "preempted", 3, 9 * GIB, "export",
@@ -96,8 +101,8 @@ def test_of_a_newer_agents_batch_only_what_has_no_place_is_left_out_and_the_run_
     assert [step["peak_phase"] for step in steps] == ["phase 6"] * 3
     # A server that has learnt them has them from the first row on, and says no more of them.
     for stream, name in (("samples", "tensor_count"), ("steps", "export_ns"), ("steps", "export_peak_allocated_bytes")):
-        monkeypatch.setitem(wire.STREAMS[stream], name, wire.Series("count", "new"))
-    monkeypatch.setattr(wire, "ARTIFACT_KINDS", (*wire.ARTIFACT_KINDS, "heatmap"))
+        monkeypatch.setitem(wire_series.STREAMS[stream], name, wire_series.Series("count", "new"))
+    monkeypatch.setattr(wire_series, "ARTIFACT_KINDS", (*wire_series.ARTIFACT_KINDS, "heatmap"))
     series = stored.get(f"/runs/{agent.run}/series", stream="samples", names="tensor_count", points=100)
     assert series["series"]["tensor_count"]["value"] == [7, 8, 9, 10]
     assert stored.get(f"/runs/{agent.run}")["not_understood"]["kept"] == []
@@ -180,11 +185,11 @@ def test_a_window_with_an_unknown_phase_opens_and_the_phase_is_unknown() -> None
     window = training(steps=2, layers=4)
     assert set(np.unique(from_window(window).events.phase)) > {2, 3}
     codes = np.frombuffer(window.events["phase"], "<i8").copy()
-    codes[codes == 3] = len(wire.PHASES)
+    codes[codes == 3] = len(wire_series.PHASES)
     events = {**window.events, "phase": codes.tobytes()}
     opened = from_window(msgspec.structs.replace(window, events=events)).events.phase
-    assert np.array_equal(opened, np.where(codes == len(wire.PHASES), wire.UNKNOWN, codes))
-    events["phase"] = np.where(codes == 2, wire.MOST_PHASES, codes).tobytes()
+    assert np.array_equal(opened, np.where(codes == len(wire_series.PHASES), wire_series.UNKNOWN, codes))
+    events["phase"] = np.where(codes == 2, wire_series.MOST_PHASES, codes).tobytes()
     with pytest.raises(BadWindow, match="phase"):
         from_window(msgspec.structs.replace(window, events=events))
 

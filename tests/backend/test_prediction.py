@@ -14,8 +14,8 @@ from test_recordings_seen import send
 from window_maker import Allocator, recorded, training
 from wire_maker import Agent
 
-from vramscope import wire
-from vramscope.window import pack
+from vramscope.protocol import messages
+from vramscope.protocol.window import pack
 
 NONE = {"gradient_accumulation": 1, "gradient_checkpointing": False, "optimizer_8bit": False, "no_foreach": False}
 
@@ -98,12 +98,14 @@ def test_a_baseline_whose_recording_knows_no_steps_has_nothing_to_measure_agains
         pack(msgspec.structs.replace(window, events={**window.events, "step": b"\xff" * len(window.events["step"])})),
         base,
     )
-    batch = wire.Technique(kind="batch", chip="batch 8", observed="seen", detail={"batch_size": 8})
-    eight_bit = wire.Technique(
+    batch = messages.Technique(kind="batch", chip="batch 8", observed="seen", detail={"batch_size": 8})
+    eight_bit = messages.Technique(
         kind="optimizer_8bit", chip="8-bit", observed="seen", detail={"covered_fraction": 1.0, "bits": 8}
     )
     for agent, more in ((base, []), (other, [eight_bit])):
-        server.send(agent, wire.Techniques(time_ns=agent.start_ns, step=1, techniques=[batch, *more]), agent.steps(3))
+        server.send(
+            agent, messages.Techniques(time_ns=agent.start_ns, step=1, techniques=[batch, *more]), agent.steps(3)
+        )
     told = server.get("/compare/techniques", runs=f"{base.run},{other.run}")
     assert [row["measured_peak_allocated_bytes"] for row in told["rows"]] == [None]
 
@@ -124,13 +126,13 @@ def test_what_was_predicted_of_a_run_stands_beside_what_it_took(server: RunningS
     """Of the steps that were recorded of the baseline; runs that differ in something else are left out."""
     base, narrow, other = Agent(name="base"), Agent(name="8-bit"), Agent(name="bf16")
     recording = send(server, pack(training()), base)
-    eight_bit = wire.Technique(
+    eight_bit = messages.Technique(
         kind="optimizer_8bit", chip="8-bit 100 %", observed="seen", detail={"covered_fraction": 1.0, "bits": 8}
     )
-    half = wire.Technique(kind="mixed_precision", chip="bf16", observed="seen")
-    batch = wire.Technique(kind="batch", chip="batch 8", observed="seen", detail={"batch_size": 8})
+    half = messages.Technique(kind="mixed_precision", chip="bf16", observed="seen")
+    batch = messages.Technique(kind="batch", chip="batch 8", observed="seen", detail={"batch_size": 8})
     for agent, more in ((base, []), (narrow, [eight_bit]), (other, [half])):
-        server.send(agent, wire.Techniques(time_ns=agent.start_ns, step=1, techniques=[batch, *more]))
+        server.send(agent, messages.Techniques(time_ns=agent.start_ns, step=1, techniques=[batch, *more]))
     named = f"{base.run},{narrow.run},{other.run}"
     (row,) = server.get("/compare/techniques", runs=named)["rows"]
     assert (row["run"], row["measured_peak_allocated_bytes"]) == (narrow.run, None), "no step is known yet"

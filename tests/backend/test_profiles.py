@@ -13,8 +13,9 @@ from profile_maker import MARKUP, a_profile, history_of
 from running import RunningServer
 from wire_maker import Agent, steps
 
-from vramscope import profile_tables, wire
-from vramscope.profile_tables import NO_LINE, NOT_ATTRIBUTED, OUTSIDE, PYTHON, BadProfile, pack, unpack
+from vramscope.protocol import messages
+from vramscope.protocol import profile as profile_tables
+from vramscope.protocol.profile import NO_LINE, NOT_ATTRIBUTED, OUTSIDE, PYTHON, BadProfile, pack, unpack
 from vramscope_server.analysis.profile.history import BEFORE
 from vramscope_server.analysis.profile.history import history_of as history_of_table
 from vramscope_server.analysis.timeline.overview import held_by
@@ -29,7 +30,7 @@ def numbers(told: Any) -> list[float]:
 
 def send(server: RunningServer, agent: Agent, ident: str, data: bytes, kind: str = "profile", **about: Any) -> str:
     told = {"first_step": 20, "last_step": 21, "reason": "asked for", **about}
-    server.send(agent, wire.Piece(artifact=ident, kind=kind, number=0, pieces=1, about=told, data=data))
+    server.send(agent, messages.Piece(artifact=ident, kind=kind, number=0, pieces=1, about=told, data=data))
     return ident
 
 
@@ -148,7 +149,7 @@ def test_the_trace_is_handed_out_with_its_profile_and_goes_with_it(server: Runni
 
 def test_what_is_not_whole_or_cannot_be_read_says_so(server: RunningServer) -> None:
     agent = Agent()
-    half = wire.Piece(artifact="profile00010", kind="profile", number=0, pieces=2, about={}, data=b"x")
+    half = messages.Piece(artifact="profile00010", kind="profile", number=0, pieces=2, about={}, data=b"x")
     server.send(agent, half)
     for path in ("", "/tables/lines", "/figures/modules"):
         answer = server.http.get(f"/profiles/profile00010{path}")
@@ -173,11 +174,11 @@ def test_a_live_run_is_asked_and_told_once_and_one_that_ended_is_not(server: Run
     server.send(agent, steps(start_ns=agent.start_ns))
     asked = server.http.post(f"/runs/{agent.run}/profiles")
     assert asked.status_code == 202 and asked.json() == {"asked": [0]}
-    assert server.send(agent, steps(start_ns=agent.start_ns, first=4)).requests == [wire.RECORD_PROFILE]
+    assert server.send(agent, steps(start_ns=agent.start_ns, first=4)).requests == [messages.RECORD_PROFILE]
     assert server.send(agent, steps(start_ns=agent.start_ns, first=7)).requests == []
     assert server.http.post(f"/runs/{agent.run}/profiles", params={"trace": 1}).status_code == 202
-    assert server.send(agent, steps(start_ns=agent.start_ns, first=10)).requests == [wire.RECORD_TRACE]
-    server.send(agent, wire.Ended(time_ns=agent.start_ns + 1, state="finished"))
+    assert server.send(agent, steps(start_ns=agent.start_ns, first=10)).requests == [messages.RECORD_TRACE]
+    server.send(agent, messages.Ended(time_ns=agent.start_ns + 1, state="finished"))
     late = server.http.post(f"/runs/{agent.run}/profiles")
     assert late.status_code == 409 and "only a running training can be profiled" in late.json()["detail"]
 

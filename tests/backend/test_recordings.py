@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from running import RunningServer
 from wire_maker import Agent, new_id
 
-from vramscope import wire
+from vramscope.protocol import messages
 from vramscope_server.store import artifacts, tables
 
-ABOUT: dict[str, wire.Scalar] = {
+ABOUT: dict[str, messages.Scalar] = {
     "device": 0,
     "first_step": 1,
     "last_step": 3,
@@ -32,11 +32,11 @@ def stored(start_server: Callable[..., RunningServer], database_url: str) -> Run
     return start_server(database=database_url)
 
 
-def cut(data: bytes, parts: int, *, artifact: str | None = None, **told: Any) -> list[wire.Piece]:
+def cut(data: bytes, parts: int, *, artifact: str | None = None, **told: Any) -> list[messages.Piece]:
     """An artifact's pieces."""
     size = -(-len(data) // parts)
     common: dict[str, Any] = {"artifact": artifact or new_id("w"), "kind": "window", "pieces": parts, "about": ABOUT}
-    return [wire.Piece(number=i, data=data[i * size : (i + 1) * size], **(common | told)) for i in range(parts)]
+    return [messages.Piece(number=i, data=data[i * size : (i + 1) * size], **(common | told)) for i in range(parts)]
 
 
 def of(server: RunningServer, agent: Agent) -> list[dict[str, Any]]:
@@ -134,7 +134,7 @@ def test_an_id_belongs_to_one_run(stored: RunningServer) -> None:
 
 def test_odd_words_in_about_come_back_as_they_were(stored: RunningServer) -> None:
     agent = Agent()
-    odd: dict[str, wire.Scalar] = {"a\0b": "nul \0, ☃", "nan": float("nan"), "none": None}
+    odd: dict[str, messages.Scalar] = {"a\0b": "nul \0, ☃", "nan": float("nan"), "none": None}
     stored.send(agent, *cut(b"x", 1, about=odd))
     assert of(stored, agent)[0]["about"] == {**odd, "nan": None}
 
@@ -191,12 +191,12 @@ def test_the_next_ack_asks_each_live_session_once(stored: RunningServer) -> None
     stored.send(one)
     asked = stored.http.post(f"/runs/{run}/recordings")
     assert (asked.status_code, asked.json()) == (202, {"asked": [0, 1]})
-    assert stored.send(zero, zero.samples()).requests == [wire.RECORD_WINDOW]
+    assert stored.send(zero, zero.samples()).requests == [messages.RECORD_WINDOW]
     assert stored.send(zero, zero.samples()).requests == []
-    assert stored.send(one, one.samples()).requests == [wire.RECORD_WINDOW]
+    assert stored.send(one, one.samples()).requests == [messages.RECORD_WINDOW]
     assert stored.http.post(f"/runs/{run}/recordings", params={"rank": 1}).json() == {"asked": [1]}
     assert stored.send(zero, zero.samples()).requests == []
-    assert stored.send(one, one.samples()).requests == [wire.RECORD_WINDOW]
+    assert stored.send(one, one.samples()).requests == [messages.RECORD_WINDOW]
 
 
 def test_where_nobody_is_live_nobody_can_be_asked(stored: RunningServer) -> None:

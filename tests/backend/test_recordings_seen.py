@@ -17,23 +17,23 @@ from running import RunningServer
 from window_maker import MIB, Allocator, packed, recorded, training
 from wire_maker import Agent, new_id
 
-from vramscope import wire
-from vramscope.window import ACTIONS, STATES, pack
-from vramscope_server.analysis.history.recorded_window import from_window
-from vramscope_server.analysis.history.segment_map import Row, block_at, blocks_between, cells
-from vramscope_server.analysis.history.size_classes import free_pieces, requests
+from vramscope.protocol import messages
+from vramscope.protocol.window import ACTIONS, STATES, pack
+from vramscope_server.analysis.trace.from_window import from_window
+from vramscope_server.analysis.trace.segment_map import Row, block_at, blocks_between, cells
+from vramscope_server.analysis.trace.size_classes import free_pieces, requests
 from vramscope_server.figures.segment_map import folded
-from vramscope_server.recordings import Opened, Shelf
+from vramscope_server.recording_cache import Opened, Shelf
 
 
 def send(server: RunningServer, data: bytes, agent: Agent | None = None) -> str:
     """Bytes as a recording of a run; its id."""
     agent, ident = agent or Agent(), new_id("w")
-    size = wire.MAX_PIECE_BYTES
+    size = messages.MAX_PIECE_BYTES
     parts = [data[at : at + size] for at in range(0, len(data), size)]
     for number, part in enumerate(parts):
         told = {"artifact": ident, "kind": "window", "about": {"device": 0}}
-        server.send(agent, wire.Piece(number=number, pieces=len(parts), data=part, **told))  # type: ignore[arg-type]
+        server.send(agent, messages.Piece(number=number, pieces=len(parts), data=part, **told))  # type: ignore[arg-type]
     return ident
 
 
@@ -279,7 +279,7 @@ def test_a_request_that_no_card_holds_is_out_of_memory_and_ends(server: RunningS
 
 def test_pieces_that_are_missing_are_told(server: RunningServer) -> None:
     agent = Agent()
-    server.send(agent, wire.Piece(artifact=new_id("w"), kind="window", number=0, pieces=3, about={}, data=b"x"))
+    server.send(agent, messages.Piece(artifact=new_id("w"), kind="window", number=0, pieces=3, about={}, data=b"x"))
     (row,) = server.get(f"/runs/{agent.run}/recordings")["recordings"]
     for method, part in (("GET", "moments"), ("GET", "strip"), ("GET", "map"), ("POST", "whatif")):
         refused = server.http.request(method, f"/recordings/{row['recording']}/{part}")

@@ -15,7 +15,7 @@ import pytest
 from running import RunningServer
 from wire_maker import SECOND, Agent
 
-from vramscope import wire
+from vramscope.protocol import messages
 from vramscope_server.__main__ import main
 
 NAN = math.nan
@@ -133,7 +133,7 @@ def test_what_is_wrong_is_named_and_nothing_is_stored(
     agent = Agent()
     batch = msgspec.to_builtins(agent.batch(agent.scalars(loss=[1.0])), builtin_types=(bytes,))
     batch["scalars"][0] |= change
-    answer = server.post(wire.encode(batch))
+    answer = server.post(messages.encode(batch))
     assert answer.status_code == 422
     problem = answer.json()
     assert problem["field"].startswith(field) and expected in problem["expected"]

@@ -43,15 +43,15 @@ from snapshot_maker import (
 )
 
 from vramscope_server import snapshots
-from vramscope_server.analysis.fragmentation.strip import parts_of
-from vramscope_server.analysis.history import exports
-from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.history.trace import layout_at
-from vramscope_server.analysis.history.trace_folder import load, mapped, save, save_column, save_stacks
-from vramscope_server.analysis.timeline.course import course_of
-from vramscope_server.analysis.timeline.flame import MOST_BOXES
+from vramscope_server.analysis.fragmentation.breakdown import parts_of
+from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.timeline.curve import course_of
+from vramscope_server.analysis.timeline.flamegraph import MOST_BOXES
 from vramscope_server.analysis.timeline.grouping import grouping_of
-from vramscope_server.analysis.timeline.pictures import KEPT, load_pictures, save_pictures
+from vramscope_server.analysis.timeline.render_cache import KEPT, load_pictures, save_pictures
+from vramscope_server.analysis.trace import export
+from vramscope_server.analysis.trace.column_store import load, mapped, save, save_column, save_stacks
+from vramscope_server.analysis.trace.trace import layout_at
 from vramscope_server.store.snapshots import list_snapshots
 
 pytestmark = pytest.mark.timeout(900)  # the first conversion on a machine compiles what reads: 20 s of a core
@@ -190,7 +190,7 @@ def test_as_many_stacks_as_events_take_little_memory_and_a_picture_of_few_boxes(
         words = [
             sys.executable,
             "-m",
-            "vramscope_server.conversion",
+            "vramscope_server.snapshot_conversion",
             str(file),
             str(folder),
             str(8 << 30),
@@ -344,7 +344,7 @@ def parquet_of(server: RunningServer, recording: str, **window: int) -> Any:
 
 def test_a_window_as_parquet_says_what_its_csv_says(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cell of each column; what is unknown is null there and empty here. More rows than one piece of the file has."""
-    monkeypatch.setattr(exports, "_ROWS", 100)
+    monkeypatch.setattr(export, "_ROWS", 100)
     told = snapshot_of(900)
     trace = told["device_traces"][0]
     del trace[3]["pool_id"], trace[5]["time_us"]
@@ -353,7 +353,7 @@ def test_a_window_as_parquet_says_what_its_csv_says(server: RunningServer, monke
     recording = row["devices"][0]["recording"]
     text = server.http.get(f"/recordings/{recording}/export", params={"format": "csv"}).text
     rows, table = list(csv.DictReader(io.StringIO(text))), parquet_of(server, recording)
-    assert table.num_rows == len(rows) == 2700 > 2 * 10 * exports._ROWS
+    assert table.num_rows == len(rows) == 2700 > 2 * 10 * export._ROWS
     assert table.column_names == list(rows[0])
     for name in table.column_names:
         cells = ["" if value is None else str(value) for value in table[name].to_pylist()]

@@ -12,15 +12,16 @@ import pytest
 import sqlalchemy as sa
 from wire_maker import GIB, SECOND, Agent, new_id
 
-from vramscope import wire
+from vramscope.protocol import messages as wire_messages
+from vramscope.protocol import series
 from vramscope_server.store import tables
-from vramscope_server.store.batch import BadBatch, UnknownSession, prepare
-from vramscope_server.store.book import Stored
 from vramscope_server.store.compaction import Compactor
 from vramscope_server.store.database import Database, DatabaseRefused
-from vramscope_server.store.places import Place, load_columns
-from vramscope_server.store.queries import find_run, list_choices, list_runs, run_in_full
+from vramscope_server.store.ingest_state import Stored
 from vramscope_server.store.retention import Retention
+from vramscope_server.store.run_queries import find_run, list_choices, list_runs, run_in_full
+from vramscope_server.store.series_reader import Place, load_columns
+from vramscope_server.store.validation import BadBatch, UnknownSession, prepare
 from vramscope_server.store.writer import Writer
 
 NOW = 1_790_000_000 * SECOND
@@ -61,7 +62,7 @@ class Store:
     def agent(self, run: str | None = None, **options: Any) -> Agent:
         return Agent(run, **{"start_ns": self.now, **options})
 
-    def send(self, agent: Agent, *messages: wire.Message, **options: Any) -> wire.Ack:
+    def send(self, agent: Agent, *messages: wire_messages.Message, **options: Any) -> wire_messages.Ack:
         body = agent.body(*messages, **{"sent_ns": self.now, **options})
         return self.writer.submit(prepare(body, self.now)).result(10)
 
@@ -139,7 +140,9 @@ def test_a_batch_that_contradicts_its_session_is_refused_alone(store: Store) -> 
     agent, other = store.agent(), store.agent()
     store.send(agent)
     wrong = agent.batch(agent.samples(2))
-    body = wire.encode(wire.Batch(**{f: getattr(wrong, f) for f in wrong.__struct_fields__} | {"rank": 3}))
+    body = wire_messages.encode(
+        wire_messages.Batch(**{f: getattr(wrong, f) for f in wrong.__struct_fields__} | {"rank": 3})
+    )
     futures = [
         store.writer.submit(prepare(one, store.now))
         for one in (
@@ -153,8 +156,8 @@ def test_a_batch_that_contradicts_its_session_is_refused_alone(store: Store) -> 
         futures[1].result(10)
     assert futures[2].result(10).accepted == 2
     other_run = agent.batch(agent.samples(1), sequence=9)
-    moved = wire.encode(
-        wire.Batch(**{f: getattr(other_run, f) for f in other_run.__struct_fields__} | {"run": other.run})
+    moved = wire_messages.encode(
+        wire_messages.Batch(**{f: getattr(other_run, f) for f in other_run.__struct_fields__} | {"run": other.run})
     )
     with pytest.raises(BadBatch, match="run"):
         store.writer.submit(prepare(moved, store.now)).result(10)
@@ -309,7 +312,7 @@ def test_the_summary_is_what_the_rows_say(store: Store) -> None:
     assert run["peak_allocated_bytes"] == max(peaks)
     assert run["peak_step"] == peaks.index(max(peaks)) + 1
     assert run["peak_phase"] == "backward"
-    assert run["peak_categories"] == dict.fromkeys(wire.CATEGORIES, GIB // 2)
+    assert run["peak_categories"] == dict.fromkeys(series.CATEGORIES, GIB // 2)
     assert run["step_seconds_median"] == pytest.approx(float(np.median(durations)) / 1e9, rel=0.001)
     assert len(run["sparkline"]) <= 60
     assert max(run["sparkline"]) == max(peaks)
@@ -474,7 +477,7 @@ def test_a_project_has_one_baseline(store: Store) -> None:
 
 def test_a_live_run_cannot_be_deleted_and_an_ended_one_goes_with_all_its_data(store: Store) -> None:
     agent = store.agent()
-    store.send(agent, agent.samples(5), wire.Event(time_ns=NOW, kind="notice"))
+    store.send(agent, agent.samples(5), wire_messages.Event(time_ns=NOW, kind="notice"))
     with pytest.raises(ValueError, match="live"):
         store.writer.do(lambda c, book: book.delete(c, agent.run)).result(10)
     store.send(agent, agent.ended())
@@ -569,7 +572,7 @@ def test_the_list_comes_in_pages_that_neither_repeat_nor_skip(store: Store) -> N
 
 
 def test_the_list_is_narrowed_by_device_and_by_any_tag(store: Store) -> None:
-    card = wire.Device(index=0, name="NVIDIA A100-SXM4-40GB", total_bytes=40 * GIB)
+    card = wire_messages.Device(index=0, name="NVIDIA A100-SXM4-40GB", total_bytes=40 * GIB)
     odd = ['ü "quoted" 100%', "back\\slash", "plain"]
     agents = [store.agent(new_id(), tags=odd), store.agent(new_id(), tags=["plain"])]
     agents[1].attached = msgspec.structs.replace(agents[1].attached, devices=[card])

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramscope import wire
+from vramscope.protocol import messages, series
 from vramscope_server.store.durations import Durations
+from vramscope_server.store.run_states import Skew, add_sequence, run_state
 from vramscope_server.store.run_summary import aggregate
 from vramscope_server.store.sparkline import SPARKLINE_BUCKETS, Sparkline
-from vramscope_server.store.states import Skew, add_sequence, run_state
 from vramscope_server.store.summary import RankSummary, decode_summary, encode_summary
 
 SECOND = 1_000_000_000
@@ -106,12 +106,12 @@ def test_what_came_after_the_last_step_is_part_of_the_peaks() -> None:
     summary = RankSummary()
     rows = {"time_ns": np.arange(1, 3), "step": np.arange(1, 3), "peak_allocated_bytes": np.array([50, 60])}
     summary.add("steps", {**rows, "peak_reserved_bytes": np.array([70, 70])})
-    summary.end(wire.Tail(device=0, peak_allocated_bytes=55, peak_reserved_bytes=70, phase="eval"))
+    summary.end(messages.Tail(device=0, peak_allocated_bytes=55, peak_reserved_bytes=70, phase="eval"))
     assert (summary.peak_allocated_bytes, summary.peak_place["peak_step"]) == (60, 2)
-    summary.end(wire.Tail(device=0, peak_allocated_bytes=90, peak_reserved_bytes=100, phase="eval"))
+    summary.end(messages.Tail(device=0, peak_allocated_bytes=90, peak_reserved_bytes=100, phase="eval"))
     assert (summary.peak_allocated_bytes, summary.peak_reserved_bytes) == (90, 100)
     assert summary.peak_place == {"peak_step": None, "peak_phase": "eval", "peak_categories": None}
-    summary.end(wire.Tail(device=0, peak_allocated_bytes=95, peak_reserved_bytes=100, phase="backward", step=3))
+    summary.end(messages.Tail(device=0, peak_allocated_bytes=95, peak_reserved_bytes=100, phase="backward", step=3))
     assert summary.peak_place == {"peak_step": 3, "peak_phase": "backward", "peak_categories": None}
     assert (summary.step_peak_bytes, summary.phase_peaks_bytes) == (60, {"eval": 90, "backward": 95})
 
@@ -193,7 +193,7 @@ def test_a_peak_that_no_step_had_is_of_its_phase_alone() -> None:
         told = aggregate([RankSummary(step_peak_bytes=30, peak_allocated_bytes=30, peak_step=7), summary])
         return tuple(told[f"peak_{name}"] for name in ("allocated_bytes", "step", "phase", "categories"))
 
-    backward, evaluation = wire.PHASES.index("backward"), wire.PHASES.index("eval")
+    backward, evaluation = series.PHASES.index("backward"), series.PHASES.index("eval")
     rows("steps", step=[1, 2], peak_allocated_bytes=[40, 50], peak_phase=[backward, backward])
     assert place() == (50, 2, "backward", None)
     rows("samples", step=[2, 2, 2], allocated_bytes=[50, 90, 80], phase=[backward, evaluation, evaluation])

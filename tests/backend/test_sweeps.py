@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from vramscope_server import sweeps as room
-from vramscope_server.sweeps import GivenUp, Progress, Sweeps, TooMany
+from vramscope_server import whatif_jobs as room
+from vramscope_server.whatif_jobs import GivenUp, Progress, Sweeps, TooMany
 
 
 @pytest.fixture

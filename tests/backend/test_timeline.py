@@ -15,7 +15,7 @@ from running import RunningServer
 from test_recordings_seen import numbers, send
 from window_maker import GIB, MIB, Allocator, recorded, training
 
-from vramscope.window import pack
+from vramscope.protocol.window import pack
 
 DOCS = Path(__file__).parents[2] / "docs"
 

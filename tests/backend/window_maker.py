@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramscope.window import ACTIONS, BLOCKS, EVENTS, FRAMES, SEGMENTS, STATES, Holding, Layout, Window
-from vramscope.wire import PHASES
+from vramscope.protocol.series import PHASES
+from vramscope.protocol.window import ACTIONS, BLOCKS, EVENTS, FRAMES, SEGMENTS, STATES, Holding, Layout, Window
 
 MIB = 1 << 20
 GIB = 1 << 30

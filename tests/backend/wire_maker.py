@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from vramscope import wire
+from vramscope.protocol import messages as wire_messages
+from vramscope.protocol import series
 
 GIB = 1 << 30
 SECOND = 1_000_000_000
@@ -28,7 +29,7 @@ def column(values: Iterable[int]) -> bytes:
 
 def samples(
     rows: int = 4, *, start_ns: int, every_ns: int = SECOND // 10, device: int = 0, **columns: Any
-) -> wire.Block:
+) -> wire_messages.Block:
     """``rows`` samples; columns given as one number or as a list."""
     made: dict[str, Any] = {
         "time_ns": [start_ns + i * every_ns for i in range(rows)],
@@ -38,10 +39,10 @@ def samples(
         "inactive_split_bytes": [GIB // 4] * rows,
     } | columns
     packed = {name: column([v] * rows if isinstance(v, int) else v) for name, v in made.items()}
-    return wire.Block(stream="samples", device=device, rows=rows, columns=packed)
+    return wire_messages.Block(stream="samples", device=device, rows=rows, columns=packed)
 
 
-def steps(rows: int = 3, *, start_ns: int, first: int = 1, device: int = 0, **columns: Any) -> wire.Block:
+def steps(rows: int = 3, *, start_ns: int, first: int = 1, device: int = 0, **columns: Any) -> wire_messages.Block:
     """``rows`` steps of 0.1 s, from step ``first``."""
     made: dict[str, Any] = {
         "time_ns": [start_ns + i * SECOND // 10 for i in range(rows)],
@@ -53,10 +54,10 @@ def steps(rows: int = 3, *, start_ns: int, first: int = 1, device: int = 0, **co
         "forward_ns": SECOND // 30,
         "forward_peak_allocated_bytes": 2 * GIB,
         "foreign_reset": 0,
-        **{f"peak_{category}_bytes": GIB // 2 for category in wire.CATEGORIES},
+        **{f"peak_{category}_bytes": GIB // 2 for category in series.CATEGORIES},
     } | columns
     packed = {name: column([v] * rows if isinstance(v, int) else v) for name, v in made.items()}
-    return wire.Block(stream="steps", device=device, rows=rows, columns=packed)
+    return wire_messages.Block(stream="steps", device=device, rows=rows, columns=packed)
 
 
 class Agent:
@@ -78,62 +79,64 @@ class Agent:
         self.sequence = 0
         self.start_ns = start_ns if start_ns is not None else time.time_ns()
         cards = [
-            wire.Device(index=i, name="NVIDIA H100 80GB HBM3", uuid=f"GPU-{rank}-{i}", total_bytes=80 * GIB)
+            wire_messages.Device(index=i, name="NVIDIA H100 80GB HBM3", uuid=f"GPU-{rank}-{i}", total_bytes=80 * GIB)
             for i in range(devices)
         ]
         told: dict[str, Any] = {
             "project": "gpt2", "name": "a run", "host": "node1", "pid": 4242, "framework": "loop", "python": "3.11.7",
             "torch": "2.13.0", "cuda": "13.0", "driver": "580.1", "allocator_settings": "", "agent_version": "0.1.0",
         }  # fmt: skip
-        self.attached = wire.Attached(
+        self.attached = wire_messages.Attached(
             rank=rank, world_size=world_size, start_ns=self.start_ns, devices=cards, **(told | attached)
         )
 
-    def batch(self, *messages: wire.Cargo, sequence: int | None = None, sent_ns: int | None = None) -> wire.Batch:
+    def batch(
+        self, *messages: wire_messages.Cargo, sequence: int | None = None, sent_ns: int | None = None
+    ) -> wire_messages.Batch:
         """The next batch, or the one numbered ``sequence``."""
         if sequence is None:
             self.sequence += 1
             sequence = self.sequence
         first = (self.attached,) if sequence == 1 else ()
-        return wire.Batch(
-            wire=wire.WIRE_VERSION,
+        return wire_messages.Batch(
+            wire=wire_messages.WIRE_VERSION,
             session=self.session,
             run=self.run,
             rank=self.rank,
             sequence=sequence,
             sent_ns=sent_ns if sent_ns is not None else time.time_ns(),
-            messages=[*first, *(m for m in messages if not isinstance(m, wire.Scalars))],
-            scalars=[m for m in messages if isinstance(m, wire.Scalars)],
+            messages=[*first, *(m for m in messages if not isinstance(m, wire_messages.Scalars))],
+            scalars=[m for m in messages if isinstance(m, wire_messages.Scalars)],
         )
 
-    def body(self, *messages: wire.Cargo, **options: Any) -> bytes:
-        return wire.encode(self.batch(*messages, **options))
+    def body(self, *messages: wire_messages.Cargo, **options: Any) -> bytes:
+        return wire_messages.encode(self.batch(*messages, **options))
 
-    def samples(self, rows: int = 4, at: float = 0.0, **columns: Any) -> wire.Block:
+    def samples(self, rows: int = 4, at: float = 0.0, **columns: Any) -> wire_messages.Block:
         """Samples from ``at`` seconds after the start."""
         return samples(rows, start_ns=self.start_ns + int(at * SECOND), **columns)
 
-    def steps(self, rows: int = 3, at: float = 0.0, **columns: Any) -> wire.Block:
+    def steps(self, rows: int = 3, at: float = 0.0, **columns: Any) -> wire_messages.Block:
         return steps(rows, start_ns=self.start_ns + int(at * SECOND), **columns)
 
-    def scalars(self, *, first: int = 1, at: float = 0.0, **columns: list[float | None]) -> wire.Scalars:
+    def scalars(self, *, first: int = 1, at: float = 0.0, **columns: list[float | None]) -> wire_messages.Scalars:
         """Numbers by name, 0.1 s apart, from step ``first``; None: not told in that row."""
         rows = len(next(iter(columns.values())))
-        return wire.Scalars(
+        return wire_messages.Scalars(
             rows=rows,
             time_ns=column(self.start_ns + int((at + 0.1 * i) * SECOND) for i in range(rows)),
             step=column(first + i for i in range(rows)),
             columns={
-                name: b"".join(wire.ABSENT if value is None else struct.pack("<d", value) for value in values)
+                name: b"".join(series.ABSENT if value is None else struct.pack("<d", value) for value in values)
                 for name, values in columns.items()
             },
         )
 
-    def ended(self, state: Any = "finished", at: float = 10.0, **told: Any) -> wire.Ended:
-        return wire.Ended(time_ns=self.start_ns + int(at * SECOND), state=state, **told)
+    def ended(self, state: Any = "finished", at: float = 10.0, **told: Any) -> wire_messages.Ended:
+        return wire_messages.Ended(time_ns=self.start_ns + int(at * SECOND), state=state, **told)
 
 
-def leak(kind: str = "growing", name: str = "history", **told: Any) -> wire.Leak:
+def leak(kind: str = "growing", name: str = "history", **told: Any) -> wire_messages.Leak:
     """A list of graphs in a training loop, or what is given."""
     made: dict[str, Any] = {
         "holder": f"local {name!r} of train() -> list[412]",
@@ -154,9 +157,11 @@ def leak(kind: str = "growing", name: str = "history", **told: Any) -> wire.Leak
         "advice": f"{name}.append(loss.item())",
         "examples": ["412 x float32[] on cuda:0"],
     } | told
-    return wire.Leak(kind=kind, name=name, **made)
+    return wire_messages.Leak(kind=kind, name=name, **made)
 
 
-def look(*leaks: wire.Leak, time_ns: int | None = None, step: int = 412, **told: Any) -> wire.Look:
+def look(*leaks: wire_messages.Leak, time_ns: int | None = None, step: int = 412, **told: Any) -> wire_messages.Look:
     made: dict[str, Any] = {"reason": "graphs outlive their step", "seconds": 0.12, "tensors": 5310} | told
-    return wire.Look(time_ns=time.time_ns() if time_ns is None else time_ns, step=step, leaks=list(leaks), **made)
+    return wire_messages.Look(
+        time_ns=time.time_ns() if time_ns is None else time_ns, step=step, leaks=list(leaks), **made
+    )

@@ -17,15 +17,15 @@ from running import RunningServer
 from window_maker import training
 from wire_maker import GIB, Agent, new_id
 
-from vramscope import wire
-from vramscope.window import pack
+from vramscope.protocol import messages
+from vramscope.protocol.window import pack
 from vramscope_server.__main__ import main
-from vramscope_server.analysis.difference.holdings import EARLIER, Held, Site, holdings_of
-from vramscope_server.analysis.difference.matching import matched, same_files
-from vramscope_server.analysis.difference.sites import difference
-from vramscope_server.analysis.difference.steps import step_line
-from vramscope_server.analysis.history.recorded_window import from_window
-from vramscope_server.analysis.timeline.course import course_of
+from vramscope_server.analysis.diff.by_line import difference
+from vramscope_server.analysis.diff.holdings import EARLIER, Held, Site, holdings_of
+from vramscope_server.analysis.diff.line_matching import matched, same_files
+from vramscope_server.analysis.diff.steps import step_line
+from vramscope_server.analysis.timeline.curve import course_of
+from vramscope_server.analysis.trace.from_window import from_window
 
 MIB = 1 << 20
 
@@ -189,8 +189,8 @@ def test_of_a_run_the_recording_is_taken_that_holds_the_step_of_its_peak(server:
     data = pack(training(steps=1, layers=3))
     windows = {(1, 3): new_id("w"), (20, 20): new_id("w"), (29, 29): new_id("w")}
     for (first, last), ident in windows.items():
-        about: dict[str, wire.Scalar] = {"device": 0, "first_step": first, "last_step": last}
-        server.send(agent, wire.Piece(artifact=ident, kind="window", number=0, pieces=1, about=about, data=data))
+        about: dict[str, messages.Scalar] = {"device": 0, "first_step": first, "last_step": last}
+        server.send(agent, messages.Piece(artifact=ident, kind="window", number=0, pieces=1, about=about, data=data))
     told = server.get("/compare/sites", a=agent.run, b=agent.run)
     assert told["a"]["recording"] == windows[(20, 20) if peak_step == 20 else (1, 3)]
 

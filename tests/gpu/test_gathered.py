@@ -19,9 +19,9 @@ BATCH_BYTES = ROWS * OUT * 4
 @pytest.fixture(autouse=True)
 def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """What earlier tests left lying is no part of a look, nor is how busy the machine is."""
-    from vramscope.graphs import looker
+    from vramscope.leaks.scan import scanner
 
-    monkeypatch.setattr(looker, "MOST_SECONDS", 60.0)
+    monkeypatch.setattr(scanner, "MOST_SECONDS", 60.0)
     gc.collect()
     gc.freeze()
 
@@ -30,11 +30,11 @@ def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
 def watched() -> Iterator[list[Any]]:
     import torch
 
-    from vramscope.graphs.watch import GraphWatch
-    from vramscope.memory.allocator import share_peak_counters
-    from vramscope.steps import plain
+    from vramscope.integrations import plain
+    from vramscope.leaks.detector import GraphWatch
+    from vramscope.memory.peak_counters import share_peak_counters
     from vramscope.steps.clock import StepClock
-    from vramscope.steps.loop import LoopHooks
+    from vramscope.steps.hooks import LoopHooks
 
     torch.empty(1, device="cuda")
     looks: list[Any] = []

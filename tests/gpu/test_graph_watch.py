@@ -21,12 +21,12 @@ import json, os, sys, tempfile
 import torch
 from torch import nn
 from torch.nn import functional as F
-from vramscope.graphs.watch import GraphWatch
+from vramscope.leaks.detector import GraphWatch
 from vramscope.guard import guard
-from vramscope.memory.allocator import share_peak_counters
-from vramscope.steps import plain
+from vramscope.memory.peak_counters import share_peak_counters
+from vramscope.integrations import plain
 from vramscope.steps.clock import StepClock
-from vramscope.steps.loop import LoopHooks
+from vramscope.steps.hooks import LoopHooks
 
 guard.raise_faults = True
 looks = []

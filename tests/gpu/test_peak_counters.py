@@ -22,7 +22,7 @@ OPERATIONS = textwrap.dedent(
 
     cutting = sys.argv[1] == "cutting"
     if cutting:
-        from vramscope.memory.allocator import share_peak_counters
+        from vramscope.memory.peak_counters import share_peak_counters
     torch.empty(1, device="cuda")
     counter = share_peak_counters().watch(0) if cutting else None
     seen, cuts = [], 0
@@ -73,7 +73,7 @@ def test_the_users_counters_read_the_same_with_and_without_the_agents_cuts() -> 
 def counter():
     import torch
 
-    from vramscope.memory.allocator import share_peak_counters
+    from vramscope.memory.peak_counters import share_peak_counters
 
     torch.empty(1, device="cuda")
     counter = share_peak_counters().watch(torch.cuda.current_device())

@@ -17,11 +17,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import warm
 
-from vramscope import console, profile_tables, wire
 from vramscope.guard import guard
-from vramscope.profile.plan import ASKED, LINES, WARM, Plan, Wish
-from vramscope.profile_tables import NO_LINE, NOT_ATTRIBUTED, OUTSIDE, PYTHON, SPECIAL, Profile
-from vramscope.ring import Ring
+from vramscope.process import terminal
+from vramscope.profiler.plan import ASKED, LINES, WARM, Plan, Wish
+from vramscope.protocol import messages, series
+from vramscope.protocol import profile as profile_tables
+from vramscope.protocol.profile import NO_LINE, NOT_ATTRIBUTED, OUTSIDE, PYTHON, SPECIAL, Profile
+from vramscope.transport.ring import Ring
 
 pytestmark = pytest.mark.gpu
 
@@ -54,10 +56,10 @@ class Training:
         import torch
         from torch import nn
 
-        from vramscope.memory.allocator import share_peak_counters
-        from vramscope.profile.recorder import ProfileRecorder
+        from vramscope.memory.peak_counters import share_peak_counters
+        from vramscope.profiler.recorder import ProfileRecorder
         from vramscope.steps.clock import StepClock
-        from vramscope.steps.loop import LoopHooks
+        from vramscope.steps.hooks import LoopHooks
 
         self.model = model or nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 64)).cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters())
@@ -88,7 +90,7 @@ class Training:
         self.messages = self.ring.take(1 << 30)
         parts: dict[tuple[str, str], list[bytes]] = {}
         for message in self.messages:
-            if isinstance(message, wire.Piece):
+            if isinstance(message, messages.Piece):
                 parts.setdefault((message.kind, message.artifact), []).append(message.data)
         self.traces = [b"".join(data) for (kind, _), data in parts.items() if kind == "trace"]
         return [profile_tables.unpack(b"".join(data)) for (kind, _), data in parts.items() if kind == "profile"]
@@ -293,7 +295,7 @@ def test_an_operation_has_what_the_allocators_counters_say_around_it(training) -
     (profile,) = run.end()
     found: dict[str, int] = {}
     for row in rows(profile, "operations"):
-        if wire.PHASES[row["phase"]] == "forward":
+        if series.PHASES[row["phase"]] == "forward":
             found[row["name"]] = found.get(row["name"], 0) + row["allocated_bytes"]
     # (the layer's own multiplication is one more of these; since 2.15 each takes and lets go what cuBLAS works in)
     assert found["aten::mm"] - of_layer == taken.pop("aten::mm")
@@ -428,7 +430,7 @@ def test_a_profiler_of_the_users_is_never_touched(training, capsys: pytest.Captu
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    console.forget_said()
+    terminal.forget_said()
     run = training(PLAIN)
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as users:
         run.step()
@@ -455,7 +457,7 @@ def test_a_fault_of_ours_leaves_no_profiler_on(training, monkeypatch, where: str
     import torch
     from torch.profiler import profile
 
-    from vramscope.profile.modules import ModuleMarks
+    from vramscope.profiler.module_marks import ModuleMarks
 
     faults = []
 
@@ -505,7 +507,7 @@ def test_a_session_that_ends_on_another_thread_has_its_profiler_closed_by_the_on
 def test_an_evaluation_is_no_step_and_puts_the_profile_off(training, monkeypatch) -> None:
     import torch
 
-    from vramscope.profile import recorder
+    from vramscope.profiler import recorder
 
     run = training(plan=Plan(by_itself=False))
     run.recorder.ask()
@@ -575,9 +577,9 @@ def test_a_worker_that_is_forked_within_a_profile_is_not_profiled(tmp_path: Path
 
 def test_windows_of_history_and_profiles_take_turns(training) -> None:
     """Both are wished for at the same step: one is recorded after the other."""
-    from vramscope.trace.plan import FIRST
-    from vramscope.trace.plan import Plan as WindowPlan
-    from vramscope.trace.recorder import Recorder
+    from vramscope.recording.plan import FIRST
+    from vramscope.recording.plan import Plan as WindowPlan
+    from vramscope.recording.recorder import Recorder
 
     run = training(ASKED, other_is_open=lambda: windows.is_open)
     plan = WindowPlan()
@@ -630,7 +632,7 @@ def test_what_takes_the_time_is_told_and_what_is_unknown_is_unknown(training) ->
     if profile.device_time:
         assert profile.device_busy_ns and max(device) > 0
     else:
-        assert profile.device_busy_ns is None and device == {wire.UNKNOWN}
+        assert profile.device_busy_ns is None and device == {series.UNKNOWN}
     assert not rows(profile, "lines") and NO_LINE not in profile.words
 
 
@@ -668,7 +670,7 @@ def test_the_tables_are_summed_in_slices_and_are_the_same(training, monkeypatch)
     """Between two pauses a small part of the work is done, by the calls that it makes; and as if there were none."""
     from torch import nn
 
-    from vramscope.profile import packing
+    from vramscope.profiler import packing
 
     tables_of, told = packing.tables_of, []
 

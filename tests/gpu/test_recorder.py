@@ -17,10 +17,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from vramscope import console, window, wire
 from vramscope.guard import guard
-from vramscope.ring import Ring
-from vramscope.trace.plan import FIRST, Plan
+from vramscope.process import terminal
+from vramscope.protocol import messages, series, window
+from vramscope.recording.plan import FIRST, Plan
+from vramscope.transport.ring import Ring
 
 pytestmark = pytest.mark.gpu
 
@@ -34,10 +35,10 @@ class Training:
         import torch
         from torch import nn
 
-        from vramscope.memory.allocator import share_peak_counters
+        from vramscope.memory.peak_counters import share_peak_counters
+        from vramscope.recording.recorder import Recorder
         from vramscope.steps.clock import StepClock
-        from vramscope.steps.loop import LoopHooks
-        from vramscope.trace.recorder import Recorder
+        from vramscope.steps.hooks import LoopHooks
 
         self.model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 64)).cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters())
@@ -65,13 +66,13 @@ class Training:
         self.messages = self.ring.take(1 << 30)
         parts: dict[str, list[bytes]] = {}
         for message in self.messages:
-            if isinstance(message, wire.Piece):
+            if isinstance(message, messages.Piece):
                 parts.setdefault(message.artifact, []).append(message.data)
         return [window.unpack(b"".join(data)) for data in parts.values()]
 
     @property
-    def notices(self) -> list[wire.Event]:
-        return [m for m in self.messages if isinstance(m, wire.Event) and m.kind == "notice"]
+    def notices(self) -> list[messages.Event]:
+        return [m for m in self.messages if isinstance(m, messages.Event) and m.kind == "notice"]
 
 
 @pytest.fixture
@@ -209,24 +210,24 @@ def test_events_know_their_step_phase_stack_and_module(training) -> None:
     assert torch._C._cuda_getMemoryMetadata() == "the user's own", "it is put back"
     (recorded,) = run.end()
     events = rows(recorded.events)
-    seen = [key for key, _ in groupby((row["step"], wire.PHASES[row["phase"]]) for row in events)]
+    seen = [key for key, _ in groupby((row["step"], series.PHASES[row["phase"]]) for row in events)]
     work = ["forward", "backward", "optimizer"]
     # The first one begins in whatever came before; the tensor that each step begins with is made before its forward.
     assert [pair for pair in seen if pair[1] in work] == [(step, phase) for step in (1, 2, 3) for phase in work]
     outputs = [
         row for row in events if row["size_bytes"] == 64 * 512 * 4 and row["action"] == ALLOC and row["step"] == 3
     ]
-    named = [recorded.modules[row["module"]] for row in outputs if row["module"] != wire.UNKNOWN]
+    named = [recorded.modules[row["module"]] for row in outputs if row["module"] != series.UNKNOWN]
     assert named == ["0", "1"], "the first layer's output and the ReLU's"
     frames = numbers(recorded.frames)
     files = [
         recorded.words[frames["file"][frame]]
         for row in outputs
-        if row["stack"] != wire.UNKNOWN
+        if row["stack"] != series.UNKNOWN
         for frame in recorded.stacks[row["stack"]]
     ]
     assert __file__ in files, "the stack leads to the line of the training"
-    assert all(row["stack"] == wire.UNKNOWN for row in events if row["step"] < 3), "stacks in one step only"
+    assert all(row["stack"] == series.UNKNOWN for row in events if row["step"] < 3), "stacks in one step only"
 
 
 def test_what_the_model_itself_makes_is_told_under_its_own_name(training) -> None:
@@ -253,13 +254,13 @@ def test_what_the_model_itself_makes_is_told_under_its_own_name(training) -> Non
         optimizer.step()
     (recorded,) = run.end()
     forward = [
-        row for row in rows(recorded.events) if row["action"] == ALLOC and wire.PHASES[row["phase"]] == "forward"
+        row for row in rows(recorded.events) if row["action"] == ALLOC and series.PHASES[row["phase"]] == "forward"
     ]
     large = [row["module"] for row in forward if row["size_bytes"] == 192 * 512 * 4]
     # inner's output; the ones, the difference and its square: in each of the two steps that were asked for
     assert [recorded.modules[module] if module >= 0 else "" for module in large] == 2 * ["inner", *3 * ["Scored"]]
-    behind = [row["module"] for row in rows(recorded.events) if row["phase"] == wire.PHASES.index("optimizer")]
-    assert set(behind) <= {wire.UNKNOWN}, "and nothing of what comes after it"
+    behind = [row["module"] for row in rows(recorded.events) if row["phase"] == series.PHASES.index("optimizer")]
+    assert set(behind) <= {series.UNKNOWN}, "and nothing of what comes after it"
 
 
 def test_modules_are_told_through_an_error_another_thread_and_a_function_in_front_of_ours(training) -> None:
@@ -394,7 +395,7 @@ def test_what_is_compiled_within_a_window_is_whole_and_stays_right(training) -> 
 def test_a_history_of_the_users_is_never_touched(training, capsys) -> None:
     import torch
 
-    console.forget_said()
+    terminal.forget_said()
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=5_000)
     run = training()
     run.recorder.begin()
@@ -480,7 +481,7 @@ def test_settings_that_are_changed_within_a_window_are_told_and_replayed_from_th
     """To the byte, each address: segments of the first part are the default ones, of the second expandable."""
     import torch
 
-    from vramscope_server.analysis.history.recorded_window import from_window
+    from vramscope_server.analysis.trace.from_window import from_window
     from vramscope_server.analysis.whatif.sweep import check, sweep
 
     torch.cuda.empty_cache()  # what other tests left would serve these requests: no segment would be made
@@ -540,9 +541,9 @@ def test_a_block_has_the_size_that_the_settings_of_its_time_gave_it(training, be
     """By the allocator's own counters, after each of the allocations on both sides of the change."""
     import torch
 
-    from vramscope_server.analysis.anatomy.amounts import allocated_after
-    from vramscope_server.analysis.history.recorded_window import from_window
-    from vramscope_server.analysis.whatif.exact_replay import check
+    from vramscope_server.analysis.ownership.amounts import allocated_after
+    from vramscope_server.analysis.trace.from_window import from_window
+    from vramscope_server.analysis.whatif.baseline_replay import check
 
     torch.cuda.empty_cache()
     setter()(before)
@@ -593,9 +594,9 @@ def test_what_is_free_is_of_use_by_the_settings_of_its_time(training, made: str,
     """300 MiB that are free throughout, and on both sides of the change the allocator's own answer to whether they serve."""
     import torch
 
-    from vramscope.memory.fragments import Demand
-    from vramscope_server.analysis.fragmentation.strip import parts_of
-    from vramscope_server.analysis.history.recorded_window import from_window
+    from vramscope.memory.unusable import Demand
+    from vramscope_server.analysis.fragmentation.breakdown import parts_of
+    from vramscope_server.analysis.trace.from_window import from_window
 
     def sets(text: str) -> None:
         setter()(f"expandable_segments:{text}" if made else text)
@@ -643,10 +644,10 @@ def test_what_a_leaks_fix_brings_is_replayed_by_the_settings_of_each_time(traini
     import numpy as np
     import torch
 
-    from vramscope_server.analysis.history.recorded_window import from_window
-    from vramscope_server.analysis.history.trace import reserved_after
-    from vramscope_server.analysis.leaks.fixed import reserved_falls
-    from vramscope_server.analysis.leaks.releases import GONE
+    from vramscope_server.analysis.leaks.release_points import GONE
+    from vramscope_server.analysis.leaks.reserved_effect import reserved_falls
+    from vramscope_server.analysis.trace.from_window import from_window
+    from vramscope_server.analysis.trace.trace import reserved_after
 
     def recorded(*, leaking: bool) -> window.Window:
         torch.cuda.empty_cache()
@@ -715,9 +716,9 @@ def test_an_emptied_cache_is_told_also_where_nothing_was_given_back(training) ->
     """Under other settings it may find something. Told by another thread, it is counted, and nobody knows when it was."""
     import torch
 
-    from vramscope_server.analysis.history.recorded_window import from_window
     from vramscope_server.analysis.simulator.program import EMPTY_CACHE
-    from vramscope_server.analysis.whatif.program_of import derivation_of
+    from vramscope_server.analysis.trace.from_window import from_window
+    from vramscope_server.analysis.whatif.program import derivation_of
     from vramscope_server.analysis.whatif.sweep import check, predict
 
     torch.cuda.empty_cache()
@@ -776,7 +777,7 @@ def test_of_a_resumed_run_the_first_window_counts_on(training) -> None:
     assert (recorded.first_step, recorded.last_step, recorded.notes) == (1001, 1003, [])
     events = rows(recorded.events)
     assert {row["step"] for row in events} == {1001, 1002, 1003}
-    assert any(row["stack"] != wire.UNKNOWN for row in events if row["step"] == 1003)
+    assert any(row["stack"] != series.UNKNOWN for row in events if row["step"] == 1003)
 
 
 def test_the_step_that_runs_out_of_memory_is_the_last_one(training) -> None:
@@ -833,9 +834,9 @@ def test_in_a_window_that_was_asked_for_one_sees_who_let_go(training) -> None:
     """By Python; what autograd's thread lets go has no stack. Other windows record stacks of allocations alone."""
     import torch
 
-    from vramscope_server.analysis.history.recorded_window import from_window
-    from vramscope_server.analysis.timeline.life import life
-    from vramscope_server.analysis.timeline.sites import sites_of
+    from vramscope_server.analysis.timeline.allocation import life
+    from vramscope_server.analysis.timeline.source_lines import sites_of
+    from vramscope_server.analysis.trace.from_window import from_window
 
     sizes = 3_000_000
 
@@ -864,7 +865,7 @@ def test_in_a_window_that_was_asked_for_one_sees_who_let_go(training) -> None:
         if told:
             freed = numbers(recorded.events)
             by_python = [
-                stack != wire.UNKNOWN
+                stack != series.UNKNOWN
                 for action, stack in zip(freed["action"], freed["stack"], strict=True)
                 if action == FREE_REQUESTED
             ]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from vramscope.window import ACTIONS
-from vramscope_server.analysis.history.gaps import told_of_gaps
-from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.history.trace import Trace, reserved_after
-from vramscope_server.analysis.whatif.exact_replay import check
-from vramscope_server.analysis.whatif.program_of import derivation_of
+from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.trace.missing_events import told_of_gaps
+from vramscope_server.analysis.trace.trace import Trace, reserved_after
+from vramscope_server.analysis.whatif.baseline_replay import check
+from vramscope_server.analysis.whatif.program import derivation_of
 from vramscope_server.analysis.whatif.sweep import sweep
 
 pytestmark = pytest.mark.gpu

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import warm
 
-from vramscope import wire
+from vramscope.protocol import series
 
 pytestmark = pytest.mark.gpu
 
@@ -31,10 +31,10 @@ LOOP = textwrap.dedent(
     model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 64)).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     if watched:
-        from vramscope.memory.allocator import share_peak_counters
-        from vramscope.columns import step_row
+        from vramscope.memory.peak_counters import share_peak_counters
+        from vramscope.sampling.step_blocks import step_row
         from vramscope.steps.clock import StepClock
-        from vramscope.steps.loop import LoopHooks
+        from vramscope.steps.hooks import LoopHooks
         clock = StepClock()
         hooks = LoopHooks(clock)
         hooks.install([model])
@@ -81,10 +81,10 @@ def watched_training():
     import torch
     from torch import nn
 
-    from vramscope.memory.allocator import share_peak_counters
-    from vramscope.memory.categories import Categories
+    from vramscope.memory.breakdown import Categories
+    from vramscope.memory.peak_counters import share_peak_counters
     from vramscope.steps.clock import StepClock
-    from vramscope.steps.loop import LoopHooks
+    from vramscope.steps.hooks import LoopHooks
 
     # What earlier tests left is not to go in the midst of a step, nor the workspaces of products to come in one.
     product = torch.ones(8, 8, device="cuda", requires_grad=True)
@@ -163,7 +163,7 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
     """Long past the warm-up, with batches of two sizes in no order."""
     import torch
 
-    from vramscope.memory.categories import Categories
+    from vramscope.memory.breakdown import Categories
 
     model, optimizer, clock = training
     anew = Categories(clock.anatomy._optimizers, clock.anatomy._roots, lambda device: clock.counters[0].peak_now())
@@ -182,7 +182,7 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
         assert told[:4] == anew[:4] and sum(told) == sum(anew)
         # (Which of the two batches has come is not known of a step that is left alone.)
         assert abs(told.activations - anew.activations) in ((0, 1024 * 512 * 4) if stretches == 1 else (0,))
-    alone = [split[0][1] for stretches, split, _ in both.told if stretches == 1 and wire.UNKNOWN not in split[0][1]]
+    alone = [split[0][1] for stretches, split, _ in both.told if stretches == 1 and series.UNKNOWN not in split[0][1]]
     assert len(alone) > 50 and len(set(alone)) > 1
 
 
@@ -211,7 +211,7 @@ def of_varying_length(training, budget, watched) -> list:
 
 def test_steps_that_are_not_counted_are_split_as_those_that_are() -> None:
     """Where no step ends or peaks as high as another, one in forty counted and one in eight with its phases read."""
-    from vramscope.memory.backward_peaks import CLOSE_ENOUGH
+    from vramscope.memory.gradient_peak import CLOSE_ENOUGH
 
     with watched_training() as training:
         counted = of_varying_length(training, Always, lambda step: True)
@@ -220,9 +220,9 @@ def test_steps_that_are_not_counted_are_split_as_those_that_are() -> None:
     assert sum(not step.watched for step, *_ in told) > 50
     batch, known = 4000 * 512 * 4, 0
     for (_, end, peak), (step, told_end, told_peak) in zip(counted[10:], told[10:], strict=True):
-        assert told_end == end and wire.UNKNOWN not in told_end
+        assert told_end == end and series.UNKNOWN not in told_end
         assert told_peak[0] == peak[0] and told_peak[2:4] == peak[2:4], "parameters, optimizer state, buffers"
-        if wire.UNKNOWN in told_peak:
+        if series.UNKNOWN in told_peak:
             continue
         known += 1
         # (Of its own training: when autograd's thread lets go of something may differ from one to the other.)
@@ -246,8 +246,8 @@ def test_a_split_is_not_carried_past_a_change_of_what_is_counted(training) -> No
         model(torch.empty(100 + step, 512, device="cuda")).sum().backward()
         optimizer.step()
     ends = [step.splits[0][0] for step in clock.take()]
-    assert all(wire.UNKNOWN not in end for end in ends[21:25])
-    assert all(set(end) == {wire.UNKNOWN} for end in ends[25:])
+    assert all(series.UNKNOWN not in end for end in ends[21:25])
+    assert all(set(end) == {series.UNKNOWN} for end in ends[25:])
 
 
 @pytest.mark.parametrize("graphs_on", [False, True], ids=["without gradients", "in eval mode alone"])
@@ -270,7 +270,7 @@ def test_the_peak_of_a_step_that_evaluates_unheard_is_not_split(training, calm: 
         optimizer.step()
         clock.watched = clock.step < 20
         clock.calm = calm and not clock.watched
-    known = [wire.UNKNOWN not in step.splits[0][1] for step in clock.take()[21:]]
+    known = [series.UNKNOWN not in step.splits[0][1] for step in clock.take()[21:]]
     assert known == [step != 25 for step in range(21, 30)]
 
 
@@ -293,7 +293,7 @@ def test_a_teacher_behind_the_forward_leaves_the_split_of_a_step_that_is_left_al
         optimizer.step()
         clock.watched = clock.step < 20
         clock.calm = not clock.watched
-    assert all(wire.UNKNOWN not in step.splits[0][1] for step in clock.take()[21:])
+    assert all(series.UNKNOWN not in step.splits[0][1] for step in clock.take()[21:])
 
 
 def test_the_split_adds_up_to_the_allocated_bytes_at_the_end_and_at_the_peak(training) -> None:
@@ -307,9 +307,9 @@ def test_the_split_adds_up_to_the_allocated_bytes_at_the_end_and_at_the_peak(tra
     known = 0
     for step in clock.take()[2:]:
         at_end, at_peak = step.splits[0]
-        if wire.UNKNOWN not in at_end:
+        if series.UNKNOWN not in at_end:
             assert sum(at_end) == step.stretches[-1].cuts[0].allocated_bytes
-        if wire.UNKNOWN not in at_peak:
+        if series.UNKNOWN not in at_peak:
             known += 1
             assert sum(at_peak) == max(s.cuts[0].peak_allocated_bytes for s in step.stretches)
     assert known > 10
@@ -343,7 +343,7 @@ def test_gradients_that_stay_over_micro_steps_are_gradients_at_the_peak(training
         optimizer.step()
         optimizer.zero_grad()
     _, at_peak = clock.take()[-1].splits[0]
-    if at_peak.gradients != wire.UNKNOWN:
+    if at_peak.gradients != series.UNKNOWN:
         assert at_peak.gradients <= rounded(model.parameters())
         assert at_peak.gradients > 0
 
@@ -425,7 +425,7 @@ def test_what_functional_call_puts_into_a_model_is_not_asked_for_its_gradient() 
     import torch
     from torch import nn
 
-    from vramscope.memory.counting import count
+    from vramscope.memory.tensor_bytes import count
 
     class Counted(nn.Linear):
         def forward(self, inputs: Any) -> Any:

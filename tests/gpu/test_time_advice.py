@@ -13,14 +13,15 @@ sys.path.append(str(Path(__file__).parents[1] / "backend"))
 
 from profile_maker import a_profile
 
-from vramscope import profile_tables, window, wire
-from vramscope.profile_tables import Profile
-from vramscope.ring import Ring
-from vramscope.trace.plan import FIRST, Plan
-from vramscope_server.analysis.advice import retries, waits_for_data
+from vramscope.protocol import messages, window
+from vramscope.protocol import profile as profile_tables
+from vramscope.protocol.profile import Profile
+from vramscope.recording.plan import FIRST, Plan
+from vramscope.transport.ring import Ring
 from vramscope_server.analysis.advice.facts import Facts
-from vramscope_server.analysis.history.recorded_window import from_window
-from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.advice.rules import data_loading, retries
+from vramscope_server.analysis.trace.from_window import from_window
+from vramscope_server.analysis.trace.trace import Trace
 
 pytestmark = pytest.mark.gpu
 MIB = 1 << 20
@@ -30,9 +31,9 @@ def recorded(body: Any, *, limit_bytes: int | None = None) -> Trace:
     """A window of three steps of a real training that does ``body`` in each."""
     import torch
 
-    from vramscope.memory.allocator import share_peak_counters
+    from vramscope.memory.peak_counters import share_peak_counters
+    from vramscope.recording.recorder import Recorder
     from vramscope.steps.clock import StepClock
-    from vramscope.trace.recorder import Recorder
 
     torch.cuda.empty_cache()
     torch.empty(1, device="cuda")
@@ -51,7 +52,7 @@ def recorded(body: Any, *, limit_bytes: int | None = None) -> Trace:
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
         recorder.close()
-    pieces = [message for message in ring.take(1 << 30) if isinstance(message, wire.Piece)]
+    pieces = [message for message in ring.take(1 << 30) if isinstance(message, messages.Piece)]
     return from_window(window.unpack(b"".join(piece.data for piece in pieces)))
 
 
@@ -101,11 +102,11 @@ def profiled(item_s: float) -> tuple[Profile, float]:
     import torch
     from torch import nn
 
-    from vramscope.memory.allocator import share_peak_counters
-    from vramscope.profile.plan import ASKED
-    from vramscope.profile.recorder import ProfileRecorder
+    from vramscope.memory.peak_counters import share_peak_counters
+    from vramscope.profiler.plan import ASKED
+    from vramscope.profiler.recorder import ProfileRecorder
     from vramscope.steps.clock import StepClock
-    from vramscope.steps.loop import LoopHooks
+    from vramscope.steps.hooks import LoopHooks
 
     class Texts(torch.utils.data.Dataset[Any]):
         def __len__(self) -> int:
@@ -140,7 +141,7 @@ def profiled(item_s: float) -> tuple[Profile, float]:
     finally:
         recorder.close()
         hooks.remove()
-    pieces = [one for one in ring.take(1 << 30) if isinstance(one, wire.Piece) and one.kind == "profile"]
+    pieces = [one for one in ring.take(1 << 30) if isinstance(one, messages.Piece) and one.kind == "profile"]
     profile = profile_tables.unpack(b"".join(piece.data for piece in pieces))
     assert (profile.reason, profile.steps) == (ASKED.reason, 2)
     return profile, sum(waits_s[profile.first_step - 1 : profile.last_step])
@@ -149,7 +150,7 @@ def profiled(item_s: float) -> tuple[Profile, float]:
 def test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast_loader_is_not() -> None:
     trace = recorded(sizes(1))
     slow, waited_s = profiled(0.02)
-    advice = waits_for_data.advise(Facts(trace, profile=slow))
+    advice = data_loading.advise(Facts(trace, profile=slow))
     assert advice is not None and advice.seconds is not None
     assert advice.seconds >= 0.08, "four items a batch"
     assert advice.seconds == pytest.approx(waited_s / 2, rel=0.25), "copying to the device comes beside"
@@ -157,7 +158,7 @@ def test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast
     for _ in range(5):  # (a core that is taken away at the wrong moment makes a slow loader of any)
         fast, _ = profiled(0.0)
         assert fast.phases["data"] > 0
-        if waits_for_data.advise(Facts(trace, profile=fast)) is None:
+        if data_loading.advise(Facts(trace, profile=fast)) is None:
             return
     pytest.fail("a loader that is asked for nothing but zeros is told to be waited for")
 
@@ -165,10 +166,10 @@ def test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast
 def test_steps_that_wait_for_data_are_told_by_how_much() -> None:
     trace = recorded(sizes(1))
     slow = a_profile(phases={"data": 40_000_000, "forward": 30_000_000, "backward": 30_000_000})
-    advice = waits_for_data.advise(Facts(trace, profile=slow))
+    advice = data_loading.advise(Facts(trace, profile=slow))
     assert advice is not None
     assert advice.seconds == pytest.approx(0.02)
     assert advice.sentence.startswith("40.0 % of a step (20 ms) pass before its forward begins")
     quick = a_profile(phases={"data": 15_000_000, "forward": 85_000_000})
-    assert waits_for_data.advise(Facts(trace, profile=quick)) is None
-    assert waits_for_data.advise(Facts(trace, profile=a_profile())) is None, "phases are unknown"
+    assert data_loading.advise(Facts(trace, profile=quick)) is None
+    assert data_loading.advise(Facts(trace, profile=a_profile())) is None, "phases are unknown"

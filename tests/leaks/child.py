@@ -86,17 +86,19 @@ class Child:
 
 
 def looks_of(answer: dict[str, Any]) -> list[Any]:
-    """``[(steps, wire.Look)]`` from what a child answered to "watch"."""
+    """``[(steps, messages.Look)]`` from what a child answered to "watch"."""
     import msgspec
 
-    from vramscope import wire
+    from vramscope.protocol import messages
 
-    return [(steps, msgspec.msgpack.decode(base64.b64decode(look), type=wire.Look)) for steps, look in answer["looks"]]
+    return [
+        (steps, msgspec.msgpack.decode(base64.b64decode(look), type=messages.Look)) for steps, look in answer["looks"]
+    ]
 
 
 def windows_of(answer: dict[str, Any]) -> list[Any]:
     """The ``window.Window`` of a leak's finding, by time, where the child was asked for ``windows``."""
-    from vramscope.window import unpack
+    from vramscope.protocol.window import unpack
 
     return sorted((unpack(base64.b64decode(data)) for data in answer["windows"]), key=lambda one: one.first_step)
 

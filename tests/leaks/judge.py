@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from corpus import Case
 
-from vramscope import wire
+from vramscope.protocol import messages
 
 SMALL_BYTES = 4096
 """a difference that nobody would care about"""
@@ -13,7 +13,7 @@ ROUNDING_BYTES = {"cpu": 1, "cuda": 512}
 """a tensor takes a multiple of that"""
 
 
-def faults(case: Case, looks: list[tuple[int, wire.Look]], device: str) -> list[str]:
+def faults(case: Case, looks: list[tuple[int, messages.Look]], device: str) -> list[str]:
     """What is wrong with the findings; empty: all is right.
 
     looks  (steps done when it was made, the look), in order
@@ -38,7 +38,7 @@ def faults(case: Case, looks: list[tuple[int, wire.Look]], device: str) -> list[
     return [*problems, *_place(case, leak), *_bytes(case, leak, looks, ROUNDING_BYTES[device])]
 
 
-def in_words(leak: wire.Leak) -> str:
+def in_words(leak: messages.Leak) -> str:
     place = f"{(leak.file or '?').rsplit('/', 1)[-1]}:{leak.line}"
     return (
         f"[{leak.kind}] {leak.name!r} ({leak.holder}) {place} count {leak.count} held {leak.held_bytes} "
@@ -48,12 +48,12 @@ def in_words(leak: wire.Leak) -> str:
     )
 
 
-def _names(case: Case, leak: wire.Leak) -> bool:
+def _names(case: Case, leak: messages.Leak) -> bool:
     said = " ".join([leak.name, leak.holder])
     return any(holder in said for holder in case.truth.holders)
 
 
-def _place(case: Case, leak: wire.Leak) -> list[str]:
+def _place(case: Case, leak: messages.Leak) -> list[str]:
     place = ((leak.file or "").rsplit("/", 1)[-1], leak.line)
     if place in case.faults:
         return []
@@ -61,7 +61,7 @@ def _place(case: Case, leak: wire.Leak) -> list[str]:
     return [f"the line is {right}, not {place[0]}:{place[1]}"]
 
 
-def _bytes(case: Case, leak: wire.Leak, looks: list[tuple[int, wire.Look]], rounding_bytes: int) -> list[str]:
+def _bytes(case: Case, leak: messages.Leak, looks: list[tuple[int, messages.Look]], rounding_bytes: int) -> list[str]:
     """Bytes as the look saw them that saw the leak last; an item more or less, for it may lie before or after the append."""
     problems = []
     if case.truth.nodes and not leak.node_bytes:
@@ -82,7 +82,7 @@ def _bytes(case: Case, leak: wire.Leak, looks: list[tuple[int, wire.Look]], roun
     return problems
 
 
-def _whole_cycles(case: Case, leak: wire.Leak, steps: int) -> list[str]:
+def _whole_cycles(case: Case, leak: messages.Leak, steps: int) -> list[str]:
     """How many are there depends on when Python last collected: a whole number of them it must be, at most one a time."""
     each = case.truth.item_bytes() or 1
     number = min(max(1, round(leak.held_bytes / each)), max(1, steps // case.truth.every))

@@ -23,7 +23,7 @@ from evidence import pairs_of
 from promise import SHARE, SMALL_BYTES, Promise
 from replays import Replayed, replayed
 
-from vramscope import wire
+from vramscope.protocol import messages
 
 
 @dataclasses.dataclass
@@ -31,7 +31,7 @@ class Row:
     """One loop of the table."""
 
     case: Case
-    leak: wire.Leak | None
+    leak: messages.Leak | None
     held: Promise | None = None
     peak: Promise | None = None
     growth: Promise | None = None
@@ -68,7 +68,7 @@ def row(child: Child, scales: Child, case: Case) -> Row:
     return told
 
 
-def promises(case: Case, leak: wire.Leak, steps: int, pairs: Any, of_optimizers: int = 1) -> Row:
+def promises(case: Case, leak: messages.Leak, steps: int, pairs: Any, of_optimizers: int = 1) -> Row:
     """The three numbers at the step of the look that saw the leak; the growth from then to the end.
 
     An item more or less is no miss: the look may lie before or after the line that adds one. ``of_optimizers``: steps that the
@@ -110,7 +110,7 @@ def promises(case: Case, leak: wire.Leak, steps: int, pairs: Any, of_optimizers:
     return result
 
 
-def _names(case: Case, leak: wire.Leak) -> bool:
+def _names(case: Case, leak: messages.Leak) -> bool:
     return any(holder in f"{leak.name} {leak.holder}" for holder in case.truth.holders)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from child import windows_of
 from promise import SHARE, SMALL_BYTES, Promise, side_by_side
 
-from vramscope import wire
-from vramscope_server.analysis.history.recorded_window import from_window
+from vramscope.protocol import messages
 from vramscope_server.analysis.leaks.effect import LeakEffect, leak_effect
-from vramscope_server.analysis.leaks.held import CannotTell
+from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
+from vramscope_server.analysis.trace.from_window import from_window
 
 SEGMENT_BYTES = 2 << 20
 """the smallest that cudaMalloc is asked for"""
@@ -55,7 +55,7 @@ class Replayed:
         return f"{self.allocated} | {recorded:.0f} -> {reserved}{note}"
 
 
-def replayed(leak: wire.Leak, answer: dict[str, Any], mended: Any, item_bytes: int) -> Replayed:
+def replayed(leak: messages.Leak, answer: dict[str, Any], mended: Any, item_bytes: int) -> Replayed:
     """Of the newest window that can tell.
 
     answer   of a child that watched the broken loop, with windows

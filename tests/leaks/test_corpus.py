@@ -11,7 +11,7 @@ from corpus import Case, cases
 from judge import faults
 from truth import Truth
 
-from vramscope import wire
+from vramscope.protocol import messages, series
 
 
 def on_devices(mended: bool) -> list[Any]:
@@ -46,7 +46,7 @@ def test_the_corpus_is_large_and_fair() -> None:
     innocent = [case for case in cases().values() if case.truth.innocent]
     leaking = [case for case in cases().values() if not case.truth.innocent]
     assert len(innocent) >= 50 and len(leaking) >= 50
-    assert {kind for case in leaking for kind in case.truth.kinds} == set(wire.LEAK_KINDS)
+    assert {kind for case in leaking for kind in case.truth.kinds} == set(series.LEAK_KINDS)
 
 
 # ---- the judge can say no ----
@@ -56,7 +56,7 @@ CASE = Case(
     Truth(kinds=("tensor-growth",), holders=("features",), bytes_each=65536, advice="less"),
     frozenset({("file.py", 7)}),
 )
-RIGHT = wire.Leak(
+RIGHT = messages.Leak(
     kind="tensor-growth",
     name="features",
     holder="local 'features' of loop() -> list[10]",
@@ -71,8 +71,8 @@ RIGHT = wire.Leak(
 )
 
 
-def judged(*leaks: wire.Leak, case: Case = CASE) -> str:
-    look = wire.Look(time_ns=1, step=10, reason="a test", seconds=0.0, tensors=1, leaks=list(leaks))
+def judged(*leaks: messages.Leak, case: Case = CASE) -> str:
+    look = messages.Look(time_ns=1, step=10, reason="a test", seconds=0.0, tensors=1, leaks=list(leaks))
     return " ".join(faults(case, [(10, look)], "cpu"))
 
 

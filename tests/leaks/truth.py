@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from vramscope import wire
+from vramscope.protocol import series
 
 Loop = Callable[[str], Any]
 """A training as a user writes it; its argument is the device, ``"cpu"`` or ``"cuda"``."""
@@ -21,7 +21,7 @@ class Truth:
     """One loop's label. Bytes are those of tensors, each storage once, without parameters, gradients, optimizer state."""
 
     kinds: tuple[str, ...] = ()
-    """of wire.LEAK_KINDS, any of them is right; empty: the loop is innocent"""
+    """of series.LEAK_KINDS, any of them is right; empty: the loop is innocent"""
     holders: tuple[str, ...] = ()
     """what the finding must name, any of them"""
     held_bytes: int | None = None
@@ -73,8 +73,8 @@ def leaks(kind: str | tuple[str, ...], holder: str | tuple[str, ...], **rest: An
     kinds = (kind,) if isinstance(kind, str) else kind
     holders = (holder,) if isinstance(holder, str) else holder
     for name in (*kinds, *(finding.split()[0] for finding in rest.get("also", ()))):
-        if name not in wire.LEAK_KINDS:
-            raise ValueError(f"kind {name!r} is none of {', '.join(wire.LEAK_KINDS)}")
+        if name not in series.LEAK_KINDS:
+            raise ValueError(f"kind {name!r} is none of {', '.join(series.LEAK_KINDS)}")
     return _labelled(Truth(kinds=kinds, holders=holders, **rest))
 
 

@@ -9,31 +9,31 @@ from typing import Any
 
 from meter import Steps, warm
 
-from vramscope import wire
+from vramscope.protocol import messages
 
 
 def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Each look in order, ``{"steps": done by then, "look": wire.Look}``; and, where they are wanted, of found leaks the recorded
-    ``windows``, the steps done at each look within one (``looked_at``), and what was allocated before the loop.
+    """Each look in order, ``{"steps": done by then, "look": messages.Look}``; and, where they are wanted, of found leaks the
+    recorded ``windows``, the steps done at each look within one (``looked_at``), and what was allocated before the loop.
 
     Raises what the detector raises.
     """
-    from vramscope.graphs.watch import GraphWatch
     from vramscope.guard import guard
-    from vramscope.memory.allocator import share_peak_counters
-    from vramscope.ring import Ring
-    from vramscope.steps import plain
+    from vramscope.integrations import plain
+    from vramscope.leaks.detector import GraphWatch
+    from vramscope.memory.peak_counters import share_peak_counters
+    from vramscope.recording.plan import FIRST, Plan
+    from vramscope.recording.recorder import Recorder
     from vramscope.steps.clock import StepClock
-    from vramscope.steps.loop import LoopHooks
-    from vramscope.trace.plan import FIRST, Plan
-    from vramscope.trace.recorder import Recorder
+    from vramscope.steps.hooks import LoopHooks
+    from vramscope.transport.ring import Ring
 
     guard.raise_faults = True
     gc.collect()
     looks: list[dict[str, Any]] = []
     steps, clock = Steps(), StepClock()
 
-    def report(look: wire.Look) -> None:
+    def report(look: messages.Look) -> None:
         looks.append({"steps": steps.count, "look": look})
 
     before_bytes = 0
@@ -65,7 +65,7 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
         gc.collect()
     recorded: dict[str, list[bytes]] = {}
     for message in ring.take(1 << 30):
-        if isinstance(message, wire.Piece):
+        if isinstance(message, messages.Piece):
             recorded.setdefault(message.artifact, []).append(message.data)
     packed = [b"".join(pieces) for pieces in recorded.values()]
     return looks, {"windows": packed, "looked_at": looked_at, "before_bytes": before_bytes}

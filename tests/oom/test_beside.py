@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vramscope import wire
-from vramscope.black_box import COPIES, OTHER_MODELS
-from vramscope.oom import beside, holdings
+from vramscope.oom import other_models, owners
+from vramscope.protocol import series
+from vramscope.protocol.oom_record import COPIES, OTHER_MODELS
 
 KIB = 1 << 10
 
@@ -23,11 +23,11 @@ def model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(64, 64, bias=False), nn.ReLU(), nn.Linear(64, 64, bias=False))  # 32 KiB
 
 
-def counted(trains: nn.Module, seen: beside.Beside, **more: object) -> holdings.Holdings:
-    return holdings.count([], [trains], wire.CPU, loading=False, beside=seen, **more)  # type: ignore[arg-type]
+def counted(trains: nn.Module, seen: other_models.Beside, **more: object) -> owners.Holdings:
+    return owners.count([], [trains], series.CPU, loading=False, beside=seen, **more)  # type: ignore[arg-type]
 
 
-def only(seen: beside.Beside, *models: nn.Module) -> beside.Beside:
+def only(seen: other_models.Beside, *models: nn.Module) -> other_models.Beside:
     """Without what other tests left in this process."""
     return seen._replace(models=[one for one in seen.models if any(one is known for known in models)])
 
@@ -39,7 +39,7 @@ def test_a_teacher_and_a_checkpoint_are_weights_beside_the_model_and_count_once(
         "half": {k: v.clone() for k, v in trains.state_dict().items()},
     }
     batch = {"0.weight": torch.zeros(5), "labels": torch.zeros(1000, 64)}
-    seen = only(beside.look(), trains, teacher)
+    seen = only(other_models.look(), trains, teacher)
     assert {id(one) for one in seen.models} == {id(trains), id(teacher)}
     held = counted(trains, seen)
     assert held.owned_bytes["parameters"] == 32 * KIB, "the state dict that is the model's own counts with the model"
@@ -51,16 +51,16 @@ def test_a_teacher_and_a_checkpoint_are_weights_beside_the_model_and_count_once(
     assert batch and checkpoint
     del checkpoint, seen
     gc.collect()
-    assert counted(trains, only(beside.look(), trains)).owned_bytes[OTHER_MODELS] == 0
+    assert counted(trains, only(other_models.look(), trains)).owned_bytes[OTHER_MODELS] == 0
 
 
 def test_a_teacher_that_was_heard_is_none_of_the_models_that_train() -> None:
     """Each whose forward was called is known by then, and what no gradient is wanted of is no training's."""
     trains, teacher = model(), model().requires_grad_(False)
-    seen = only(beside.look(), trains, teacher)
-    held = holdings.count([], [trains, teacher], wire.CPU, loading=False, beside=seen)
+    seen = only(other_models.look(), trains, teacher)
+    held = owners.count([], [trains, teacher], series.CPU, loading=False, beside=seen)
     assert (held.owned_bytes["parameters"], held.owned_bytes[OTHER_MODELS]) == (32 * KIB, 32 * KIB)
-    alone = holdings.count([], [teacher], wire.CPU, loading=False, beside=only(beside.look(), teacher))
+    alone = owners.count([], [teacher], series.CPU, loading=False, beside=only(other_models.look(), teacher))
     assert (alone.owned_bytes["parameters"], alone.owned_bytes[OTHER_MODELS]) == (32 * KIB, 0), "a model that serves"
 
 
@@ -69,7 +69,7 @@ def test_a_dict_of_copies_is_seen_while_it_is_being_made() -> None:
 
     def half(tensor: torch.Tensor, last: bool) -> torch.Tensor:
         if last:
-            found.append(counted(trains, only(beside.look(), trains)).owned_bytes[OTHER_MODELS])
+            found.append(counted(trains, only(other_models.look(), trains)).owned_bytes[OTHER_MODELS])
         return tensor.clone()
 
     deep = nn.Sequential(*(model() for _ in range(3)))
@@ -82,9 +82,9 @@ def test_a_dict_of_copies_is_seen_while_it_is_being_made() -> None:
 def test_the_optimizer_of_these_parameters_is_found_before_its_first_step_and_no_other_one() -> None:
     trains, earlier = model(), model()
     own, others = torch.optim.AdamW(trains.parameters()), torch.optim.AdamW(earlier.parameters())
-    seen = beside.look()
+    seen = other_models.look()
     assert any(one is own for one in seen.optimizers) and any(one is others for one in seen.optimizers)
-    assert beside.optimizers_of(trains.parameters(), seen.optimizers) == [own]
+    assert other_models.optimizers_of(trains.parameters(), seen.optimizers) == [own]
 
 
 def test_what_of_a_model_is_still_to_come_is_known_while_it_is_moved() -> None:
@@ -95,14 +95,14 @@ def test_what_of_a_model_is_still_to_come_is_known_while_it_is_moved() -> None:
         while frame is not None:
             frames.append(frame)
             frame = frame.f_back  # type: ignore[assignment]
-        found.append(beside.on_its_way(frames))
+        found.append(other_models.on_its_way(frames))
         return tensor
 
     moved._apply(look)
     assert all(one is moved for one in found) and found, "the outermost, not the layer whose turn it is"
-    assert beside.on_its_way([sys._getframe()]) is None
+    assert other_models.on_its_way([sys._getframe()]) is None
     elsewhere = copy.deepcopy(trains).to("meta")
-    told = holdings.count([], [elsewhere], 0, loading=False, moving=moved)
+    told = owners.count([], [elsewhere], 0, loading=False, moving=moved)
     assert told.waiting_bytes == 32 * KIB
 
 
@@ -110,10 +110,10 @@ def test_results_by_the_names_of_parameters_are_no_copies() -> None:
     """Fast weights, say: they have a graph, and cannot be let go of."""
     trains = model()
     fast = {name: one * 0.9 for name, one in trains.named_parameters()}
-    assert counted(trains, only(beside.look(), trains)).owned_bytes[OTHER_MODELS] == 0
+    assert counted(trains, only(other_models.look(), trains)).owned_bytes[OTHER_MODELS] == 0
     kept = {name: one.detach() for name, one in fast.items()}
     del fast
-    assert counted(trains, only(beside.look(), trains)).owned_bytes[OTHER_MODELS] == 32 * KIB
+    assert counted(trains, only(other_models.look(), trains)).owned_bytes[OTHER_MODELS] == 32 * KIB
     assert kept
 
 
@@ -127,7 +127,7 @@ def test_within_torch_func_the_weights_count_that_its_wrappers_stand_for() -> No
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                told.append(counted(trains, only(beside.look(), trains)))
+                told.append(counted(trains, only(other_models.look(), trains)))
             return x
 
     trains.append(Asks())
@@ -138,7 +138,7 @@ def test_within_torch_func_the_weights_count_that_its_wrappers_stand_for() -> No
     torch.func.grad(loss_of)(weights, torch.zeros(2, 64))
     torch.func.vmap(lambda x: loss_of({"0.weight": x, "2.weight": x}, torch.zeros(2, 64)))(torch.zeros(3, 64, 64))
     assert [one.owned_bytes["parameters"] for one in told] == [32 * KIB, 48 * KIB]
-    assert counted(trains, only(beside.look(), trains)).owned_bytes["gradients"] == 16 * KIB
+    assert counted(trains, only(other_models.look(), trains)).owned_bytes["gradients"] == 16 * KIB
 
 
 def test_the_model_of_an_earlier_fold_lives_beside_the_one_that_an_optimizer_updates() -> None:
@@ -146,12 +146,12 @@ def test_the_model_of_an_earlier_fold_lives_beside_the_one_that_an_optimizer_upd
     old, trains = model(), model()
     old(torch.zeros(4, 64)).sum().backward()
     optimizer = torch.optim.AdamW(trains.parameters())
-    seen = only(beside.look(), trains, old)
+    seen = only(other_models.look(), trains, old)
     for heard in ([old], [old, trains]):
-        held = holdings.count([optimizer], heard, wire.CPU, loading=False, beside=seen)
+        held = owners.count([optimizer], heard, series.CPU, loading=False, beside=seen)
         assert (held.owned_bytes["parameters"], held.trainable_bytes) == (32 * KIB, 32 * KIB)
         assert held.owned_bytes[OTHER_MODELS] == 2 * 32 * KIB, "with its gradients"
-    without = holdings.count([], [old], wire.CPU, loading=False, beside=seen)
+    without = owners.count([], [old], series.CPU, loading=False, beside=seen)
     assert without.owned_bytes["parameters"] == 32 * KIB, "where no optimizer is known, the one that was heard trains"
 
 
@@ -168,12 +168,12 @@ def test_in_a_forward_of_fsdp2_the_optimizer_is_known_by_its_shards_and_what_is_
         fully_shard(trains, mesh=mesh)
         optimizer = torch.optim.AdamW(trains.parameters())
         left = torch.optim.AdamW(old.parameters())
-        seen = only(beside.look(), trains)._replace(optimizers=[optimizer, left])
-        found: list[tuple[list[object], holdings.Holdings]] = []
+        seen = only(other_models.look(), trains)._replace(optimizers=[optimizer, left])
+        found: list[tuple[list[object], owners.Holdings]] = []
 
         def look(*_: object) -> None:
-            optimizers = beside.optimizers_of(trains.parameters(), seen.optimizers)
-            held = holdings.count(optimizers, [trains], wire.CPU, loading=False, beside=seen)
+            optimizers = other_models.optimizers_of(trains.parameters(), seen.optimizers)
+            held = owners.count(optimizers, [trains], series.CPU, loading=False, beside=seen)
             found.append((optimizers, held))
 
         list(trains.children())[-1].register_forward_pre_hook(look)

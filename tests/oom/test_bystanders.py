@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pages"))
 from test_oom_page import box  # noqa: E402
 from wire_maker import Agent, new_id  # noqa: E402
 
-from vramscope import wire  # noqa: E402
-from vramscope.oom.parcel import messages_of  # noqa: E402
+from vramscope.oom.messages import messages_of  # noqa: E402
+from vramscope.protocol import messages, series  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
 Cli = Callable[..., tuple[int, str, str]]
@@ -204,7 +204,7 @@ def test_of_a_rank_of_which_no_record_came_there_is_its_newest_sample(server: Ru
     ]
     told = rows[0]
     assert told["as_of_seconds"] == pytest.approx(-0.05, abs=1e-5)
-    assert (told["step"], told["phase"]) == (7, wire.PHASES[3])
+    assert (told["step"], told["phase"]) == (7, series.PHASES[3])
     assert (told["allocated_bytes"], told["reserved_bytes"]) == (3 << 30, 2 << 30)
     assert told["total_bytes"] - told["free_bytes"] == 6 << 30
     assert told["parameters_bytes"] is None
@@ -225,10 +225,10 @@ def test_an_error_of_long_ago_asks_nobody_how_he_stands_now(server: RunningServe
     assert server.send(one, one.samples()).requests == []
     ack = server.send(other, *messages_of(box("ffff000000000003", rank=1, world_size=2, time_ns=now)))
     assert ack.requests == [], "whoever ran out is not asked"
-    assert server.send(one, one.samples()).requests == [wire.RECORD_BYSTANDER]
+    assert server.send(one, one.samples()).requests == [messages.RECORD_BYSTANDER]
     assert server.send(one, one.samples()).requests == []
     late = Agent(run, rank=2, world_size=4, start_ns=now - 1)
-    assert server.send(late).requests == [wire.RECORD_BYSTANDER], "it was there, and is heard of only now"
+    assert server.send(late).requests == [messages.RECORD_BYSTANDER], "it was there, and is heard of only now"
     restarted = Agent(run, rank=3, world_size=4, start_ns=time.time_ns())
     assert server.send(restarted).requests == [], "it knows nothing of what was before it"
 

@@ -17,8 +17,8 @@ import staged  # noqa: E402
 from deaths import Death  # noqa: E402
 from running import RunningServer  # noqa: E402
 
-from vramscope.fronts import Fronts  # noqa: E402
-from vramscope.steps.caught import CaughtErrors  # noqa: E402
+from vramscope.process.patching import Fronts  # noqa: E402
+from vramscope.steps.patches.caught_errors import CaughtErrors  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
 

@@ -11,20 +11,22 @@ import msgspec
 import pytest
 import torch
 
-from vramscope import wire
-from vramscope.black_box import COPIES, OTHER_MODELS, Frame, Holder
-from vramscope.oom import forward, last_look, stack
-from vramscope.oom_cause import judge
-from vramscope.oom_evidence import _batch_size
-from vramscope.oom_facts import Facts
-from vramscope.oom_growth import growing, growth_of, held_by
-from vramscope.oom_need import need_of
-from vramscope.oom_sizes import curve_bytes
-from vramscope_server.analysis.comparison.batch import Batch
-from vramscope_server.analysis.oom.remedies import batch, elsewhere, intruders, state
+from vramscope.oom import forward_progress as forward
+from vramscope.oom import late_suspects as last_look
+from vramscope.oom import stack
+from vramscope.oom_diagnosis.cause import judge
+from vramscope.oom_diagnosis.demand import need_of
+from vramscope.oom_diagnosis.evidence import _batch_size
+from vramscope.oom_diagnosis.facts import Facts
+from vramscope.oom_diagnosis.growth import growing, growth_of, held_by
+from vramscope.oom_diagnosis.size_curve import curve_bytes
+from vramscope.protocol import messages
+from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, Frame, Holder
+from vramscope_server.analysis.comparison.batch_size import Batch
+from vramscope_server.analysis.oom.remedies import alternatives, batch, optimizer_state, remove_cause
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy
-from vramscope_server.api.oom_others import did_as_much, script_of
+from vramscope_server.api.oom.other_ranks import did_as_much, script_of
 
 MIB = 1 << 20
 DIED = Facts(
@@ -274,7 +276,7 @@ def test_of_a_forward_whose_layers_say_little_of_the_rest_no_number_is_told_and_
     assert need.words.endswith("how much of it was to come is not known")
     (parted,) = found(DIED)
     assert (parted.micro_batches, parted.enough, parted.saves_bytes) == (8, None, None), "a number to begin with"
-    assert not any(remedy.enough for remedy in elsewhere.of(case_of(DIED)))
+    assert not any(remedy.enough for remedy in alternatives.of(case_of(DIED)))
 
 
 def test_a_file_of_weights_that_is_read_onto_the_card_is_read_to_the_host() -> None:
@@ -305,7 +307,7 @@ def test_without_what_asked_to_be_lengthened_itself_the_steps_go_on(kind: str) -
         own = Frame(file="/home/ada/train.py", line=line, function="main", own=True)
         box = SimpleNamespace(leaks=[bank], last_look=(), step=20, stack=(own,), holders=(), neighbours=())
         case = replace(case_of(died), box=box, cause="leak")  # type: ignore[arg-type]
-        assert [(one.what, one.enough) for one in intruders.of(case)] == [("bank (train.py:9): begin anew", enough)]
+        assert [(one.what, one.enough) for one in remove_cause.of(case)] == [("bank (train.py:9): begin anew", enough)]
 
 
 def test_what_lies_beside_a_forward_that_was_not_heard_to_begin_may_go_on_coming() -> None:
@@ -365,9 +367,9 @@ def test_copies_of_all_gradients_are_no_activations() -> None:
     assert died.working_bytes == KNOWN.working_bytes - 100 * MIB  # type: ignore[operator]
     assert died.fixed_bytes == KNOWN.fixed_bytes + 100 * MIB  # type: ignore[operator]
     assert "DistributedDataParallel's copies of them 100.0 MiB" in judge(died).sentence
-    (view,) = state._buckets(case_of(died))
+    (view,) = optimizer_state._buckets(case_of(died))
     assert ("gradient_as_bucket_view" in view.what, view.saves_bytes, view.enough) == (True, 100 * MIB, None)
-    assert list(state._buckets(case_of(KNOWN))) == []
+    assert list(optimizer_state._buckets(case_of(KNOWN))) == []
 
 
 def test_what_saves_less_than_was_lacking_is_never_enough() -> None:
@@ -651,7 +653,7 @@ def test_a_model_as_large_as_the_one_that_trains_may_be_meant_to_take_its_place(
 
     def told(facts: Facts) -> list[int | None]:
         case = replace(case_of(facts), box=box)  # type: ignore[arg-type]
-        return [one.saves_bytes for one in intruders.of(case) if "takes the place" in one.what]
+        return [one.saves_bytes for one in remove_cause.of(case) if "takes the place" in one.what]
 
     assert told(comes) == [(100 + 200) * MIB]
     assert told(replace(comes, waiting_bytes=300 * MIB)) == [], "a teacher that is larger"
@@ -703,7 +705,7 @@ def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
         need = need_of(facts)
         assert need is not None
         case = Case(facts, Box(), need, cause, 1500 * MIB, 100 * MIB, lambda confs: [], (other,))  # type: ignore[arg-type]
-        return next(one for one in elsewhere.of(case) if one.run_id == "aaaa").enough
+        return next(one for one in alternatives.of(case) if one.run_id == "aaaa").enough
 
     assert said("activations", DIED) is True
     assert said("leak", DIED) is None, "it may have ended earlier"
@@ -779,14 +781,14 @@ def test_the_rows_are_of_the_step_that_died_wherever_memory_ended(
     running: int | None, now: list[int], before: list[int], rows: int
 ) -> None:
     """Else a batch of eight is told that it is one already, and cannot be parted."""
-    seen = wire.Technique(kind="batch", chip="batch 1", observed="rows of the input", detail={"batch_size": 1})
+    seen = messages.Technique(kind="batch", chip="batch 1", observed="rows of the input", detail={"batch_size": 1})
     box: Any = SimpleNamespace(techniques=[seen], batch_size=running, input_shape=now, input_shape_before=before)
     assert _batch_size(box) == rows
 
 
 def test_rows_are_those_of_the_model_where_it_is_given_more_than_the_loaders_batch() -> None:
     """Two views of each sample: twice as many rows as the loader gives."""
-    seen = wire.Technique(
+    seen = messages.Technique(
         kind="batch", chip="batch 8", observed="8 of the loader", detail={"batch_size": 8, "input_rows": 16}
     )
     before = [16, 64]
@@ -798,7 +800,7 @@ def test_rows_are_those_of_the_model_where_it_is_given_more_than_the_loaders_bat
 
 def test_what_is_emptied_each_epoch_holds_as_much_as_has_come_since() -> None:
     """A leak is told as it is at the epoch's end; where memory ran out it may have been emptied just before."""
-    emptied = wire.Leak(
+    emptied = messages.Leak(
         kind="growing", name="losses", holder="", count=100, first_step=11, last_step=199, held_bytes=100 * MIB,
         exclusive_bytes=100 * MIB, growth_bytes_per_step=0.0, emptied_after=100, advice="",
     )  # fmt: skip

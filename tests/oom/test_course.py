@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vramscope.memory.allocator import Interval
-from vramscope.oom.course import MOST_SIZES, Course
+from vramscope.memory.peak_counters import Interval
+from vramscope.oom.step_history import MOST_SIZES, Course
 from vramscope.steps.clock import BACKWARD, DATA, FORWARD, OPTIMIZER, Stretch
-from vramscope.steps.finished import FinishedStep
+from vramscope.steps.records import FinishedStep
 
 
 def step(number: int, shape: tuple[int, ...], before: int, *peaks: tuple[int, int]) -> FinishedStep:

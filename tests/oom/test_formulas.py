@@ -15,9 +15,9 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 
 import warm  # noqa: E402
 
-from vramscope.oom_facts import Facts  # noqa: E402
-from vramscope.oom_need import need_of  # noqa: E402
-from vramscope_server.analysis.oom.remedies import state  # noqa: E402
+from vramscope.oom_diagnosis.demand import need_of  # noqa: E402
+from vramscope.oom_diagnosis.facts import Facts  # noqa: E402
+from vramscope_server.analysis.oom.remedies import optimizer_state  # noqa: E402
 from vramscope_server.analysis.oom.remedies.remedy import Case  # noqa: E402
 
 MEASURE = """
@@ -76,10 +76,10 @@ def test_what_the_optimizers_remedies_save_is_what_they_say(tmp_path: Path, emul
             "foreach=False": ("foreach", foreach["peak"] - one_by_one["peak"]),
             "SGD without momentum": ("no state", foreach["held"] - none["held"]),
         }
-        named = {remedy.what: remedy for remedy in state.of(case(foreach))}
+        named = {remedy.what: remedy for remedy in optimizer_state.of(case(foreach))}
         for words, (formula, saved_bytes) in saved.items():
             remedy = next(remedy for what, remedy in named.items() if words in what)
-            least, most = (1 + share for share in state.MEASURED[formula])
+            least, most = (1 + share for share in optimizer_state.MEASURED[formula])
             assert remedy.saves_bytes is not None
             assert remedy.saves_bytes * least <= saved_bytes <= remedy.saves_bytes * most, (model, words)
             assert "(measured: -0.5 to +" in remedy.source_words

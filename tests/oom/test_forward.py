@@ -13,9 +13,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from vramscope.oom import forward, stack
+from vramscope.oom import forward_progress as forward
+from vramscope.oom import stack
 from vramscope.oom.layers import leaves_of
-from vramscope.oom.scene import Scene
+from vramscope.oom.record_builder import Scene
 from vramscope.steps.clock import EVAL
 
 pytestmark = pytest.mark.gpu

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from vramscope import wire
-from vramscope.oom import handled
+from vramscope.oom import exception_refs
+from vramscope.protocol import messages
 
 pytestmark = pytest.mark.gpu
 
@@ -32,8 +32,8 @@ def attempt(model: nn.Module) -> None:
     raise RuntimeError(f"no number, of {out.numel()}")
 
 
-def look(faults: list[BaseException], model: nn.Module) -> wire.Leak | None:
-    return handled.kept_by_living(faults, threading.get_ident(), list(model.parameters()), 3)
+def look(faults: list[BaseException], model: nn.Module) -> messages.Leak | None:
+    return exception_refs.kept_by_living(faults, threading.get_ident(), list(model.parameters()), 3)
 
 
 def test_an_error_that_is_kept_is_named_by_its_variable_with_what_its_frames_lead_to(uncollected: None) -> None:
@@ -66,7 +66,7 @@ def test_of_one_that_is_being_handled_the_other_look_tells(uncollected: None) ->
         attempt(model)
     except RuntimeError as error:
         assert look([error], model) is None
-        told = handled.kept_by_handled(threading.get_ident(), list(model.parameters()), 3)
+        told = exception_refs.kept_by_handled(threading.get_ident(), list(model.parameters()), 3)
         assert told is not None and told.name == "RuntimeError in its except block"
 
 
@@ -82,7 +82,7 @@ def test_neither_look_keeps_what_it_looked_at(uncollected: None) -> None:
             attempt(model)
         except RuntimeError as error:
             if looks_within:
-                handled.kept_by_handled(threading.get_ident(), list(model.parameters()), 3)
+                exception_refs.kept_by_handled(threading.get_ident(), list(model.parameters()), 3)
             else:
                 kept.append(error)
         if kept:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from vramscope.memory.host import Host
-from vramscope.oom_cause import judge
-from vramscope.oom_facts import Facts
+from vramscope.oom_diagnosis.cause import judge
+from vramscope.oom_diagnosis.facts import Facts
 
 GIB = 1 << 30
 NO_LIMIT = "9223372036854771712"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vramscope.wire import UNKNOWN
+from vramscope.protocol.series import UNKNOWN
 from vramscope_server.figures import last_minute
 
 SECOND = 1_000_000_000

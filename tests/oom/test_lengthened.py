@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vramscope.oom.lengthened import Lengthened, as_leak, lengthened
+from vramscope.oom.growing_tensor import Lengthened, as_leak, lengthened
 
 pytestmark = pytest.mark.gpu
 

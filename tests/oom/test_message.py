@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from vramscope.oom_cause import judge
-from vramscope.oom_evidence import facts_of_message
-from vramscope.oom_message import MAX_CHARACTERS, parse, parse_pieces
+from vramscope.oom_diagnosis.cause import judge
+from vramscope.oom_diagnosis.evidence import facts_of_message
+from vramscope.oom_diagnosis.message import MAX_CHARACTERS, parse, parse_pieces
 
 MIB, GIB = 1 << 20, 1 << 30
 TORCH_1 = (

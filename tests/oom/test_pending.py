@@ -19,8 +19,8 @@ from test_oom_page import box, sent  # noqa: E402
 from window_maker import training  # noqa: E402
 from wire_maker import Agent, new_id  # noqa: E402
 
-from vramscope import wire  # noqa: E402
-from vramscope.window import pack  # noqa: E402
+from vramscope.protocol import messages  # noqa: E402
+from vramscope.protocol.window import pack  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_the_verdict_does_not_wait_for_the_window(server: RunningServer, monkeyp
     about: dict[str, Any] = {"device": 0, "first_step": 1, "last_step": 3, "reason": "the first steps", "events": 12}
     server.send(
         agent,
-        wire.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
+        messages.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
     )
     made, asked = window.look, threading.Event()
 
@@ -84,7 +84,7 @@ def test_replays_that_take_longer_than_an_answer_waits_are_waited_for(
     about: dict[str, Any] = {"device": 0, "first_step": 1, "last_step": 3, "reason": "the first steps", "events": 12}
     server.send(
         agent,
-        wire.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
+        messages.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
     )
     made = window.look
 
@@ -103,11 +103,11 @@ def test_replays_that_take_longer_than_an_answer_waits_are_waited_for(
 
 
 def test_a_window_that_never_comes_is_not_waited_for(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vramscope_server.api import oom
+    from vramscope_server.api.oom import routes
 
     agent, record = Agent(), new_id("o")
     server.send(agent, agent.samples())
     sent(server, agent.run, box(record, window=new_id("w")))
     assert server.get(f"/oom/{record}")["pending"]
-    monkeypatch.setattr(oom, "WINDOW_COMES_NS", 0)
+    monkeypatch.setattr(routes, "WINDOW_COMES_NS", 0)
     assert not server.get(f"/oom/{record}")["pending"]

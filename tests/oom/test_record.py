@@ -17,7 +17,7 @@ import staged  # noqa: E402
 from deaths import Death  # noqa: E402
 from running import RunningServer  # noqa: E402
 
-from vramscope.black_box import BadBlackBox, unpack  # noqa: E402
+from vramscope.protocol.oom_record import BadBlackBox, unpack  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
 

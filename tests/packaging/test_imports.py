@@ -21,16 +21,16 @@ FRAMEWORKS = {"torch", "transformers", "lightning", "pytorch_lightning", "lightn
 
 # What the server may take of the agent besides the contract, and where: two of its commands run the agent.
 SERVER_TAKES = {
-    "vramscope.wire",
-    "vramscope.window",
-    "vramscope.profile_tables",
-    "vramscope.black_box",
-    "vramscope.oom_message",
-    "vramscope.oom_cause",
-    "vramscope.oom_evidence",
-    "vramscope.oom_facts",
-    "vramscope.oom_growth",
-    "vramscope.oom_need",
+    "vramscope.protocol.messages",
+    "vramscope.protocol.window",
+    "vramscope.protocol.profile",
+    "vramscope.protocol.oom_record",
+    "vramscope.oom_diagnosis.message",
+    "vramscope.oom_diagnosis.cause",
+    "vramscope.oom_diagnosis.evidence",
+    "vramscope.oom_diagnosis.facts",
+    "vramscope.oom_diagnosis.growth",
+    "vramscope.oom_diagnosis.demand",
     "vramscope.__version__",
 }
 COMMANDS_TAKE = SERVER_TAKES | {f"vramscope.{m}" for m in ("launch", "spool", "sender", "settings", "sync")}
@@ -72,7 +72,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
 
 @dataclass(frozen=True)
 class Import:
-    name: str  # in full, as in "vramscope.wire" or "torch.optim"
+    name: str  # in full, as in "vramscope.protocol.messages" or "torch.optim"
     line: int
     when_called: bool  # inside a function, not when the file is imported
 
@@ -141,7 +141,7 @@ def test_the_contract_imports_msgspec_alone():
     """wire.py and window.py are what both sides share: they bring nothing else with them."""
     for name in ("wire.py", "window.py", "profile_tables.py"):
         path = ROOT / "agent" / "vramscope" / name
-        found = [i for i in imports(path) if i.name != "vramscope.wire"]
+        found = [i for i in imports(path) if i.name != "vramscope.protocol.messages"]
         wrong = [i for i in found if i.package not in {"msgspec"} | sys.stdlib_module_names]
         assert not listed(path, wrong)
 

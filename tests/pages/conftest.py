@@ -55,7 +55,7 @@ class RunningServer:
 
     def start(self) -> None:
         from vramscope_server.cli.server import listen, uvicorn_server
-        from vramscope_server.house import House
+        from vramscope_server.services import House
         from vramscope_server.settings import Settings
 
         listening = listen("127.0.0.1", self.port)

@@ -22,11 +22,12 @@ from typing import Any
 import httpx
 import numpy as np
 
-from vramscope import wire
+from vramscope.protocol import messages as wire_messages
+from vramscope.protocol import series
 
 GIB = 1 << 30
 MIB = 1 << 20
-PHASE = {name: code for code, name in enumerate(wire.PHASES)}
+PHASE = {name: code for code, name in enumerate(series.PHASES)}
 # how a step divides its time
 SHARES = (("data", 0.05), ("forward", 0.30), ("backward", 0.50), ("optimizer", 0.15))
 
@@ -47,13 +48,13 @@ class Training:
     buffers: int = 96 * MIB
     growth: int = 0
     """bytes that stay behind after each step"""
-    leaks: tuple[wire.Leak, ...] | None = None
+    leaks: tuple[wire_messages.Leak, ...] | None = None
     """what a look finds; None: the agent never looks"""
     not_looked_at: str = ""
-    techniques: tuple[wire.Technique, ...] | None = None
+    techniques: tuple[wire_messages.Technique, ...] | None = None
     """None: the agent tells of none"""
-    findings: tuple[wire.Finding, ...] = ()
-    config: dict[str, wire.Scalar] = field(default_factory=dict)
+    findings: tuple[wire_messages.Finding, ...] = ()
+    config: dict[str, wire_messages.Scalar] = field(default_factory=dict)
     allocator_settings: str | None = ""
     framework: str = "loop"
     nvml: bool = True
@@ -68,7 +69,7 @@ class Training:
 
     @property
     def device(self) -> int:
-        return 0 if self.cuda else wire.CPU
+        return 0 if self.cuda else series.CPU
 
 
 class Rank:
@@ -82,18 +83,20 @@ class Rank:
         self.start = time.time() if start is None else start
         self.session = secrets.token_hex(12)
         self.sequence = 0
-        headers = {"Content-Type": wire.CONTENT_TYPE} | ({"Authorization": f"Bearer {token}"} if token else {})
+        headers = {"Content-Type": wire_messages.CONTENT_TYPE} | ({"Authorization": f"Bearer {token}"} if token else {})
         self.client = httpx.Client(base_url=server, headers=headers, timeout=30, trust_env=False)
         self.random = np.random.default_rng([training.seed, rank])
         self.step = 0
         self.now = self.start
         self.reserved = 0.0
 
-    def post(self, *messages: wire.Message, scalars: Sequence[wire.Scalars] = ()) -> wire.Ack:
+    def post(
+        self, *messages: wire_messages.Message, scalars: Sequence[wire_messages.Scalars] = ()
+    ) -> wire_messages.Ack:
         """Send one batch; raises where the server refuses it."""
         self.sequence += 1
-        batch = wire.Batch(
-            wire=wire.WIRE_VERSION,
+        batch = wire_messages.Batch(
+            wire=wire_messages.WIRE_VERSION,
             session=self.session,
             run=self.training.run,
             rank=self.rank,
@@ -102,16 +105,16 @@ class Rank:
             messages=list(messages),
             scalars=list(scalars),
         )
-        answer = self.client.post("/api/v1/batches", content=wire.encode(batch))
+        answer = self.client.post("/api/v1/batches", content=wire_messages.encode(batch))
         if answer.is_error:
             raise RuntimeError(f"{answer.status_code}: {answer.text[:400]}")
-        return wire.decode_ack(answer.content)
+        return wire_messages.decode_ack(answer.content)
 
-    def attached(self) -> wire.Attached:
+    def attached(self) -> wire_messages.Attached:
         training = self.training
         devices = (
             [
-                wire.Device(
+                wire_messages.Device(
                     index=0,
                     name=training.gpu,
                     uuid=f"GPU-{training.run[:8]}-{self.rank:04d}",
@@ -119,9 +122,9 @@ class Rank:
                 )
             ]
             if training.gpu is not None
-            else [wire.Device(index=wire.CPU, name="CPU")]
+            else [wire_messages.Device(index=series.CPU, name="CPU")]
         )
-        return wire.Attached(
+        return wire_messages.Attached(
             project=training.project,
             name=training.name,
             tags=list(training.tags),
@@ -143,8 +146,8 @@ class Rank:
             agent_version="0.1.0",
         )
 
-    def overhead(self) -> wire.Overhead:
-        return wire.Overhead(
+    def overhead(self) -> wire_messages.Overhead:
+        return wire_messages.Overhead(
             seconds_per_step=self.training.step_seconds * 0.0011,
             fraction=0.0011,
             resolvable=self.training.seed % 2 == 0,
@@ -261,9 +264,9 @@ class Rank:
         self.now = float(ends[-1])
         return samples, step_columns
 
-    def look(self, *leaks: wire.Leak, reason: str = "graphs outlive their step") -> wire.Look:
+    def look(self, *leaks: wire_messages.Leak, reason: str = "graphs outlive their step") -> wire_messages.Look:
         """What the agent would tell now: the leaks given, or those of the training."""
-        return wire.Look(
+        return wire_messages.Look(
             time_ns=int(self.now * 1e9),
             step=self.step,
             reason=reason,
@@ -273,21 +276,21 @@ class Rank:
             leaks=list(leaks or self.training.leaks or ()),
         )
 
-    def trained(self) -> wire.Techniques:
+    def trained(self) -> wire_messages.Techniques:
         """How it is trained, as the training says."""
-        return wire.Techniques(
+        return wire_messages.Techniques(
             time_ns=int(self.now * 1e9),
             step=self.step,
             techniques=list(self.training.techniques or ()),
             findings=list(self.training.findings),
         )
 
-    def blocks(self, samples: dict[str, np.ndarray], steps: dict[str, np.ndarray]) -> Iterator[wire.Block]:
+    def blocks(self, samples: dict[str, np.ndarray], steps: dict[str, np.ndarray]) -> Iterator[wire_messages.Block]:
         for stream, columns in (("samples", samples), ("steps", steps)):
             rows = columns["time_ns"].size
             for start in range(0, rows, 20_000):
                 end = min(rows, start + 20_000)
-                yield wire.Block(
+                yield wire_messages.Block(
                     stream=stream,  # type: ignore[arg-type]
                     device=self.training.device,
                     rows=end - start,
@@ -296,7 +299,7 @@ class Rank:
                     },
                 )
 
-    def history(self, steps: int, end: wire.Ended | None = None, interval: float = 0.1) -> None:
+    def history(self, steps: int, end: wire_messages.Ended | None = None, interval: float = 0.1) -> None:
         """A past of so many steps, sent at once."""
         self.post(self.attached())
         for block in self.blocks(*self.make(steps, interval)):
@@ -305,9 +308,9 @@ class Rank:
         trained = [self.trained()] if self.training.techniques is not None else []
         self.post(*looks, *trained, self.overhead(), *([end] if end else []))
 
-    def ended(self, state: str = "finished", error: tuple[str, str] | None = None) -> wire.Ended:
+    def ended(self, state: str = "finished", error: tuple[str, str] | None = None) -> wire_messages.Ended:
         """The last message, to be given to :meth:`history` (the moment is set by :meth:`finish`)."""
-        return wire.Ended(
+        return wire_messages.Ended(
             time_ns=int(self.now * 1e9),
             state=state,  # type: ignore[arg-type]
             error_type=error[0] if error else None,
@@ -328,7 +331,7 @@ class Rank:
             until = time.time()
             while self.now < until + 1:  # make a little ahead; send what has come to pass
                 held.append(self.make(1))
-            messages: list[wire.Message] = []
+            messages: list[wire_messages.Message] = []
             keep = []
             for samples, steps in held:
                 past, done = samples["time_ns"] <= until * 1e9, steps["time_ns"] <= until * 1e9
@@ -347,46 +350,48 @@ def _only(columns: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.nd
 
 MARKUP = '<img src=x onerror="window.pwned=1"><b>bold</b> & %{y} </script>'
 
-ADAMW = wire.Technique(
+ADAMW = wire_messages.Technique(
     kind="optimizer",
     chip="AdamW fused",
     declared="optim='adamw_torch_fused'",
     observed="torch.optim.AdamW (fused)",
     detail={"state_bytes_per_parameter": 8.0, "optimizers": 1},
 )
-BATCH = wire.Technique(
+BATCH = wire_messages.Technique(
     kind="batch",
     chip="batch 32 x 512",
     declared="per_device_train_batch_size=32",
     observed="32 sequences of 512",
     detail={"batch_size": 32, "sequence_length": 512, "effective_batch_size": 32},
 )
-RECOMPUTED = wire.Technique(
+RECOMPUTED = wire_messages.Technique(
     kind="gradient_checkpointing",
     chip="checkpointing",
     declared="activation_checkpointing=True",
     observed="12 GPT2Block (transformer.h.0 to transformer.h.11) ran again in backward; variant: non-reentrant",
     detail={"blocks": 12, "variant": "non-reentrant"},
 )
-NOT_RECOMPUTED = wire.Technique(
+NOT_RECOMPUTED = wire_messages.Technique(
     kind="gradient_checkpointing", chip="checkpointing", declared="activation_checkpointing=True", observed=""
 )
-AUTOCAST = wire.Technique(
+AUTOCAST = wire_messages.Technique(
     kind="mixed_precision",
     chip="bf16",
     declared="bf16=True",
     observed="autocast to bfloat16 in 120 of 124 module calls",
     detail={"dtype": "bfloat16", "scaler": False, "autocast": True},
 )
-WAITING = wire.Technique(kind="attention", chip="attention sdpa", declared="attn_implementation='sdpa'", observed=None)
-IN_EVAL_MODE = wire.Finding(
+WAITING = wire_messages.Technique(
+    kind="attention", chip="attention sdpa", declared="attn_implementation='sdpa'", observed=None
+)
+IN_EVAL_MODE = wire_messages.Finding(
     kind="checkpointing-not-seen",
     text="activation_checkpointing=True, and no recomputation was seen in 3 observed steps: the model is in eval mode, in "
     "which its blocks do not checkpoint themselves. It saves nothing.",
     advice="call model.train() before the loop, and again after each evaluation",
     first_step=5,
 )
-LATE_BINDING = wire.Finding(
+LATE_BINDING = wire_messages.Finding(
     kind="checkpoint-closure",
     text="The function that is checkpointed here takes 'block' from the code around it, and in 11 checkpoints of a step "
     "'block' was another module when backward ran it again: gradients are wrong, without an error.",
@@ -445,8 +450,8 @@ HOSTILE = Training(
     project="<i>markup</i>",
     tags=("<u>tag</u>",),
     run="badbadbad0000001",
-    techniques=(wire.Technique(kind="optimizer", chip=MARKUP, declared=MARKUP, observed=MARKUP),),
-    findings=(wire.Finding(kind="trap", text=MARKUP, advice=MARKUP, file=MARKUP, line=1),),
+    techniques=(wire_messages.Technique(kind="optimizer", chip=MARKUP, declared=MARKUP, observed=MARKUP),),
+    findings=(wire_messages.Finding(kind="trap", text=MARKUP, advice=MARKUP, file=MARKUP, line=1),),
     seed=4,
     config={"<script>": "<b>1</b>"},
 )
@@ -459,7 +464,7 @@ ON_CPU = Training(
     run="c0000000c0000001",
     seed=5,
 )
-HISTORY = wire.Leak(
+HISTORY = wire_messages.Leak(
     kind="growing",
     name="history",
     holder="local 'history' of train() -> list[900]",
@@ -480,7 +485,7 @@ HISTORY = wire.Leak(
     advice="history.append(loss.item())",
     examples=["900 x float32[] on cuda:0", "10800 x bfloat16[32, 512, 768] on cuda:0, saved by the graphs"],
 )
-OUTPUT = wire.Leak(
+OUTPUT = wire_messages.Leak(
     kind="overlap",
     name="logits",
     holder="local 'logits' of train()",
@@ -499,7 +504,7 @@ OUTPUT = wire.Leak(
     advice="del logits  # after loss.backward()",
     examples=["1 x bfloat16[32, 512, 50257] on cuda:0"],
 )
-CACHE = wire.Leak(
+CACHE = wire_messages.Leak(
     kind="tensor-growth",
     name=MARKUP,
     holder="a list in a closure",

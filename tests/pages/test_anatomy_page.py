@@ -23,9 +23,9 @@ from window_maker import Allocator, training
 from window_maker import recorded as empty_window
 from wire_maker import new_id
 
-from vramscope import wire
-from vramscope.profile_tables import pack
-from vramscope.window import ACTIONS, Window
+from vramscope.protocol import messages
+from vramscope.protocol.profile import pack
+from vramscope.protocol.window import ACTIONS, Window
 
 
 def page_of(run: Sender) -> str:
@@ -224,8 +224,8 @@ def test_advice_stands_under_the_picture_each_with_its_number(page: Any, recorde
     run = Sender(server.url, "slow data")
     run.send(run.agent.samples(5), run.agent.steps(4))
     slow = pack(a_profile(phases={"data": 40_000_000, "forward": 60_000_000}))
-    about: dict[str, wire.Scalar] = {"first_step": 20, "last_step": 21, "reason": "asked for"}
-    run.send(wire.Piece(artifact=new_id("pagesslow"), kind="profile", number=0, pieces=1, about=about, data=slow))
+    about: dict[str, messages.Scalar] = {"first_step": 20, "last_step": 21, "reason": "asked for"}
+    run.send(messages.Piece(artifact=new_id("pagesslow"), kind="profile", number=0, pieces=1, about=about, data=slow))
     run.record(training(2, 4))
     run.send(run.agent.ended())
     page.goto(page_of(run))
@@ -378,7 +378,7 @@ def test_recordings_are_chosen_and_a_live_run_is_asked(page: Any, recorded: Send
 def test_a_recording_that_cannot_be_read_is_called_so(page: Any, server: Any) -> None:
     page.context.watcher.expected.append("422")
     run = Sender(server.url, "damaged anatomy")
-    run.send(wire.Piece(artifact=new_id("broken"), kind="window", number=0, pieces=1, about={}, data=b"no window"))
+    run.send(messages.Piece(artifact=new_id("broken"), kind="window", number=0, pieces=1, about={}, data=b"no window"))
     page.goto(page_of(run))
     alert = page.locator("[role=alert]")
     alert.wait_for()

@@ -14,7 +14,7 @@ from legibility import assert_legible
 from test_fragmentation_page import COMPILED_MS, Sender
 from window_maker import training
 
-from vramscope import wire
+from vramscope.protocol import messages
 
 RUNS = f"{sender.BASELINE.run},{sender.CHECKPOINTING.run},{sender.BF16.run}"
 
@@ -46,13 +46,13 @@ def test_table_charts_and_differences(page: Any, server: Any) -> None:
 
 
 def test_what_was_predicted_of_techniques_stands_beside_what_was_measured(page: Any, server: Any) -> None:
-    batch = wire.Technique(kind="batch", chip="batch 8", observed="seen", detail={"batch_size": 8})
-    detail: dict[str, wire.Scalar] = {"covered_fraction": 1.0, "bits": 8}
-    eight_bit = wire.Technique(kind="optimizer_8bit", chip="8-bit 100 %", observed="seen", detail=detail)
+    batch = messages.Technique(kind="batch", chip="batch 8", observed="seen", detail={"batch_size": 8})
+    detail: dict[str, messages.Scalar] = {"covered_fraction": 1.0, "bits": 8}
+    eight_bit = messages.Technique(kind="optimizer_8bit", chip="8-bit 100 %", observed="seen", detail=detail)
     base, narrow = Sender(server.url, "32-bit moments"), Sender(server.url, "8-bit <b>moments</b>")
     base.record(training(3, 12))
     for run, techniques in ((base, [batch]), (narrow, [batch, eight_bit])):
-        run.send(wire.Techniques(time_ns=run.agent.start_ns, step=1, techniques=techniques))
+        run.send(messages.Techniques(time_ns=run.agent.start_ns, step=1, techniques=techniques))
         run.send(run.agent.steps(3, peak_allocated_bytes=909 << 20), run.agent.ended())
     page.goto(f"{server.url}/compare?runs={base.agent.run},{narrow.agent.run}")
     card = page.locator(".technique-predictions")

@@ -21,8 +21,9 @@ from window_maker import MIB, Allocator, training
 from window_maker import recorded as window_of
 from wire_maker import Agent, new_id, steps
 
-from vramscope import wire
-from vramscope.window import EVENTS, Window, pack
+from vramscope.protocol import messages as wire_messages
+from vramscope.protocol import series
+from vramscope.protocol.window import EVENTS, Window, pack
 
 SECOND = 1_000_000_000
 
@@ -34,15 +35,15 @@ class Sender:
         self.url = url
         self.agent = Agent(new_id("pagesrun"), name=name, start_ns=time.time_ns() - 60 * SECOND, **told)
 
-    def send(self, *messages: wire.Message) -> wire.Ack:
+    def send(self, *messages: wire_messages.Message) -> wire_messages.Ack:
         answer = httpx.post(
             f"{self.url}/api/v1/batches",
             content=self.agent.body(*messages),
-            headers={"Content-Type": wire.CONTENT_TYPE},
+            headers={"Content-Type": wire_messages.CONTENT_TYPE},
             trust_env=False,
         )
         assert answer.status_code == 200, answer.text
-        return wire.decode_ack(answer.content)
+        return wire_messages.decode_ack(answer.content)
 
     def record(self, window: Window, *, only: int | None = None) -> str:
         """Send a window in pieces, or its first ``only`` of them; its id."""
@@ -50,14 +51,14 @@ class Sender:
         size = -(-len(data) // 4)
         parts = [data[at : at + size] for at in range(0, len(data), size)]
         events = len(window.events["action"]) // 8
-        about: dict[str, wire.Scalar] = {
+        about: dict[str, wire_messages.Scalar] = {
             "device": 0, "first_step": window.first_step, "last_step": window.last_step, "reason": window.reason,
             "events": events, "lost_events": 0, "leaks": len(window.holdings), "bytes": len(data), "torch": window.torch,
             "settings": window.settings,
         }  # fmt: skip
         common: dict[str, Any] = {"artifact": ident, "kind": "window", "pieces": len(parts), "about": about}
         for number, part in enumerate(parts[:only]):
-            self.send(wire.Piece(number=number, data=part, **common))
+            self.send(wire_messages.Piece(number=number, data=part, **common))
         return ident
 
     @property
@@ -433,7 +434,7 @@ def test_a_live_run_is_asked_and_what_it_records_appears(page: Any, server: Any)
     drawn(page, "fragmentation")
     page.get_by_role("button", name="Record a window").click()
     page.get_by_text("the next steps are being recorded").wait_for()
-    assert run.send(run.agent.samples(5, at=1.0)).requests == [wire.RECORD_WINDOW]
+    assert run.send(run.agent.samples(5, at=1.0)).requests == [wire_messages.RECORD_WINDOW]
     run.record(training(2, 6, reason="asked for"))
     drawn(page, "strip")
     eventually(lambda: not empty.is_visible())
@@ -450,7 +451,7 @@ def test_where_nothing_can_be_recorded_the_page_says_why(page: Any, server: Any)
     assert "vramscope whatif snapshot.pickle" in words(page, ".empty")
     cpu = Sender(server.url, "no card", devices=0)
     cpu.agent.attached = msgspec.structs.replace(
-        cpu.agent.attached, devices=[wire.Device(index=wire.CPU, name="CPU (x86_64)")]
+        cpu.agent.attached, devices=[wire_messages.Device(index=series.CPU, name="CPU (x86_64)")]
     )
     cpu.send(cpu.agent.samples(5))
     page.goto(cpu.page)
@@ -461,7 +462,9 @@ def test_where_nothing_can_be_recorded_the_page_says_why(page: Any, server: Any)
 def test_a_recording_that_cannot_be_read_is_called_so(page: Any, server: Any) -> None:
     page.context.watcher.expected.append("422")
     run = Sender(server.url, "damaged")
-    run.send(wire.Piece(artifact=new_id("damaged"), kind="window", number=0, pieces=1, about={}, data=b"no window"))
+    run.send(
+        wire_messages.Piece(artifact=new_id("damaged"), kind="window", number=0, pieces=1, about={}, data=b"no window")
+    )
     page.goto(run.page)
     alert = page.locator("[role=alert]")
     alert.wait_for()

@@ -17,7 +17,7 @@ from window_maker import leaking
 from wire_maker import leak as a_leak
 from wire_maker import look
 
-from vramscope import wire
+from vramscope.protocol import series
 
 LEAKY = f"/runs/{sender.LEAKY.run}/leaks"
 
@@ -268,14 +268,14 @@ def test_every_kind_of_leak_has_words(page: Any, own_server: Any) -> None:
     own = own_server()
     rank = sender.Rank(own.url, sender.Training(name="all kinds", run="a11000000001ea40"), start=time.time() - 60)
     rank.history(10)
-    kinds = [msgspec.structs.replace(sender.OUTPUT, kind=kind, name=f"of {kind}") for kind in wire.LEAK_KINDS]
+    kinds = [msgspec.structs.replace(sender.OUTPUT, kind=kind, name=f"of {kind}") for kind in series.LEAK_KINDS]
     rank.post(rank.look(*kinds))
     rank.finish()
     rank.client.close()
     page.goto(f"{own.url}/runs/a11000000001ea40/leaks")
     page.locator(".leaks tbody tr").first.wait_for()
     words = page.locator(".kind-words").all_inner_texts()
-    assert len(set(words)) == len(wire.LEAK_KINDS)
+    assert len(set(words)) == len(series.LEAK_KINDS)
 
 
 def test_what_a_training_on_a_card_keeps_on_the_host_is_not_called_a_leak(page: Any, own_server: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import sender
 from browsing import drawn, eventually, query
 
-from vramscope import wire
+from vramscope.protocol import messages
 
 STEPS = 60
 FALLING = [2.0 + 8 * math.exp(-step / 12) for step in range(STEPS)]
@@ -20,10 +20,10 @@ LOST = [*FALLING[:41], math.nan, math.inf, *([math.nan] * 17)]
 ZEROED = [*DIVERGED[:50], 0.0, *DIVERGED[51:]]
 
 
-def told(at: float, first: int, losses: list[float]) -> wire.Scalars:
+def told(at: float, first: int, losses: list[float]) -> messages.Scalars:
     """Losses from step ``first`` on, 0.3 s apart."""
     rows = len(losses)
-    return wire.Scalars(
+    return messages.Scalars(
         rows=rows,
         time_ns=((at + 0.3 * np.arange(rows)) * 1e9).astype("<i8").tobytes(),
         step=np.arange(first, first + rows).astype("<i8").tobytes(),

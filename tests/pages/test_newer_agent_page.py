@@ -12,9 +12,9 @@ from test_oom_page import GIB, rich_box
 from wire_maker import leak as a_leak
 from wire_maker import look
 
-from vramscope import wire
-from vramscope.black_box import Holder
-from vramscope.oom.parcel import messages_of
+from vramscope.oom.messages import messages_of
+from vramscope.protocol import messages
+from vramscope.protocol.oom_record import Holder
 
 
 def test_what_is_not_known_is_shown_by_its_name_and_what_is_left_out_is_said_once(page: Any, server: Any) -> None:
@@ -25,12 +25,12 @@ def test_what_is_not_known_is_shown_by_its_name_and_what_is_left_out_is_said_onc
         agent.samples(20, tensor_count=7),
         agent.steps(30, peak_phase=6),
         look(echo, step=30),
-        wire.Event(time_ns=agent.start_ns, kind="tape_ran_out"),
+        messages.Event(time_ns=agent.start_ns, kind="tape_ran_out"),
         agent.ended("preempted"),
     ]
     batch = msgspec.to_builtins(agent.batch(*known), builtin_types=(bytes,))
     batch["messages"][2:2] = [{"type": "spectrum"}] * 12
-    headers = {"Content-Type": wire.CONTENT_TYPE}
+    headers = {"Content-Type": messages.CONTENT_TYPE}
     answer = httpx.post(
         f"{server.url}/api/v1/batches", content=msgspec.msgpack.encode(batch), headers=headers, trust_env=False
     )

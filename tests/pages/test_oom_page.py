@@ -21,9 +21,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backend"))  # tests are impo
 from window_maker import training as recorded
 from wire_maker import Agent, column, new_id
 
-from vramscope import window, wire
-from vramscope.black_box import BlackBox, Frame, Holder, pack
-from vramscope.oom.parcel import messages_of
+from vramscope.oom.messages import messages_of
+from vramscope.protocol import messages as wire_messages
+from vramscope.protocol import series, window
+from vramscope.protocol.oom_record import BlackBox, Frame, Holder, pack
 
 GIB, MIB = 1 << 30, 1 << 20
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -63,7 +64,7 @@ def rich_box(record: str, recording: str | None, **changes: Any) -> BlackBox:
             "active_bytes.all.current": 29 * GIB, "segment.all.current": 1, "num_alloc_retries": 3,
         },
         "counters_before": {"time_ns": now - 80_000_000, "allocated_bytes": 20 * GIB, "reserved_bytes": 30 * GIB,
-                         "segments": 1, "alloc_retries": 2, "host_used_bytes": wire.UNKNOWN},
+                         "segments": 1, "alloc_retries": 2, "host_used_bytes": series.UNKNOWN},
         "samples": {
             "time_ns": column(now - (29 - at) * 10**9 for at in range(30)),
             "allocated_bytes": column(20 * GIB + at * 256 * MIB for at in range(30)),
@@ -88,33 +89,36 @@ def rich_box(record: str, recording: str | None, **changes: Any) -> BlackBox:
     return box(record, **(rich | changes))
 
 
-def sent(server: Any, run: str, *boxes: BlackBox, more: tuple[wire.Message, ...] = ()) -> None:
+def sent(server: Any, run: str, *boxes: BlackBox, more: tuple[wire_messages.Message, ...] = ()) -> None:
     """Bring boxes to a run that is there."""
     told = httpx.get(f"{server.url}/api/v1/runs/{run}", trust_env=False).json()
-    messages: list[wire.Message] = []
+    messages: list[wire_messages.Message] = []
     for one in boxes:
         about = {"time_ns": one.time_ns, "step": one.step, "asked_bytes": one.asked_bytes, "seen_by": one.seen_by}
         told_of = {"record": one.record, "asked_bytes": one.asked_bytes}
-        messages.append(wire.Event(time_ns=one.time_ns, kind="out_of_memory", step=one.step, data=told_of))
-        messages.append(wire.Piece(artifact=one.record, kind="oom", number=0, pieces=1, about=about, data=pack(one)))
-    attached = wire.Attached(
+        messages.append(wire_messages.Event(time_ns=one.time_ns, kind="out_of_memory", step=one.step, data=told_of))
+        messages.append(
+            wire_messages.Piece(artifact=one.record, kind="oom", number=0, pieces=1, about=about, data=pack(one))
+        )
+    attached = wire_messages.Attached(
         project=told["project"], name=told["name"], rank=0, world_size=1, host="h", pid=1, start_ns=time.time_ns(),
-        framework="loop", devices=[wire.Device(index=0, name="GPU", total_bytes=32 * GIB)], python="3", torch="2",
+        framework="loop", devices=[wire_messages.Device(index=0, name="GPU", total_bytes=32 * GIB)], python="3", torch="2",
         agent_version="1",
     )  # fmt: skip
-    batch = wire.Batch(
-        wire=wire.WIRE_VERSION, session=boxes[0].record, run=run, rank=0, sequence=1, sent_ns=time.time_ns(),
-        messages=[attached, *more, *messages, wire.Ended(time_ns=time.time_ns(), state="failed", error_type="OutOfMemoryError")],
+    ended = wire_messages.Ended(time_ns=time.time_ns(), state="failed", error_type="OutOfMemoryError")
+    batch = wire_messages.Batch(
+        wire=wire_messages.WIRE_VERSION, session=boxes[0].record, run=run, rank=0, sequence=1, sent_ns=time.time_ns(),
+        messages=[attached, *more, *messages, ended],
     )  # fmt: skip
     post(server, msgspec.msgpack.encode(batch))
 
 
-def send(server: Any, agent: Agent, *messages: wire.Message) -> None:
+def send(server: Any, agent: Agent, *messages: wire_messages.Message) -> None:
     post(server, agent.body(*messages))
 
 
 def post(server: Any, body: bytes) -> None:
-    headers = {"Content-Type": wire.CONTENT_TYPE}
+    headers = {"Content-Type": wire_messages.CONTENT_TYPE}
     answer = httpx.post(f"{server.url}/api/v1/batches", content=body, headers=headers, trust_env=False)
     assert answer.status_code == 200, answer.text
 
@@ -148,10 +152,12 @@ def test_an_error_is_explained_with_what_would_have_been_enough(page: Any, own_s
     page.locator("a.chip", has_text="OOM").first.wait_for()
 
 
-def recording_of(name: str) -> wire.Piece:
+def recording_of(name: str) -> wire_messages.Piece:
     """A window that was open when memory ran out."""
     about: dict[str, Any] = {"device": 0, "first_step": 1, "last_step": 3, "reason": "the first steps", "events": 12}
-    return wire.Piece(artifact=name, kind="window", number=0, pieces=1, about=about, data=window.pack(recorded(0)))
+    return wire_messages.Piece(
+        artifact=name, kind="window", number=0, pieces=1, about=about, data=window.pack(recorded(0))
+    )
 
 
 def test_all_that_the_record_holds_is_shown(page: Any, own_server: Any) -> None:
@@ -206,7 +212,7 @@ def test_all_ranks_stand_side_by_side(page: Any, own_server: Any) -> None:
     run = new_id()
     dead, waited = (Agent(run, rank=rank, world_size=3) for rank in (1, 0))
     now = time.time_ns()
-    ended = wire.Ended(time_ns=now, state="failed", error_type="OutOfMemoryError")
+    ended = wire_messages.Ended(time_ns=now, state="failed", error_type="OutOfMemoryError")
     send(server, dead, *messages_of(rich_box("abcd000000000001", None, rank=1, world_size=3, time_ns=now)), ended)
     beside = box(
         "abcd000000000002", rank=0, world_size=3, seen_by="bystander", asked_bytes=None, free_bytes=9 * GIB,

@@ -17,8 +17,8 @@ sys.path.append(str(Path(__file__).parents[1] / "backend"))
 from profile_maker import MARKUP, a_profile
 from wire_maker import Agent, new_id, steps
 
-from vramscope import wire
-from vramscope.profile_tables import Profile, pack
+from vramscope.protocol import messages as wire_messages
+from vramscope.protocol.profile import Profile, pack
 
 SECOND = 1_000_000_000
 
@@ -31,23 +31,27 @@ class Sender:
         self.agent = Agent(new_id("pagesops"), name=name, start_ns=time.time_ns() - 60 * SECOND)
         self.page = f"{url}/runs/{self.agent.run}/operations"
 
-    def send(self, *messages: wire.Message) -> wire.Ack:
+    def send(self, *messages: wire_messages.Message) -> wire_messages.Ack:
         answer = httpx.post(
             f"{self.url}/api/v1/batches",
             content=self.agent.body(*messages),
-            headers={"Content-Type": wire.CONTENT_TYPE},
+            headers={"Content-Type": wire_messages.CONTENT_TYPE},
             trust_env=False,
         )
         assert answer.status_code == 200, answer.text
-        return wire.decode_ack(answer.content)
+        return wire_messages.decode_ack(answer.content)
 
-    def step(self, first: int = 1) -> wire.Ack:
+    def step(self, first: int = 1) -> wire_messages.Ack:
         return self.send(steps(start_ns=self.agent.start_ns, first=first))
 
     def profile(self, profile: Profile, kind: str = "profile", data: bytes | None = None) -> str:
         ident = new_id("pagesprofile")
-        about: dict[str, wire.Scalar] = {name: getattr(profile, name) for name in ("first_step", "last_step", "reason")}
-        piece = wire.Piece(artifact=ident, kind=kind, number=0, pieces=1, about=about, data=data or pack(profile))
+        about: dict[str, wire_messages.Scalar] = {
+            name: getattr(profile, name) for name in ("first_step", "last_step", "reason")
+        }
+        piece = wire_messages.Piece(
+            artifact=ident, kind=kind, number=0, pieces=1, about=about, data=data or pack(profile)
+        )
         self.send(piece)
         return ident
 
@@ -60,7 +64,7 @@ def profiled(server: Any) -> Sender:
     run.profile(a_profile(device_time=False, stacks=False, lines={}, reason="after warm-up", first_step=5, last_step=5))
     run.profile(a_profile())
     run.profile(a_profile(), kind="trace", data=b"a trace")
-    run.send(wire.Ended(time_ns=time.time_ns(), state="finished"))
+    run.send(wire_messages.Ended(time_ns=time.time_ns(), state="finished"))
     return run
 
 
@@ -126,11 +130,11 @@ def test_a_live_run_is_asked_and_its_profile_shows_itself(page: Any, server: Any
     page.get_by_text("No step has been profiled yet.").wait_for()
     page.get_by_role("button", name="Profile the next steps").click()
     page.locator("[data-asked] progress").wait_for()
-    eventually(lambda: wire.RECORD_PROFILE in run.step(first=9).requests)
+    eventually(lambda: wire_messages.RECORD_PROFILE in run.step(first=9).requests)
     run.profile(a_profile())
     page.locator(".profile-verdict").wait_for()
     eventually(lambda: page.locator("[data-asked]").count() == 0)
-    run.send(wire.Ended(time_ns=time.time_ns(), state="finished"))
+    run.send(wire_messages.Ended(time_ns=time.time_ns(), state="finished"))
     page.get_by_role("button", name="Profile the next steps").wait_for(state="detached")
 
 
@@ -138,7 +142,7 @@ def test_a_profile_that_cannot_be_read_says_so_and_one_that_is_deleted_goes(page
     run = Sender(server.url, "damaged profile")
     run.step()
     run.profile(a_profile(), data=b"damaged")
-    run.send(wire.Ended(time_ns=time.time_ns(), state="finished"))
+    run.send(wire_messages.Ended(time_ns=time.time_ns(), state="finished"))
     page.context.watcher.expected.append("422")
     page.goto(run.page)
     page.get_by_text("This profile cannot be read").wait_for()

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from scripts import Script
 
-from vramscope_server.analysis.simulator.initial import Initial
-from vramscope_server.analysis.simulator.profile import profile_of
+from vramscope_server.analysis.simulator.initial_state import Initial
 from vramscope_server.analysis.simulator.program import Program
 from vramscope_server.analysis.simulator.replay import STATISTICS, Replay, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
+from vramscope_server.analysis.simulator.versions import profile_of
 
 
 class Oracle:

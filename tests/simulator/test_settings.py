@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from vramscope_server.analysis.simulator.in_force import settings_in_force, words_of
-from vramscope_server.analysis.simulator.profile import NEWEST, profile_of
 from vramscope_server.analysis.simulator.settings import UNLIMITED, AllocatorSettings, BadSetting
+from vramscope_server.analysis.simulator.timed_settings import settings_in_force, words_of
+from vramscope_server.analysis.simulator.versions import NEWEST, profile_of
 
 MIB = 1 << 20
 

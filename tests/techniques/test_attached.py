@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
 from collector import Collector
 from training import Arrived, run
 
-from vramscope import wire
+from vramscope.protocol import messages
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180), pytest.mark.xdist_group("techniques")]
 
@@ -53,7 +53,7 @@ for _ in range(12):
 train(2)
 """
     run(script, collector, tmp_path / "spool", loop=False)
-    told = Arrived(collector).of(wire.Techniques)
+    told = Arrived(collector).of(messages.Techniques)
     assert [message.step for message in told][:2] == [0, 2]
     last = told[-1]
     chips = {technique.kind: technique.chip for technique in last.techniques}
@@ -65,7 +65,7 @@ train(2)
 def test_allocator_settings_and_the_two_that_do_not_go_together(collector, tmp_path: Path, variable: str) -> None:
     conf = "expandable_segments:True,max_split_size_mb:128"
     run("agent.attach(model)\ntrain(3)", collector, tmp_path / "spool", **{variable: conf})
-    last = Arrived(collector).of(wire.Techniques)[-1]
+    last = Arrived(collector).of(messages.Techniques)[-1]
     (allocator,) = (technique for technique in last.techniques if technique.kind == "allocator")
     assert (allocator.chip, allocator.declared, allocator.observed) == (
         "expandable_segments, max_split_size_mb:128",
@@ -86,8 +86,8 @@ train(3)
     run(script, collector, tmp_path / "spool", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
     arrived = Arrived(collector)
     both = "max_split_size_mb:128,expandable_segments:True"
-    assert [message.allocator_settings for message in arrived.of(wire.Attached)] == [both]
-    last = arrived.of(wire.Techniques)[-1]
+    assert [message.allocator_settings for message in arrived.of(messages.Attached)] == [both]
+    last = arrived.of(messages.Techniques)[-1]
     (allocator,) = (technique for technique in last.techniques if technique.kind == "allocator")
     assert (allocator.observed, allocator.declared) == (both, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
     assert [finding.kind for finding in last.findings] == ["split-and-expandable"]
@@ -101,7 +101,7 @@ print("hooks", len(nn.modules.module._global_forward_pre_hooks))
 """
     said = run(script, collector, tmp_path / "spool", loop=False)
     assert "hooks 0" in said
-    assert Arrived(collector).of(wire.Techniques) == []
+    assert Arrived(collector).of(messages.Techniques) == []
 
 
 def test_weights_are_the_same_with_and_without_to_the_bit(collector, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
 from collector import Collector
 from training import Arrived, run
 
-from vramscope import wire
+from vramscope.protocol import messages
 
 pytestmark = [pytest.mark.gpu, pytest.mark.frameworks, pytest.mark.timeout(180), pytest.mark.xdist_group("techniques")]
 
@@ -60,7 +60,7 @@ def collector():
 
 
 def declared(arrived: Arrived) -> dict[str, str | None]:
-    return {technique.kind: technique.declared for technique in arrived.of(wire.Techniques)[-1].techniques}
+    return {technique.kind: technique.declared for technique in arrived.of(messages.Techniques)[-1].techniques}
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,8 @@ print("gone", watched() is None)
     said = run(script, collector, tmp_path / "spool", loop=False)
     assert "gone True" in said
     attached = {
-        batch.session: message for batch, message in Arrived(collector).messages if isinstance(message, wire.Attached)
+        batch.session: message
+        for batch, message in Arrived(collector).messages
+        if isinstance(message, messages.Attached)
     }
     assert sorted(message.framework for message in attached.values()) == ["huggingface", "loop"]

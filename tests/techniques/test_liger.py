@@ -19,8 +19,8 @@ import torch
 from torch import nn
 from vramscope.guard import guard
 from vramscope.steps.clock import StepClock
-from vramscope.steps.loop import LoopHooks
-from vramscope.techniques.watch import TechniqueWatch
+from vramscope.steps.hooks import LoopHooks
+from vramscope.techniques.detector import TechniqueWatch
 
 guard.raise_faults = True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramscope.techniques.checkpointing import places
+from vramscope.techniques.detectors.checkpointing import places
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from vramscope.techniques.regions import _says
+from vramscope.techniques.checkpoint_regions import _says
 
 
 def asked(*_: Any, **__: Any) -> bool:

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import warm
 from expected import BATCHES, EXPECTED, OPTIMIZERS
 
-from vramscope import wire
+from vramscope.protocol import series
 
 pytestmark = [pytest.mark.gpu, pytest.mark.frameworks, pytest.mark.timeout(900), pytest.mark.xdist_group("techniques")]
 
@@ -58,7 +58,7 @@ def test_each_technique_is_told_and_no_other(told, case: str) -> None:
         if technique["kind"] not in ("optimizer", "batch")
     }
     assert seen == techniques
-    assert {technique["kind"] for technique in last["techniques"]} <= set(wire.TECHNIQUES), "the wire takes any word"
+    assert {technique["kind"] for technique in last["techniques"]} <= set(series.TECHNIQUES), "the wire takes any word"
     assert {finding["kind"] for finding in last["findings"]} == findings
 
 

@@ -19,11 +19,11 @@ COMPILING = ("compiled", "flex", "of_ones_own")
 def watched(name: str) -> list[Any]:
     """Every message of techniques that the agent would send, in order."""
     from vramscope.guard import guard
-    from vramscope.memory.allocator import share_peak_counters
-    from vramscope.steps import accelerate, deepspeed, huggingface, lightning, plain
+    from vramscope.integrations import accelerate, deepspeed, huggingface, lightning, plain
+    from vramscope.memory.peak_counters import share_peak_counters
     from vramscope.steps.clock import StepClock
-    from vramscope.steps.loop import LoopHooks
-    from vramscope.techniques.watch import TechniqueWatch
+    from vramscope.steps.hooks import LoopHooks
+    from vramscope.techniques.detector import TechniqueWatch
 
     guard.raise_faults = True
     torch.manual_seed(0)
@@ -69,7 +69,7 @@ left_in_modules: list[str] = []
 
 def hooks_left_in(model: nn.Module) -> Iterator[str]:
     """Ours in the user's own modules."""
-    from vramscope.steps.roots import ModuleHook
+    from vramscope.steps.root_modules import ModuleHook
 
     for name, module in model.named_modules():
         if any(isinstance(hook, ModuleHook) for hook in module._forward_pre_hooks.values()):
@@ -94,7 +94,7 @@ def run_all() -> dict[str, Any]:
     """case -> its first and last message, or how it failed, and whether anything was left hooked; as plain values."""
     import msgspec
 
-    from vramscope import wire
+    from vramscope.protocol import messages as wire_messages
 
     answers: dict[str, Any] = {}
     for name in CASES:
@@ -102,7 +102,7 @@ def run_all() -> dict[str, Any]:
             messages = watched(name)
             told = {"first": msgspec.to_builtins(messages[0]), "last": msgspec.to_builtins(messages[-1])}
             msgspec.convert(
-                list(told.values()), list[wire.Techniques]
+                list(told.values()), list[wire_messages.Techniques]
             )  # what the wire does not take is lost, all of it
         except Exception:  # a library whose releases do not get along takes its own case with it, and no other
             messages, told = [], {"failed": traceback.format_exc()}

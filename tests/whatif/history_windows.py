@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from vramscope.window import Layout, Window
-from vramscope_server.analysis.history.trace import Trace
+from vramscope.protocol.window import Layout, Window
+from vramscope_server.analysis.trace.trace import Trace
 
 
 def columns(rows: Any, names: Any) -> dict[str, bytes]:

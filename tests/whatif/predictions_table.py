@@ -24,10 +24,10 @@ os.environ.setdefault("EMULATED_GPU_LEDGER", "private")  # else whatever runs be
 
 from measured import Question, measure_all
 
-from vramscope.window import unpack
-from vramscope_server.analysis.history.recorded_window import from_window
-from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.history.trace import Trace
+from vramscope.protocol.window import unpack
+from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.trace.from_window import from_window
+from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.sweep import check, predict, smallest_card
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "fragmentation.md"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from vramscope_server.analysis.history.snapshot_reader import read
+from vramscope_server.analysis.snapshot_format.reader import read
 
 MIB = 1 << 20
 FRAMES = [{"name": "forward", "filename": "model.py", "line": 7}, {"name": "main", "filename": "train.py", "line": 3}]

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from measured import measure_all
 
-from vramscope.window import Window, unpack
-from vramscope_server.analysis.history.recorded_window import from_window
-from vramscope_server.analysis.history.trace import Trace
-from vramscope_server.analysis.whatif import beginning
-from vramscope_server.analysis.whatif.beginning import beginning_of
-from vramscope_server.analysis.whatif.courses import IN_SOME_ORDER
+from vramscope.protocol.window import Window, unpack
+from vramscope_server.analysis.trace.from_window import from_window
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.whatif import window_start
 from vramscope_server.analysis.whatif.sweep import predict, smallest_card, sweep
+from vramscope_server.analysis.whatif.variants import IN_SOME_ORDER
+from vramscope_server.analysis.whatif.window_start import beginning_of
 from vramscope_server.cli.whatif import _may_be
 
 MIB = 1 << 20
@@ -145,7 +145,9 @@ def order_of(segments: list[list[int]], made: list[int], first: int = 0) -> list
     sizes = np.array([size for segment in segments for size in segment], np.int64)
     begins = np.cumsum([0, *map(len, segments)])
     ranked, room = np.array(made, np.int64), np.full(len(segments), ROOM, np.int64)
-    return list(beginning.by_best_fit(begins, sizes, sizes, room, ranked, ranked, np.full(len(sizes), first, np.int64)))
+    return list(
+        window_start.by_best_fit(begins, sizes, sizes, room, ranked, ranked, np.full(len(sizes), first, np.int64))
+    )
 
 
 def test_orders_are_found_in_which_blocks_come_to_lie_as_they_do() -> None:

@@ -11,16 +11,16 @@ import pytest
 from history_windows import window_of
 from small_snapshot import event, plain, read_object
 
-from vramscope.window import ACTIONS
-from vramscope_server.analysis.history.recorded_window import from_window
-from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.history.trace import Events, Trace
-from vramscope_server.analysis.simulator.profile import NEWEST, PROFILES, profile_of
+from vramscope.protocol.window import ACTIONS
 from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
 from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
-from vramscope_server.analysis.whatif.courses import waiting
+from vramscope_server.analysis.simulator.versions import NEWEST, PROFILES, profile_of
+from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.trace.from_window import from_window
+from vramscope_server.analysis.trace.trace import Events, Trace
 from vramscope_server.analysis.whatif.sweep import check, predict, sweep
+from vramscope_server.analysis.whatif.variants import waiting
 
 GIB, MIB = 1 << 30, 1 << 20
 CONF = "max_split_size_mb:64"

@@ -15,8 +15,8 @@ from running import RunningServer
 from window_maker import training
 from wire_maker import Agent, new_id
 
-from vramscope import wire
-from vramscope.window import pack
+from vramscope.protocol import messages, series
+from vramscope.protocol.window import pack
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -91,10 +91,10 @@ def test_a_card_of_another_size_can_be_asked_for(recorded: dict[str, Any], cli: 
 
 def test_a_run_is_replayed_from_its_newest_recording(server: RunningServer, cli: Cli) -> None:
     agent, data = Agent(name="recorded-run"), pack(training())
-    size = wire.MAX_PIECE_BYTES
+    size = messages.MAX_PIECE_BYTES
     parts = [data[at : at + size] for at in range(0, len(data), size)]
     told: dict[str, Any] = {"artifact": new_id("w"), "kind": "window", "about": {"device": 0}, "pieces": len(parts)}
-    server.send(agent, *(wire.Piece(number=number, data=part, **told) for number, part in enumerate(parts)))
+    server.send(agent, *(messages.Piece(number=number, data=part, **told) for number, part in enumerate(parts)))
     code, out, err = cli(
         "whatif", "recorded-run", "--conf", "expandable_segments:True", "--json", "--server", server.url
     )
@@ -113,7 +113,7 @@ def test_a_run_without_recordings_and_a_run_that_is_none_are_not_found(server: R
     server.send(agent, agent.ended())
     assert cli("whatif", "nothing-recorded", "--server", server.url)[2].endswith("unless VRAMSCOPE_WINDOWS=0.\n")
     cpu = Agent(name="on-the-cpu")
-    cpu.attached = msgspec.structs.replace(cpu.attached, devices=[wire.Device(index=wire.CPU, name="CPU")])
+    cpu.attached = msgspec.structs.replace(cpu.attached, devices=[messages.Device(index=series.CPU, name="CPU")])
     server.send(cpu, cpu.ended())
     code, _, err = cli("whatif", "on-the-cpu", "--server", server.url)
     assert code == 3 and "It used no CUDA device" in err and "its page" not in err, "nobody can record one there"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.sweep import check, predict
 
 FOLDER = Path(__file__).parent / "real_cards" / "h200_torch_2_11"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from small_snapshot import MIB, block, event, plain, read_object, segment
 
-from vramscope.window import STATES
-from vramscope_server.analysis.history.trace import address_told, layout_at
-from vramscope_server.analysis.whatif.exact_replay import check
+from vramscope.protocol.window import STATES
+from vramscope_server.analysis.trace.trace import address_told, layout_at
+from vramscope_server.analysis.whatif.baseline_replay import check
 
 
 def moved(told: dict[str, Any], by: int) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from small_snapshot import FRAMES, event, plain
 from test_snapshot_reader import refusal
 
-from vramscope_server.analysis.history import snapshot_stream
-from vramscope_server.analysis.history.pickle_tables import KNOWN_WORDS
-from vramscope_server.analysis.history.snapshot_items import Items
-from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
+from vramscope_server.analysis.snapshot_format import stream
+from vramscope_server.analysis.snapshot_format.items import Items
+from vramscope_server.analysis.snapshot_format.pickle_vm.tables import KNOWN_WORDS
+from vramscope_server.analysis.snapshot_format.reader import BadSnapshot, read
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 WHOLE = st.integers(-(1 << 63), (1 << 64) - 1)
@@ -70,7 +70,7 @@ def test_a_real_snapshot_is_the_same_in_each_protocol(recorded: dict[str, Any], 
 
 def values_of(data: bytes) -> dict[str, Any]:
     """Plain values that a pickled dict holds, as the machine reads them."""
-    tables, item = snapshot_stream.run(data, max_bytes=1 << 30, max_table_bytes=1 << 30)
+    tables, item = stream.run(data, max_bytes=1 << 30, max_table_bytes=1 << 30)
     return Items(tables).plain_dict(item, "told")
 
 
@@ -140,7 +140,7 @@ def test_it_does_not_matter_where_the_reading_pauses(
 ) -> None:
     told = plain() | {"allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "a\u20ac\\" * 40, "big": 1 << 70, "half": 0.5}}
     expected = told_by(read(pickle.dumps(told)).devices[0])
-    monkeypatch.setattr(snapshot_stream, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(stream, "CHUNK_BYTES", chunk_bytes)
     assert told_by(read(pickle.dumps(told, protocol)).devices[0]) == expected
 
 

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from small_snapshot import FRAMES, MIB, block, event, plain, read_object, segment
 
-from vramscope.window import ACTIONS, BadWindow
-from vramscope_server.analysis.history import snapshot_stream
-from vramscope_server.analysis.history.frames import brief
-from vramscope_server.analysis.history.gaps import told_of_gaps
-from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
-from vramscope_server.analysis.history.trace import layout_at
-from vramscope_server.analysis.timeline.flame import flame
-from vramscope_server.analysis.timeline.ruler import ruler
-from vramscope_server.analysis.timeline.sites import frame_of, sites_of
+from vramscope.protocol.window import ACTIONS, BadWindow
+from vramscope_server.analysis.snapshot_format import stream
+from vramscope_server.analysis.snapshot_format.reader import BadSnapshot, read
+from vramscope_server.analysis.timeline.axis_spans import ruler
+from vramscope_server.analysis.timeline.flamegraph import flame
+from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
+from vramscope_server.analysis.trace.frames import brief
+from vramscope_server.analysis.trace.missing_events import told_of_gaps
+from vramscope_server.analysis.trace.trace import layout_at
 
 
 def refusal(told: Any, **bounds: int) -> str:
@@ -400,7 +400,7 @@ def test_stacks_that_are_told_anew_each_time_are_kept_once_and_others_apart() ->
     snapshot = read(pickle.dumps(told), progress=lambda done, total: seen.append(done))
     assert len(snapshot.devices[0].stacks) == 201  # with that of the block
     assert seen == sorted(seen)
-    tables, _ = snapshot_stream.run(
+    tables, _ = stream.run(
         pickle.dumps({**told, "device_traces": [[{**one, "frames": FRAMES} for one in told["device_traces"][0]]]}),
         max_bytes=1 << 30, max_table_bytes=1 << 30,
     )  # fmt: skip

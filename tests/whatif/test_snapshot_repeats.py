@@ -11,9 +11,9 @@ import pytest
 from small_snapshot import MIB, event, plain, read_object
 from test_snapshot_protocols import told_by
 
-from vramscope_server.analysis import quantities
-from vramscope_server.analysis.history.gaps import told_of_gaps
-from vramscope_server.analysis.history.trace import reserved_after
+from vramscope_server.analysis import units
+from vramscope_server.analysis.trace.missing_events import told_of_gaps
+from vramscope_server.analysis.trace.trace import reserved_after
 
 
 @pytest.mark.parametrize("kind", ["lengths", "evaluation", "ring", "died", "at once"])
@@ -34,7 +34,7 @@ def test_a_history_with_events_told_again_is_that_without_them(recorded: dict[st
     for way, (events, times) in ways.items():
         snapshot = read_object({**told, "device_traces": [events]})
         assert snapshot.notes == [
-            f"an event that stands twice is counted the first time alone ({quantities.times(times)})"
+            f"an event that stands twice is counted the first time alone ({units.times(times)})"
         ], way
         assert told_by(snapshot.devices[0]) == expected, way
         assert list(told_of_gaps(snapshot.devices[0])) == gaps

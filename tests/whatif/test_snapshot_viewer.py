@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from small_snapshot import read_object
 
-from vramscope.window import ACTIONS, STATES
-from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.history.trace import reserved_after
+from vramscope.protocol.window import ACTIONS, STATES
+from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.trace.trace import reserved_after
 
 
 def as_pytorch_tells(snapshot: Any) -> dict[str, Any]:

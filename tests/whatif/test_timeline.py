@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.history.trace import layout_at
-from vramscope_server.analysis.timeline.course import course_of
-from vramscope_server.analysis.timeline.flame import flame
+from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.timeline.curve import course_of
+from vramscope_server.analysis.timeline.flamegraph import flame
 from vramscope_server.analysis.timeline.grouping import BYS, grouping_of
 from vramscope_server.analysis.timeline.overview import overview
-from vramscope_server.analysis.timeline.sites import sites_of
+from vramscope_server.analysis.timeline.source_lines import sites_of
+from vramscope_server.analysis.trace.trace import layout_at
 
 pytestmark = pytest.mark.gpu
 

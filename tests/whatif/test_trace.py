@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from history_windows import window_of
 
-from vramscope.trace.in_force import in_force as agents_in_force
-from vramscope.window import ACTIONS, STATES, BadWindow, pack, unpack
-from vramscope_server.analysis.history.recorded_window import from_window
-from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.history.stacks import Stacks
-from vramscope_server.analysis.history.trace import Events, Trace, checked, layout_at
+from vramscope.protocol.window import ACTIONS, STATES, BadWindow, pack, unpack
+from vramscope.recording.settings_in_force import in_force as agents_in_force
 from vramscope_server.analysis.simulator.program import EMPTY_CACHE
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
-from vramscope_server.analysis.whatif.exact_replay import check
-from vramscope_server.analysis.whatif.program_of import derivation_of, reserved_after
+from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.trace.from_window import from_window
+from vramscope_server.analysis.trace.stacks import Stacks
+from vramscope_server.analysis.trace.trace import Events, Trace, checked, layout_at
+from vramscope_server.analysis.whatif.baseline_replay import check
+from vramscope_server.analysis.whatif.program import derivation_of, reserved_after
 from vramscope_server.analysis.whatif.sweep import predict, sweep
 
 DIVISIONS = ",".join(f"{1 << slot}:{8 if slot < 2 else 2 if slot == 6 else 0}" for slot in range(16))

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from measured import measure_all
 
-from vramscope_server.analysis.advice import fragmentation
 from vramscope_server.analysis.advice.facts import Facts
-from vramscope_server.analysis.history.snapshot_reader import read
-from vramscope_server.analysis.history.trace import Trace
+from vramscope_server.analysis.advice.rules import fragmentation
 from vramscope_server.analysis.oom.window import look
-from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
-from vramscope_server.analysis.whatif.certainty import OWN_LIMIT
+from vramscope_server.analysis.snapshot_format.reader import read
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.units import amount
+from vramscope_server.analysis.whatif.confidence import OWN_LIMIT
 from vramscope_server.analysis.whatif.recommendation import Risk, recommend, risk_of
 from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_card, sweep
 

@@ -263,7 +263,7 @@ def recording(window: str) -> Iterator[None]:
     """The agent is attached, and writes the windows that it records there: the first one that is packed."""
     os.environ.update(VRAMSCOPE_QUIET="1", VRAMSCOPE_SPOOL_DIR=f"{window}.spool")
     from vramscope import agent
-    from vramscope.window import pack
+    from vramscope.protocol.window import pack
 
     packed: list[bytes] = []
     session = agent.attach(None, name="window")

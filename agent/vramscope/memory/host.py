@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vramscope.memory.cgroup import ControlGroup
-from vramscope.wire import UNKNOWN
+from vramscope.protocol.series import UNKNOWN
 
 
 class HostMemory(NamedTuple):

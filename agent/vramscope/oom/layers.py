@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vramscope.graphs import storages
+from vramscope.leaks.scan import storages
 
 if TYPE_CHECKING:
     import torch

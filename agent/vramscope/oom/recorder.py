@@ -11,17 +11,18 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from vramscope import console, wire
-from vramscope.black_box import MAX_FRAMES, MESSAGE_EVENT, SURVIVED_EVENT, BlackBox
-from vramscope.oom import batch, beside, fault, forward, observer, stack
-from vramscope.oom.bystander import Bystander
-from vramscope.oom.error import Error
-from vramscope.oom.parcel import messages_of
-from vramscope.oom.scene import Scene
-from vramscope.oom.word import Word
-from vramscope.oom_cause import judge
-from vramscope.oom_evidence import facts_of_box
-from vramscope.oom_message import Message, parse
+from vramscope.oom import batch, error_chain, forward_progress, observer, other_models, stack
+from vramscope.oom.messages import messages_of
+from vramscope.oom.peer import Bystander
+from vramscope.oom.peer_signal import Word
+from vramscope.oom.record_builder import Scene
+from vramscope.oom.trigger import Error
+from vramscope.oom_diagnosis.cause import judge
+from vramscope.oom_diagnosis.evidence import facts_of_box
+from vramscope.oom_diagnosis.message import Message, parse
+from vramscope.process import terminal
+from vramscope.protocol import messages as wire_messages
+from vramscope.protocol.oom_record import MAX_FRAMES, MESSAGE_EVENT, SURVIVED_EVENT, BlackBox
 from vramscope.steps.clock import StepClock
 
 MOST_RECORDS: Final = 16
@@ -44,8 +45,8 @@ class OomRecorder:
         clock: StepClock,
         scene: Scene,
         *,
-        keep: Callable[[list[wire.Message]], bool],
-        put: Callable[[wire.Message], None],
+        keep: Callable[[list[wire_messages.Message]], bool],
+        put: Callable[[wire_messages.Message], None],
         hide: Callable[[str], str],
         url: str,
         word: Word | None,
@@ -84,9 +85,9 @@ class OomRecorder:
                 self._went_on(self._open)  # somebody caught that one
             total, _ = self._scene.memory_of(device)
             frames, roots = stack.frames_now(), self._scene.roots()
-            moving = beside.on_its_way(frames)
+            moving = other_models.on_its_way(frames)
             # (A model that is being moved runs no forward, though methods of its own stand on the stack.)
-            running = forward.running(frames, roots, asked_bytes=asked_bytes) if moving is None else None
+            running = forward_progress.running(frames, roots, asked_bytes=asked_bytes) if moving is None else None
             error = Error(
                 "observer",
                 device,
@@ -124,7 +125,7 @@ class OomRecorder:
         self._records += 1
         if before is not None:
             self._went_on(before)
-        frames, roots = fault.frames_around(error) if in_except else stack.frames_now(), self._scene.roots()
+        frames, roots = error_chain.frames_around(error) if in_except else stack.frames_now(), self._scene.roots()
         self._bring(
             self._scene.box(
                 Error(
@@ -132,8 +133,8 @@ class OomRecorder:
                     told.device if told.device is not None else self._scene.device(),
                     told.asked_bytes,
                     limit_bytes=told.limit_bytes,
-                    stack=[*fault.frames_of(error), *stack.told(frames)][:MAX_FRAMES],
-                    running=forward.running([*fault.living_frames_of(error), *frames], roots),
+                    stack=[*error_chain.frames_of(error), *stack.told(frames)][:MAX_FRAMES],
+                    running=forward_progress.running([*error_chain.living_frames_of(error), *frames], roots),
                     batch_size=batch.rows_of(frames),
                     frames=frames,
                     roots=roots,
@@ -163,7 +164,7 @@ class OomRecorder:
                     device,
                     told.asked_bytes,
                     limit_bytes=told.limit_bytes,
-                    stack=fault.frames_of(known),
+                    stack=error_chain.frames_of(known),
                     error_type=kind,
                     error_text=told.text[:MOST_TEXT],
                 )
@@ -176,7 +177,7 @@ class OomRecorder:
         """Of an error and those behind it the newest that is one of memory, with its words: of known wording where there is one,
         else by its class, and then the words are kept as they are."""
         unknown = None
-        for known in fault.chain_of(error):
+        for known in error_chain.chain_of(error):
             kind = type(known).__name__
             told = parse(self._hide(str(known)[: 1 << 20]), kind)
             if told.is_known and (told.certain or kind in MEMORY_TYPES):
@@ -204,8 +205,12 @@ class OomRecorder:
             self._put_words(box, error_type, told)
 
     def _put_words(self, box: BlackBox, error_type: str, told: Message) -> None:
-        data: dict[str, wire.Scalar] = {"record": box.record, "error_type": error_type, "text": told.text[:MOST_TEXT]}
-        self._put(wire.Event(time_ns=time.time_ns(), kind=MESSAGE_EVENT, step=box.step, data=data))
+        data: dict[str, wire_messages.Scalar] = {
+            "record": box.record,
+            "error_type": error_type,
+            "text": told.text[:MOST_TEXT],
+        }
+        self._put(wire_messages.Event(time_ns=time.time_ns(), kind=MESSAGE_EVENT, step=box.step, data=data))
 
     def look_back(self) -> None:
         """Has the run gone on since the last error, and has another rank run out? On the sampler's thread, and at the end."""
@@ -217,8 +222,8 @@ class OomRecorder:
             self._went_on(box)
 
     def _went_on(self, box: BlackBox) -> None:
-        data: dict[str, wire.Scalar] = {"record": box.record, "step": self._clock.step}
-        self._put(wire.Event(time_ns=time.time_ns(), kind=SURVIVED_EVENT, step=self._clock.step, data=data))
+        data: dict[str, wire_messages.Scalar] = {"record": box.record, "step": self._clock.step}
+        self._put(wire_messages.Event(time_ns=time.time_ns(), kind=SURVIVED_EVENT, step=self._clock.step, data=data))
 
     def _bring(self, box: BlackBox) -> None:
         """To the disk in one write, from where the sender takes it; into the ring where there is no disk."""
@@ -236,7 +241,7 @@ class OomRecorder:
     def _say(self, box: BlackBox, told: Message) -> None:
         """The block that a person at the terminal finds below the traceback."""
         verdict = judge(facts_of_box(box, told))
-        console.say_once(f"oom {box.record}", verdict.sentence, every_rank=True)
+        terminal.say_once(f"oom {box.record}", verdict.sentence, every_rank=True)
         if verdict.first_aid:  # alone on its line: it may be a setting to copy
-            console.say_once(f"oom fix {box.record}", verdict.first_aid, every_rank=True)
-        console.say_once(f"oom page {box.record}", f"all of it: {self._url}/oom", every_rank=True)
+            terminal.say_once(f"oom fix {box.record}", verdict.first_aid, every_rank=True)
+        terminal.say_once(f"oom page {box.record}", f"all of it: {self._url}/oom", every_rank=True)

@@ -9,9 +9,9 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from vramscope.black_box import MAX_FRAMES, Frame
-from vramscope.graphs.roots import is_library, locals_of
-from vramscope.graphs.roots import is_own as is_ours
+from vramscope.leaks.scan.name_roots import is_library, locals_of
+from vramscope.leaks.scan.name_roots import is_own as is_ours
+from vramscope.protocol.oom_record import MAX_FRAMES, Frame
 
 if TYPE_CHECKING:
     import torch

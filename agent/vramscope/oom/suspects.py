@@ -6,17 +6,18 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from vramscope import wire
 from vramscope.guard import guarded
-from vramscope.oom import handled, last_look
-from vramscope.oom.lengthened import as_leak, lengthened
-from vramscope.oom_growth import LEAKS_THAT_GROW, growth_of, held_by
+from vramscope.oom import exception_refs
+from vramscope.oom import late_suspects as last_look
+from vramscope.oom.growing_tensor import as_leak, lengthened
+from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, held_by
+from vramscope.protocol import messages
 from vramscope.steps.clock import EVAL, FORWARD
 
 if TYPE_CHECKING:
-    from vramscope.graphs.watch import GraphWatch
-    from vramscope.oom.error import Error
-    from vramscope.oom.holdings import Holdings
+    from vramscope.leaks.detector import GraphWatch
+    from vramscope.oom.owners import Holdings
+    from vramscope.oom.trigger import Error
     from vramscope.steps.clock import StepClock
 
 EARLY_STEPS: Final = 8
@@ -32,7 +33,7 @@ class Suspects:
         self._clock, self._graphs = clock, graphs
         self._looked = False
 
-    def held_over(self, error: Error) -> list[wire.Leak]:
+    def held_over(self, error: Error) -> list[messages.Leak]:
         """In a training's first steps, of which there were no looks that could be sure."""
         graphs = self._graphs()
         early = 1 <= self._clock.step <= EARLY_STEPS and self._clock.phase == FORWARD
@@ -42,7 +43,7 @@ class Suspects:
             return last_look.held_over(graphs.boundary, graphs.retained, self._clock.step)
         return []
 
-    def kept_by_errors(self, error: Error, faults: Iterable[BaseException]) -> list[wire.Leak]:
+    def kept_by_errors(self, error: Error, faults: Iterable[BaseException]) -> list[messages.Leak]:
         """Of an error whose ``except`` block tries again, and of one that was caught and is still held (of ``faults``)."""
         if error.seen_by != "observer" or error.thread is not None:
             return []
@@ -50,14 +51,14 @@ class Suspects:
             weights = [one for root in error.roots or () for one in (*root.parameters(), *root.buffers())]
             owned = (*weights, *(one.grad for one in weights if one.is_leaf))
             thread = self._clock.thread or threading.get_ident()
-            found = handled.kept_by_handled(thread, owned, self._clock.step)
-            kept = handled.kept_by_living(faults, thread, owned, self._clock.step) if found is None else None
+            found = exception_refs.kept_by_handled(thread, owned, self._clock.step)
+            kept = exception_refs.kept_by_living(faults, thread, owned, self._clock.step) if found is None else None
             return [one for one in (found, kept) if one is not None]
         return []
 
     def last_look(
-        self, steps: dict[str, bytes], leaks: Sequence[wire.Leak], gathered_bytes: int, error: Error
-    ) -> list[wire.Leak]:
+        self, steps: dict[str, bytes], leaks: Sequence[messages.Leak], gathered_bytes: int, error: Error
+    ) -> list[messages.Leak]:
         """Who holds what has grown, where the leaks that are known hold little of it; once a session."""
         if not error.here:
             return []

@@ -17,17 +17,17 @@ from operator import methodcaller
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vramscope import wire
-from vramscope.memory.allocator import Interval, PeakCounter
-from vramscope.steps.calm import CalmSteps
-from vramscope.steps.finished import NOT_KNOWN, FinishedStep
+from vramscope.memory.peak_counters import Interval, PeakCounter
+from vramscope.protocol import messages, series
+from vramscope.steps.control_steps import CalmSteps
+from vramscope.steps.records import NOT_KNOWN, FinishedStep
 
 if TYPE_CHECKING:
     from random import Random
 
-    from vramscope.steps.listeners import Anatomy, Graphs, Losses, Profiles, Techniques, Windows
+    from vramscope.steps.events import Anatomy, Graphs, Losses, Profiles, Techniques, Windows
 
-OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER, EVAL = range(len(wire.PHASES))
+OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER, EVAL = range(len(series.PHASES))
 
 SAME_INSTANT_NS = 50_000
 """so soon behind a backward nothing has run yet: the phase that begins then begins where the backward ended, without a reading"""
@@ -201,7 +201,7 @@ class StepClock:
         self._agent_ns += self._now() - began
         return len(self._stretches) - 1
 
-    def tails(self) -> list[wire.Tail]:
+    def tails(self) -> list[messages.Tail]:
         """The peaks of what came after the last step, by device. From any thread, at the end."""
         if not self.counters and self.look_for_devices is not None:
             self.look_for_devices()
@@ -213,11 +213,11 @@ class StepClock:
             phase, _ = max(cuts, key=lambda one: one[1].peak_allocated_bytes)
             in_step = phase in (FORWARD, BACKWARD, OPTIMIZER) if self.watched else self._micro_steps > 0
             found.append(
-                wire.Tail(
+                messages.Tail(
                     device=counter.device,
                     peak_allocated_bytes=max(cut.peak_allocated_bytes for _, cut in cuts),
                     peak_reserved_bytes=max(cut.peak_reserved_bytes for _, cut in cuts),
-                    phase=wire.PHASES[phase] if self.watched else None,
+                    phase=series.PHASES[phase] if self.watched else None,
                     step=self.step + 1 if in_step else None,
                 )
             )

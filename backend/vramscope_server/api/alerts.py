@@ -7,12 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from vramscope_server.house import House
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import reader
+from vramscope_server.api.writes import change
+from vramscope_server.services import House
 from vramscope_server.store.preferences import ALERT_RULES, alert_rules, change_alert_rules
-
-from .answers import answer
-from .changes import change
-from .windows import reader
 
 router = APIRouter(tags=["server"])
 

@@ -10,20 +10,19 @@ from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
-from vramscope.profile_tables import Profile
+from vramscope.protocol.profile import Profile
+from vramscope_server.analysis.advice.all_rules import advise
 from vramscope_server.analysis.advice.facts import Facts
-from vramscope_server.analysis.advice.rules import advise
-from vramscope_server.analysis.anatomy.summary import summary
-from vramscope_server.house import House
-from vramscope_server.recordings import Opened
-from vramscope_server.store.queries import UnknownRun, find_run, summary_of_rank
+from vramscope_server.analysis.ownership.summary import summary
+from vramscope_server.api.dependencies import open_recording, readable, the_event
+from vramscope_server.api.fragmentation import Event
+from vramscope_server.api.profiles import newest_profile
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import reader
+from vramscope_server.recording_cache import Opened
+from vramscope_server.services import House
+from vramscope_server.store.run_queries import UnknownRun, find_run, summary_of_rank
 from vramscope_server.store.summary import RankSummary
-
-from .answers import answer
-from .fragmentation import Event
-from .opened import open_recording, readable, the_event
-from .profiles import newest_profile
-from .windows import reader
 
 router = APIRouter(tags=["recordings"])
 

@@ -7,15 +7,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
-from vramscope_server.analysis.comparison.formats import as_csv, as_text
+from vramscope_server.analysis.comparison.aggregate import with_repeats
+from vramscope_server.analysis.comparison.export import as_csv, as_text
 from vramscope_server.analysis.comparison.rows import compared
-from vramscope_server.analysis.comparison.together import with_repeats
-from vramscope_server.store.places import Run
-from vramscope_server.store.queries import UnknownRun, find_run, run_in_full
-
-from .answers import answer
-from .problems import InvalidParameter, NotFound
-from .windows import reader, the_run
+from vramscope_server.api.problems import InvalidParameter, NotFound
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import reader, the_run
+from vramscope_server.store.run_queries import UnknownRun, find_run, run_in_full
+from vramscope_server.store.series_reader import Run
 
 router = APIRouter(tags=["compare"])
 

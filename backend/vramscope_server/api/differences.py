@@ -7,19 +7,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
-from vramscope_server.analysis.difference.holdings import Holdings, holdings_of
-from vramscope_server.analysis.difference.sites import difference
-from vramscope_server.analysis.difference.steps import step_line
-from vramscope_server.recordings import Opened
+from vramscope_server.analysis.diff.by_line import difference
+from vramscope_server.analysis.diff.holdings import Holdings, holdings_of
+from vramscope_server.analysis.diff.steps import step_line
+from vramscope_server.api.dependencies import open_recording, readable
+from vramscope_server.api.problems import NotFound
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import reader
+from vramscope_server.api.timeline import course_in, look_at_in, sites_in
+from vramscope_server.recording_cache import Opened
 from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts
-from vramscope_server.store.places import Run
-from vramscope_server.store.queries import UnknownRun, find_run
-
-from .answers import answer
-from .opened import open_recording, readable
-from .problems import NotFound
-from .timeline import course_in, look_at_in, sites_in
-from .windows import reader
+from vramscope_server.store.run_queries import UnknownRun, find_run
+from vramscope_server.store.series_reader import Run
 
 router = APIRouter(tags=["compare"])
 

@@ -11,22 +11,21 @@ import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from vramscope.window import ACTIONS
-from vramscope.wire import phase_name
-from vramscope_server.analysis.history.event_search import Wanted, found
-from vramscope_server.analysis.history.exports import as_csv, as_perfetto, write_parquet
-from vramscope_server.analysis.history.segment_map import stack_lines
-from vramscope_server.analysis.history.trace import Events, Trace, address_told
-from vramscope_server.analysis.quantities import amount
-from vramscope_server.analysis.timeline import flame as flames
+from vramscope.protocol.series import phase_name
+from vramscope.protocol.window import ACTIONS
+from vramscope_server.analysis.timeline import flamegraph as flames
+from vramscope_server.analysis.timeline.axis_spans import ruler
 from vramscope_server.analysis.timeline.overview import overview
-from vramscope_server.analysis.timeline.ruler import ruler
-from vramscope_server.recordings import Opened
-
-from .answers import answer
-from .opened import open_recording, readable
-from .problems import Conflict, InvalidParameter
-from .timeline import course_in, grouping_in, sites_in
+from vramscope_server.analysis.trace.export import as_csv, as_perfetto, write_parquet
+from vramscope_server.analysis.trace.search import Wanted, found
+from vramscope_server.analysis.trace.segment_map import stack_lines
+from vramscope_server.analysis.trace.trace import Events, Trace, address_told
+from vramscope_server.analysis.units import amount
+from vramscope_server.api.dependencies import open_recording, readable
+from vramscope_server.api.problems import Conflict, InvalidParameter
+from vramscope_server.api.responses import answer
+from vramscope_server.api.timeline import course_in, grouping_in, sites_in
+from vramscope_server.recording_cache import Opened
 
 router = APIRouter(tags=["recordings"])
 

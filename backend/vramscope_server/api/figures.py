@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope_server.analysis.window import LossWindow, RunWindow, StreamWindow
-
-from .answers import answer
-from .compare import compared_runs
-from .problems import NotFound
-from .windows import (
+from vramscope_server.analysis.series.window import LossWindow, RunWindow, StreamWindow
+from vramscope_server.api.compare import compared_runs
+from vramscope_server.api.problems import NotFound
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import (
     Axis,
     AxisName,
     DeviceIndex,

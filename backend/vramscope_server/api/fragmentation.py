@@ -6,13 +6,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope_server.analysis.history import segment_map, size_classes
-from vramscope_server.analysis.history.trace import Trace
-
-from .answers import answer
-from .opened import End, First, open_recording, readable, the_event, the_window
-from .recordings import recording_row
-from .windows import Points
+from vramscope_server.analysis.trace import segment_map, size_classes
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.api.dependencies import End, First, open_recording, readable, the_event, the_window
+from vramscope_server.api.recordings import recording_row
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import Points
 
 router = APIRouter(tags=["recordings"])
 
@@ -70,7 +69,7 @@ def get_strip(request: Request, recording: str, first: First = None, end: End = 
 
     ``highest`` is of the window; ``peak``, ``out_of_memory`` and ``outline`` are of the whole recording.
     """
-    from vramscope_server.analysis.fragmentation.strip import Strip, strip
+    from vramscope_server.analysis.fragmentation.breakdown import Strip, strip
     from vramscope_server.figures import strip as figure
 
     stored, opened = open_recording(request, recording)

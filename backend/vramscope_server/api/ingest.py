@@ -9,12 +9,8 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from vramscope import wire
-from vramscope_server.house import House
-from vramscope_server.store.batch import BadBatch, NotMessagePack, OtherWire, ReadyBatch, UnknownSession, prepare
-from vramscope_server.store.writer import QueueFull, StorageTrouble, WriterClosed
-
-from .problems import (
+from vramscope.protocol import messages
+from vramscope_server.api.problems import (
     Busy,
     InvalidBatch,
     NotMessagePackProblem,
@@ -25,6 +21,9 @@ from .problems import (
     UnsupportedType,
     WireVersion,
 )
+from vramscope_server.services import House
+from vramscope_server.store.validation import BadBatch, NotMessagePack, OtherWire, ReadyBatch, UnknownSession, prepare
+from vramscope_server.store.writer import QueueFull, StorageTrouble, WriterClosed
 
 router = APIRouter(tags=["ingest"])
 
@@ -38,8 +37,8 @@ _INLINE_BYTES = 64 * 1024
 @router.post(
     "/batches",
     summary="Store one batch",
-    responses={200: {"content": {wire.CONTENT_TYPE: {}}, "description": "An Ack in MessagePack, after the commit"}},
-    openapi_extra={"requestBody": {"required": True, "content": {wire.CONTENT_TYPE: {}}}},
+    responses={200: {"content": {messages.CONTENT_TYPE: {}}, "description": "An Ack in MessagePack, after the commit"}},
+    openapi_extra={"requestBody": {"required": True, "content": {messages.CONTENT_TYPE: {}}}},
 )
 async def post_batch(request: Request) -> Response:
     """The body is one Batch (docs/wire.md). Sent twice, it is stored once; of a refused one nothing is stored."""
@@ -77,10 +76,10 @@ async def take(house: House, request: Request) -> Response:
     if kind not in _TYPES or "content-encoding" in request.headers:
         seen = kind or "no Content-Type"
         raise UnsupportedType(
-            f"A batch comes as {wire.CONTENT_TYPE}, not encoded any further.",
+            f"A batch comes as {messages.CONTENT_TYPE}, not encoded any further.",
             field="Content-Type",
             seen=seen if kind not in _TYPES else request.headers["content-encoding"],
-            expected=wire.CONTENT_TYPE,
+            expected=messages.CONTENT_TYPE,
         )
     if house.writer.trouble is not None and not house.writer.may_try():
         raise Storage(f"Nothing was stored: {house.writer.trouble}.", headers=_RETRY)
@@ -101,10 +100,10 @@ async def take(house: House, request: Request) -> Response:
         raise _problem(bad) from None
     finally:
         house.intake_bytes -= reserved
-    return Response(wire.encode(ack), media_type=wire.CONTENT_TYPE)
+    return Response(messages.encode(ack), media_type=messages.CONTENT_TYPE)
 
 
-async def _store(house: House, ready: ReadyBatch) -> wire.Ack:
+async def _store(house: House, ready: ReadyBatch) -> messages.Ack:
     try:
         return await asyncio.wrap_future(house.writer.submit(ready))
     except QueueFull:
@@ -120,9 +119,9 @@ async def _store(house: House, ready: ReadyBatch) -> wire.Ack:
 def _announced_length(request: Request) -> int:
     text = request.headers.get("content-length")
     if text is None:
-        return wire.MAX_BATCH_BYTES
+        return messages.MAX_BATCH_BYTES
     length = int(text) if text.isdigit() else 0
-    if length > wire.MAX_BATCH_BYTES:
+    if length > messages.MAX_BATCH_BYTES:
         raise _too_large(f"{length} bytes")
     return length
 
@@ -132,18 +131,18 @@ async def _read(request: Request) -> bytes:
     size = 0
     async for part in request.stream():
         size += len(part)
-        if size > wire.MAX_BATCH_BYTES:
-            raise _too_large(f"more than {wire.MAX_BATCH_BYTES} bytes")
+        if size > messages.MAX_BATCH_BYTES:
+            raise _too_large(f"more than {messages.MAX_BATCH_BYTES} bytes")
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _too_large(seen: str) -> TooLarge:
     return TooLarge(
-        f"The batch has {seen}; send at most {wire.MAX_BATCH_BYTES} at once.",
+        f"The batch has {seen}; send at most {messages.MAX_BATCH_BYTES} at once.",
         field="body",
         seen=seen,
-        expected=f"at most {wire.MAX_BATCH_BYTES} bytes",
+        expected=f"at most {messages.MAX_BATCH_BYTES} bytes",
         # The rest of the body is not read: the connection cannot be used again.
         headers={"Connection": "close"},
     )

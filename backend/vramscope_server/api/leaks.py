@@ -9,22 +9,32 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 from sqlalchemy.engine import Connection
 
-from vramscope import wire
-from vramscope_server.analysis.floor import Trend, trend, until_full
-from vramscope_server.analysis.leaks.held import CannotTell
-from vramscope_server.analysis.verdicts import emptied_words, kind_words, leak_verdict
-from vramscope_server.house import House
+from vramscope.protocol import series
+from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
+from vramscope_server.analysis.series.trend import Trend, trend, until_full
+from vramscope_server.analysis.series.verdicts import emptied_words, kind_words, leak_verdict
+from vramscope_server.api.dependencies import readable
+from vramscope_server.api.problems import BadRecording, NotFound
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import (
+    DeviceIndex,
+    From,
+    Rank,
+    To,
+    floats,
+    reader,
+    the_place,
+    the_run,
+    the_window,
+    told_damage,
+)
+from vramscope_server.services import House
 from vramscope_server.store.artifacts import Stored, list_artifacts
 from vramscope_server.store.leaks import merge_leaks
-from vramscope_server.store.places import Damage, Place, Run, load_columns
-from vramscope_server.store.queries import load_looks
 from vramscope_server.store.rows import seconds
-from vramscope_server.store.states import display_skew_ns
-
-from .answers import answer
-from .opened import readable
-from .problems import BadRecording, NotFound
-from .windows import DeviceIndex, From, Rank, To, floats, reader, the_place, the_run, the_window, told_damage
+from vramscope_server.store.run_queries import load_looks
+from vramscope_server.store.run_states import display_skew_ns
+from vramscope_server.store.series_reader import Damage, Place, Run, load_columns
 
 router = APIRouter(tags=["leaks"])
 
@@ -146,7 +156,7 @@ def _fit(
         connection, run, place, "steps", ["floor_bytes"], x="step", first=first, last=last, since_ns=place.started_ns
     )
     x, floor_bytes = told.columns["step"].astype(np.float64), floats(told.columns["floor_bytes"])
-    return trend(x, floor_bytes, on_host=place.device == wire.CPU), told.damaged
+    return trend(x, floor_bytes, on_host=place.device == series.CPU), told.damaged
 
 
 def _fit_of_models(connection: Connection, run: Run, place: Place, first: int | None, last: int | None) -> Trend | None:
@@ -172,8 +182,8 @@ def _used_bytes(connection: Connection, run: Run, place: Place) -> int | None:
         first=round(newest * (1 - _RECENT)),
         since_ns=place.started_ns,
     )
-    tops = (int(told.columns[name].max(initial=wire.UNKNOWN)) for name in ("peak_allocated_bytes", "floor_bytes"))
-    return next((top for top in tops if top != wire.UNKNOWN), None)
+    tops = (int(told.columns[name].max(initial=series.UNKNOWN)) for name in ("peak_allocated_bytes", "floor_bytes"))
+    return next((top for top in tops if top != series.UNKNOWN), None)
 
 
 def _outside_bytes(connection: Connection, run: Run, place: Place) -> int | None:
@@ -182,7 +192,7 @@ def _outside_bytes(connection: Connection, run: Run, place: Place) -> int | None
     for first in (round((run["last_step"] or 0) * (1 - _RECENT)), None):
         told = load_columns(connection, run, place, "samples", names, x="step", first=first, since_ns=place.started_ns)
         used, reserved = (told.columns[name] for name in names)
-        known = np.flatnonzero((used != wire.UNKNOWN) & (reserved != wire.UNKNOWN))
+        known = np.flatnonzero((used != series.UNKNOWN) & (reserved != series.UNKNOWN))
         if len(known):
             return max(0, int(used[known[-1]] - reserved[known[-1]]))
     return None

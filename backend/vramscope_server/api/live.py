@@ -12,11 +12,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from vramscope_server.house import House
-from vramscope_server.store.queries import UnknownRun, find_run
-
-from .answers import answer
-from .windows import reader
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import reader
+from vramscope_server.services import House
+from vramscope_server.store.run_queries import UnknownRun, find_run
 
 router = APIRouter(tags=["live"])
 

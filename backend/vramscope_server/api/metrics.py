@@ -7,8 +7,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from vramscope_server.house import House
-from vramscope_server.store.queries import counts_by_state
+from vramscope_server.services import House
+from vramscope_server.store.run_queries import counts_by_state
 
 router = APIRouter()
 

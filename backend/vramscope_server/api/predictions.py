@@ -8,20 +8,19 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
-from vramscope import wire
-from vramscope_server.analysis.prediction.between import way_between
-from vramscope_server.house import House
-from vramscope_server.recordings import Opened
+from vramscope.protocol import series
+from vramscope_server.analysis.techniques.compare_with_run import way_between
+from vramscope_server.api.anatomy import known_run
+from vramscope_server.api.compare import Runs, compared_runs
+from vramscope_server.api.dependencies import readable
+from vramscope_server.api.recording_prediction import predicted
+from vramscope_server.api.recordings import recording_row
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import reader
+from vramscope_server.recording_cache import Opened
+from vramscope_server.services import House
 from vramscope_server.store.artifacts import Stored, list_artifacts
-from vramscope_server.store.places import Run, UnknownPlace, find_place, load_columns
-
-from .anatomy import known_run
-from .answers import answer
-from .compare import Runs, compared_runs
-from .opened import readable
-from .prediction import predicted
-from .recordings import recording_row
-from .windows import reader
+from vramscope_server.store.series_reader import Run, UnknownPlace, find_place, load_columns
 
 router = APIRouter(tags=["compare"])
 
@@ -133,5 +132,5 @@ def _measured(
     except UnknownPlace:
         return None
     told = load_columns(connection, run, place, "steps", [counter], x="step", first=first, last=last)
-    peak = int(told.columns[counter].max(initial=wire.UNKNOWN))
-    return None if peak == wire.UNKNOWN or told.damaged else peak
+    peak = int(told.columns[counter].max(initial=series.UNKNOWN))
+    return None if peak == series.UNKNOWN or told.damaged else peak

@@ -16,7 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
-from vramscope import wire
+from vramscope.protocol import messages
 from vramscope_server.store.database import storage_trouble
 
 log = logging.getLogger("vramscope_server")
@@ -77,11 +77,11 @@ class WireVersion(Problem):
 
     def __init__(self, seen: object) -> None:
         super().__init__(
-            f"The agent speaks wire version {seen}, this server speaks {wire.WIRE_VERSION}: "
+            f"The agent speaks wire version {seen}, this server speaks {messages.WIRE_VERSION}: "
             "bring the older of the two up to date. Nothing was stored.",
             field="wire",
             seen=seen,
-            expected=str(wire.WIRE_VERSION),
+            expected=str(messages.WIRE_VERSION),
         )
 
 

@@ -10,20 +10,19 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
-from vramscope import wire
-from vramscope.profile_tables import BadProfile, Profile, unpack
+from vramscope.protocol import messages, series
+from vramscope.protocol.profile import BadProfile, Profile, unpack
 from vramscope_server.analysis.profile.history import history_of
 from vramscope_server.analysis.profile.tables import DEFAULT_SORT, SORTS, Table, tables_of
 from vramscope_server.analysis.profile.verdict import memory_sentence, time_sentence
-from vramscope_server.house import House
+from vramscope_server.api.problems import BadRecording, Conflict, InvalidParameter, NotFound
+from vramscope_server.api.recordings import recording_row, whole
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import Rank, reader, the_run
+from vramscope_server.api.writes import change
+from vramscope_server.services import House
 from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
-from vramscope_server.store.queries import UnknownRun, find_run
-
-from .answers import answer
-from .changes import change
-from .problems import BadRecording, Conflict, InvalidParameter, NotFound
-from .recordings import recording_row, whole
-from .windows import Rank, reader, the_run
+from vramscope_server.store.run_queries import UnknownRun, find_run
 
 router = APIRouter(tags=["profiles"])
 log = logging.getLogger("vramscope_server")
@@ -61,7 +60,7 @@ def ask_for_profile(
     with reader(house) as connection:
         record = the_run(connection, run)
     run_id = str(record["id"])
-    words = wire.RECORD_TRACE if trace else wire.RECORD_PROFILE
+    words = messages.RECORD_TRACE if trace else messages.RECORD_PROFILE
     asked = change(house, lambda connection, book: book.ask(connection, run_id, rank, words))
     if not asked:
         who = record["name"] if rank is None else f"rank {rank} of {record['name']}"
@@ -85,7 +84,7 @@ def get_profile(request: Request, profile: str) -> Response:
         | facts
         | {
             "cost": msgspec.to_builtins(opened.cost),
-            "peak_phase": wire.phase_name(phase) if phase >= 0 else None,
+            "peak_phase": series.phase_name(phase) if phase >= 0 else None,
             "time": time_sentence(opened, tables["operations"]),
             "memory": memory_sentence(opened, tables["operations"], tables["modules"], tables["lines"]),
             "tables": {name: {"rows": len(table), "sums": table.sums} for name, table in tables.items()},

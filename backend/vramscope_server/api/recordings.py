@@ -7,17 +7,16 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sqlalchemy.engine import Connection
 
-from vramscope import wire
-from vramscope_server.house import House
+from vramscope.protocol import messages
+from vramscope_server.api.problems import Conflict, NotFound
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import Rank, reader, the_run
+from vramscope_server.api.writes import change
+from vramscope_server.services import House
 from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
 from vramscope_server.store.rows import seconds
 from vramscope_server.store.snapshots import KIND as SNAPSHOT
 from vramscope_server.store.snapshots import find_device
-
-from .answers import answer
-from .changes import change
-from .problems import Conflict, NotFound
-from .windows import Rank, reader, the_run
 
 router = APIRouter(tags=["recordings"])
 
@@ -39,7 +38,7 @@ def ask_for_recording(request: Request, run: str, rank: Rank = None) -> Response
     with reader(house) as connection:
         record = the_run(connection, run)
     run_id = str(record["id"])
-    asked = change(house, lambda connection, book: book.ask(connection, run_id, rank, wire.RECORD_WINDOW))
+    asked = change(house, lambda connection, book: book.ask(connection, run_id, rank, messages.RECORD_WINDOW))
     if not asked:
         who = record["name"] if rank is None else f"rank {rank} of {record['name']}"
         raise Conflict(f"{who} is not live: only a running training can record what its allocator does.")

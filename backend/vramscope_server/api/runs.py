@@ -10,14 +10,13 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from vramscope_server.house import House
+from vramscope_server.api.problems import Conflict, InvalidParameter
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import reader, the_run
+from vramscope_server.api.writes import change
+from vramscope_server.services import House
 from vramscope_server.store.preferences import alert_rules
-from vramscope_server.store.queries import list_choices, list_runs, run_in_full
-
-from .answers import answer
-from .changes import change
-from .problems import Conflict, InvalidParameter
-from .windows import reader, the_run
+from vramscope_server.store.run_queries import list_choices, list_runs, run_in_full
 
 router = APIRouter(tags=["runs"])
 

@@ -9,14 +9,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope import wire
-from vramscope_server.analysis.downsample import envelope, float_envelope, with_holes
-from vramscope_server.store.queries import scalars_of_rank
-from vramscope_server.store.scalars import SCALARS, numbers, words
-
-from .answers import answer
-from .problems import InvalidParameter
-from .windows import (
+from vramscope.protocol import series
+from vramscope_server.analysis.series.downsample import envelope, float_envelope, with_holes
+from vramscope_server.api.problems import InvalidParameter
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import (
     AxisName,
     DeviceIndex,
     From,
@@ -32,6 +29,8 @@ from .windows import (
     the_window,
     told_damage,
 )
+from vramscope_server.store.run_queries import scalars_of_rank
+from vramscope_server.store.scalars import SCALARS, numbers, words
 
 router = APIRouter(tags=["runs"])
 
@@ -55,8 +54,8 @@ def get_series(
     """With no more rows than points the values come as they are; else min, mean and max of each bucket, no peak lost."""
     wanted = [name for name in dict.fromkeys(part.strip() for part in names.split(",")) if name]
     for name in wanted:
-        if stream != SCALARS and name not in wire.STREAMS[stream]:
-            raise _no_series(stream, name, wire.STREAMS[stream])
+        if stream != SCALARS and name not in series.STREAMS[stream]:
+            raise _no_series(stream, name, series.STREAMS[stream])
     if not wanted:
         raise InvalidParameter("No series was named.", field="names", seen=names[:100], expected="at least one series")
     window = the_window(x, first, to, points)
@@ -119,11 +118,11 @@ def _one(thinned: Thinned, name: str) -> dict[str, list[int | None]]:
         return {"value": _listed(values)}
     found = envelope(values, thinned.buckets.starts)
     parts = {"min": found.min, "mean": found.mean, "max": found.max}
-    return {part: _listed(with_holes(array, thinned.buckets, wire.UNKNOWN)) for part, array in parts.items()}
+    return {part: _listed(with_holes(array, thinned.buckets, series.UNKNOWN)) for part, array in parts.items()}
 
 
 def _listed(values: Any) -> list[int | None]:
     listed: list[int | None] = values.tolist()
-    if np.any(values == wire.UNKNOWN):
-        return [None if value == wire.UNKNOWN else value for value in listed]
+    if np.any(values == series.UNKNOWN):
+        return [None if value == series.UNKNOWN else value for value in listed]
     return listed

@@ -7,15 +7,15 @@ import importlib.metadata
 import sqlalchemy as sa
 from fastapi import APIRouter, Request, Response
 
-from vramscope import __version__, wire
-from vramscope_server.analysis.compiled import compiling
-from vramscope_server.analysis.history.exports import can_write_parquet
-from vramscope_server.house import House
+from vramscope import __version__
+from vramscope.protocol import messages
+from vramscope_server.analysis.numba_compile import compiling
+from vramscope_server.analysis.trace.export import can_write_parquet
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import reader
+from vramscope_server.services import House
 from vramscope_server.store.database import storage_trouble
-from vramscope_server.store.queries import counts_by_state
-
-from .answers import answer
-from .windows import reader
+from vramscope_server.store.run_queries import counts_by_state
 
 router = APIRouter(tags=["server"])
 
@@ -30,7 +30,7 @@ def get_server(request: Request) -> Response:
     return answer(
         {
             "version": __version__,
-            "wire": wire.WIRE_VERSION,
+            "wire": messages.WIRE_VERSION,
             "plotly_py": importlib.metadata.version("plotly"),
             "plotly_js": request.app.state.pages.plotly_js_version,
             "database": {

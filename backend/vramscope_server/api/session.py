@@ -8,10 +8,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from vramscope_server.access import COOKIE, address_of, cookie_options, plain_token
-from vramscope_server.house import House
+from vramscope_server.api.responses import answer
+from vramscope_server.services import House
 from vramscope_server.tokens import SCOPES
-
-from .answers import answer
 
 router = APIRouter(tags=["session"])
 

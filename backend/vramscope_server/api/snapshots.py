@@ -9,15 +9,14 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
 
-from vramscope_server.house import House
+from vramscope_server.api.problems import InvalidParameter, NotFound, Storage, TooLarge
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import reader
+from vramscope_server.api.writes import storing
+from vramscope_server.services import House
 from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull, Upload
 from vramscope_server.store.rows import seconds
 from vramscope_server.store.snapshots import StoredSnapshot, find_snapshot, list_snapshots
-
-from .answers import answer
-from .changes import storing
-from .problems import InvalidParameter, NotFound, Storage, TooLarge
-from .windows import reader
 
 router = APIRouter(tags=["snapshots"])
 

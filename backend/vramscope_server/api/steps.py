@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope import wire
-from vramscope_server.store.places import load_columns
-
-from .answers import answer
-from .windows import DeviceIndex, Rank, reader, the_place, the_run, the_window
+from vramscope.protocol import series
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import DeviceIndex, Rank, reader, the_place, the_run, the_window
+from vramscope_server.store.series_reader import load_columns
 
 router = APIRouter(tags=["runs"])
 
@@ -32,7 +31,7 @@ def get_steps(
     2: the peak is a lower bound."""
     the_window("step", first, to, 10)
     first, to = _stored(first), _stored(to)
-    names = list(wire.STEPS)
+    names = list(series.STEPS)
     with reader(request.app.state.house) as connection:
         record = the_run(connection, run)
         place = the_place(connection, record, rank, device)
@@ -49,11 +48,11 @@ def get_steps(
 
 def _stored(step: int | None) -> int | None:
     """What lies beyond every step that can be stored bounds nothing, and no database takes it."""
-    return None if step is None else min(max(step, -1), wire.MAX_VALUE + 1)
+    return None if step is None else min(max(step, -1), series.MAX_VALUE + 1)
 
 
 def _known(values: list[int]) -> list[int | None]:
-    return [None if value == wire.UNKNOWN else value for value in values]
+    return [None if value == series.UNKNOWN else value for value in values]
 
 
 def _seconds(value: int | None) -> float | None:
@@ -62,7 +61,7 @@ def _seconds(value: int | None) -> float | None:
 
 def _step(row: dict[str, int | None], skew_ns: int) -> dict[str, Any]:
     phases = {}
-    for phase in wire.PHASES:
+    for phase in series.PHASES:
         told = {
             "peak_allocated_bytes": row[f"{phase}_peak_allocated_bytes"],
             "peak_reserved_bytes": row[f"{phase}_peak_reserved_bytes"],
@@ -78,11 +77,11 @@ def _step(row: dict[str, int | None], skew_ns: int) -> dict[str, Any]:
         "seconds": _seconds(row["duration_ns"]),
         "peak_allocated_bytes": row["peak_allocated_bytes"],
         "peak_reserved_bytes": row["peak_reserved_bytes"],
-        "peak_phase": None if peak_phase is None else wire.phase_name(peak_phase),
-        "peak_categories": {name: row[f"peak_{name}_bytes"] for name in wire.CATEGORIES},
+        "peak_phase": None if peak_phase is None else series.phase_name(peak_phase),
+        "peak_categories": {name: row[f"peak_{name}_bytes"] for name in series.CATEGORIES},
         "end_allocated_bytes": row["end_allocated_bytes"],
         "end_reserved_bytes": row["end_reserved_bytes"],
-        "end_categories": {name: row[f"end_{name}_bytes"] for name in wire.CATEGORIES},
+        "end_categories": {name: row[f"end_{name}_bytes"] for name in series.CATEGORIES},
         "phases": phases,
         "micro_steps": row["micro_steps"],
         "watched": None if row["watched"] is None else bool(row["watched"]),

@@ -7,21 +7,20 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope_server.analysis.anatomy.owned import name_of, owned
-from vramscope_server.analysis.timeline import flame as flames
-from vramscope_server.analysis.timeline.between import between
-from vramscope_server.analysis.timeline.course import Course, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.ownership.owners import name_of, owned
+from vramscope_server.analysis.timeline import flamegraph as flames
+from vramscope_server.analysis.timeline.allocation import hit, life
+from vramscope_server.analysis.timeline.axis_spans import Ruler, ruler
+from vramscope_server.analysis.timeline.curve import Course, course_of, look_at, stacks_from, when
+from vramscope_server.analysis.timeline.diff import between
 from vramscope_server.analysis.timeline.grouping import By, Grouping, Series, grouping_of, series_of
-from vramscope_server.analysis.timeline.life import hit, life
 from vramscope_server.analysis.timeline.overview import POINTS, held_by, overview
 from vramscope_server.analysis.timeline.polygons import Drawn, drawn_of, picture_of
-from vramscope_server.analysis.timeline.ruler import Ruler, ruler
-from vramscope_server.analysis.timeline.sites import Sites, sites_of
-from vramscope_server.recordings import Opened
-
-from .answers import answer
-from .opened import End, First, open_recording, readable, the_window
-from .problems import InvalidParameter
+from vramscope_server.analysis.timeline.source_lines import Sites, sites_of
+from vramscope_server.api.dependencies import End, First, open_recording, readable, the_window
+from vramscope_server.api.problems import InvalidParameter
+from vramscope_server.api.responses import answer
+from vramscope_server.recording_cache import Opened
 
 router = APIRouter(tags=["recordings"])
 

@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from vramscope_server.house import House
+from vramscope_server.api.problems import NotFound
+from vramscope_server.api.responses import answer
+from vramscope_server.api.writes import storing
+from vramscope_server.services import House
 from vramscope_server.store.rows import seconds
-
-from .answers import answer
-from .changes import storing
-from .problems import NotFound
 
 router = APIRouter(tags=["tokens"])
 

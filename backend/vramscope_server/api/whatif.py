@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from vramscope.oom_need import PIECES
-from vramscope_server.analysis.compiled import compiling
-from vramscope_server.analysis.quantities import amount
-from vramscope_server.analysis.simulator.profile import Profile, profile_of
+from vramscope.oom_diagnosis.demand import PIECES
+from vramscope_server.analysis.numba_compile import compiling
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
-from vramscope_server.house import House
-from vramscope_server.sweeps import GivenUp, Job, Progress, TooMany
-
-from .answers import answer
-from .opened import open_recording, readable
-from .problems import Busy, InvalidParameter, NotFound
-from .recordings import the_recording
-from .windows import reader, the_run
+from vramscope_server.analysis.simulator.versions import Profile, profile_of
+from vramscope_server.analysis.units import amount
+from vramscope_server.api.dependencies import open_recording, readable
+from vramscope_server.api.problems import Busy, InvalidParameter, NotFound
+from vramscope_server.api.recordings import the_recording
+from vramscope_server.api.responses import answer
+from vramscope_server.api.run_window import reader, the_run
+from vramscope_server.services import House
+from vramscope_server.whatif_jobs import GivenUp, Job, Progress, TooMany
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.whatif.sweep import Sweep

@@ -274,7 +274,7 @@ def sync(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None)
 
 def run_command(words: list[str]) -> int:
     """Run a subcommand; returns the exit code (docs/cli.md)."""
-    from vramscope_server.cli.talk import Failure
+    from vramscope_server.cli.client import Failure
 
     try:
         app(args=words, prog_name="vramscope")

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import BAD_WORDS, CHECK_FAILED, Failure, ask, path_of, print_json
-from vramscope_server.cli.words import UNKNOWN, amount, count, has_no_card, percent, plain
+from vramscope_server.cli.client import BAD_WORDS, CHECK_FAILED, Failure, ask, path_of, print_json
+from vramscope_server.cli.format import UNKNOWN, amount, count, has_no_card, percent, plain
+from vramscope_server.cli.tables import Column, console, print_table
 
 CHECKS: Final = ("finished", "oom", "leaks")
 """that every run has to pass which is not told to skip them"""

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from vramscope_server.analysis.comparison.formats import EMULATED, REPEATS, between, has_repeats, name_of, ratio
-from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import ask, fetch, id_of, print_json
-from vramscope_server.cli.words import ABSENT, amount, count, duration, graphs, percent, plain
+from vramscope_server.analysis.comparison.export import EMULATED, REPEATS, between, has_repeats, name_of, ratio
+from vramscope_server.cli.client import ask, fetch, id_of, print_json
+from vramscope_server.cli.format import ABSENT, amount, count, duration, graphs, percent, plain
+from vramscope_server.cli.tables import Column, console, print_table
 
 _COLUMNS = (
     Column("RUN"),

@@ -18,7 +18,7 @@ from typing import Final
 import httpx
 
 from vramscope_server.cli import show as show_command
-from vramscope_server.cli.talk import BAD_WORDS, CHECK_FAILED, NO_SERVER, Failure, address, how_to_start, is_local
+from vramscope_server.cli.client import BAD_WORDS, CHECK_FAILED, NO_SERVER, Failure, address, how_to_start, is_local
 
 TRAINING: Final = Path(__file__).with_name("demo_training.py")
 VRAMSCOPE: Final = (sys.executable, "-m", "vramscope_server")

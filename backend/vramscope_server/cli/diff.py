@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from vramscope_server.cli.bar import Bar
-from vramscope_server.cli.histories import is_file, of_file, of_run
-from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import BAD_WORDS, Failure, ask, id_of, print_json
-from vramscope_server.cli.words import ABSENT, amount, count, plain
+from vramscope_server.cli.client import BAD_WORDS, Failure, ask, id_of, print_json
+from vramscope_server.cli.format import ABSENT, amount, count, plain
+from vramscope_server.cli.progress import Bar
+from vramscope_server.cli.tables import Column, console, print_table
+from vramscope_server.cli.trace_source import is_file, of_file, of_run
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.history.trace import Trace
+    from vramscope_server.analysis.trace.trace import Trace
 
 SHOWN: Final = 25
 _COLUMNS: Final = (
@@ -60,8 +60,8 @@ def show(server: str, as_json: bool, a: str, b: str) -> None:
 
 def _locally(server: str, a: str, b: str) -> dict[str, Any]:
     """From files, and from recordings that are fetched: nothing is sent anywhere."""
-    from vramscope_server.analysis.difference.holdings import holdings_of
-    from vramscope_server.analysis.difference.sites import difference
+    from vramscope_server.analysis.diff.by_line import difference
+    from vramscope_server.analysis.diff.holdings import holdings_of
 
     made = []
     for target in (a, b):
@@ -80,7 +80,7 @@ def _locally(server: str, a: str, b: str) -> dict[str, Any]:
 
 def _fullest(traces: list[Trace], target: str) -> Trace:
     """Of several devices the one that held most."""
-    from vramscope_server.analysis.timeline.course import course_of
+    from vramscope_server.analysis.timeline.curve import course_of
 
     if not traces:
         raise Failure(f"{plain(target)} tells of no device.", BAD_WORDS)

@@ -8,10 +8,10 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.analysis.verdicts import place, rounds
-from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import address, ask, path_of, print_json
-from vramscope_server.cli.words import ABSENT, amount, count, duration, plain
+from vramscope_server.analysis.series.verdicts import place, rounds
+from vramscope_server.cli.client import address, ask, path_of, print_json
+from vramscope_server.cli.format import ABSENT, amount, count, duration, plain
+from vramscope_server.cli.tables import Column, console, print_table
 
 _VERDICT_STYLE: Final = {
     "leak": "bold red",

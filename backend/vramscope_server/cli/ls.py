@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import ask, print_json
-from vramscope_server.cli.words import ABSENT, STATE_STYLE, ago, amount, count, duration, percent, plain
+from vramscope_server.cli.client import ask, print_json
+from vramscope_server.cli.format import ABSENT, STATE_STYLE, ago, amount, count, duration, percent, plain
+from vramscope_server.cli.tables import Column, console, print_table
 
 SHOWN: Final = 50
 """Rows for a person who said no limit; a script gets all."""

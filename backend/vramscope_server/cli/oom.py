@@ -11,12 +11,12 @@ from typing import Any, BinaryIO, Final
 
 from rich.text import Text
 
-from vramscope.oom_cause import CAUSES, judge
-from vramscope.oom_evidence import facts_of_message
-from vramscope.oom_message import KINDS, MAX_CHARACTERS, Message, parse_pieces
-from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import BAD_WORDS, CHECK_FAILED, Failure, address, ask, path_of, print_json
-from vramscope_server.cli.words import ABSENT, amount, count, plain
+from vramscope.oom_diagnosis.cause import CAUSES, judge
+from vramscope.oom_diagnosis.evidence import facts_of_message
+from vramscope.oom_diagnosis.message import KINDS, MAX_CHARACTERS, Message, parse_pieces
+from vramscope_server.cli.client import BAD_WORDS, CHECK_FAILED, Failure, address, ask, path_of, print_json
+from vramscope_server.cli.format import ABSENT, amount, count, plain
+from vramscope_server.cli.tables import Column, console, print_table
 
 WAIT_SECONDS: Final = 5
 MOST_WAIT_SECONDS: Final = 60

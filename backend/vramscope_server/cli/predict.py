@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from vramscope_server.cli.histories import newest_recording
-from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import ask, print_json
-from vramscope_server.cli.words import ABSENT, amount, count, percent, plain
+from vramscope_server.cli.client import ask, print_json
+from vramscope_server.cli.format import ABSENT, amount, count, percent, plain
+from vramscope_server.cli.tables import Column, console, print_table
+from vramscope_server.cli.trace_source import newest_recording
 
 _COLUMNS: Final = (
     Column("TRAINED WITH"),

@@ -15,10 +15,10 @@ import httpx
 import uvicorn
 from pydantic import ValidationError
 
-from vramscope_server import warming
+from vramscope_server import numba_warmup
 from vramscope_server.app import create_app
-from vramscope_server.heads import BoundedHeads
-from vramscope_server.house import House
+from vramscope_server.http_limits import BoundedHeads
+from vramscope_server.services import House
 from vramscope_server.settings import Settings
 from vramscope_server.store.database import DatabaseRefused
 
@@ -118,7 +118,7 @@ def serve(host: str | None, port: int | None, database: str | None, data_dir: Pa
     # Before uvicorn listens to signals this stops it, too; afterwards uvicorn raises the signal once more, and an orderly
     # end must not become a failure.
     signal.signal(signal.SIGTERM, stop)
-    compiling = warming.start()
+    compiling = numba_warmup.start()
     try:
         _welcome(house)
         server.run(sockets=[listening])

@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vramscope_server.cli.screen import console, put
-from vramscope_server.cli.talk import Failure, address, ask, path_of, print_json
-from vramscope_server.cli.words import (
+from vramscope_server.cli.client import Failure, address, ask, path_of, print_json
+from vramscope_server.cli.format import (
     STATE_STYLE,
     UNKNOWN,
     ago,
@@ -23,6 +22,7 @@ from vramscope_server.cli.words import (
     percent,
     plain,
 )
+from vramscope_server.cli.tables import console, put
 
 _CALLED: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
 """As the pages call them: what came since the forward began is one sum, which a recorded step takes apart."""

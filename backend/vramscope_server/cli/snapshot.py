@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.cli.bar import Bar
-from vramscope_server.cli.histories import readable
-from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import BAD_WORDS, Failure, ask, print_json, send_file
-from vramscope_server.cli.words import UNKNOWN, amount, count, duration, percent, plain
+from vramscope_server.cli.client import BAD_WORDS, Failure, ask, print_json, send_file
+from vramscope_server.cli.format import UNKNOWN, amount, count, duration, percent, plain
+from vramscope_server.cli.progress import Bar
+from vramscope_server.cli.tables import Column, console, print_table
+from vramscope_server.cli.trace_source import readable
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.history.trace import Trace
+    from vramscope_server.analysis.trace.trace import Trace
 
 SHOWN: Final = 12
 _CHUNK_BYTES: Final = 1 << 20
@@ -38,7 +38,7 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
     if server is not None:
         _upload(path, as_json, server)
         return
-    from vramscope_server.analysis.history.snapshot_reader import BadSnapshot, read
+    from vramscope_server.analysis.snapshot_format.reader import BadSnapshot, read
 
     try:
         with Bar("reading") as tell:
@@ -70,11 +70,11 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
 
 def summary(trace: Trace) -> dict[str, Any]:
     """One device: its peak, what held it, where reserved memory was then. Bytes; null is unknown."""
-    from vramscope.window import ACTIONS
-    from vramscope_server.analysis.difference.holdings import holdings_of
-    from vramscope_server.analysis.fragmentation.strip import strip
-    from vramscope_server.analysis.history.gaps import told_of_gaps
-    from vramscope_server.analysis.history.moments import moments_of
+    from vramscope.protocol.window import ACTIONS
+    from vramscope_server.analysis.diff.holdings import holdings_of
+    from vramscope_server.analysis.fragmentation.breakdown import strip
+    from vramscope_server.analysis.trace.missing_events import told_of_gaps
+    from vramscope_server.analysis.trace.notable_events import moments_of
 
     moments, made, held = moments_of(trace), strip(trace, 1), holdings_of(trace)
     time_ns = trace.events.time_ns

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import ask, path_of, print_json
-from vramscope_server.cli.words import ABSENT, amount, count, duration
+from vramscope_server.cli.client import ask, path_of, print_json
+from vramscope_server.cli.format import ABSENT, amount, count, duration
+from vramscope_server.cli.tables import Column, console, print_table
 
 NEWEST: Final = 20
 """Steps for a person who named none; a script gets all."""

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from vramscope_server.cli.bar import Bar
-from vramscope_server.cli.histories import is_file, of_file, of_run
-from vramscope_server.cli.screen import Column, console, print_table
-from vramscope_server.cli.talk import BAD_WORDS, Failure, print_json
-from vramscope_server.cli.words import ABSENT, amount, count, plain
+from vramscope_server.cli.client import BAD_WORDS, Failure, print_json
+from vramscope_server.cli.format import ABSENT, amount, count, plain
+from vramscope_server.cli.progress import Bar
+from vramscope_server.cli.tables import Column, console, print_table
+from vramscope_server.cli.trace_source import is_file, of_file, of_run
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.history.trace import Trace
-    from vramscope_server.analysis.whatif.case import Prediction
+    from vramscope_server.analysis.trace.trace import Trace
+    from vramscope_server.analysis.whatif.scenario import Prediction
     from vramscope_server.analysis.whatif.sweep import Row, Sweep
 
 _COLUMNS: Final = (

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.window import RunWindow
+from vramscope_server.analysis.series.window import RunWindow
 from vramscope_server.figures import (
     categories,
     device,

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope.wire import SAMPLES
-from vramscope_server.analysis.window import FloatArray, RunWindow, StreamWindow
+from vramscope.protocol.series import SAMPLES
+from vramscope_server.analysis.series.window import FloatArray, RunWindow, StreamWindow
 from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known, samples_of
 
 COUNTED = ["reserved_bytes", "active_bytes", "requested_bytes", "inactive_split_bytes"]

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.window import FloatArray, RunWindow, StreamWindow
+from vramscope_server.analysis.series.window import FloatArray, RunWindow, StreamWindow
 
 
 class Unit(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope.wire import STEPS
-from vramscope_server.analysis.floor import FEWEST_STEPS, Trend
-from vramscope_server.analysis.quantities import amount
-from vramscope_server.analysis.window import FloatArray, RunWindow
+from vramscope.protocol.series import STEPS
+from vramscope_server.analysis.series.trend import FEWEST_STEPS, Trend
+from vramscope_server.analysis.series.window import FloatArray, RunWindow
+from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known
 
 NEEDS = {"steps": ["floor_bytes", "graphs_alive"]}

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from vramscope.wire import SAMPLES
-from vramscope_server.analysis.window import FloatArray, RunWindow, StreamWindow
+from vramscope.protocol.series import SAMPLES
+from vramscope_server.analysis.series.window import FloatArray, RunWindow, StreamWindow
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known, samples_of
 
 READ = ["stranded_bytes", "reserved_bytes", "active_bytes", "requested_bytes"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope.wire import LOSSES
-from vramscope_server.analysis.window import LossWindow
+from vramscope.protocol.series import LOSSES
+from vramscope_server.analysis.series.window import LossWindow
 from vramscope_server.figures.drawing import COUNT, Drawing
 from vramscope_server.figures.loss import HOVER, mark
 from vramscope_server.figures.loss_axis import loss_axis

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope.wire import SAMPLES, UNKNOWN
+from vramscope.protocol.series import SAMPLES, UNKNOWN
 from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known
 
 SHOWN = {"device_used_bytes": "device in use", "reserved_bytes": "reserved", "allocated_bytes": "allocated"}

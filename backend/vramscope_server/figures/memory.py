@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from vramscope.wire import SAMPLES, STEPS
-from vramscope_server.analysis.window import RunWindow
+from vramscope.protocol.series import SAMPLES, STEPS
+from vramscope_server.analysis.series.window import RunWindow
 from vramscope_server.figures.drawing import Drawing, byte_unit, highest, known, samples_of
 
 NEEDS = {

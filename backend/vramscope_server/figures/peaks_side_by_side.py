@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope.wire import CATEGORIES
-from vramscope_server.analysis.window import FloatArray, RunWindow
+from vramscope.protocol.series import CATEGORIES
+from vramscope_server.analysis.series.window import FloatArray, RunWindow
 from vramscope_server.figures.categories import AT_PEAK, LABELS, PARTS, STACK, TOTAL
 from vramscope_server.figures.drawing import Drawing, byte_unit, known
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope.wire import PHASES
-from vramscope_server.analysis.window import FloatArray, RunWindow
+from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.series.window import FloatArray, RunWindow
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, known
 
 NEEDS = {"steps": [f"{phase}_{what}" for phase in PHASES for what in ("ns", "peak_allocated_bytes")]}

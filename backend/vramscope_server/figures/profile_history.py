@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope.profile_tables import NOT_ATTRIBUTED
+from vramscope.protocol.profile import NOT_ATTRIBUTED
 from vramscope_server.analysis.profile.history import History
-from vramscope_server.analysis.quantities import amount
 from vramscope_server.analysis.timeline.overview import overview
+from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit
 from vramscope_server.figures.timeline import areas
 

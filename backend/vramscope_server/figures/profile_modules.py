@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from vramscope_server.analysis.profile.module_tree import Box, boxes_of
 from vramscope_server.analysis.profile.tables import Table
-from vramscope_server.analysis.quantities import amount, duration
+from vramscope_server.analysis.units import amount, duration
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 from vramscope_server.figures.profile_operations import WORDS, time_unit
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope.wire import PHASES
+from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.profile.tables import Table
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit, escaped
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope.window import STATES
-from vramscope_server.analysis.history.frames import is_native
-from vramscope_server.analysis.history.segment_map import Row, blocks_between, cells, stack_lines
-from vramscope_server.analysis.history.trace import Trace
-from vramscope_server.analysis.quantities import amount
+from vramscope.protocol.window import STATES
+from vramscope_server.analysis.trace.frames import is_native
+from vramscope_server.analysis.trace.segment_map import Row, blocks_between, cells, stack_lines
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
 
 EXACT_BLOCKS = 2000

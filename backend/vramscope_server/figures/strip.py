@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.fragmentation.strip import Strip
+from vramscope_server.analysis.fragmentation.breakdown import Strip
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit
 
 PARTS = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from vramscope.wire import SAMPLES
-from vramscope_server.analysis.window import RunWindow
+from vramscope.protocol.series import SAMPLES
+from vramscope_server.analysis.series.window import RunWindow
 from vramscope_server.figures.drawing import CELSIUS, PERCENT, WATTS, Drawing, Unit, samples_of
 
 ROWS = (

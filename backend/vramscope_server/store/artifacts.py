@@ -14,11 +14,10 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
-from vramscope import wire
-
-from .batch import BadBatch
-from .places import Run
-from .tables import artifact_pieces, artifacts, runs
+from vramscope.protocol import messages, series
+from vramscope_server.store.series_reader import Run
+from vramscope_server.store.tables import artifact_pieces, artifacts, runs
+from vramscope_server.store.validation import BadBatch
 
 MAX_ARTIFACTS: Final = 64
 MAX_BYSTANDERS: Final = 1024
@@ -27,7 +26,7 @@ MAX_BYTES: Final = 512 * 1024 * 1024
 """Of all artifacts of one run; the largest possible one has half of it."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(dict[str, wire.Scalar]).decode
+_decode = msgspec.msgpack.Decoder(dict[str, messages.Scalar]).decode
 
 
 @dataclass(slots=True)
@@ -41,7 +40,7 @@ class ArtifactRecord:
     dirty: bool = False
 
     @classmethod
-    def begin(cls, piece: wire.Piece, run_key: int, session_id: str, rank: int, now_ns: int) -> ArtifactRecord:
+    def begin(cls, piece: messages.Piece, run_key: int, session_id: str, rank: int, now_ns: int) -> ArtifactRecord:
         """An artifact of which the first piece has come."""
         values = {
             "id": piece.artifact, "run_key": run_key, "session_id": session_id, "rank": rank, "kind": piece.kind,
@@ -54,7 +53,7 @@ class ArtifactRecord:
         """Are all pieces there?"""
         return bool(self.values["received"] == self.values["pieces"])
 
-    def check(self, piece: wire.Piece) -> None:
+    def check(self, piece: messages.Piece) -> None:
         """Raises BadBatch if the piece tells otherwise than the first one did."""
         told = {"kind": piece.kind, "pieces": piece.pieces, "about": _encode(piece.about)}
         for name, value in told.items():
@@ -62,7 +61,7 @@ class ArtifactRecord:
                 seen, right = (value, self.values[name]) if name != "about" else ("something else", "the same")
                 raise BadBatch(f"piece.{name}", seen, f"{right}, as in the other pieces of {piece.artifact}")
 
-    def take(self, piece: wire.Piece, now_ns: int) -> bool:
+    def take(self, piece: messages.Piece, now_ns: int) -> bool:
         """Note a piece; False if it is there already."""
         if self.whole or piece.number in self.numbers:
             return False
@@ -93,7 +92,7 @@ def superfluous(records: Iterable[ArtifactRecord]) -> list[str]:
     knows what they are: they push out none that can be shown."""
 
     def worth(record: ArtifactRecord) -> tuple[bool, int]:
-        return record.values["kind"] in wire.ARTIFACT_KINDS, record.values["received_ns"]
+        return record.values["kind"] in series.ARTIFACT_KINDS, record.values["received_ns"]
 
     newest_first = sorted(records, key=worth, reverse=True)
     kept_bytes, gone = 0, []
@@ -125,7 +124,7 @@ class Stored:
     run_id: str
     rank: int
     kind: str
-    about: Mapping[str, wire.Scalar]
+    about: Mapping[str, messages.Scalar]
     pieces: int
     received: int
     bytes: int

@@ -18,14 +18,13 @@ from typing import Any, Final
 import numpy as np
 import sqlalchemy as sa
 
-from vramscope import wire
-
-from . import columns as codec
-from .database import Database
-from .newer import MOST_SERIES, unknown_series
-from .small_chunks import Stream
-from .tables import FULL_LEVEL, FULL_ROWS, chunks
-from .writer import QueueFull, StorageTrouble, Writer, WriterClosed
+from vramscope.protocol import series
+from vramscope_server.store import columns as codec
+from vramscope_server.store.chunking import Stream
+from vramscope_server.store.database import Database
+from vramscope_server.store.forward_compat import MOST_SERIES, unknown_series
+from vramscope_server.store.tables import FULL_LEVEL, FULL_ROWS, chunks
+from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
 
 log = logging.getLogger("vramscope_server.compaction")
 
@@ -120,7 +119,7 @@ def _bounded(stream: str, opened: list[codec.Columns]) -> list[codec.Columns]:
     """The same, with all series that are known here and so many others that no table gets too wide: each chunk may have brought
     other names, and all of them together are the columns of what is merged."""
     names = {name for columns in opened for name in columns}
-    unknown = unknown_series(stream, names)[MOST_SERIES:] if stream in wire.STREAMS else []
+    unknown = unknown_series(stream, names)[MOST_SERIES:] if stream in series.STREAMS else []
     if not unknown:
         return opened
     log.warning("of the stream %s %d series that are not known here were left out", stream, len(unknown))
@@ -140,7 +139,7 @@ def _merged(opened: list[codec.Columns], level: int) -> list[dict[str, Any]]:
     for start in range(0, table.shape[1], FULL_ROWS):
         part = table[:, start : start + FULL_ROWS]
         rows = part.shape[1]
-        steps = part[names.index("step")] if "step" in names else np.full(rows, wire.UNKNOWN)
+        steps = part[names.index("step")] if "step" in names else np.full(rows, series.UNKNOWN)
         merged.append(
             {
                 "level": FULL_LEVEL if rows == FULL_ROWS else min(level, FULL_LEVEL - 1),

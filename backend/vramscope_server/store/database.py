@@ -25,7 +25,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from .scalars import words
+from vramscope_server.store.scalars import words
 
 APPLICATION_ID: Final = 0x76726D73
 """Marks an SQLite file as ours ("vrms")."""

@@ -1,6 +1,6 @@
 """From the looks of a run's ranks to what is shown: one list of leaks, worst first, and the figures that lists need.
 
-Pure rules on ``wire.Look``. A look counts if it is the newest of the newest session of its rank (``book.py`` sees to
+Pure rules on ``messages.Look``. A look counts if it is the newest of the newest session of its rank (``book.py`` sees to
 that). The same leak, by kind, name, file and line, is one entry, however many ranks have it.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from vramscope import wire
+from vramscope.protocol import messages
 
 log = logging.getLogger("vramscope_server.leaks")
 
@@ -28,10 +28,10 @@ _LARGEST: Final = (
 )  # fmt: skip
 
 encode_look = msgspec.msgpack.Encoder().encode
-_decode_look = msgspec.msgpack.Decoder(wire.Look).decode
+_decode_look = msgspec.msgpack.Decoder(messages.Look).decode
 
 
-def read_look(data: bytes) -> wire.Look | None:
+def read_look(data: bytes) -> messages.Look | None:
     """A look as it was stored; None if its bytes were damaged since: as if nobody had looked, until the next one."""
     try:
         return _decode_look(data)
@@ -40,15 +40,15 @@ def read_look(data: bytes) -> wire.Look | None:
         return None
 
 
-def merge_leaks(looks: Mapping[int, wire.Look]) -> list[dict[str, Any]]:
-    """All leaks of a run, worst first: each as in ``wire.Leak``, and besides
+def merge_leaks(looks: Mapping[int, messages.Look]) -> list[dict[str, Any]]:
+    """All leaks of a run, worst first: each as in ``messages.Leak``, and besides
 
     id      the same as long as kind, name, file and line are: for links
     on_host of the memory that it takes none is a card's, though there is one: no peak falls without it
     ranks   which have it, rising. With more than one the figures are the largest of any rank, each for itself;
             words, chain and examples are those of the rank that holds most
     """
-    found: dict[str, list[tuple[int, wire.Leak]]] = {}
+    found: dict[str, list[tuple[int, messages.Leak]]] = {}
     for rank, look in sorted(looks.items()):
         for leak in look.leaks:
             found.setdefault(_id(leak), []).append((rank, leak))
@@ -56,7 +56,7 @@ def merge_leaks(looks: Mapping[int, wire.Look]) -> list[dict[str, Any]]:
     return sorted(merged, key=_badness, reverse=True)
 
 
-def leak_columns(looks: Mapping[int, wire.Look]) -> dict[str, Any]:
+def leak_columns(looks: Mapping[int, messages.Look]) -> dict[str, Any]:
     """What a run's row tells of leaks (``tables.runs``); all None while nobody has looked.
 
     leaks         how many; what a training on a card keeps on the host is none of them
@@ -75,7 +75,7 @@ def leak_columns(looks: Mapping[int, wire.Look]) -> dict[str, Any]:
     }
 
 
-def held_together(leaks: Iterable[wire.Leak]) -> int:
+def held_together(leaks: Iterable[messages.Leak]) -> int:
     """Bytes that the leaks of one process hold together, as far as that is certain.
 
     What only one of them holds counts for each; of what several hold, the largest share counts once: it may be that all
@@ -86,18 +86,18 @@ def held_together(leaks: Iterable[wire.Leak]) -> int:
     return sum(own) + max((leak.held_bytes - alone for leak, alone in zip(listed, own, strict=True)), default=0)
 
 
-def is_on_host(leak: wire.Leak) -> bool:
+def is_on_host(leak: messages.Leak) -> bool:
     """Kept in the host's memory by a training on a card: no peak of the card falls without it. (On the CPU none is known.)"""
     on_cpu = bool(leak.examples) and all(example.endswith(" on cpu") for example in leak.examples)
     return leak.kind in ("tensor-growth", "cycle") and leak.peak_effect_bytes == 0 and on_cpu
 
 
-def _id(leak: wire.Leak) -> str:
+def _id(leak: messages.Leak) -> str:
     text = "\0".join([leak.kind, leak.name, leak.file or "", str(leak.line or "")])
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def _merged(ident: str, places: list[tuple[int, wire.Leak]]) -> dict[str, Any]:
+def _merged(ident: str, places: list[tuple[int, messages.Leak]]) -> dict[str, Any]:
     most = max((leak for _, leak in places), key=lambda leak: leak.held_bytes)
     entry: dict[str, Any] = {"id": ident, **msgspec.to_builtins(most)}
     for name in _LARGEST:

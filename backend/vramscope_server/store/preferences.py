@@ -7,7 +7,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from .tables import preferences
+from vramscope_server.store.tables import preferences
 
 Rules = dict[str, dict[str, Any]]
 

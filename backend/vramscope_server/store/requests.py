@@ -1,12 +1,11 @@
-"""What is wanted of live sessions (``requests`` of wire.Ack): each is told once, in the answer to a batch that was stored."""
+"""What is wanted of live sessions (``requests`` of messages.Ack): each is told once, in the answer to a batch that was stored."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from vramscope import wire
-
-from .record import RunRecord, SessionRecord
+from vramscope.protocol import messages
+from vramscope_server.store.records import RunRecord, SessionRecord
 
 JUST_NOW_NS: Final = 20_000_000_000
 """a record that is older was kept on a disk meanwhile: how the others stand now says nothing of then"""
@@ -47,7 +46,7 @@ class Requests:
 
     # -- of those that stand by while one rank runs out of memory
 
-    def ran_out(self, run: RunRecord, session: SessionRecord, piece: wire.Piece) -> None:
+    def ran_out(self, run: RunRecord, session: SessionRecord, piece: messages.Piece) -> None:
         """A session's record of an error is here: if that was just now, have the others say how they stand, before their launcher
         ends them; those that were not heard of yet, with their first batch (:meth:`ask_bystander`)."""
         at_ns = piece.about.get("time_ns")
@@ -62,4 +61,4 @@ class Requests:
         """Nothing where no rank ran out just now, or this one began only then."""
         was_there = session.values["started_ns"] - (session.skew.skew_ns or 0) < run.ran_out_ns
         if was_there and session.values["last_seen_ns"] - run.ran_out_ns < JUST_NOW_NS:
-            self.ask(session, wire.RECORD_BYSTANDER)
+            self.ask(session, messages.RECORD_BYSTANDER)

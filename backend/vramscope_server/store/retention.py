@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from .database import Database
-from .tables import runs
-from .writer import QueueFull, StorageTrouble, Writer, WriterClosed
+from vramscope_server.store.database import Database
+from vramscope_server.store.tables import runs
+from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
 
 log = logging.getLogger("vramscope_server.retention")
 

@@ -65,5 +65,5 @@ def device_words(device: Mapping[str, Any]) -> str:
 
 
 def short_words(technique: Mapping[str, Any]) -> str:
-    """The shortest words for a technique (wire.Technique as plain values); what is declared and was not seen says so."""
+    """The shortest words for a technique (messages.Technique as plain values); what is declared and was not seen says so."""
     return str(technique["chip"]) + (" not seen" if technique["observed"] == "" else "")

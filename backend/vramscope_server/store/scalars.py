@@ -1,7 +1,7 @@
-"""Numbers that the training tells of itself (wire.Scalars): how they are kept, and what a run's row tells of each.
+"""Numbers that the training tells of itself (messages.Scalars): how they are kept, and what a run's row tells of each.
 
 They are stored like the other streams, in chunks of whole numbers: a double as the whole number of the same bits. That of
-wire.UNKNOWN is one of the bit patterns that are not a number; a NaN that was told has the usual one.
+series.UNKNOWN is one of the bit patterns that are not a number; a NaN that was told has the usual one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from vramscope import wire
+from vramscope.protocol import series
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 SCALARS: Final = "scalars"
-"""the name of the stream; its device is wire.CPU"""
+"""the name of the stream; its device is series.CPU"""
 MOST_SCALARS: Final = 64
 """names of a rank of which the newest values are known"""
 RECENT: Final = 100
@@ -31,7 +31,7 @@ FINAL_SHARE: Final = 10
 
 def numbers(bits: IntArray) -> tuple[FloatArray, BoolArray]:
     """The doubles behind stored whole numbers, and which of them were told."""
-    return np.ascontiguousarray(bits).view(np.float64), bits != wire.UNKNOWN
+    return np.ascontiguousarray(bits).view(np.float64), bits != series.UNKNOWN
 
 
 def words(value: float) -> str:
@@ -88,8 +88,8 @@ def _when(row: Recent) -> int:
 
 
 def loss_name(scalars: Container[str]) -> str | None:
-    """Which of the names is shown as the loss (wire.LOSSES); None where there is none."""
-    return next((name for name in wire.LOSSES if name in scalars), None)
+    """Which of the names is shown as the loss (series.LOSSES); None where there is none."""
+    return next((name for name in series.LOSSES if name in scalars), None)
 
 
 def told_loss(scalars: Mapping[str, ScalarSummary]) -> dict[str, Any] | None:
@@ -103,7 +103,7 @@ def told_loss(scalars: Mapping[str, ScalarSummary]) -> dict[str, Any] | None:
     last, odd = found.recent[-1], found.first_not_finite
     return {
         "name": name,
-        "source": wire.LOSSES[name],
+        "source": series.LOSSES[name],
         "count": found.count,
         "first": _finite(found.first.value),
         "last": _finite(last.value),

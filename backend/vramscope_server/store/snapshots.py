@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from .artifacts import Stored
-from .tables import snapshots
+from vramscope_server.store.artifacts import Stored
+from vramscope_server.store.tables import snapshots
 
 State = Literal["waiting", "converting", "ready", "failed"]
 KIND: Final = "snapshot"

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from vramscope import wire
+from vramscope.protocol import series
 
 IntArray = npt.NDArray[np.int64]
 
@@ -32,9 +32,9 @@ class Sparkline(msgspec.Struct):
         while index.max() >= SPARKLINE_BUCKETS:
             self.width = max(1, self.width) * 2
             index //= 2
-            pairs = self.values + [wire.UNKNOWN] * (len(self.values) % 2)
+            pairs = self.values + [series.UNKNOWN] * (len(self.values) % 2)
             self.values = [max(pairs[i], pairs[i + 1]) for i in range(0, len(pairs), 2)]
-        new = np.full(max(int(index.max()) + 1, len(self.values)), wire.UNKNOWN, np.int64)
+        new = np.full(max(int(index.max()) + 1, len(self.values)), series.UNKNOWN, np.int64)
         new[: len(self.values)] = self.values
         np.maximum.at(new, index, value)
         self.values = new.tolist()
@@ -42,5 +42,7 @@ class Sparkline(msgspec.Struct):
 
 def highest_of_all(of_ranks: Sequence[list[int]]) -> list[int | None]:
     """Of several ranks, bucket by bucket. None: nothing is known of that time."""
-    highest = of_ranks[0] if len(of_ranks) == 1 else map(max, itertools.zip_longest(*of_ranks, fillvalue=wire.UNKNOWN))
-    return [None if value == wire.UNKNOWN else value for value in highest]
+    highest = (
+        of_ranks[0] if len(of_ranks) == 1 else map(max, itertools.zip_longest(*of_ranks, fillvalue=series.UNKNOWN))
+    )
+    return [None if value == series.UNKNOWN else value for value in highest]

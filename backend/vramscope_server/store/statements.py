@@ -9,11 +9,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.sql.base import Executable
 
-from .artifacts import delete_artifacts
-from .leaks import encode_look
-from .record import RUN_MOVES, RUN_TELLS, SESSION_MOVES, SESSION_TELLS, RunRecord, SessionRecord
-from .summary import encode_summary
-from .tables import artifact_pieces, artifacts, looks, ranks, runs, sessions
+from vramscope_server.store.artifacts import delete_artifacts
+from vramscope_server.store.leaks import encode_look
+from vramscope_server.store.records import RUN_MOVES, RUN_TELLS, SESSION_MOVES, SESSION_TELLS, RunRecord, SessionRecord
+from vramscope_server.store.summary import encode_summary
+from vramscope_server.store.tables import artifact_pieces, artifacts, looks, ranks, runs, sessions
 
 
 def put_rows(connection: Connection, statement: Executable, rows: Sequence[dict[str, Any]]) -> None:

@@ -13,12 +13,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from vramscope import wire
-
-from .durations import Durations
-from .newer import MOST_SERIES, counted, unknown_series
-from .scalars import MOST_SCALARS, SCALARS, ScalarSummary
-from .sparkline import Sparkline
+from vramscope.protocol import messages, series
+from vramscope_server.store.durations import Durations
+from vramscope_server.store.forward_compat import MOST_SERIES, counted, unknown_series
+from vramscope_server.store.scalars import MOST_SCALARS, SCALARS, ScalarSummary
+from vramscope_server.store.sparkline import Sparkline
 
 IntArray = npt.NDArray[np.int64]
 
@@ -138,9 +137,9 @@ class RankSummary(msgspec.Struct):
         self.first_time_ns = _least(self.first_time_ns, int(time_ns.min()))
         self.last_time_ns = _most(self.last_time_ns, int(time_ns.max()))
         last = int(step.max())
-        if last != wire.UNKNOWN:
+        if last != series.UNKNOWN:
             self.last_step = _most(self.last_step, last)
-            self.first_step = _least(self.first_step, int(step[step != wire.UNKNOWN].min()))
+            self.first_step = _least(self.first_step, int(step[step != series.UNKNOWN].min()))
             self.steps = _most(self.steps, last)
         if stream == "steps":
             self._add_steps(columns)
@@ -153,7 +152,7 @@ class RankSummary(msgspec.Struct):
             self.durations.add(columns["duration_ns"])
         self.peak_reserved_bytes = _highest(self.peak_reserved_bytes, columns.get("peak_reserved_bytes"))
         self._count_graphs(columns["time_ns"], columns.get("graphs_alive"))
-        for phase in wire.PHASES:
+        for phase in series.PHASES:
             highest_of_phase = _highest(self.phase_peaks_bytes.get(phase), columns.get(f"{phase}_peak_allocated_bytes"))
             if highest_of_phase is not None:
                 self.phase_peaks_bytes[phase] = highest_of_phase
@@ -162,7 +161,7 @@ class RankSummary(msgspec.Struct):
             return
         at = int(peaks.argmax())
         highest = int(peaks[at])
-        if highest == wire.UNKNOWN:
+        if highest == series.UNKNOWN:
             return
         self.by_step.add(columns["step"], peaks)
         self.step_reserved_bytes = _highest(self.reserved_by_steps, columns.get("peak_reserved_bytes"))
@@ -178,7 +177,7 @@ class RankSummary(msgspec.Struct):
         """Count what of a batch could not be kept."""
         self.left_out = counted(self.left_out, counts)
 
-    def end(self, tail: wire.Tail) -> None:
+    def end(self, tail: messages.Tail) -> None:
         """What came after the last step, which no row tells."""
         self.peak_allocated_bytes = _most(self.peak_allocated_bytes, tail.peak_allocated_bytes)
         self.peak_reserved_bytes = _most(self.peak_reserved_bytes, tail.peak_reserved_bytes)
@@ -195,7 +194,7 @@ class RankSummary(msgspec.Struct):
                 self.scalars.setdefault(name, ScalarSummary()).add(columns["time_ns"], columns["step"], bits)
 
     def _count_graphs(self, time_ns: IntArray, alive: IntArray | None) -> None:
-        if alive is None or not (known := (alive != wire.UNKNOWN).nonzero()[0]).size:
+        if alive is None or not (known := (alive != series.UNKNOWN).nonzero()[0]).size:
             return
         newest = int(known[time_ns[known].argmax()])
         if self.graphs_alive_time_ns is None or int(time_ns[newest]) >= self.graphs_alive_time_ns:
@@ -204,7 +203,7 @@ class RankSummary(msgspec.Struct):
     def _count_resets(self, resets: IntArray | None) -> None:
         """What was seen counts; that nobody did it is known only where every step told."""
         seen = 0 if resets is None else int((resets > 0).sum())
-        told = resets is not None and int(resets.min()) != wire.UNKNOWN
+        told = resets is not None and int(resets.min()) != series.UNKNOWN
         first = not self.durations.counts and self.step_peak_bytes is None
         if resets is not None and (seen or (told and (first or self.foreign_reset_steps is not None))):
             self.foreign_reset_steps = (self.foreign_reset_steps or 0) + seen
@@ -217,7 +216,7 @@ class RankSummary(msgspec.Struct):
         for at in rows.tolist():
             if self.peak_phase is None:
                 self.peak_phase = _phase(columns.get("peak_phase"), at)
-            categories = {name: _known(columns.get(f"peak_{name}_bytes"), at) for name in wire.CATEGORIES}
+            categories = {name: _known(columns.get(f"peak_{name}_bytes"), at) for name in series.CATEGORIES}
             known = [value for value in categories.values() if value is not None]
             if known and (self.peak_categories is None or None in self.peak_categories.values()):
                 self.peak_categories = categories
@@ -230,7 +229,7 @@ class RankSummary(msgspec.Struct):
         self.peak_reserved_bytes = _highest(self.peak_reserved_bytes, reserved)
         self.ooms = _highest(self.ooms, columns.get("ooms"))
         self._add_device(columns.get("process_device_bytes"), columns.get("device_used_bytes"))
-        if allocated is not None and int(allocated.max()) != wire.UNKNOWN:
+        if allocated is not None and int(allocated.max()) != series.UNKNOWN:
             self.by_time.add(columns["time_ns"], allocated)
             at = int(allocated.argmax())
             if self.sample_peak_bytes is None or int(allocated[at]) > self.sample_peak_bytes:
@@ -239,14 +238,14 @@ class RankSummary(msgspec.Struct):
         if reserved is None:
             return
         if allocated is None:
-            allocated = np.full_like(reserved, wire.UNKNOWN)
+            allocated = np.full_like(reserved, series.UNKNOWN)
         self._add_held(columns.get("inactive_split_bytes"), reserved, allocated)
         self._add_stranded(columns, reserved, allocated)
 
     def _add_held(self, inactive_split: IntArray | None, reserved: IntArray, allocated: IntArray) -> None:
         at = _nearest_to_peak(reserved, allocated)
         highest, held = int(reserved[at]), _known(allocated, at)
-        if highest == wire.UNKNOWN:
+        if highest == series.UNKNOWN:
             return
         before, idle = self.reserved_bytes, self.reserved_minus_allocated_bytes
         before_held = None if before is None or idle is None else before - idle
@@ -259,14 +258,14 @@ class RankSummary(msgspec.Struct):
         self.process_device_bytes = _highest(self.process_device_bytes, process)
         self.device_used_bytes = _highest(self.device_used_bytes, used)
         if process is not None and used is not None:
-            both = (process != wire.UNKNOWN) & (used != wire.UNKNOWN)
+            both = (process != series.UNKNOWN) & (used != series.UNKNOWN)
             if both.any():
                 others = int(np.maximum(used[both] - process[both], 0).max())
                 self.other_processes_bytes = _most(self.other_processes_bytes, others)
 
     def _add_stranded(self, columns: Mapping[str, IntArray], reserved: IntArray, allocated: IntArray) -> None:
         stranded = columns.get("stranded_bytes")
-        if stranded is None or not (known := (stranded != wire.UNKNOWN).nonzero()[0]).size:
+        if stranded is None or not (known := (stranded != series.UNKNOWN).nonzero()[0]).size:
             return
         at = int(known[_nearest_to_peak(reserved[known], allocated[known])])
         read = int(reserved[at]), int(allocated[at])
@@ -279,7 +278,7 @@ class RankSummary(msgspec.Struct):
 
 def _phase(codes: IntArray | None, at: int) -> str | None:
     code = _known(codes, at)
-    return None if code is None else wire.phase_name(code)
+    return None if code is None else series.phase_name(code)
 
 
 def _nearest_to_peak(reserved: IntArray, allocated: IntArray) -> int:
@@ -289,11 +288,11 @@ def _nearest_to_peak(reserved: IntArray, allocated: IntArray) -> int:
 
 
 def _rank(value: int | None) -> int:
-    return wire.UNKNOWN if value is None else value
+    return series.UNKNOWN if value is None else value
 
 
 def _known(column: IntArray | None, at: int) -> int | None:
-    if column is None or column[at] == wire.UNKNOWN:
+    if column is None or column[at] == series.UNKNOWN:
         return None
     return int(column[at])
 
@@ -302,7 +301,7 @@ def _highest(before: int | None, column: IntArray | None) -> int | None:
     if column is None:
         return before
     highest = int(column.max())
-    return before if highest == wire.UNKNOWN else _most(before, highest)
+    return before if highest == series.UNKNOWN else _most(before, highest)
 
 
 def _most(before: int | None, value: int) -> int:

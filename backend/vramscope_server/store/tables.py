@@ -102,7 +102,7 @@ runs = Table(
     Column("recordings", Integer),  # windows of allocator history that are whole; NULL: none was ever begun
     Column("profiles", Integer),  # likewise of what torch.profiler saw
     Column("oom_records", Integer),  # likewise of out-of-memory errors
-    Column("techniques", JSON),  # of the lowest rank: wire.Techniques; NULL: not told
+    Column("techniques", JSON),  # of the lowest rank: messages.Techniques; NULL: not told
     Column("findings", JSON),
     Column("sparkline", JSON, nullable=False),
     Column("first_time_ns", BigInteger),
@@ -168,7 +168,7 @@ looks = Table(
     Column("session_id", String(40), primary_key=True),
     Column("run_key", Key, ForeignKey("runs.key", ondelete="CASCADE"), nullable=False, index=True),
     Column("sequence", BigInteger, nullable=False),  # of the batch that brought it: a later one replaces it
-    Column("data", LargeBinary, nullable=False),  # wire.Look
+    Column("data", LargeBinary, nullable=False),  # messages.Look
 )
 
 events = Table(

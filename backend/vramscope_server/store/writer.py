@@ -19,11 +19,10 @@ from typing import Any, Final, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vramscope import wire
-
-from .batch import BadBatch, ReadyBatch
-from .book import Book, Stored
-from .database import Database, storage_trouble
+from vramscope.protocol import messages
+from vramscope_server.store.database import Database, storage_trouble
+from vramscope_server.store.ingest_state import Book, Stored
+from vramscope_server.store.validation import BadBatch, ReadyBatch
 
 log = logging.getLogger("vramscope_server.writer")
 T = TypeVar("T")
@@ -69,7 +68,7 @@ class _Job:
 @dataclass(slots=True)
 class _Waiting:
     batch: ReadyBatch
-    done: Future[wire.Ack] = field(default_factory=Future)
+    done: Future[messages.Ack] = field(default_factory=Future)
 
 
 Listener = Callable[[Sequence[Stored], Sequence[dict[str, Any]]], None]
@@ -137,7 +136,7 @@ class Writer:
         self._tried_at = now
         return True
 
-    def submit(self, batch: ReadyBatch) -> Future[wire.Ack]:
+    def submit(self, batch: ReadyBatch) -> Future[messages.Ack]:
         """Have a batch stored. The future gives the answer to the sender, after the commit.
 
         Raises QueueFull or WriterClosed. The future raises BadBatch, where the batch contradicts what is stored, or
@@ -202,7 +201,7 @@ class Writer:
         started = time.perf_counter()
         try:
             with self._transaction() as connection:
-                accepted: list[wire.Ack | BadBatch] = []
+                accepted: list[messages.Ack | BadBatch] = []
                 for waiting in group:
                     try:
                         accepted.append(self._book.enter(connection, waiting.batch))

@@ -14,15 +14,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.wire import PHASES
-from vramscope_server.analysis.anatomy.amounts import allocated_after, allocated_at, known_peak_event
-from vramscope_server.analysis.anatomy.categories import CATEGORIES, categories_of
-from vramscope_server.analysis.anatomy.frames import lives_with, stacks_through
-from vramscope_server.analysis.anatomy.from_stacks import with_phases
-from vramscope_server.analysis.anatomy.owned import Owned, name_of, owned
-from vramscope_server.analysis.anatomy.spells import Spells, spells_of
-from vramscope_server.analysis.history.trace import Trace
-from vramscope_server.analysis.timeline.sites import Sites, frame_of, sites_of
+from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.ownership.amounts import allocated_after, allocated_at, known_peak_event
+from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
+from vramscope_server.analysis.ownership.owners import Owned, name_of, owned
+from vramscope_server.analysis.ownership.phases import Spells, spells_of
+from vramscope_server.analysis.ownership.stack_categories import with_phases
+from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_through
+from vramscope_server.analysis.timeline.source_lines import Sites, frame_of, sites_of
+from vramscope_server.analysis.trace.trace import Trace
 
 Whole = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

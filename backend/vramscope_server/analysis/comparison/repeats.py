@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from vramscope_server.analysis.comparison.comparable import STEPS_DIFFER
-from vramscope_server.analysis.comparison.naming import chips_of
+from vramscope_server.analysis.comparison.comparability import STEPS_DIFFER
+from vramscope_server.analysis.comparison.labels import chips_of
 
 Run = Mapping[str, Any]
 """as GET /runs/RUN tells it"""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from vramscope_server.analysis.comparison.batch import batch_of
-from vramscope_server.analysis.comparison.comparable import reasons, same_steps
-from vramscope_server.analysis.comparison.naming import Name, chips_of, names
-from vramscope_server.analysis.quantities import count
+from vramscope_server.analysis.comparison.batch_size import batch_of
+from vramscope_server.analysis.comparison.comparability import reasons, same_steps
+from vramscope_server.analysis.comparison.labels import Name, chips_of, names
+from vramscope_server.analysis.units import count
 
 Run = Mapping[str, Any]
 """as GET /runs/RUN tells it"""

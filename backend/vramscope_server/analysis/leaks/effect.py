@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.wire import PHASES
-from vramscope_server.analysis.anatomy.amounts import allocated_after
-from vramscope_server.analysis.history.trace import Trace, reserved_after
-from vramscope_server.analysis.leaks.fixed import reserved_falls
-from vramscope_server.analysis.leaks.held import CannotTell, held_by
-from vramscope_server.analysis.leaks.releases import releases
-from vramscope_server.analysis.quantities import amount
+from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.leaks.leaked_allocations import CannotTell, held_by
+from vramscope_server.analysis.leaks.release_points import releases
+from vramscope_server.analysis.leaks.reserved_effect import reserved_falls
+from vramscope_server.analysis.ownership.amounts import allocated_after
+from vramscope_server.analysis.trace.trace import Trace, reserved_after
+from vramscope_server.analysis.units import amount
 
 Whole = npt.NDArray[np.int64]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from vramscope.black_box import BlackBox
-from vramscope.wire import UNKNOWN
+from vramscope.protocol.oom_record import BlackBox
+from vramscope.protocol.series import UNKNOWN
 
 ALLOCATORS: Final = {
     "allocated_bytes": "allocated_bytes.all.current",
@@ -17,11 +17,11 @@ ALLOCATORS: Final = {
     "alloc_retries": "num_alloc_retries",
     "ooms": "num_ooms",
 }
-"""of wire.SAMPLES, by their names in torch.cuda.memory_stats()"""
+"""of series.SAMPLES, by their names in torch.cuda.memory_stats()"""
 
 
 def before_and_at(box: BlackBox) -> dict[str, Any]:
-    """``{before_seconds, rows[{name, before, at}]}``: names as wire.SAMPLES, None where one of them is not known.
+    """``{before_seconds, rows[{name, before, at}]}``: names as series.SAMPLES, None where one of them is not known.
 
     before_seconds   how long before the error the sample was taken; None: there was none
     """

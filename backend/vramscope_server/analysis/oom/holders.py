@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramscope.black_box import OWNERS, BlackBox
-from vramscope.oom_facts import Facts
-from vramscope_server.analysis.anatomy.categories import CATEGORIES, categories_of
-from vramscope_server.analysis.history.trace import Trace
-from vramscope_server.analysis.timeline.sites import frame_of, sites_of
+from vramscope.oom_diagnosis.facts import Facts
+from vramscope.protocol.oom_record import OWNERS, BlackBox
+from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
+from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
+from vramscope_server.analysis.trace.trace import Trace
 
 MOST_MODULES: Final = 40
 MOST_SITES: Final = 40

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from vramscope.black_box import BlackBox
-from vramscope.wire import LOSSES
-from vramscope_server.analysis.window import Column, LossWindow
+from vramscope.protocol.oom_record import BlackBox
+from vramscope.protocol.series import LOSSES
+from vramscope_server.analysis.series.window import Column, LossWindow
 
 
 def loss_of(box: BlackBox) -> tuple[LossWindow | None, list[int]]:

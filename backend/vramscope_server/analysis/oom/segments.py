@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from vramscope.black_box import BlackBox
-from vramscope.window import Layout, Window
-from vramscope.wire import CPU, UNKNOWN
-from vramscope_server.analysis.history.recorded_window import from_window
-from vramscope_server.analysis.history.trace import Trace
+from vramscope.protocol.oom_record import BlackBox
+from vramscope.protocol.series import CPU, UNKNOWN
+from vramscope.protocol.window import Layout, Window
+from vramscope_server.analysis.trace.from_window import from_window
+from vramscope_server.analysis.trace.trace import Trace
 
 
 def trace_of(box: BlackBox) -> Trace | None:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vramscope_server.analysis.history.trace import Trace
 from vramscope_server.analysis.oom.holders import by_site
 from vramscope_server.analysis.oom.remedies.remedy import Replayed
 from vramscope_server.analysis.simulator.settings import BadSetting
-from vramscope_server.analysis.whatif.card import card_of
-from vramscope_server.analysis.whatif.case import Case
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.whatif.device import card_of
+from vramscope_server.analysis.whatif.scenario import Case
 from vramscope_server.analysis.whatif.sweep import predict
 
 

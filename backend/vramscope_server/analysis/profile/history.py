@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.profile_tables import HISTORY, NOT_ATTRIBUTED, Profile
-from vramscope.wire import UNKNOWN
+from vramscope.protocol.profile import HISTORY, NOT_ATTRIBUTED, Profile
+from vramscope.protocol.series import UNKNOWN
 from vramscope_server.analysis.profile.tables import Table
-from vramscope_server.analysis.timeline.course import Course
+from vramscope_server.analysis.timeline.curve import Course
 from vramscope_server.analysis.timeline.grouping import MOST_SERIES, Grouping, cut_to
 
 Whole = npt.NDArray[np.int64]

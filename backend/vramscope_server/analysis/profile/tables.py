@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.profile_tables import KEYS, QUANTITIES, SPECIAL, TABLES, Profile
-from vramscope.wire import PHASES, UNKNOWN
+from vramscope.protocol.profile import KEYS, QUANTITIES, SPECIAL, TABLES, Profile
+from vramscope.protocol.series import PHASES, UNKNOWN
 
 IntArray = npt.NDArray[np.int64]
 

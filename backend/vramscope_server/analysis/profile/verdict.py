@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from vramscope.profile_tables import NOT_ATTRIBUTED, PYTHON, Profile
-from vramscope.wire import PHASES, UNKNOWN
+from vramscope.protocol.profile import NOT_ATTRIBUTED, PYTHON, Profile
+from vramscope.protocol.series import PHASES, UNKNOWN
 from vramscope_server.analysis.profile.tables import Table
-from vramscope_server.analysis.quantities import amount, duration, percent
+from vramscope_server.analysis.units import amount, duration, percent
 
 BUSY: Final = 0.8
 """a device that works less of the time waits for Python"""

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.compiled import lean
+from vramscope_server.analysis.numba_compile import lean
 
 MIB: Final = 1 << 20
 INFINITE: Final = 1 << 62

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramscope_server.analysis.compiled import int64
+from vramscope_server.analysis.numba_compile import int64
 from vramscope_server.analysis.simulator.blocks import is_large, take, unlist_free
 from vramscope_server.analysis.simulator.expandable import new_expandable
 from vramscope_server.analysis.simulator.free_lists import first_of_size, following

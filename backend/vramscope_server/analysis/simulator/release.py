@@ -6,13 +6,7 @@ from typing import Any
 
 from vramscope_server.analysis.simulator.blocks import is_split, pool_of, set_free
 from vramscope_server.analysis.simulator.expandable import unmap_pages
-from vramscope_server.analysis.simulator.free_lists import (
-    first,
-    first_of_size,
-    following,
-    last_below_size,
-    preceding,
-)
+from vramscope_server.analysis.simulator.free_lists import first, first_of_size, following, last_below_size, preceding
 from vramscope_server.analysis.simulator.heap import (
     ACTIVE,
     ACTIVE_BYTES,

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.compiled import entry, int64, lean_entry
+from vramscope_server.analysis.numba_compile import entry, int64, lean_entry
 from vramscope_server.analysis.simulator import heap as h
 from vramscope_server.analysis.simulator.heap import (
     FREEABLE,
@@ -24,9 +24,8 @@ from vramscope_server.analysis.simulator.heap import (
     has_room,
     with_room,
 )
-from vramscope_server.analysis.simulator.initial import Initial, lay
+from vramscope_server.analysis.simulator.initial_state import Initial, lay
 from vramscope_server.analysis.simulator.malloc import allocate, free_at_once, free_later, free_now
-from vramscope_server.analysis.simulator.profile import Profile
 from vramscope_server.analysis.simulator.program import (
     ALLOC,
     EMPTY_CACHE,
@@ -39,6 +38,7 @@ from vramscope_server.analysis.simulator.program import (
 )
 from vramscope_server.analysis.simulator.release import empty_pool, release_cached
 from vramscope_server.analysis.simulator.settings import UNLIMITED, AllocatorSettings, NotReplayable
+from vramscope_server.analysis.simulator.versions import Profile
 
 MOST_RESERVATION: Final = 1 << 42
 """Beyond a device of so many bytes, the addresses of an expandable segment are no more."""

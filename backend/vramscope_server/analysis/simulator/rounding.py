@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramscope_server.analysis.compiled import entry
+from vramscope_server.analysis.numba_compile import entry
 
 MIN_BYTES: Final = 512
 """the smallest block, and what all are multiples of"""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from vramscope_server.analysis.simulator.profile import NEWEST, PROFILES, Profile
+from vramscope_server.analysis.simulator.versions import NEWEST, PROFILES, Profile
 
 MIB: Final = 1 << 20
 SLOTS: Final = 16

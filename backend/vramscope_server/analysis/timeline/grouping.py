@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.profile_tables import NOT_ATTRIBUTED
-from vramscope.wire import PHASES
-from vramscope_server.analysis.anatomy.categories import CATEGORIES, categories_of
-from vramscope_server.analysis.history.order import numbered
-from vramscope_server.analysis.timeline.course import Course, alive
-from vramscope_server.analysis.timeline.sites import frame_of, sites_of
+from vramscope.protocol.profile import NOT_ATTRIBUTED
+from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
+from vramscope_server.analysis.timeline.curve import Course, alive
+from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
+from vramscope_server.analysis.trace.counting_sort import numbered
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.history.trace import Trace
+    from vramscope_server.analysis.trace.trace import Trace
 
 Whole = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32]

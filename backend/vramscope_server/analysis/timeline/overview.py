@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.compiled import entry
-from vramscope_server.analysis.timeline.course import Course
+from vramscope_server.analysis.numba_compile import entry
+from vramscope_server.analysis.timeline.curve import Course
 from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
 
 Whole = npt.NDArray[np.int64]

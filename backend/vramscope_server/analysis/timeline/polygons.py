@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.compiled import entry
-from vramscope_server.analysis.timeline.course import Course
+from vramscope_server.analysis.numba_compile import entry
+from vramscope_server.analysis.timeline.curve import Course
 from vramscope_server.analysis.timeline.grouping import Grouping, Series, series_of
 from vramscope_server.analysis.timeline.overview import held_by
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.history.trace import Trace
+    from vramscope_server.analysis.trace.trace import Trace
 
 Whole = npt.NDArray[np.int64]
 

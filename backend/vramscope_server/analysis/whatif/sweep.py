@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from vramscope_server.analysis.history.trace import Trace
-from vramscope_server.analysis.whatif.beginning import beginning_of
-from vramscope_server.analysis.whatif.card import Card, card_of
-from vramscope_server.analysis.whatif.case import Case, Prediction
-from vramscope_server.analysis.whatif.exact_replay import Residual, check
-from vramscope_server.analysis.whatif.program_of import derivation_of
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.whatif.baseline_replay import Residual, check
+from vramscope_server.analysis.whatif.device import Card, card_of
+from vramscope_server.analysis.whatif.program import derivation_of
 from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk, recommend, risk_of
+from vramscope_server.analysis.whatif.scenario import Case, Prediction
+from vramscope_server.analysis.whatif.window_start import beginning_of
 
 __all__ = ["DEFAULT_SWEEP", "Prediction", "Residual", "Row", "Sweep", "check", "predict", "smallest_card", "sweep"]
 

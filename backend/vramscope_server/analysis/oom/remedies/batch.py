@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from vramscope.oom_cause import amount
-from vramscope.oom_need import PIECES, waits_for_backward
+from vramscope.oom_diagnosis.cause import amount
+from vramscope.oom_diagnosis.demand import PIECES, waits_for_backward
 from vramscope_server.analysis.oom.remedies.remedy import Case, Remedy, advice
 
 PARTS: Final = (2, 4, 8, 16, 32, 64)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from vramscope.black_box import BlackBox
-from vramscope.oom_facts import Facts
-from vramscope.oom_need import Need
-from vramscope_server.analysis.oom.remedies import batch, elsewhere, intruders, pieces, state
+from vramscope.oom_diagnosis.demand import Need
+from vramscope.oom_diagnosis.facts import Facts
+from vramscope.protocol.oom_record import BlackBox
+from vramscope_server.analysis.oom.remedies import alternatives, batch, defragment, optimizer_state, remove_cause
 from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy, Replay
 
-ROOMS: Final = (intruders, pieces, elsewhere, batch, state)
+ROOMS: Final = (remove_cause, defragment, alternatives, batch, optimizer_state)
 WORTH_SHARE: Final = 0.01
 """of the room: what is not enough for sure and saves less is not worth a line"""
 

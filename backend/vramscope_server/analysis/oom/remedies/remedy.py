@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vramscope.black_box import BlackBox
-from vramscope.oom_facts import Facts
-from vramscope.oom_need import Need
+from vramscope.oom_diagnosis.demand import Need
+from vramscope.oom_diagnosis.facts import Facts
+from vramscope.protocol.oom_record import BlackBox
 
 Source = Literal["measured", "replayed", "formula", "advice"]
 
@@ -28,7 +28,7 @@ class Remedy:
     conf: str | None = None
     """a value of PYTORCH_CUDA_ALLOC_CONF"""
     technique: str | None = None
-    """of wire.TECHNIQUES"""
+    """of series.TECHNIQUES"""
     micro_batches: int | None = None
     card_bytes: int | None = None
     run_id: str | None = None

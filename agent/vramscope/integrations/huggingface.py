@@ -1,0 +1,72 @@
+"""Hugging Face ``Trainer``: its model is the root, its settings are the run's; steps and phases come from the loop's hooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramscope.guard import guarded
+from vramscope.integrations.accelerate import plugins
+from vramscope.integrations.connection import Connection
+from vramscope.steps.clock import DATA
+from vramscope.steps.hooks import LoopHooks
+
+
+def is_trainer(target: object) -> bool:
+    """Told by name, so that transformers is not imported where it is not used."""
+    return any(
+        kind.__name__ == "Trainer" and kind.__module__.startswith("transformers.") for kind in type(target).__mro__
+    )
+
+
+def connect(target: Any, hooks: LoopHooks) -> Connection | None:
+    """None where the target is no Trainer."""
+    if not is_trainer(target):
+        return None
+    from transformers import TrainerCallback
+
+    clock = hooks.clock
+
+    class VramscopeCallback(TrainerCallback):  # type: ignore[misc]
+        """Tells what the loop's hooks cannot know: where a resumed run goes on, and when an evaluation is over."""
+
+        @guarded("the Trainer's on_train_begin")
+        def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+            if hooks.loss is not None and args.world_size > 1:
+                # It multiplies the loss by the number of processes, or not, as it averages tokens: what it logs is told.
+                hooks.loss.off = True
+            clock.begin_again(state.global_step)
+            if model is not None:
+                hooks.models.add(model)
+
+        @guarded("the Trainer's on_log")
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            loss = (logs or {}).get("loss")  # a Python number, for which the Trainer has waited by itself
+            if hooks.tell is not None and isinstance(loss, int | float):
+                hooks.tell(state.global_step, {"trainer_loss": loss})
+
+        @guarded("the Trainer's on_evaluate")
+        def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            clock.enter(DATA)
+
+        on_predict = on_evaluate
+
+    callback = VramscopeCallback()
+    target.add_callback(callback)
+    if getattr(target, "is_in_train", False):  # it was found at work
+        callback.on_train_begin(target.args, target.state, target.control, model=target.model)
+    if target.model is not None:  # None with model_init: the model comes with on_train_begin
+        hooks.models.add(target.model)
+    hooks.on_first_step = hooks.models.find_if_unheard
+    return Connection("huggingface", configuration(target))
+
+
+def configuration(trainer: Any) -> dict[str, Any]:
+    """The training arguments, what its Accelerator makes of them, and the model's configuration under ``model.``."""
+    config = dict(trainer.args.to_dict())
+    accelerator = getattr(trainer, "accelerator", None)
+    if accelerator is not None:
+        config.update((key, value) for key, value in plugins(accelerator).items() if not config.get(key))
+    model_config: Any = getattr(trainer.model, "config", None)
+    if model_config is not None and hasattr(model_config, "to_diff_dict"):
+        config["model"] = model_config.to_diff_dict()
+    return {key: value for key, value in config.items() if value not in (None, "", [], {})}

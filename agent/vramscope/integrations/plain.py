@@ -1,0 +1,26 @@
+"""A loop of the user's own: all that is known of it is a module, an optimizer, or nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramscope.integrations.connection import Connection
+
+if TYPE_CHECKING:
+    from vramscope.steps.hooks import LoopHooks
+
+
+def connect(target: object, hooks: LoopHooks) -> Connection | None:
+    """A module, an optimizer, or None: a loop of the user's own. None for anything else."""
+    import torch
+
+    if isinstance(target, torch.nn.Module):
+        hooks.models.add(target)
+    elif target is None or isinstance(target, torch.optim.Optimizer):
+        if target is not None:
+            hooks.lead(target)
+        hooks.models.find()
+    else:
+        return None
+    hooks.on_first_step = hooks.models.find_if_unheard
+    return Connection("loop")

@@ -1,0 +1,128 @@
+"""Finds the line that takes out of a container, empties it or begins it anew, in the bytecode as ``lines.py`` reads it.
+
+What the code takes out of may have a bound, and what it empties again and again is as large as this only until then.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from vramscope.leaks.holders.bytecode import MAKERS, Line, arguments_of, has_variable, lines_of, with_inner
+
+
+class Taking(NamedTuple):
+    """A line that takes out of a container."""
+
+    code: types.CodeType
+    number: int
+    whole: bool
+    """all that there is"""
+
+
+def taken_from(codes: Iterable[types.CodeType], name: str, *, is_list: bool, attribute: bool = False) -> Taking | None:
+    """Where one of the functions takes something out of the container of that name, keeps a slice of it, or begins an empty one
+    (the first one aside), also by another name that it gives it (``rows = self.rows``): of several lines the first that leaves
+    nothing in it.
+
+    is_list     to assign to its subscript overwrites
+    attribute   it is that of an object or a class, and no variable
+    """
+    found: Taking | None = None
+    for code in codes:
+        for part in with_inner(code):
+            if not has_variable(part, name):
+                continue
+            its = f".{name}" if attribute else name
+            others = {variable for line in lines_of(part) for variable, value in line.aliases if value == its}
+            for line in _again_and_again(part, name):
+                loaded = _loads(line, name, attribute=attribute)
+                stored = name in (line.attributes_stored if attribute else line.stores)
+                swapped = any(value == its for _, value in line.aliases)
+                anew = stored and (swapped or not loaded) and _begins_anew(line, name)
+                anew = anew and (line.in_loop or _outlives(part, None if attribute else name))
+                loaded = loaded or not others.isdisjoint(line.loads)
+                takes = loaded and (line.removes or (is_list and line.overwrites) or (stored and line.cuts))
+                if anew or takes:
+                    whole = anew or "clear" in line.attributes_loaded or (line.removes and line.cuts)
+                    if found is None or (whole and not found.whole):
+                        found = Taking(part, line.number, whole)
+    return found
+
+
+def emptied_elsewhere(
+    codes: Iterable[types.CodeType],
+    name: str,
+    callees: Sequence[types.CodeType],
+    *,
+    is_list: bool,
+    attribute: bool = False,
+) -> Taking | None:
+    """Where one of the ``callees``, to which one of the functions hands the container, leaves nothing in its argument; None where
+    it is not clear which argument that is."""
+    for code in codes:
+        for part in with_inner(code):
+            if not has_variable(part, name):
+                continue
+            for line in _again_and_again(part, name):
+                if not line.calls or line.adds or not _loads(line, name, attribute=attribute):
+                    continue
+                for callee in callees:
+                    if callee.co_name in line.loads | line.attributes_loaded:
+                        found = {
+                            argument: taking
+                            for argument in arguments_of(callee)
+                            if (taking := taken_from([callee], argument, is_list=is_list)) is not None and taking.whole
+                        }
+                        if name in found or len(found) == 1:
+                            return found.get(name) or next(iter(found.values()))
+    return None
+
+
+def begun_anew(codes: Iterable[types.CodeType], name: str, *, attribute: bool = False) -> Taking | None:
+    """Where one of the functions begins a value anew that it carries on: ``total = 0`` in its loop, or anything around the one
+    that has ``total += loss``; of an attribute where a method sets it to a constant."""
+    for code in codes:
+        for part in with_inner(code):
+            if not has_variable(part, name):
+                continue
+            its = [line for line in lines_of(part) if name in (line.attributes_stored if attribute else line.stores)]
+            carried = max((line.depth for line in its if _loads(line, name, attribute=attribute)), default=0)
+            for line in its:
+                constant = line.constant and (_outlives(part, None) if attribute else line.in_loop)
+                if not _loads(line, name, attribute=attribute) and (constant or 0 < line.depth < carried):
+                    return Taking(part, line.number, whole=True)
+    return None
+
+
+def _again_and_again(code: types.CodeType, name: str) -> Iterator[Line]:
+    """The lines that may empty the container of that name each time it is full: not those that come once in a training."""
+    loops = [line for line in lines_of(code) if line.in_loop]
+    fills = max((line.depth for line in loops if _fills(line, name)), default=0)
+    for line in lines_of(code):
+        # Before its loops, or after them all: once, unless the function is that of an epoch.
+        if line.in_loop or not loops or (line.number > loops[-1].number and fills <= 1):
+            yield line
+
+
+def _loads(line: Line, name: str, *, attribute: bool) -> bool:
+    return name in (line.attributes_loaded if attribute else line.loads)
+
+
+def _fills(line: Line, name: str) -> bool:
+    """Whether a line adds to a container of that name, or gives it to a function that may."""
+    return (name in line.loads and (line.adds or line.calls)) or (name in line.attributes_loaded and line.adds)
+
+
+def _begins_anew(line: Line, name: str) -> bool:
+    """Whether what a line gives that name is an empty container."""
+    return name in line.empties or not MAKERS.isdisjoint(line.loads | line.attributes_loaded)
+
+
+def _outlives(code: types.CodeType, variable: str | None) -> bool:
+    """Whether what code gives a variable, or an attribute (None), outside of any loop, takes the place of an earlier one: not a
+    variable of its own, and not what an object, a class or a module begins with."""
+    is_function = code.co_flags & inspect.CO_OPTIMIZED
+    return bool(is_function) and code.co_name != "__init__" and variable not in code.co_varnames + code.co_cellvars

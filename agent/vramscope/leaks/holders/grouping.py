@@ -1,0 +1,167 @@
+"""Which of the paths to what is held lead to one holder: as far as the container that takes more and more; and what they have in
+common, of which the holder's name is made.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import queue
+import re
+import weakref
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from vramscope.leaks.holders import line_search, type_info
+from vramscope.leaks.scan.object_children import is_array
+from vramscope.leaks.scan.paths import Path
+
+MANY_NUMBERED: Final = 4
+TRACEBACK: Final = ".__traceback__"
+"""what leads from an exception to the frames that it went through, and all their variables"""
+MOST_COMPARED: Final = 64
+"""of the newest paths to what one holder has, to see what differs in them"""
+NUMBER: Final = re.compile(r"\d+")
+_OF_A_KEYS_CLASS: Final = re.compile(r"\[(?!None|True|False)[A-Za-z_]\w*\]")
+"""``[tuple]``: keys that are no text and no number are called by their class, and differ all the same"""
+GROWS: Final = (list, dict, set, collections.deque, weakref.WeakKeyDictionary, queue.SimpleQueue)
+"""containers that can take more and more"""
+CONTAINERS: Final = (*GROWS, tuple, frozenset)
+
+
+class Family(NamedTuple):
+    """What the paths of one look have in common."""
+
+    lonely: frozenset[int]
+    """see :func:`lonely_links`"""
+    numbered: frozenset[tuple[str, str]]
+    """see :func:`numbered_attributes`"""
+
+
+def family_of(paths: Collection[Path]) -> Family:
+    return Family(lonely_links(paths), numbered_attributes(paths))
+
+
+def numbered_attributes(paths: Iterable[Path]) -> frozenset[tuple[str, str]]:
+    """(class, pattern of a name) of many tensors in attributes that differ in numbers alone: ``out_0``, ``out_1``, and so on."""
+    labels: dict[tuple[str, str], set[str]] = {}
+    for path in paths:
+        pattern = _pattern(path)
+        if pattern is not None:
+            labels.setdefault(pattern, set()).add(path.label)
+    return frozenset(pattern for pattern, found in labels.items() if len(found) >= MANY_NUMBERED)
+
+
+def _pattern(link: Path) -> tuple[str, str] | None:
+    """None where it is no such attribute, or where it is a container, which is a holder by itself."""
+    if link.parent is None or not link.label.startswith(".") or not NUMBER.search(link.label):
+        return None
+    if issubclass(link.kind, CONTAINERS) or is_array(link.kind):
+        return None
+    return type_info.qualified_name(link.parent.kind), NUMBER.sub("*", link.label)
+
+
+def is_numbered(links: list[Path], family: Family | None) -> bool:
+    """Whether these end with such an attribute: all of an object's are one holder then, as the elements of a list are."""
+    return family is not None and bool(family.numbered) and _pattern(links[-1]) in family.numbered
+
+
+def lonely_links(paths: Iterable[Path]) -> frozenset[int]:
+    """Identities of the links that alone of their class lead from their parent to what is held: the one callback, of a list, that
+    keeps, or one of each kind. (Of a list that takes more and more there come to be several.)"""
+    ways: dict[tuple[int, type], set[int]] = {}
+    for path in paths:
+        link = path
+        while link.parent is not None:
+            known = ways.setdefault((id(link.parent), link.kind), set())
+            if id(link) in known:
+                break
+            known.add(id(link))
+            link = link.parent
+    return frozenset(next(iter(links)) for links in ways.values() if len(links) == 1)
+
+
+def group_key(path: Path, family: Family | None = None) -> tuple[str, ...]:
+    links = held_links(path, family)
+    root = links[0].root
+    if is_numbered(links, family):
+        return ("attribute", *(_pattern(links[-1]) or ()))
+    for link in reversed(links[1:]):
+        if link.label.startswith(".") and link.parent is not None:
+            # One object has many names ("self" in each method): its class and attribute are the key.
+            return (
+                "attribute",
+                type_info.qualified_name(link.parent.kind),
+                *(inner.label for inner in links[links.index(link) :]),
+            )
+    return (root.kind, root.owner, root.file or "", root.name, *labels_of(links))
+
+
+def labels_of(links: list[Path]) -> list[str]:
+    """Below the root; those that follow themselves once: the first of a chain's links is called otherwise than all others."""
+    return [label for label, _ in itertools.groupby(link.label for link in links[1:])]
+
+
+def labels_of_all(paths: Sequence[Path], links: list[Path], family: Family | None) -> list[str]:
+    """As :func:`_labels`; where several objects of a class keep in the same attribute, ``.*`` for what differs in their names."""
+    labels = labels_of(links)
+    for path in paths[:MOST_COMPARED]:
+        others = held_links(path, family)
+        if others[0].root.name == links[0].root.name and len(its := labels_of(others)) == len(labels):
+            labels = [
+                one if one == other else "[*]" if one[0] == "[" else ".*"
+                for one, other in zip(labels, its, strict=True)
+            ]
+    return labels
+
+
+class Keys:
+    """The keys of many paths of one look. Elements of one container have the same."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._of_elements: dict[int, tuple[str, ...]] = {}
+
+    def of(self, path: Path) -> tuple[str, ...]:
+        """As :func:`group_key`."""
+        if path.parent is None or not path.label.startswith(("[", "{")):
+            return group_key(path, self._family)
+        key = self._of_elements.get(id(path.parent))
+        if key is None:
+            key = self._of_elements[id(path.parent)] = group_key(path, self._family)
+        return key
+
+
+def held_links(path: Path, family: Family | None = None) -> list[Path]:
+    """The links up to the first container that takes more and more, or an exception, or else to the object that has the tensor.
+
+    Of its ``family`` the lonely links: a list of objects of which one of a class keeps is passed over for what that one has
+    """
+    links = path.links()
+    root = links[0].root
+    if root.kind == "local" and root.code is not None and line_search.made_anew(root.code, root.name):
+        return links[:1]  # the loop binds it anew each round: to let go of it is to let go of all that is in it
+    for position, link in enumerate(links[1:], start=1):
+        if link.label == TRACEBACK:
+            return links[:position]  # the exception is to go: of its frames' variables nobody lets go one by one
+        if link.label.startswith(("[", "{")):
+            is_way = family is not None and id(link) in family.lonely and not issubclass(link.kind, CONTAINERS)
+            if not (is_way and any(deeper.label.startswith(("[", "{")) for deeper in links[position + 1 :])):
+                return links[:position]
+    return links
+
+
+def shared_labels(paths: Sequence[Path], skip: int) -> list[str]:
+    """Labels below the holder that all paths have: ``['train/loss']`` where a dict of lists takes under one key only."""
+    below = [[link.label for link in path.links()[skip:]] for path in paths]
+    shared = []
+    for labels in zip(*below, strict=False):
+        if (
+            len(set(labels)) > 1
+            or labels[0] == TRACEBACK
+            or labels[0].startswith(("[*", "{*"))
+            or _OF_A_KEYS_CLASS.fullmatch(labels[0])
+        ):
+            break
+        shared.append(labels[0])
+    return shared

@@ -1,0 +1,224 @@
+"""Says in words, with file and line, who holds: from a path to a name that the user wrote."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import sys
+from collections.abc import Sequence
+from types import CodeType
+from typing import Final, NamedTuple
+
+from vramscope.leaks.holders import drains, line_search, type_info
+from vramscope.leaks.holders.drains import Taking
+from vramscope.leaks.holders.grouping import (
+    GROWS,
+    NUMBER,
+    Family,
+    group_key,
+    held_links,
+    is_numbered,
+    labels_of,
+    labels_of_all,
+    shared_labels,
+)
+from vramscope.leaks.holders.source_line import inner_place, numbered_place, place_of
+from vramscope.leaks.holders.user_code import Codes, own_codes
+from vramscope.leaks.scan.object_children import is_array
+from vramscope.leaks.scan.paths import Path
+
+SEVERAL: Final = 3
+"""elements in each of some windows, so that there are not more and more windows"""
+
+
+class Holder(NamedTuple):
+    """The thing to change: a variable, an attribute, a container."""
+
+    key: tuple[str, ...]
+    """the same holder in another look has the same key"""
+    name: str
+    words: str
+    chain: tuple[str, ...]
+    file: str | None
+    line: int | None
+    function: str | None
+    container: bool
+    """takes more and more: a list, a dict, an object's attribute that is one"""
+    bound: int | None
+    """elements that the container never has more of: a deque's maxlen, a cached function's maxsize"""
+    size: int | None
+    """elements of the container"""
+    carried: bool
+    """a loop reads it before it assigns it, or it lies in an object that outlives the loop's round; of a reference cycle: the
+    attribute itself refers back, not a list in it"""
+    variable: bool
+    """a plain local or global variable"""
+    in_model: bool = False
+    """it is reached through a module"""
+    taken_from: bool = False
+    """a container that the code takes out of too, or overwrites: it may have a bound that is not reached yet"""
+    emptied_at: tuple[str, int, str] | None = None
+    """file, line and function that leave nothing in the container, or begin an empty one; of a value, that begin it anew"""
+    named: bool = True
+    """a variable leads to it"""
+    read_late: bool = False
+    """a variable that its function reads after a call of backward too"""
+    linked: str = ""
+    """``Node.parent``, where what is held is reached from one object of a class to another, and on"""
+    written: bool = False
+    """a tensor whose graph grows by what is written into parts of it: ``memory[index] = features``"""
+    metric: str = ""
+    """class of torchmetrics' metric that has it in a state"""
+
+
+def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None, *, written: bool = False) -> Holder:
+    """The holder that paths with the same :func:`group_key` have in common."""
+    links = held_links(paths[0], family)
+    last = links[-1]
+    numbered = is_numbered(links, family)
+    root = links[0].root
+    deeper = shared_labels(paths, len(links))
+    labels = labels_of_all(paths, links, family)
+    name = root.spoken + "".join(labels) + "".join(deeper)
+    if numbered:
+        name = root.spoken + "".join(labels_of(links[:-1])) + NUMBER.sub("*", last.label)
+    if last.parent is not None and any(label.startswith("._") for label in labels[:-1]) and own_codes(last.parent.kind):
+        # By what a library calls its own nobody knows the object: `Net.outputs`, not `trainer._connector._selector.model.outputs`.
+        name = f"{type_info.name_of(last.parent.kind)}{last.label}" + "".join(deeper)
+    is_container = numbered or issubclass(last.kind, GROWS) or is_array(last.kind)
+    owner = f" of {root.owner}()" if root.kind == "local" else ""
+    words = f"{root.kind} '{root.name}'{owner}" if root.kind != "class" else f"class attribute {root.owner}.{root.name}"
+    for link, label in zip(
+        links[1:], labels if len(labels) == len(links) - 1 else [one.label for one in links[1:]], strict=True
+    ):
+        words += f" -> {type_info.name_of(link.parent.kind)}{label}" if link.parent else label
+    if deeper:
+        words += " -> " + "".join(deeper)
+    if last.size is not None:
+        words += f" -> {type_info.name_of(last.kind)}[{last.size}]"
+    within = numbered_place(links, codes) if numbered else inner_place(paths, len(links), codes)
+    keys = frozenset(label[2:-2] for label in (*labels_of(links), *deeper) if _is_text_key(label))
+    metric = _metric_among(paths[0].links())
+    taking = _taken_from(links, codes, metric) if is_container else _begun_anew(links, codes)
+    place, line = within or place_of(links, codes, container=is_container or written, keys=keys)
+    return Holder(
+        key=group_key(paths[0], family),
+        name=name.strip()[:200],
+        words=words,
+        chain=tuple(_chain(paths[0]))[:16],
+        file=place.co_filename if place is not None else root.file,
+        line=line if line is not None else root.line,
+        function=place.co_name if place is not None else root.owner,
+        container=is_container,
+        bound=_bound(paths, links, is_container=is_container),
+        size=last.size,
+        carried=len(links) > 1
+        or is_container
+        or root.code is None
+        or line_search.carried_by_loop(root.code, root.name),
+        variable=len(links) == 1,
+        in_model=any(_is_module(link.kind) for link in links),
+        taken_from=is_container and taking is not None,
+        emptied_at=(taking.code.co_filename, taking.number, taking.code.co_name) if taking and taking.whole else None,
+        read_late=root.code is not None and line_search.read_after_backward(root.code, root.name),
+        linked=_linked_by(paths),
+        written=written and not is_container,
+        metric=metric,
+    )
+
+
+def _linked_by(paths: Sequence[Path]) -> str:
+    """The attribute by which more than half of what is held is reached from an object to another of its class; "" where it is not.
+    (Modules lie in modules of their class by design.)"""
+    found: collections.Counter[str] = collections.Counter()
+    for path in paths:
+        link = path
+        while link.parent is not None:
+            if link.kind is link.parent.kind and link.label.startswith(".") and not _is_module(link.kind):
+                found[f"{type_info.name_of(link.kind)}{link.label}"] += 1
+                break
+            link = link.parent
+    name, count = found.most_common(1)[0] if found else ("", 0)
+    return name if 2 * count > len(paths) else ""
+
+
+def _bound(paths: Sequence[Path], links: list[Path], *, is_container: bool) -> int | None:
+    """Elements that a container never has more of: its own, or those of a few windows in it, where they have all that is held (the
+    deques of several meters)."""
+    last = links[-1]
+    if last.bound is not None and (is_container or _is_in_a_cached_function(last)):
+        return last.bound
+    windows: dict[int, int] = {}
+    for path in paths if is_container else ():
+        link = next((one for one in path.links()[len(links) :] if issubclass(one.kind, collections.deque)), None)
+        if link is None or link.bound is None:
+            return None
+        windows[id(link)] = link.bound
+    return sum(windows.values()) if windows and SEVERAL * len(windows) <= len(paths) else None
+
+
+def _is_in_a_cached_function(link: Path) -> bool:
+    return link.parent is not None and link.parent.kind is functools._lru_cache_wrapper
+
+
+def _is_text_key(label: str) -> bool:
+    return label.startswith("['") and label.endswith("']")
+
+
+def _metric_among(links: list[Path]) -> str:
+    """The class of torchmetrics' metric that has it in a state; "" where none has."""
+    metric = getattr(sys.modules.get("torchmetrics"), "Metric", None)
+    return next(
+        (type_info.name_of(link.kind) for link in links if metric is not None and metric in type_info.bases(link.kind)),
+        "",
+    )
+
+
+def _is_module(kind: type) -> bool:
+    return any(
+        type_info.qualified_name(base) == "Module" and type_info.module_of(base).startswith("torch.nn.")
+        for base in type_info.bases(kind)
+    )
+
+
+def _taken_from(links: list[Path], codes: Codes, metric: str) -> Taking | None:
+    root, last = links[0].root, links[-1]
+    of_list = issubclass(last.kind, list)
+    if metric:
+        through = frozenset(link.label[1:] for link in links[1:] if link.label.startswith("."))
+        reset = (line_search.called_at(codes.all, name, frozenset(("reset",)), through) for name in (root.name, "self"))
+        return next((Taking(*at, whole=True) for at in reset if at is not None), None)
+    taking = drains.taken_from(own_codes(last.kind), "self", is_list=of_list)
+    if taking is not None:
+        return taking
+    found = _own_name(links, codes)
+    if found is None:
+        return None
+    own, name, attribute = found
+    taking = drains.taken_from(own, name, is_list=of_list, attribute=attribute)
+    return taking or drains.emptied_elsewhere(own, name, codes.all, is_list=of_list, attribute=attribute)
+
+
+def _begun_anew(links: list[Path], codes: Codes) -> Taking | None:
+    found = _own_name(links, codes)
+    return None if found is None else drains.begun_anew(found[0], found[1], attribute=found[2])
+
+
+def _own_name(links: list[Path], codes: Codes) -> tuple[list[CodeType], str, bool] | None:
+    """The functions in which it has its own name, what it is called there, and whether that is an attribute; None: it has none."""
+    root, last = links[0].root, links[-1]
+    if last.parent is None:
+        return [root.code] if root.code is not None else codes.all, root.name, root.of_class is not None
+    if last.label.startswith("."):
+        return own_codes(last.parent.kind) or codes.all, last.label[1:], True
+    return None
+
+
+def _chain(path: Path) -> list[str]:
+    links = path.links()
+    words = [str(links[0].root)]
+    for link in links[1:]:
+        parent = link.parent
+        words.append(f"{type_info.name_of(parent.kind) if parent else ''}{link.label}")
+    words.append(type_info.name_of(links[-1].kind))
+    return words

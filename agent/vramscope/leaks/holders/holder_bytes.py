@@ -1,0 +1,274 @@
+"""What one holder keeps: its tensors, their graphs, and the bytes of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Any, Final, NamedTuple
+
+from vramscope.leaks.autograd.graph_walk import NODE_BYTES, Budget, Graph, walk
+from vramscope.leaks.holders import line_search, type_info
+from vramscope.leaks.holders.holder import Holder
+from vramscope.leaks.scan import storages
+from vramscope.leaks.scan.storages import Storages
+from vramscope.leaks.scan.tensors import add_with_gradient
+from vramscope.memory.peak_counters import block_bytes
+from vramscope.protocol import messages
+
+MOST_GRAPHS_WALKED: Final = 27
+"""of one holder; the bytes of the others follow from these"""
+RUN: Final = 9
+"""of these, neighbours in age: what they share shows how much one more adds. Behind the first are eight, so that each of a step's
+two or four losses comes as often as the others, wherever the run begins."""
+MOST_WORDS: Final = 4096
+"""characters of a text, as the wire has it"""
+
+
+@dataclasses.dataclass
+class Group:
+    """What one holder keeps."""
+
+    holder: Holder
+    tensors: int
+    graphs: int
+    """of the tensors, how many have a graph"""
+    scalars: bool
+    own: Storages
+    """of the tensors themselves, and of the gradients that leaves have"""
+    saved: Storages
+    """what their graphs keep beside: saved tensors, attributes of custom Functions, parameters of models that are gone"""
+    saved_factor: float
+    """bytes there are for each that was counted, where not all graphs were walked"""
+    nodes: int
+    births: list[int]
+    """sequence numbers at which the graphs' newest operations were made, rising"""
+    oldest: int
+    """sequence number that the graphs reach back to"""
+    attributes: list[tuple[str, int | None, str, int]]
+    """(file, line, ``Function.attribute``, bytes) of tensors that a custom Function keeps beside save_for_backward"""
+    examples: list[str]
+    seen_bytes: int
+    """of the tensors' elements, which may be views of larger storages"""
+    on_cpu: bool
+    cut_short: bool
+    """a graph was not walked to its end: its older part is too long"""
+    references: list[weakref.ref[Any]]
+    """to the tensors (those with a graph, where there are some), at most MOST_GRAPHS_WALKED: to see when they die"""
+    leaves: frozenset[int] = frozenset()
+    """storages of these that no operation saved: gradients flow to them (inputs that ask for one, parameters of gone models)"""
+    cyclic: bool = False
+    """nothing but a reference cycle holds it"""
+    factor: float = 1.0
+    """tensors there are for each that was looked at"""
+    also_in: frozenset[tuple[str, ...]] = frozenset()
+    """keys of containers without a bound, each of which has all of it too"""
+    models: int = 0
+    """whole ones, of which nothing trains any more, with what their optimizers keep"""
+    rows: int = 0
+    """of all its tensors, along their first dimension"""
+
+    def scale(self, factor: float, of_bytes: float | None = None) -> None:
+        """There are ``factor`` times as many as were looked at, and as many times their bytes, or ``of_bytes`` times."""
+        self.factor = factor if of_bytes is None else of_bytes
+        self.tensors, self.graphs, self.nodes, self.rows = (
+            round(count * factor) for count in (self.tensors, self.graphs, self.nodes, self.rows)
+        )
+
+    def join(self, other: Group) -> None:
+        """What the same holder keeps in another way: tensors in its containers, and whole models."""
+        held = self.held_bytes + other.held_bytes
+        self.tensors += other.tensors
+        self.graphs += other.graphs
+        self.nodes += other.nodes
+        self.scalars &= other.scalars
+        self.on_cpu &= other.on_cpu
+        self.cut_short |= other.cut_short
+        self.own |= other.own
+        self.seen_bytes += other.seen_bytes
+        self.saved |= other.saved
+        self.births = sorted(self.births + other.births)
+        self.oldest = min(self.oldest, other.oldest)
+        self.attributes += other.attributes
+        self.examples += other.examples
+        self.references += other.references
+        self.models += other.models
+        self.rows += other.rows
+        self.factor = 1.0
+        self.factor = held / (self.held_bytes or 1)
+
+    def lengthen(self, factor: float) -> None:
+        """Its graphs go ``factor`` times as far as they were walked."""
+        self.saved_factor *= factor
+        self.nodes = round(self.nodes * factor)
+
+    @property
+    def own_bytes(self) -> int:
+        return sum(self.own.values())
+
+    @property
+    def saved_bytes(self) -> int:
+        extra = sum(size for key, size in self.saved.items() if key not in self.own)
+        return int(extra * self.saved_factor)
+
+    @property
+    def held_bytes(self) -> int:
+        return int((self.own_bytes + self.saved_bytes) * self.factor)
+
+    def bytes_beside(self, others: set[int]) -> int:
+        """What is held, without the storages of ``others``."""
+        beside = sum(size for key, size in {**self.saved, **self.own}.items() if key not in others)
+        return int(beside * self.saved_factor * self.factor)
+
+    def as_leak(self, kind: str, **told: Any) -> messages.Leak:
+        """In the wire's words, with what else is ``told`` of it: who holds it, where, and how many bytes."""
+        holder = self.holder
+        return messages.Leak(
+            kind=kind,
+            name=holder.name or "?",
+            holder=holder.words[:MOST_WORDS],
+            chain=[link[:MOST_WORDS] for link in holder.chain],
+            file=holder.file,
+            line=holder.line or None,
+            function=holder.function,
+            held_bytes=self.held_bytes,
+            node_bytes=self.nodes * NODE_BYTES,
+            examples=self.examples,
+            **told,
+        )
+
+
+def joined(groups: Iterable[Group]) -> list[Group]:
+    """One group a holder."""
+    found: dict[tuple[str, ...], Group] = {}
+    for group in groups:
+        first = found.setdefault(group.holder.key, group)
+        if first is not group:
+            first.join(group)
+    return list(found.values())
+
+
+def group_of(holder: Holder, tensors: list[Any], known: Storages, budget: Budget) -> Group:
+    """Count what ``tensors`` keep alive. How old their graphs are is read of each, the bytes as far as the budget reaches."""
+    own: Storages = {}
+    with_graph = []
+    for tensor in tensors:
+        add_with_gradient(own, tensor)
+        if not tensor.is_leaf and tensor.requires_grad:
+            with_graph.append(tensor)
+    chosen = _runs(with_graph, MOST_GRAPHS_WALKED)
+    nodes = [[node for tensor in run if (node := tensor.grad_fn) is not None] for run in chosen]
+    births = sorted(node._sequence_nr() for run in nodes for node in run)
+    saved: Storages = {}
+    leaves: set[int] = set()
+    oldest, visited, cut_short = min(births, default=2**64), 0, False
+    attributes: dict[tuple[type, str], int] = {}
+    firsts: list[int] = []
+    others: list[int] = []
+    """bytes of a run's first graph, and what each of the others has beside those before it"""
+    walks: list[Walk] = []
+    for run in nodes:
+        of_run: Storages = {}
+        for node in run:
+            if budget.left <= 0:
+                break
+            graph: Graph = walk(node, budget)
+            oldest = min(oldest, graph.oldest)
+            visited += graph.nodes
+            cut_short |= not graph.complete
+            leaves |= graph.parameters.keys() - graph.saved.keys()
+            its = {key: size for key, size in {**graph.saved, **graph.parameters}.items() if key not in known}
+            beside = sum(size for key, size in its.items() if key not in of_run)
+            (others if of_run else firsts).append(beside)
+            walks.append(Walk(beside, max(1, node._sequence_nr() - graph.oldest), graph.complete))
+            of_run |= its
+            for function, name, size in graph.attributes:
+                attributes[function, name] = max(size, attributes.get((function, name), 0))
+        saved |= of_run
+    walked = len(firsts) + len(others)
+    factor = len(with_graph) / walked if walked else 1.0
+    saved_factor = factor
+    if factor > 1 and others and (counted := sum(saved.values())):
+        # Losses of one step share its activations: what one more graph adds is less than what a graph has.
+        saved_factor = (fmean(firsts) + fmean(others) * (len(with_graph) - 1)) / counted
+    if births and births[-1] - births[0] <= budget.chains.step_numbers:
+        unequal = _of_unequal_walks(walks)
+        saved_factor, visited = saved_factor * unequal, round(visited * unequal)
+    return Group(
+        holder=holder,
+        tensors=len(tensors),
+        graphs=len(with_graph),
+        scalars=all(tensor.numel() == 1 for tensor in tensors),
+        own={key: size for key, size in own.items() if key not in known},
+        saved=saved,
+        saved_factor=saved_factor,
+        nodes=int(visited * factor),
+        births=births,
+        oldest=oldest,
+        attributes=[
+            (*_where(function, name), f"{type_info.name_of(line_search.forward_class(function))}.{name}", size)
+            for (function, name), size in attributes.items()
+        ],
+        examples=storages.describe(tensors),
+        seen_bytes=sum(map(_seen_bytes, tensors)),
+        cut_short=cut_short,
+        leaves=frozenset(leaves),
+        references=[weakref.ref(tensor) for tensor in spread(with_graph or tensors, MOST_GRAPHS_WALKED)],
+        on_cpu=all(tensor.device.type == "cpu" for tensor in tensors[:16]),
+        rows=sum(map(_rows_of, tensors)),
+    )
+
+
+def _rows_of(tensor: Any) -> int:
+    """Of its first dimension; 1 for what has none, or no sizes (a nested tensor)."""
+    try:
+        return int(tensor.shape[0]) if tensor.dim() else 1
+    except (RuntimeError, NotImplementedError):
+        return 1
+
+
+class Walk(NamedTuple):
+    """How far one graph was walked."""
+
+    saved_bytes: int
+    span: int
+    """operations between its newest and the oldest that was visited"""
+    complete: bool
+
+
+def _of_unequal_walks(walks: Sequence[Walk]) -> float:
+    """Bytes there are for each that was counted, where values are carried on side by side (a shadow of each weight): the walk
+    of the first may have left nothing for the others', which go as far."""
+    farthest = max((walk.span for walk in walks), default=1)
+    counted = sum(walk.saved_bytes for walk in walks)
+    reckoned = sum(walk.saved_bytes * (1.0 if walk.complete else farthest / walk.span) for walk in walks)
+    return reckoned / counted if counted else 1.0
+
+
+def _seen_bytes(tensor: Any) -> int:
+    """What its elements take if they stand alone: on a GPU whole blocks, as what it stands on is counted in blocks."""
+    size: int = tensor.numel() * tensor.dtype.itemsize
+    return size if tensor.device.type == "cpu" else block_bytes(size)
+
+
+def _where(function: type, name: str) -> tuple[str, int | None]:
+    """File and line in a custom Function's forward that set ``ctx.name``."""
+    at = line_search.context_kept_at(function, name)
+    return ("", None) if at is None else (at[0].co_filename, at[1])
+
+
+def _runs(things: list[Any], most: int) -> list[list[Any]]:
+    """At most so many, neighbours together, evenly spread, the first and the last among them."""
+    if len(things) <= most:
+        return [things]
+    step = (len(things) - RUN) / (most // RUN - 1)
+    return [things[at : at + RUN] for at in (round(position * step) for position in range(most // RUN))]
+
+
+def spread(things: list[Any], most: int) -> list[Any]:
+    """At most so many, evenly spread, the first and the last among them."""
+    if len(things) <= most:
+        return things
+    step = (len(things) - 1) / (most - 1)
+    return [things[round(position * step)] for position in range(most)]

@@ -1,0 +1,183 @@
+"""What a thing that keeps a tensor is called, and the line that made it keep it: an object's attribute, an autograd function's
+context, a frame kept by its exception, a closure, a container that is still being filled."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Final
+
+from vramscope.leaks.autograd import graph_walk
+from vramscope.leaks.holders import line_search, type_info
+from vramscope.leaks.holders.holder import Holder
+from vramscope.leaks.holders.user_code import Codes
+from vramscope.leaks.scan import name_roots
+from vramscope.leaks.scan.object_children import children
+from vramscope.leaks.scan.reachability import reached
+
+NAMELESS: Final = "unknown"
+"""begins the key of a holder that was not found"""
+
+
+def end_of_search(thing: Any) -> tuple[str, str | None] | None:
+    """(words, file) of a thing that is a name by itself: a module's or class's dict, a running frame."""
+    kind = type(thing)
+    if name_roots.is_namespace(thing):
+        return f"global of {thing['__name__']}", thing.get("__file__")
+    if kind is dict and "__module__" in thing and "__qualname__" in thing:
+        return f"class {thing['__module__']}.{thing['__qualname__']}", None
+    if issubclass(kind, type):
+        return f"class {type_info.module_of(thing)}.{type_info.qualified_name(thing)}", None
+    if kind is types.ModuleType:
+        return f"module {thing.__dict__.get('__name__')}", thing.__dict__.get("__file__")
+    return None
+
+
+def telling(
+    thing: Any, child: Any, tensor: Any, chain: list[str], codes: Codes, closure: dict[int, Any], *, cyclic: bool
+) -> Holder | None:
+    import torch
+
+    kind = type(thing)
+    if kind is types.FrameType:
+        code = thing.f_code
+        name = next(
+            (name for name, value in name_roots.locals_of(thing).items() if issubclass(type(value), BaseException)), ""
+        )
+        at = line_search.name_kept_at(code, name, container=False) if name else None
+        words = f"frame of {code.co_name}()" + (f", kept by its exception '{name}'" if name else "")
+        return made_of(
+            ("frame", code.co_filename, code.co_qualname if hasattr(code, "co_qualname") else code.co_name),
+            name or code.co_name,
+            words,
+            [words, *chain[::-1]],
+            code.co_filename,
+            at[1] if at else code.co_firstlineno,
+            code.co_name,
+        )
+    if kind is types.FunctionType:
+        code = thing.__code__
+        words = f"function {thing.__qualname__} and its closure"
+        return made_of(
+            ("function", thing.__qualname__),
+            thing.__name__,
+            words,
+            [words, *chain[::-1]],
+            code.co_filename,
+            code.co_firstlineno,
+            code.co_name,
+        )
+    if issubclass(kind, torch.autograd.function.BackwardCFunction):
+        return _of_function(thing, tensor, chain, closure, cyclic=cyclic)
+    if (
+        type_info.module_of(kind) in ("builtins", "types", "collections", "_thread")
+        or type_info.module_of(kind).partition(".")[0] == "torch"
+    ):
+        return None
+    if cyclic:
+        back = sorted(_ways_back(thing, closure), key=lambda way: way[1])
+        if not back:
+            return None  # it hangs on a cycle, but is no part of it
+        label, contained = back[0]
+    else:
+        label, contained = next((label for label, value in children(thing) if value is child), ""), True
+    own = [code for code in line_search.codes_of_class(kind) if not name_roots.is_library(code.co_filename)]
+    name = label.partition("[")[0].lstrip(".")
+    at = line_search.attribute_kept_at([*own, *codes.all], name, container=contained) if label.startswith(".") else None
+    words = f"{'objects' if cyclic else 'an object'} of {type_info.qualified_name(kind)}{label}"
+    return made_of(
+        ("object", type_info.module_of(kind), type_info.qualified_name(kind)),
+        f"{type_info.name_of(kind)}{label}",
+        words,
+        [words, *chain[::-1]],
+        at[0].co_filename if at else None,
+        at[1] if at else None,
+        at[0].co_name if at else None,
+        carried=not contained,
+    )
+
+
+def _ways_back(thing: Any, closure: dict[int, Any]) -> list[tuple[str, bool]]:
+    """(attribute, whether a container lies in between) of the references by which an object leads back to itself."""
+    ways = []
+    for label, value in children(thing):
+        if id(value) in closure and (value is thing or id(thing) in reached({id(value)}, closure)):
+            ways.append((label, type(value) in (list, dict, set, tuple)))
+    return ways
+
+
+def _of_function(node: Any, tensor: Any, chain: list[str], closure: dict[int, Any], *, cyclic: bool) -> Holder:
+    """A custom autograd Function that keeps a tensor as an attribute; of a cycle it is the Function's own result: the graph keeps
+    the attribute, and the attribute the graph."""
+    source = line_search.forward_class(type(node))
+    kept = [(name, value, graph_walk.tensors_in(value)) for name, value in list(node.__dict__.items())]
+    holds = next((name for name, _, tensors in kept if any(one is tensor for one in tensors)), "")
+    holds = holds or next((name for name, value, _ in kept if id(value) in closure), "")  # it lies deeper in there
+    leads_back = next((name for name, _, tensors in kept if any(one.grad_fn is node for one in tensors)), "")
+    attribute = (leads_back or holds) if cyclic else holds
+    at = line_search.context_kept_at(type(node), attribute)
+    words = f"ctx.{attribute} of the autograd function {type_info.qualified_name(source)}"
+    return made_of(
+        ("ctx", type_info.module_of(source), type_info.qualified_name(source), attribute),
+        f"{type_info.name_of(source)}.{attribute}",
+        words,
+        [words, *chain[::-1]],
+        at[0].co_filename if at else None,
+        at[1] if at else None,
+        at[0].co_name if at else None,
+    )
+
+
+def being_built(top: Any, chain: list[str]) -> Holder | None:
+    """A container that nothing refers to but the function that fills it."""
+    kind = type(top)
+    if kind not in (list, set, dict):
+        return None
+    frame = name_roots.building()
+    if frame is None:
+        return None
+    code, line = frame.f_code, frame.f_lineno
+    name = line_search.stored_on(code, line)
+    words = f"a {kind.__name__} that is being built in {code.co_name}()" + (f", for '{name}'" if name else "")
+    return made_of(
+        ("built", code.co_filename, code.co_name, str(line)),
+        name or f"a {kind.__name__} in {code.co_name}()",
+        words,
+        [words, *chain[::-1][1:]],
+        code.co_filename,
+        line,
+        code.co_name,
+    )
+
+
+def unknown(tensor: Any) -> Holder:
+    words = f"holder not found: {type(tensor).__name__} of shape {list(tensor.shape)}"
+    return made_of((NAMELESS, str(list(tensor.shape))), "unknown", words, [], None, None, None)
+
+
+def made_of(
+    key: tuple[str, ...],
+    name: str,
+    words: str,
+    chain: list[str],
+    file: str | None,
+    line: int | None,
+    function: str | None,
+    *,
+    carried: bool = False,
+) -> Holder:
+    """A holder that no variable leads to, by what is known of it."""
+    return Holder(
+        key=key,
+        name=name[:200],
+        words=words,
+        chain=tuple(chain[:16]),
+        file=file,
+        line=line,
+        function=function,
+        container=True,
+        bound=None,
+        size=None,
+        carried=carried,
+        variable=False,
+        named=False,
+    )

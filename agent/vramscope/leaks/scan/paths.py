@@ -1,0 +1,287 @@
+"""Finds how tensors can be reached from the roots: breadth first through containers and attributes, bounded.
+
+Only dicts, lists and plain attributes are looked into, through the functions of the built-in types; nothing of the user's
+(``__getattr__``, ``__iter__``, ``__repr__``, properties) runs.
+"""
+
+from __future__ import annotations
+
+import collections
+import gc
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from vramscope.leaks.holders import type_info
+from vramscope.leaks.holders.line_search import made_anew
+from vramscope.leaks.scan import time_budget
+from vramscope.leaks.scan.container_sampling import Contents, contents
+from vramscope.leaks.scan.name_roots import ATOMS, Root
+from vramscope.leaks.scan.object_children import MOST_OF_A_CONTAINER, Shapes, bound_of, children, length, may_hold
+from vramscope.leaks.scan.time_budget import Allowance
+
+MOST_OBJECTS: Final = 200_000
+LEAST_OBJECTS: Final = 20_000
+"""that a tier comes by, in an ordinary process"""
+AT_ONCE: Final = 256
+"""objects that are come by between two looks at the clock"""
+DEEPEST: Final = 10
+RECORDS: Final = 3
+"""levels, of records in a container and the container itself, that are taken to be the container's"""
+
+_SKIPPED: Final = ATOMS | {types.ModuleType, types.CodeType, types.BuiltinFunctionType, type}
+
+
+class Path(NamedTuple):
+    """How an object is reached; ``parent`` is None at a root."""
+
+    parent: Path | None
+    root: Root
+    label: str
+    """what leads here from the parent: ``.history``, ``['loss']``, ``[*]`` for any element of a sequence"""
+    kind: type
+    """of the object reached"""
+    size: int | None
+    """elements, where it is a container"""
+    bound: int | None
+    """elements beyond which it cannot grow: a deque's maxlen, a tuple's length"""
+    depth: int
+
+    def links(self) -> list[Path]:
+        """From the root to here."""
+        links, link = [], self
+        while link is not None:
+            links.append(link)
+            link = link.parent  # type: ignore[assignment]
+        return links[::-1]
+
+
+def leads_through_us(path: Path, known: dict[int, bool]) -> bool:
+    """Whether a path goes through an object of the agent's. ``known``: by the id of a link, for the time of one search."""
+    links: list[Path] = []
+    link: Path | None = path
+    while link is not None and id(link) not in known:
+        links.append(link)
+        if type_info.module_of(link.kind).partition(".")[0] == "vramscope":
+            break
+        link = link.parent
+    ours = link is not None and known.get(id(link), True)
+    known |= dict.fromkeys(map(id, links), ours)
+    return ours
+
+
+class Found(NamedTuple):
+    """What a search has found."""
+
+    paths: dict[int, Path]
+    """id of an object -> how it is reached"""
+    between: dict[int, Path]
+    """ids of others, which lie in a long container between the ends that are looked at -> how the container is reached"""
+    long: list[tuple[Path, Contents]]
+    """containers with more elements than are looked at one by one"""
+    again: dict[int, Path]
+    """id of a link of these paths -> another way to what it leads to, through a container that has no bound"""
+    complete: bool
+    """all that can be reached was looked at"""
+
+
+def find(
+    tiers: Iterable[Iterable[Root]],
+    wanted: set[int],
+    time: Allowance,
+    part: float = time_budget.ALL,
+    tensors: Iterable[type] = (),
+) -> Found:
+    """How the objects with the wanted ids are reached.
+
+    tiers     roots, those that a user would name first; a path from an earlier tier goes before a shorter one from a later
+    tensors   types, that are counted in long containers
+    Cost: some 2 µs an object; at most MOST_OBJECTS a tier, within that part of the time (of an ordinary process LEAST_OBJECTS).
+    """
+    search = _Search(wanted, time, part, tensors)
+    complete = True
+    for tier in tiers:
+        if search.missing:
+            complete = _find(tier, search) and complete
+    between = {key: path for key, path in search.between.items() if key not in search.paths}
+    found = Found(search.paths, between, search.long, search.again, complete)
+    elements = [path for path in search.objects if id(path) in search.again]
+    return _through_their_containers(found, elements) if elements else found
+
+
+def _through_their_containers(found: Found, objects: list[Path]) -> Found:
+    """The same, where a loop's variable is one element after the other (``for callback in callbacks``): it is not the variable
+    that has what the last of them has. ``objects``: such variables, to which there is another way.
+    """
+    instead = {id(path): found.again[id(path)] for path in objects}
+    """by the id of a path"""
+    variables = {id(path.root) for path in objects}
+
+    def through(path: Path) -> Path:
+        if id(path.root) not in variables:
+            return path
+        known = instead.get(id(path))
+        if known is None:
+            parent = None if path.parent is None else through(path.parent)
+            known = path
+            if parent is not None and parent is not path.parent:
+                known = path._replace(parent=parent, root=parent.root, depth=parent.depth + 1)
+            instead[id(path)] = known
+        return known
+
+    paths = {key: through(path) for key, path in found.paths.items()}
+    between = {key: through(path) for key, path in found.between.items()}
+    long = [(through(path), contents) for path, contents in found.long]
+    for path in objects:
+        found.again.pop(id(path))
+    again = {id(instead[key]) if key in instead else key: through(other) for key, other in found.again.items()}
+    return Found(paths, between, long, again, found.complete)
+
+
+class _Search:
+    """What a search knows so far."""
+
+    def __init__(self, wanted: set[int], time: Allowance, part: float, tensors: Iterable[type]) -> None:
+        self.wanted = wanted
+        self.missing = set(wanted)
+        """neither reached nor seen in between"""
+        self.paths: dict[int, Path] = {}
+        self.between: dict[int, Path] = {}
+        self.long: list[tuple[Path, Contents]] = []
+        self.is_tensor = frozenset(map(id, tensors)).__contains__
+        """of a type's id"""
+        self.again: dict[int, Path] = {}
+        self.objects: list[Path] = []
+        """variables that a loop binds anew, of objects that are no containers"""
+        self.seen: dict[int, Path] = {}
+        self.shapes: Shapes = {}
+        self._time, self._part = time, part
+
+    def is_over(self, done: int, least: int) -> bool:
+        return self._time.over(self._part, done, least)
+
+    def until_half_is_over(self) -> Callable[[], bool]:
+        """Whether half of the time is over that is left now."""
+        end = self._time.taken + self._time.left(self._part) / 2
+        return lambda: self._time.taken > end
+
+
+def _find(sources: Iterable[Root], search: _Search) -> bool:
+    paths, wanted, seen = search.paths, search.wanted, search.seen
+    queue: collections.deque[tuple[Any, Path]] = collections.deque()
+    for root in sources:
+        value = root.value
+        path = Path(None, root, root.name, type(value), length(value), bound_of(value), 0)
+        if id(value) in wanted:
+            paths.setdefault(id(value), path)
+            search.missing.discard(id(value))
+        if id(value) not in seen and type(value) not in _SKIPPED:
+            seen[id(value)] = path
+            queue.append((value, path))
+            if root.kind == "local" and path.size is None and root.code is not None and made_anew(root.code, root.name):
+                search.objects.append(path)
+    looked = unhurried = 0
+    around: Path | None = None
+    # (When all is found, what lies beside the last of it is looked into all the same: the newest row of a log, say.)
+    while queue and (search.missing or queue[0][1].parent is around):
+        value, path = queue.popleft()
+        around = path.parent
+        looked += 1
+        if looked > unhurried:
+            unhurried = looked + AT_ONCE
+            if looked > MOST_OBJECTS or search.is_over(looked, LEAST_OBJECTS):
+                return False
+        if path.depth >= DEEPEST:
+            continue
+        ends = set()
+        takes_more = path.size is not None and path.bound is None
+        is_record = not takes_more and _is_in_what_takes_more(path)
+        bound = bound_of(None, value)
+        for label, child in children(value, search.shapes):
+            looked += 1
+            kind = type(child)
+            if kind in _SKIPPED or issubclass(kind, type):
+                continue  # (a class's attributes are roots of their own)
+            key = id(child)
+            ends.add(key)
+            is_tensor = search.is_tensor(id(kind))
+            known = paths.get(key) or seen.get(key)
+            if key in wanted and (key not in paths or _keeps_more(path, paths[key])):
+                size, most = (None, bound) if is_tensor else (length(child), bound_of(child, value))
+                paths[key] = Path(path, path.root, label, kind, size, most, path.depth + 1)
+                search.missing.discard(key)
+            elif (takes_more or (is_record and is_tensor)) and known is not None and known.parent is not path:
+                search.again[id(known)] = Path(path, path.root, label, kind, None, None, path.depth + 1)
+            if key not in seen and not (is_tensor and _is_bare(child)) and may_hold(child):
+                size = length(child)
+                if label == path.label and kind is path.kind and size == path.size:
+                    seen[key] = path
+                    queue.append(
+                        (child, path)
+                    )  # one link more of a chain (``.before.before``): as deep, and called, as the last
+                    continue
+                seen[key] = Path(path, path.root, label, kind, size, bound_of(child, value), path.depth + 1)
+                queue.append((child, seen[key]))
+        if ends and path.size is not None and path.size > MOST_OF_A_CONTAINER:
+            inside = contents(value, path.size, ends, search.missing, search.is_tensor, search.until_half_is_over())
+            search.missing -= inside.wanted
+            search.between.update(dict.fromkeys(inside.wanted, path))
+            search.long.append((path, inside))
+    return True
+
+
+def _is_in_what_takes_more(path: Path) -> bool:
+    """Whether it is a container without a bound, or a record in one: ``rows.append((logits, labels))``."""
+    link: Path | None = path
+    for _ in range(RECORDS):
+        if link is None:
+            return False
+        if link.size is not None and link.bound is None:
+            return True
+        link = link.parent
+    return False
+
+
+def _is_bare(tensor: Any) -> bool:
+    """Whether nothing hangs on a tensor."""
+    return all(issubclass(type(one), type) for one in gc.get_referents(tensor))
+
+
+def reachable(
+    tiers: Iterable[Iterable[Root]], kinds: set[type], time: Allowance, part: float = time_budget.ALL
+) -> list[Any]:
+    """What can be reached and is exactly of these types, the last reached first. Bounds and cost as of :func:`find`."""
+    found: list[Any] = []
+    seen: set[int] = set()
+    shapes: Shapes = {}
+    for tier in tiers:
+        queue: collections.deque[tuple[Any, int]] = collections.deque()
+        looked = unhurried = 0
+        above, depth, inside = None, 0, [root.value for root in tier]
+        while True:
+            for thing in inside:
+                looked += 1
+                kind = type(thing)
+                if kind in _SKIPPED or issubclass(kind, type) or id(thing) in seen:
+                    continue
+                seen.add(id(thing))
+                if kind in kinds:
+                    found.append(thing)
+                    if _is_bare(thing):
+                        continue
+                if may_hold(thing):
+                    queue.append((thing, depth + (above is not None and kind is not type(above))))
+            if looked > unhurried:
+                unhurried = looked + AT_ONCE
+                if looked > MOST_OBJECTS or time.over(part, looked, LEAST_OBJECTS):
+                    break
+            if not queue:
+                break
+            above, depth = queue.popleft()
+            inside = [child for _, child in children(above, shapes)] if depth < DEEPEST else []
+    return found[::-1]
+
+
+def _keeps_more(path: Path, known: Path) -> bool:
+    """A container that takes more and more is the holder to name, not the variable that has its newest element."""
+    return known.parent is None and path.size is not None and path.bound is None

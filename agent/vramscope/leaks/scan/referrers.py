@@ -1,0 +1,230 @@
+"""For tensors that no variable leads to: asks the garbage collector who refers to them, upwards, until it ends.
+
+It ends at somebody's name (a library's global, a class, a function), at an object that C code holds, or nowhere: then the
+objects refer only to each other, a reference cycle that waits for the garbage collector. That is found by counting
+references, as the collector itself does, so nothing has to be collected, and the user's ``gc`` settings do not matter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import sys
+import types
+from typing import Any, Final
+
+from vramscope.leaks.holders import type_info, wording
+from vramscope.leaks.holders.holder import Holder
+from vramscope.leaks.holders.user_code import Codes
+from vramscope.leaks.scan import name_roots, reachability, time_budget
+from vramscope.leaks.scan.tensor_sampling import Weight, Weights, sample
+from vramscope.leaks.scan.time_budget import Allowance
+from vramscope.process import live_objects
+
+MOST_TENSORS: Final = 48
+"""traced upwards; the others of the same sizes are taken to be alike"""
+MOST_TARGETS: Final = 12
+"""of these, through all objects of the process: each makes the pass longer"""
+MOST_OBJECTS: Final = 4_000
+MOST_YOUNG: Final = 100_000
+OF_CALL: Final = 3
+"""references to a tuple that only our list, our variable and the question have: from Python 3.13 on ``get_referrers`` finds
+its own arguments, which would lead from one such call to the next"""
+DEEPEST: Final = 8
+DEEPEST_OF_CYCLE: Final = 16
+"""a parameter lies nine references below the model's class: each module has two dicts"""
+
+
+@dataclasses.dataclass
+class Answer:
+    """Who holds some tensors. Clear ``tensors`` when it was read."""
+
+    holder: Holder
+    tensors: list[Any]
+    cyclic: bool
+    stand_for: float = 0.0
+    """tensors there are of those that were traced, and the others of their sizes"""
+    elements: float = 0.0
+    """of these"""
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """How many times as many there are as were traced, and how many times their bytes."""
+        elements = sum(tensor.numel() for tensor in self.tensors)
+        return self.stand_for / len(self.tensors), self.elements / elements if elements else 1.0
+
+    def add(self, tensor: Any, weights: Weights) -> None:
+        weight = weights[id(tensor)]
+        self.tensors.append(tensor)
+        self.stand_for += weight.tensors
+        self.elements += weight.elements * tensor.numel()
+
+
+def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answer], bool]:
+    """Answers for the tensors (some of each size are traced), and whether all was looked at.
+
+    First among the young objects, which is cheap: garbage is young, and the count of references proves that nothing old
+    refers to it. For what is left, one pass over all objects of the process a level, some 30 ms each at 300,000 objects, as
+    many as end in time.
+    """
+    chosen, weights = sample(tensors, dict.fromkeys(map(id, tensors), Weight()), MOST_TENSORS)
+    complete = len(chosen) == len(tensors)
+    lists = 3  # references to a tensor that are ours: the two lists and the closure
+    closure, whole = _young_ancestors(chosen, {id(tensors), id(chosen)}, time)
+    complete = complete and whole
+    parents = reachability.parents(closure)
+    outside = reachability.held_from_outside(closure, parents, {id(tensor) for tensor in chosen}, lists)
+    alive = reachability.reached(outside, closure)
+    answers: dict[tuple[str, ...], Answer] = {}
+    rest = []
+    for tensor in chosen:
+        if id(tensor) in alive:
+            rest.append(tensor)
+            continue
+        if not parents[id(tensor)]:
+            continue  # another thread has let go of it since it was listed: it is gone when this look is
+        holder = _holder(tensor, closure, parents, {}, codes, cyclic=True)
+        answer = answers.setdefault(holder.key, Answer(holder, [], True))
+        answer.add(tensor, weights)
+        if holder.carried and not answer.holder.carried:
+            answer.holder = holder  # says more: the attribute that refers back, where the other is a list of children
+    closure.clear()
+    if rest:
+        left = len(rest)
+        rest, weights = sample(rest, weights, MOST_TARGETS)
+        complete = complete and len(rest) == left
+        closure, named, whole = _old_ancestors(rest, time, {id(tensors), id(chosen), id(rest)})
+        complete = complete and whole
+        parents = reachability.parents(closure)
+        for tensor in rest:
+            holder = _holder(tensor, closure, parents, named, codes, cyclic=False)
+            answers.setdefault(holder.key, Answer(holder, [], False)).add(tensor, weights)
+        closure.clear()
+    return list(answers.values()), complete
+
+
+def _young_ancestors(tensors: list[Any], ours: set[int], time: Allowance) -> tuple[dict[int, Any], bool]:
+    """The tensors and what refers to them, directly or not, among objects that no full collection has seen yet.
+
+    And whether all of these were looked at: of a great many the newest, as far as the time goes.
+    """
+    if not time.allows(time.costs.of(time_budget.YOUNG, gc.get_count()[0])):
+        return {id(tensor): tensor for tensor in tensors}, False  # of a user who has switched the collector off
+    young, tuples, complete = live_objects.young(MOST_YOUNG)
+    things: list[Any] = []
+    above: dict[int, list[int]] = {}
+    closure = {id(tensor): tensor for tensor in tensors}
+    ours |= {id(young), id(things), id(above), id(closure)}
+    try:
+        for place, thing in enumerate(reversed(young), 1):
+            if not place % 512 and time.over():
+                complete = False
+                break
+            at_hand = [thing]
+            while at_hand:
+                for child in gc.get_referents(at_hand[-1]):
+                    above.setdefault(id(child), []).append(len(things))
+                    if type(child) is tuple and id(child) in tuples:
+                        tuples.discard(id(child))
+                        at_hand.insert(0, child)
+                things.append(at_hand.pop())
+        stack = list(closure)
+        while stack and len(closure) < MOST_OBJECTS:
+            for position in above.get(stack.pop(), ()):
+                thing = things[position]
+                if id(thing) not in closure and id(thing) not in ours and not _is_ours(thing):
+                    closure[id(thing)] = thing
+                    stack.append(id(thing))
+    finally:
+        young.clear()
+    return closure, complete
+
+
+def _old_ancestors(
+    tensors: list[Any], time: Allowance, ours: set[int]
+) -> tuple[dict[int, Any], dict[int, tuple[str, str | None]], bool]:
+    """What refers to the tensors among all objects, and which of them are somebody's names."""
+    closure: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
+    ours.add(id(closure))
+    named: dict[int, tuple[str, str | None]] = {}
+    costs = time.costs
+    objects = costs.objects
+    frontier = tensors
+    for _ in range(DEEPEST):
+        if not time.allows(costs.of(time_budget.REFERRERS, objects, len(frontier))) or len(closure) > MOST_OBJECTS:
+            return closure, named, False
+        ours.add(id(frontier))
+        began = time.taken
+        # (A tuple that another thread is making is among these only if one of the frontier is in it already; see heap.py.)
+        above = gc.get_referrers(*frontier)
+        costs.measured(time_budget.REFERRERS, objects, time.taken - began, len(frontier))
+        ours.add(id(above))
+        fresh: list[Any] = []
+        ours.add(id(fresh))
+        for thing in above:
+            if id(thing) in ours or id(thing) in closure or _is_ours(thing):
+                continue
+            if type(thing) is tuple and sys.getrefcount(thing) <= OF_CALL:
+                continue
+            name = wording.end_of_search(thing)
+            if name is not None:
+                named.update(
+                    {id(child): name for child in frontier if id(child) not in named and _refers(thing, child)}
+                )
+                continue
+            closure[id(thing)] = thing
+            fresh.append(thing)
+        frontier = fresh
+        if not fresh:
+            break
+    return closure, named, True
+
+
+def _is_ours(thing: Any) -> bool:
+    """Frames and variables of this package that are at work right now."""
+    kind = type(thing)
+    if kind is types.FrameType:
+        return name_roots.is_own(thing.f_code.co_filename)
+    return type_info.module_of(kind).startswith("vramscope.")
+
+
+def _refers(parent: Any, child: Any) -> bool:
+    return any(thing is child for thing in gc.get_referents(parent))
+
+
+def _holder(
+    tensor: Any,
+    closure: dict[int, Any],
+    parents: dict[int, list[int]],
+    named: dict[int, tuple[str, str | None]],
+    codes: Codes,
+    *,
+    cyclic: bool,
+) -> Holder:
+    """The nearest thing above the tensor that a person would recognise: an object of the user's, a frame, a function, a name.
+
+    Of a cycle first what is part of it, and only then what hangs on it.
+    """
+    for on_cycle in (True, False) if cyclic else (False,):
+        level, seen, chain = [id(tensor)], {id(tensor)}, [type(tensor).__name__]
+        for _ in range(DEEPEST_OF_CYCLE if cyclic else DEEPEST):
+            above = []
+            for key in level:
+                if key in named:
+                    words, file = named[key]
+                    return wording.made_of(("named", words), words, words, chain, file, None, None)
+                for parent in parents[key]:
+                    if parent in seen:
+                        continue
+                    seen.add(parent)
+                    above.append(parent)
+                    holder = wording.telling(
+                        closure[parent], closure[key], tensor, chain, codes, closure, cyclic=on_cycle
+                    )
+                    if holder is not None:
+                        return holder
+            if not above:
+                break
+            chain.append(type_info.name_of(type(closure[above[0]])))
+            level = above
+    return (None if cyclic else wording.being_built(closure[level[0]], chain)) or wording.unknown(tensor)

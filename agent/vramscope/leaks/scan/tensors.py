@@ -1,0 +1,291 @@
+"""Sees every tensor that Python knows of, and tells those of the model from those that somebody keeps.
+
+Where the process has so many objects that a pass over them all takes too long, it sees those that variables lead to.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from itertools import compress
+from typing import Any, Final, NamedTuple
+
+from vramscope.leaks.holders import type_info
+from vramscope.leaks.scan import name_roots, paths, storages, time_budget
+from vramscope.leaks.scan.storages import Storages, TensorKinds
+from vramscope.leaks.scan.time_budget import Allowance
+from vramscope.process import live_objects
+from vramscope.process.live_objects import with_subclasses
+
+MOST_TENSORS: Final = 20_000
+"""looked at one by one, newest first; some 3 µs each"""
+LEAST_TENSORS: Final = 4_096
+"""in an ordinary process: with the newest few alone, what grows would seem to stand still"""
+PART_FOR_COUNTING: Final = 0.4
+"""of the time, that the count of all objects may take if half of all blocks of memory are such"""
+
+TOO_MANY: Final = "of more objects than can be passed over in time all but those that your variables lead to"
+
+LARGE_BUFFER_BYTES: Final = 64 * 1024
+
+
+class Seen(NamedTuple):
+    """What the sweep found. It refers to the user's tensors: keep it for the time of one look only."""
+
+    kept: list[Any]
+    """tensors that are no module's nor optimizer's: neither parameters, small buffers, gradients nor state"""
+    known: Storages
+    """storages of those"""
+    models: list[tuple[Any, Any]]
+    """(a parameter, its outermost module) of each model that no optimizer trains: a teacher, or one that was let go of"""
+    live_bytes: int
+    """of all tensors seen"""
+    tensors: int
+    optimizers: int
+    orphans: list[Any]
+    """parameters of no module that lives, whose gradients know their own graph, which refers to the parameters"""
+    retired: list[Any]
+    """optimizers that step no more: what they have is the model's as long as a variable leads to them (see in_use)"""
+    tensor_types: set[type]
+    left_out: str
+
+
+class _TooMany(Exception):
+    """There are so many objects that not all tensors can be seen in time."""
+
+
+def sweep(kinds: TensorKinds, time: Allowance, steps_no_more: Callable[[Any], bool] = lambda optimizer: False) -> Seen:
+    """All live tensors, newest first. About 0.1 µs an object of the process and 3 µs a tensor.
+
+    steps_no_more   of an optimizer: it did, and others have since
+
+    All of it within TENSORS of the time (of an ordinary process the least it does); what is left out is said.
+    """
+    import torch
+
+    module_types, optimizer_types = with_subclasses(torch.nn.Module), with_subclasses(torch.optim.Optimizer)
+    tensor_types = {kind for kind in with_subclasses(torch.Tensor) if kinds.owns_memory(kind)}
+    left_out = ""
+    try:
+        tensors, others, count = _of_all_objects(tensor_types, module_types | optimizer_types, time)
+    except _TooMany as reason:
+        left_out = str(reason)
+        found = paths.reachable(
+            name_roots.roots(), tensor_types | module_types | optimizer_types, time, time_budget.TENSORS
+        )
+        tensors = [thing for thing in found if type(thing) in tensor_types]
+        others = [thing for thing in found if type(thing) not in tensor_types]
+        count = len(tensors)
+        del found, tensors[:-MOST_TENSORS]
+    modules = [thing for thing in others if type(thing) in module_types]
+    every = [thing for thing in others if type(thing) in optimizer_types]
+    del others
+    optimizers = [optimizer for optimizer in every if not steps_no_more(optimizer)]
+    retired = [optimizer for optimizer in every if steps_no_more(optimizer)]
+    known = of_the_model(modules, optimizers)
+    untrained = models_without_optimizer(modules, optimizers) if every else []
+    kept: list[Any] = []
+    orphans: list[Any] = []
+    live = dict(known)
+    parameter = torch.nn.Parameter
+    tensors.reverse()  # the newest first
+    looked_at = len(tensors)
+    for position, tensor in enumerate(tensors):
+        if not position % 256 and time.over(time_budget.TENSORS, position, LEAST_TENSORS):
+            looked_at = position
+            break
+        storage = storages.storage_of(tensor)
+        if storage is None:
+            continue
+        live[storage[0]] = storage[1]
+        if storage[0] not in known:
+            grad = tensor.grad if tensor.is_leaf and issubclass(type(tensor), parameter) else None
+            (kept if grad is None or grad.grad_fn is None else orphans).append(tensor)
+    if looked_at < count:
+        left_out += f"{'; ' if left_out else ''}{count - looked_at:,} of {count:,} tensors, the older ones"
+    return Seen(kept, known, untrained, sum(live.values()), count, len(every), orphans, retired, tensor_types, left_out)
+
+
+def in_use(seen: Seen, alive: list[Any]) -> Seen:
+    """Of the retired optimizers these are alive: what they train, and its gradients and state, is the model's after all."""
+    theirs = of_the_model([], alive)
+    parameters = {id(parameter) for parameter in _parameters_of_optimizers(alive)}
+    return seen._replace(
+        kept=[
+            tensor
+            for tensor in seen.kept
+            if (storage := storages.storage_of(tensor)) is None or storage[0] not in theirs
+        ],
+        known={**seen.known, **theirs},
+        models=[
+            (tensor, module)
+            for tensor, module in seen.models
+            if not any(id(parameter) in parameters for parameter in parameters_of(module))
+        ],
+    )
+
+
+def _of_all_objects(of_tensors: set[type], others: set[type], time: Allowance) -> tuple[list[Any], list[Any], int]:
+    """Tensors, the oldest first, MOST_TENSORS at most; what is of the other types; and how many tensors there are.
+
+    Raises _TooMany where the pass would not end in time.
+    """
+    costs = time.costs
+    ordinary = time_budget.ORDINARY
+    if costs.objects > ordinary and not costs.is_counted and not _fits(costs.objects, time):
+        _count(time)
+    time.is_ordinary = costs.objects <= ordinary
+    if not time.is_ordinary and not _fits(costs.objects, time):
+        costs.left_out(time_budget.PASS)
+        raise _TooMany(TOO_MANY)
+    began = time.taken
+    found, objects = live_objects.of_types(of_tensors | others)
+    is_other = frozenset(map(id, others)).__contains__
+    rest = list(compress(found, map(is_other, map(id, map(type, found)))))
+    count = len(found) - len(rest)
+    newest = [thing for thing in found[-MOST_TENSORS - len(rest) :] if type(thing) in of_tensors][-MOST_TENSORS:]
+    del found
+    costs.counted(objects)
+    costs.measured(time_budget.PASS, objects, time.taken - began)
+    return newest, rest, count
+
+
+def _fits(objects: int, time: Allowance) -> bool:
+    return time.allows(time.costs.of(time_budget.PASS, objects), time_budget.OBJECTS)
+
+
+def _count(time: Allowance) -> None:
+    """How many objects there are, where it is not known: of all blocks of memory a quarter may be some, or each."""
+    costs = time.costs
+    if time.allows(costs.of(time_budget.COUNT, costs.objects) / 2, PART_FOR_COUNTING):
+        costs.counted(live_objects.count())
+
+
+def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
+    """Storages of parameters, buffers, gradients and optimizer state."""
+    known: Storages = {}
+    for module in modules:
+        for tensor in list((module.__dict__.get("_parameters") or {}).values()):
+            if tensor is not None:
+                add_with_gradient(known, tensor)
+        for tensor in list((module.__dict__.get("_buffers") or {}).values()):
+            # A large buffer may be one that the user makes longer and longer.
+            if tensor is not None and tensor.numel() * tensor.element_size() < LARGE_BUFFER_BYTES:
+                storages.add(known, tensor)
+    for optimizer in optimizers:
+        for parameters in optimizer.__dict__.get("param_groups", ()):
+            for tensor in list(parameters.get("params", ())):
+                add_with_gradient(known, tensor)
+        # A library bounds the lists that its optimizers keep; one that the user wrote may have forgotten to.
+        depth = 3 if _of_a_library(type(optimizer)) else 1
+        for state in list(optimizer.__dict__.get("state", {}).values()):
+            _add_all(known, state, depth)
+    return known
+
+
+def _of_a_library(kind: type) -> bool:
+    """Whether a class, and all that it is made from, comes out of an installed package."""
+    named = {type_info.module_of(base) for base in type_info.bases(kind)}
+    foreign = {name for name in named if name.partition(".")[0] not in ("torch", "builtins", "typing")}
+    return not foreign or foreign.isdisjoint(module.__dict__.get("__name__") for module in name_roots.user_modules())
+
+
+def models_without_optimizer(modules: list[Any], optimizers: list[Any]) -> list[tuple[Any, Any]]:
+    """(largest parameter, outermost module) of each tree of modules of which no optimizer has a parameter. 1 µs a module."""
+    trained = {id(parameter) for parameter in _parameters_of_optimizers(optimizers)}
+    inner = {id(child) for module in modules for child in (module.__dict__.get("_modules") or {}).values()}
+    found = []
+    for module in modules:
+        if id(module) not in inner:
+            parameters = parameters_of(module)
+            if parameters and not any(id(parameter) in trained for parameter in parameters):
+                found.append((max(parameters, key=lambda parameter: int(parameter.numel())), module))
+    return found
+
+
+def _parameters_of_optimizers(optimizers: list[Any]) -> list[Any]:
+    return [
+        parameter
+        for optimizer in optimizers
+        for parameters in optimizer.__dict__.get("param_groups", ())
+        for parameter in parameters.get("params", ())
+    ]
+
+
+def parameters_of(module: Any) -> list[Any]:
+    """Of a module and all in it, each once; read from ``__dict__``, so that nothing of the user's runs."""
+    found: dict[int, Any] = {}
+    seen = {id(module)}
+    stack = [module]
+    while stack:
+        inside = stack.pop().__dict__
+        found.update((id(one), one) for one in (inside.get("_parameters") or {}).values() if one is not None)
+        for child in (inside.get("_modules") or {}).values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                stack.append(child)
+    return list(found.values())
+
+
+def add_with_gradient(known: Storages, tensor: Any) -> None:
+    """A tensor's storage, and its gradient's where it has one."""
+    for one in with_gradients([tensor]):
+        storages.add(known, one)
+
+
+def with_gradients(tensors: list[Any]) -> list[Any]:
+    """Tensors, and their gradients where they have some."""
+    return tensors + [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
+
+
+def _add_all(known: Storages, value: Any, depth: int) -> None:
+    import torch
+
+    kind = type(value)
+    if issubclass(kind, torch.Tensor):
+        storages.add(known, value)
+    elif depth and kind in (dict, list, tuple):
+        for part in list(value.values() if kind is dict else value):
+            _add_all(known, part, depth - 1)
+
+
+def held_by_python(tensor: Any, extra: int) -> bool:
+    """Whether a Python object refers to the tensor, or only C++ does (a graph that saved it).
+
+    extra   references that the caller makes beside its argument
+    """
+    if _native_owners_count():
+        native = 1 if tensor._use_count() > 1 else 0
+    else:
+        native = 0
+        _given_back_to_python(tensor)
+    return sys.getrefcount(tensor) - _OF_CALL - extra - native > 0
+
+
+@functools.cache
+def _native_owners_count() -> bool:
+    """Whether C++ has one reference to the Python object of each tensor that it holds too, as PyTorch does from 2.10 on.
+
+    Before it has none while Python has one, and takes over the last that Python lets go of."""
+    import torch
+
+    holder, held = torch.empty(0, device="cpu", requires_grad=True), torch.empty(0, device="cpu")
+    alone = sys.getrefcount(held)
+    holder.grad = held
+    return sys.getrefcount(held) > alone
+
+
+def _given_back_to_python(tensor: Any) -> None:
+    """Where C++ owned the Python object it does so no longer, until we let go of it: it has been given out of C++ again."""
+    import torch
+
+    torch._C._functorch.unwrap_if_dead(tensor)
+
+
+def _references(thing: Any) -> int:
+    return sys.getrefcount(thing)
+
+
+_OF_CALL: Final = _references(object())
+"""references to its argument that a call has: its own, the question's, and up to Python 3.10 its caller's"""

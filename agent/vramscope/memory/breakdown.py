@@ -1,0 +1,325 @@
+"""Splits a device's allocated bytes into parameters, gradients, optimizer state, buffers, activations and the rest.
+
+Parameters, gradients, optimizer state and buffers are counted (:mod:`vramscope.memory.tensor_bytes`) in some of the steps
+(:class:`Budget`). Between two counts a step that ends at the same number of allocated bytes has the same split; one that ends
+at another has the same counted bytes as long as optimizers have as many parameters, gradients and states as they had.
+
+At the peak the gradients are in between (:mod:`vramscope.memory.gradient_peak`). Activations are then what was allocated
+since the forward began and is not a gradient (temporaries of the running operation included). In the optimizer's step, and
+between backward and it, activations are gone: what was allocated since that phase began and is no state are temporaries, of
+``foreach`` or of clipping. *Other* is what was there before and none of the above (the batch, cuBLAS workspaces, outputs
+still held). The six always add up to the allocated bytes they split.
+
+A step that is left alone (steps/clock.py) tells its peak and not the phase that it fell into. Where it is as high as one that
+was split, it has that split; else it is told from the last step whose phases were read (:class:`Course`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from vramscope.memory.gradient_peak import BackwardPeaks
+from vramscope.memory.peak_counters import Interval
+from vramscope.memory.step_splits import allocated_before_forward, at_end_split, behind_backward, closed
+from vramscope.memory.tensor_bytes import Held, Standing, count, parameters_of, standing
+from vramscope.protocol.series import CPU, UNKNOWN
+from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, OTHER, Stretch
+from vramscope.steps.records import Split
+
+if TYPE_CHECKING:
+    import torch
+
+FIRST_STEPS = frozenset((1, 2, 3, 5, 10, 20, 50, 100))
+"""counted whatever it costs: in the first steps a training takes on its shape"""
+HEIGHTS = 32
+"""of peaks whose splits are remembered"""
+
+
+class Course(NamedTuple):
+    """How one device came to its peaks in the last step whose phases were read."""
+
+    held: Held
+    arrived: int
+    """bytes that are none of the counted and came between the end of the step before and the first forward: the batch, above all"""
+    phase: int
+    """forward or backward, whichever rose higher"""
+    behind: int
+    """how far the peak behind the backward (activations were gone) lay above the bytes at the step's end; -1: there was none"""
+    gradients_behind: int
+    temporaries_behind: int
+
+
+class Budget:
+    """Lets something through as long as it takes at most ``fraction`` of the time that passes."""
+
+    def __init__(self, fraction: float = 0.001, now: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._fraction = fraction
+        self._now = now
+        self._free_at_ns = 0
+
+    def allows(self, now_ns: int) -> bool:
+        return now_ns >= self._free_at_ns
+
+    def spent(self, nanoseconds: int) -> None:
+        self._free_at_ns = self._now() + int(nanoseconds / self._fraction)
+
+
+class Told(NamedTuple):
+    """A step and its splits: the next one that goes through the same bytes has the same."""
+
+    marks: list[tuple[int, list[Interval]]]
+    splits: list[tuple[Split, Split]]
+    ended: dict[int, tuple[int, Split]]
+
+
+class Categories:
+    """The anatomy of steps (see StepClock.anatomy). Everything runs on the training thread, where tensors stand still.
+
+    optimizers, roots   live views (weak sets); nothing of theirs is kept
+    peak_of             device -> the allocator's peak allocated bytes now; None without CUDA
+    """
+
+    def __init__(
+        self,
+        optimizers: Iterable[torch.optim.Optimizer],
+        roots: Iterable[torch.nn.Module],
+        peak_of: Callable[[int], int] | None,
+        *,
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._optimizers = optimizers
+        self._roots = roots
+        self._backward = None if peak_of is None else BackwardPeaks(peak_of)
+        self._now = now
+        self._count_budget = Budget(now=now)
+        self._peak_budget = Budget(now=now)
+        self._spent_ns = 0
+        self._step = 1
+        self._sampling = False
+        self._began = False
+        self._before_forward: dict[int, Held] = {}
+        self._gradients_before_forward: dict[int, int] = {}
+        self._counted: dict[int, tuple[Standing, Held]] = {}
+        self._last: dict[int, tuple[int, Held]] = {}
+        self._ended: dict[int, tuple[int, Split]] = {}
+        """allocated bytes at the last step's end, and their split"""
+        self._read: dict[int, tuple[int, list[Stretch], Held, int]] = {}
+        """the last step whose phases were read: the device's place in its cuts, its stretches, what was counted, and what was none
+        of that when the step before ended"""
+        self._evaluated = False
+        self._by_height: dict[int, dict[int, Split]] = {}
+        """splits of steps whose phases were read, by their peak; the newest HEIGHTS of what is counted now"""
+        self._told: dict[bool, Told] = {}
+        """the last step that was split as a whole, of those whose phases were read (True) and of those left alone"""
+
+    # -- within a step --------------------------------------------------------------------------------------------------
+
+    def begin(self, phase: int, devices: tuple[int, ...], cuts: list[Interval]) -> None:
+        """A phase begins; ``cuts`` are of the one that ended. Only a step that is sampled does anything here."""
+        if not self._began:
+            self._began = True
+            wanted = self._step in FIRST_STEPS or self._peak_budget.allows(self._now())
+            self._sampling = wanted and bool(devices) and self._backward is not None
+        if not self._sampling or self._backward is None:
+            return
+        start = self._now()
+        if self._backward.following:
+            self._backward.stop(devices, cuts)
+        if phase == FORWARD and not self._before_forward:
+            for device in devices:
+                held = self._count(device)
+                self._before_forward[device] = held
+                self._gradients_before_forward[device] = held.gradients
+        elif phase == BACKWARD:
+            begun_with = {device: self._count(device).gradients for device in devices}
+            self._backward.follow(begun_with, parameters_of(self._optimizers, self._roots))
+        elif phase == OPTIMIZER:
+            # One that was made before attach is known since its step began, and its state is not new.
+            for device, before in self._before_forward.items():
+                self._before_forward[device] = before._replace(optimizer=self._count(device).optimizer)
+        self._spent_ns += self._now() - start
+
+    def evaluated(self) -> None:
+        """A step that is left alone evaluates, too: what it peaks with may be the evaluation's."""
+        self._evaluated = True
+
+    def end_step(self, stretches: list[Stretch], devices: tuple[int, ...]) -> list[tuple[Split, Split]]:
+        """The splits at the step's end and at its peak, a device each."""
+        start = self._now()
+        if self._backward is not None and self._backward.following:
+            self._backward.stop(devices, stretches[-1].cuts)
+        due = self._count_budget.allows(start)
+        counts, read = due or self._sampling, len(stretches) > 1
+        marks = [(stretch.phase, stretch.cuts) for stretch in stretches]
+        told = self._told.get(read)
+        if told is not None and told.marks == marks and not counts:
+            self._step += 1
+            self._began = self._evaluated = False
+            self._ended = told.ended
+            return told.splits
+        splits, self._ended = [], dict(self._ended)
+        for position, device in enumerate(devices or (CPU,)):
+            allocated = stretches[-1].cuts[position].allocated_bytes if devices else UNKNOWN
+            held = self._held(device, allocated, counts)
+            if held is None:
+                self._ended.pop(device, None)
+                splits.append((Split(), Split()))
+                continue
+            at_end = at_end_split(held, allocated)
+            at_peak = self._peak_split(device, position, stretches, held) if devices else Split()
+            self._ended[device] = (allocated, at_end)
+            splits.append((at_end, at_peak))
+        if counts:
+            self._told.clear()
+            spent = self._spent_ns + self._now() - start
+            self._count_budget.spent(spent)
+            if self._sampling:
+                self._peak_budget.spent(2 * spent)
+        self._step += 1
+        self._spent_ns, self._began, self._sampling, self._evaluated = 0, False, False, False
+        self._before_forward.clear()
+        if devices and not counts and not any(UNKNOWN in split for pair in splits for split in pair):
+            self._told[read] = Told(marks, splits, self._ended)
+        return splits
+
+    def _held(self, device: int, allocated: int, counts: bool) -> Held | None:
+        """What is counted at the end of this step; None where it is not known that the last count stands."""
+        known = self._last.get(device)
+        if counts or known is None:
+            held = self._count(device)
+            if known is None or held != known[1]:  # then what was none of it is another sum, too
+                self._by_height.pop(device, None)
+                self._ended.pop(device, None)
+            self._counted[device] = (standing(self._optimizers), held)
+        elif known[0] == allocated:
+            return known[1]
+        else:
+            then, held = self._counted[device]
+            now = standing(self._optimizers)
+            if now != then and now.gradients == 0:
+                now, held = now._replace(gradients=then.gradients), held._replace(gradients=0)
+            if now != then or not now.parameters:
+                return None
+        self._last[device] = (allocated, held)
+        return held
+
+    def _peak_split(self, device: int, position: int, stretches: list[Stretch], held: Held) -> Split:
+        """The split at the step's peak. A step as high as one that was split has its split."""
+        stretches = [
+            stretch for stretch in stretches if position < len(stretch.cuts)
+        ]  # watched from within the step on
+        place = max(range(len(stretches)), key=lambda one: stretches[one].cuts[position].peak_allocated_bytes)
+        peak = stretches[place].cuts[position].peak_allocated_bytes
+        by_height = self._by_height.setdefault(device, {})
+        ended = self._ended.get(device)
+        if len(stretches) > 1:
+            self._read[device] = (position, stretches, held, UNKNOWN if ended is None else ended[1].other)
+            if self._sampling and self._backward is not None:
+                self._backward.note(device, allocated_before_forward(stretches, position))
+        if ended is not None and ended[0] == peak:  # from its begin on it only fell
+            split = ended[1]
+        elif len(stretches) == 1:
+            return by_height.get(peak) or self._split_alone(device, held, stretches[0].cuts[position])
+        elif place in behind_backward(stretches):
+            split = self._split_behind(device, position, stretches, place, held)
+        else:
+            split = self._split_ahead(device, position, stretches, place, held)
+        if UNKNOWN in split:
+            return by_height.get(peak, split)
+        by_height.pop(peak, None)
+        by_height[peak] = split
+        if len(by_height) > HEIGHTS:
+            del by_height[next(iter(by_height))]
+        return split
+
+    def _split_alone(self, device: int, held: Held, cut: Interval) -> Split:
+        """Of a step that is left alone, by the course of the last one whose phases were read.
+
+        The optimizer's peak lies as far above the bytes at the step's end as it did then; a peak beyond that is forward's or
+        backward's. What is none of the counted when the forward begins is what was there when the step before ended, and a
+        batch as large as then.
+        """
+        peak = cut.peak_allocated_bytes
+        course = self._course(device)
+        other = self._ended[device][1].other if device in self._ended else UNKNOWN
+        if course is None or other == UNKNOWN or course.held != held or self._evaluated:
+            return closed(held, UNKNOWN, UNKNOWN, peak)
+        behind = cut.allocated_bytes + course.behind
+        if peak == behind:
+            return closed(held, course.gradients_behind, course.temporaries_behind, peak)
+        base = held.lasting + other + course.arrived
+        gradients = self._gradients_in(course.phase, device, base + self._gradients_before_forward[device], peak)
+        if peak < behind or gradients is None:
+            return closed(held, UNKNOWN, UNKNOWN, peak)
+        return closed(held, gradients, max(peak - base - gradients, UNKNOWN), peak)
+
+    def _course(self, device: int) -> Course | None:
+        if device not in self._read:
+            return None
+        position, stretches, held, other_before = self._read[device]
+        allocated, at_forward = (
+            allocated_before_forward(stretches, position),
+            self._gradients_before_forward.get(device),
+        )
+        if allocated is None or at_forward is None or other_before == UNKNOWN:
+            return None
+        arrived = allocated - held.lasting - at_forward - other_before
+        peaks = [stretch.cuts[position].peak_allocated_bytes for stretch in stretches]
+        ahead = [place for place, one in enumerate(stretches) if one.phase in (FORWARD, BACKWARD)]
+        phase = stretches[max(ahead, key=peaks.__getitem__)].phase
+        behind = behind_backward(stretches)
+        if not behind:
+            return Course(held, arrived, phase, UNKNOWN, UNKNOWN, UNKNOWN)
+        place = max(behind, key=peaks.__getitem__)
+        split = self._split_behind(device, position, stretches, place, held)
+        above_end = peaks[place] - stretches[-1].cuts[position].allocated_bytes
+        return Course(held, arrived, phase, above_end, split.gradients, split.activations)
+
+    def _split_behind(self, device: int, position: int, stretches: list[Stretch], place: int, held: Held) -> Split:
+        """Of a peak in a stretch behind the backward, when activations are gone."""
+        peak = stretches[place].cuts[position].peak_allocated_bytes
+        begin = stretches[place - 1].cuts[position].allocated_bytes if place else UNKNOWN
+        before = self._before_forward.get(device)
+        gradients: int | None = held.gradients
+        state = 0
+        if stretches[place].phase == OPTIMIZER:
+            state = 0 if before is None else max(0, held.optimizer - before.optimizer)
+        else:
+            held = held if before is None else held._replace(optimizer=before.optimizer)
+            gradients = None if self._backward is None else self._backward.behind(device)
+        if gradients is None:
+            return closed(held, UNKNOWN, UNKNOWN, peak)
+        split = closed(held, gradients, 0, peak)
+        # (Where more was counted than is allocated, the rest is UNKNOWN, which is below zero.)
+        temporaries = min(peak - begin - state, split.other) if begin != UNKNOWN else 0
+        return closed(held, gradients, temporaries, peak) if temporaries > 0 else split
+
+    def _split_ahead(self, device: int, position: int, stretches: list[Stretch], place: int, held: Held) -> Split:
+        """Of a peak ahead of that: what came since the forward began, and is no gradient, are activations."""
+        peak = stretches[place].cuts[position].peak_allocated_bytes
+        before = self._before_forward.get(device)
+        # The optimizer makes its state at its first step: until then the peak is without it.
+        held = held if before is None else held._replace(optimizer=before.optimizer)
+        allocated, at_forward = (
+            allocated_before_forward(stretches, position),
+            self._gradients_before_forward.get(device),
+        )
+        if allocated is None or at_forward is None:
+            return closed(held, UNKNOWN, UNKNOWN, peak)
+        gradients = self._gradients_in(stretches[place].phase, device, allocated, peak)
+        if gradients is None:
+            return closed(held, UNKNOWN, UNKNOWN, peak)
+        others = allocated - held.lasting - at_forward
+        activations = peak - held.lasting - gradients - others
+        return closed(held, gradients, activations if others >= 0 and activations >= 0 else UNKNOWN, peak)
+
+    def _gradients_in(self, phase: int, device: int, allocated: int, peak: int) -> int | None:
+        """At the peak of this phase of a step whose forward began with ``allocated`` bytes; None where that is not known."""
+        if phase != BACKWARD:
+            return self._gradients_before_forward.get(device) if phase in (FORWARD, OTHER) else None
+        return None if self._backward is None else self._backward.at(device, peak - allocated, peak)
+
+    def _count(self, device: int) -> Held:
+        return count(self._optimizers, self._roots, device)

@@ -1,0 +1,108 @@
+"""Reads the device from outside PyTorch, by NVML: bytes of the whole device and of this process, use, heat, power.
+
+NVML is a library of the driver. Where it is missing, each number is UNKNOWN, and the page says so.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from vramscope.protocol.series import UNKNOWN
+
+
+class DeviceReading(NamedTuple):
+    device_used_bytes: int = UNKNOWN
+    process_device_bytes: int = UNKNOWN
+    gpu_utilization_percent: int = UNKNOWN
+    temperature_celsius: int = UNKNOWN
+    power_milliwatts: int = UNKNOWN
+    others_device_bytes: int = UNKNOWN
+
+
+NOT_KNOWN = DeviceReading()
+
+
+class Nvml:
+    """NVML's view of the devices, found by UUID, because CUDA_VISIBLE_DEVICES renumbers what the process sees.
+
+    A quantity that a card does not have (power on some laptops) stays UNKNOWN; the others are still read.
+    """
+
+    def __init__(self) -> None:
+        self._nvml: Any = None
+        self._handles: dict[str, Any] = {}
+        self._refused: set[tuple[str, str]] = set()
+        self.driver: str | None = None
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+        except (ImportError, OSError):
+            return
+        except pynvml.NVMLError:
+            return
+        self._nvml = pynvml
+        self.driver = self._ask("", "driver", pynvml.nvmlSystemGetDriverVersion)
+
+    @property
+    def available(self) -> bool:
+        return self._nvml is not None
+
+    def read(self, uuid: str) -> DeviceReading:
+        """One device now; ``uuid`` as ``GPU-xxxxxxxx-…``. Costs 20 µs to some milliseconds, by card; releases the GIL."""
+        handle = self._handle(uuid)
+        if handle is None:
+            return NOT_KNOWN
+        nvml = self._nvml
+        memory = self._ask(uuid, "memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
+        use = self._ask(uuid, "utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        heat = self._ask(uuid, "temperature", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+        power = self._ask(uuid, "power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        own, others = self._by_process(uuid)
+        return DeviceReading(
+            UNKNOWN if memory is None else int(memory.used),
+            own,
+            UNKNOWN if use is None else int(use.gpu),
+            UNKNOWN if heat is None else int(heat),
+            UNKNOWN if power is None else int(power),
+            others,
+        )
+
+    def processes(self, uuid: str) -> list[tuple[int, int | None]] | None:
+        """(pid, bytes) of each process that computes on the device; None where NVML does not tell."""
+        handle = self._handle(uuid)
+        if handle is None:
+            return None
+        running = self._ask(uuid, "processes", lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        if running is None:
+            return None
+        return [(int(p.pid), None if p.usedGpuMemory is None else int(p.usedGpuMemory)) for p in running]
+
+    def _by_process(self, uuid: str) -> tuple[int, int]:
+        """Bytes of this process, and of all others; the others' are known only where each of them tells its own."""
+        running = dict(self.processes(uuid) or ())
+        if os.getpid() not in running:
+            return UNKNOWN, UNKNOWN  # in a container NVML tells the host's pids, which are not ours
+        own = running.pop(os.getpid())
+        others = [used for used in running.values() if used is not None]
+        return UNKNOWN if own is None else own, sum(others) if len(others) == len(running) else UNKNOWN
+
+    def _handle(self, uuid: str) -> Any:
+        if self._nvml is None:
+            return None
+        if uuid not in self._handles:
+            self._handles[uuid] = self._ask(uuid, "handle", lambda: self._nvml.nvmlDeviceGetHandleByUUID(uuid))
+        return self._handles[uuid]
+
+    def _ask(self, uuid: str, what: str, question: Any) -> Any:
+        """The answer, or None; what was refused as not supported is not asked again."""
+        if (uuid, what) in self._refused:
+            return None
+        try:
+            answer = question()
+        except self._nvml.NVMLError as error:
+            if error.value in (self._nvml.NVML_ERROR_NOT_SUPPORTED, self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND):
+                self._refused.add((uuid, what))
+            return None
+        return answer.decode() if isinstance(answer, bytes) else answer

@@ -1,0 +1,41 @@
+"""Where in a step a split is taken, and how it adds up."""
+
+from __future__ import annotations
+
+import itertools
+
+from vramscope.memory.tensor_bytes import Held
+from vramscope.protocol.series import UNKNOWN
+from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, OTHER, Stretch
+from vramscope.steps.records import Split
+
+
+def behind_backward(stretches: list[Stretch]) -> list[int]:
+    """The places of stretches behind a backward and ahead of the next forward, when activations are gone."""
+    first = next((place for place, one in enumerate(stretches) if one.phase == BACKWARD), len(stretches))
+    return [
+        place for place, one in enumerate(stretches) if one.phase == OPTIMIZER or (one.phase == OTHER and place > first)
+    ]
+
+
+def at_end_split(held: Held, allocated: int) -> Split:
+    """The split when a step ends. Activations are unknown there: what outlives the step counts as other."""
+    if allocated == UNKNOWN:
+        return Split(held.parameters, held.gradients, held.optimizer, held.buffers)
+    return closed(held, held.gradients, 0, allocated)
+
+
+def allocated_before_forward(stretches: list[Stretch], position: int) -> int | None:
+    """Allocated bytes when the first forward of the step began; None where no forward was seen."""
+    for earlier, later in itertools.pairwise(stretches):
+        if later.phase == FORWARD:
+            return earlier.cuts[position].allocated_bytes
+    return None
+
+
+def closed(held: Held, gradients: int, activations: int, allocated: int) -> Split:
+    """A split that adds up to ``allocated``, the rest being other; the rest is unknown where a part is, or where more was
+    counted than is allocated."""
+    parts = (held.parameters, gradients, held.optimizer, held.buffers, activations)
+    rest = allocated - sum(parts) if UNKNOWN not in parts else UNKNOWN
+    return Split(*parts, max(rest, UNKNOWN))

@@ -1,0 +1,151 @@
+"""What modules and optimizers own, counted: the storages of their tensors, each once, rounded as the allocator rounds.
+
+Counting costs about 1 µs a tensor. Whether it would come out otherwise than last time costs a sixteenth of that
+(:func:`standing`), as sizes change where entries come or go, and hardly elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vramscope.integrations import lomo, zero
+from vramscope.memory.peak_counters import block_bytes
+from vramscope.protocol.series import CPU
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Held(NamedTuple):
+    """Counted bytes of one device."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    buffers: int
+
+    @property
+    def lasting(self) -> int:
+        """All but gradients: what a step leaves as it is."""
+        return self.parameters + self.optimizer + self.buffers
+
+
+class Standing(NamedTuple):
+    """How many there are, on all devices: while these are the same, what was counted stands."""
+
+    parameters: int
+    states: int
+    gradients: int
+
+
+def standing(optimizers: Iterable[torch.optim.Optimizer]) -> Standing:
+    """Of what optimizers have. About 0.06 µs a parameter."""
+    parameters = states = gradients = 0
+    for optimizer in list(optimizers):
+        states += len(optimizer.state)
+        for group in optimizer.param_groups:
+            members = group["params"]
+            parameters += len(members)
+            for parameter in members:
+                if parameter.grad is not None:
+                    gradients += 1
+    return Standing(parameters, states, gradients)
+
+
+def parameters_of(
+    optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.Module]
+) -> Iterator[torch.Tensor]:
+    """Of optimizers and of modules, each once."""
+    seen: set[int] = set()
+    for optimizer in list(optimizers):
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield parameter
+    for root in list(roots):
+        for parameter in root.parameters():
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield parameter
+
+
+def count(optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.Module], device: int) -> Held:
+    """Bytes on a device by owner, each storage once (tied weights, views, gradients that share a bucket)."""
+    seen: dict[int, int] = {}
+    parameters = gradients = state = buffers = 0
+
+    def fresh(tensor: Any) -> int:
+        size = 0
+        for key, bytes_ in storages(tensor, device):
+            if key not in seen:
+                seen[key] = bytes_
+                size += bytes_
+        return size
+
+    every = list(parameters_of(optimizers, roots))
+    for parameter in (*every, *zero.parameters()):
+        parameters += fresh(parameter)
+    for parameter in every:
+        # (functional_call puts results into a module for a moment: PyTorch warns who asks for their gradient)
+        if parameter.is_leaf and parameter.grad is not None:
+            gradients += fresh(parameter.grad)
+    for tensor in zero.gradients():
+        gradients += fresh(tensor)
+    for root in list(roots):
+        for buffer in root.buffers():
+            buffers += fresh(buffer)
+    for optimizer in list(optimizers):
+        for entry in list(optimizer.state.values()):
+            for value in entry.values() if isinstance(entry, dict) else ():
+                state += fresh(value)
+        for value in lomo.state_of(optimizer):
+            state += fresh(value)
+    return Held(parameters, gradients, state, buffers)
+
+
+def storages(tensor: Any, device: int) -> Iterator[tuple[int, int]]:
+    """(identity, bytes) of the storages under a tensor on this device.
+
+    Wrappers are opened: DTensor, quantised states, torch.func's."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        return
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is not None:
+        for name in flatten()[0]:
+            yield from storages(getattr(tensor, name), device)
+        return
+    if tensor.layout is not torch.strided:
+        if tensor.layout is torch.sparse_coo:
+            yield from storages(tensor._indices(), device)
+            yield from storages(tensor._values(), device)
+        return
+    where = tensor.device
+    if where.type == "cpu":
+        if device != CPU:
+            return
+    elif where.type != "cuda" or where.index != device:
+        return
+    try:
+        storage = tensor.untyped_storage()
+    except RuntimeError:
+        inner = unwrapped(tensor)
+        if inner is not tensor:  # (else a class that has no memory of its own)
+            yield from storages(inner, device)
+        return
+    size = storage.nbytes()
+    if size:
+        yield storage._cdata, size if device == CPU else block_bytes(size)
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """What torch.func's transformations wrapped, however often; any other tensor itself."""
+    import torch
+
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor

@@ -1,0 +1,135 @@
+"""Numbers on their way to the wire: each step's loss, and what the user and the Trainer tell by name."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from vramscope.metrics.loss import LossWatch
+from vramscope.process import terminal
+from vramscope.protocol import messages, series
+from vramscope.sampling.step_blocks import packed
+
+MOST_WAITING: Final = 20_000
+"""rows that nobody has carried away yet"""
+MOST_NAMES: Final = messages.MAX_SCALARS
+MOST_RECENT: Final = 600
+"""losses that are kept for a record of an error: of fast steps less than a minute's"""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,63}")
+_TAKEN: Final = ("time_ns", "step")
+
+
+class Row(NamedTuple):
+    """What was told at one moment. ``values``: name -> number."""
+
+    time_ns: int
+    step: int
+    values: Mapping[str, float]
+
+
+class Told:
+    """``tell`` on the training thread, ``carry`` on the sampler's.
+
+    loss     None: nobody looks for it
+    put      takes the messages
+    wall_ns  perf_counter_ns -> nanoseconds since 1970
+    """
+
+    def __init__(
+        self, loss: LossWatch | None, put: Callable[[messages.Cargo], None], wall_ns: Callable[[int], int]
+    ) -> None:
+        self._loss = loss
+        self._put = put
+        self._wall_ns = wall_ns
+        self._rows: deque[Row] = deque(maxlen=MOST_WAITING)
+        self._names: set[str] = set()
+        self._recent: dict[str, deque[Row]] = {name: deque(maxlen=MOST_RECENT) for name in series.LOSSES}
+
+    def tell(self, step: int, numbers: Mapping[str, Any]) -> None:
+        """Take numbers by name. What is no Python number is left out, and said so once."""
+        values = {name: value for name, given in numbers.items() if (value := self._number(name, given)) is not None}
+        if values:
+            self._rows.append(Row(self._wall_ns(time.perf_counter_ns()), step, values))
+
+    def carry(self) -> None:
+        """Bring what there is to the ring."""
+        if self._loss is not None:
+            found = self._loss.take()
+            if found:
+                self._send([Row(self._wall_ns(at_ns), step, {"backward_loss": loss}) for step, at_ns, loss in found])
+        rows = [self._rows.popleft() for _ in range(len(self._rows))]
+        if rows:
+            self._send(rows)
+
+    def losses(self, since_ns: int) -> dict[str, bytes]:
+        """The loss since a moment, as far as it was carried away or waits to be, as columns; empty where none was told. From any
+        thread."""
+        waiting = list(self._rows)
+        for name, kept in self._recent.items():
+            told = [row for row in (*list(kept), *waiting) if name in row.values and row.time_ns >= since_ns]
+            if told:
+                return {
+                    "time_ns": packed([row.time_ns for row in told]),
+                    "step": packed([row.step for row in told]),
+                    name: _doubles([row.values[name] for row in told]),
+                }
+        return {}
+
+    def _send(self, rows: list[Row]) -> None:
+        for name, kept in self._recent.items():
+            kept.extend(row for row in rows if name in row.values)
+        names = dict.fromkeys(name for row in rows for name in row.values)
+        self._put(
+            messages.Scalars(
+                rows=len(rows),
+                time_ns=packed([row.time_ns for row in rows]),
+                step=packed([row.step for row in rows]),
+                columns={name: _doubles([row.values.get(name) for row in rows]) for name in names},
+            )
+        )
+
+    def _number(self, name: str, given: Any) -> float | None:
+        if name not in self._names and not self._is_name(name):
+            return None
+        try:
+            # A tensor on a GPU has a __float__ too, and it would wait: what has a device is asked only for a CPU's.
+            if isinstance(given, str | bytes) or getattr(getattr(given, "device", None), "type", "cpu") != "cpu":
+                raise TypeError
+            return float(given)
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            terminal.say_once(
+                f"told {name}",
+                f"session.log({name}=..) was given {_what(given)}; it takes Python numbers, and never waits for a GPU. "
+                "Give .item() where your loop asks for it anyway; the loss is also seen without being told.",
+            )
+            return None
+
+    def _is_name(self, name: str) -> bool:
+        wrong = (
+            "this name is taken" if name in _TAKEN
+            else "a name is 1 to 64 of A-Z a-z 0-9 _ . / -, and begins with a letter" if not _NAME.fullmatch(name)
+            else f"{MOST_NAMES} names are the most" if len(self._names) >= MOST_NAMES
+            else None
+        )  # fmt: skip
+        if wrong is None:
+            self._names.add(name)
+        else:
+            terminal.say_once(f"name {name[:64]}", f"session.log left {name[:64]!r} out: {wrong}.")
+        return wrong is None
+
+
+def _what(given: Any) -> str:
+    device = getattr(given, "device", None)
+    return f"a {type(given).__name__}" + ("" if device is None else f" on {device}")
+
+
+def _doubles(values: list[float | None]) -> bytes:
+    """Little-endian doubles; ABSENT for what is not told."""
+    # One NaN for all: some other's bits say "absent".
+    plain = (math.nan if value != value else value for value in values)
+    return b"".join(series.ABSENT if value is None else struct.pack("<d", value) for value in plain)

@@ -1,0 +1,57 @@
+"""What an exception tells after the fact: the errors it stands for, and where it came from."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Final
+
+from vramscope.leaks.scan.name_roots import is_own as is_ours
+from vramscope.oom import stack
+from vramscope.protocol.oom_record import MAX_FRAMES, Frame
+
+CHAIN: Final = 6
+"""errors behind an error that are looked at"""
+
+
+def chain_of(fault: BaseException) -> list[BaseException]:
+    """The error, and those that it stands for, newest first."""
+    chain: list[BaseException] = []
+    known: BaseException | None = fault
+    while known is not None and len(chain) < CHAIN and known not in chain:
+        chain.append(known)
+        known = known.__cause__ or (None if known.__suppress_context__ else known.__context__)
+    return chain
+
+
+def living_frames_of(fault: BaseException) -> list[FrameType]:
+    """The frames that it has left so far, innermost first: they live as long as it does."""
+    frames = []
+    step = fault.__traceback__
+    while step is not None:
+        frames.append(step.tb_frame)
+        step = step.tb_next
+    return frames[::-1][:MAX_FRAMES]
+
+
+def frames_around(fault: BaseException) -> list[FrameType]:
+    """Of an error that is being handled: the frames around the one with its ``except`` block, innermost first."""
+    return [] if fault.__traceback__ is None else stack.stack_of(fault.__traceback__.tb_frame.f_back)
+
+
+def frames_of(fault: BaseException) -> list[Frame]:
+    """Where an error came from, innermost first."""
+    frames = []
+    step = fault.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if not is_ours(code.co_filename):
+            frames.append(
+                Frame(
+                    file=code.co_filename[:4096],
+                    line=step.tb_lineno or 0,
+                    function=getattr(code, "co_qualname", code.co_name)[:4096],
+                    own=stack.is_own(code.co_filename),
+                )
+            )
+        step = step.tb_next
+    return frames[::-1][:MAX_FRAMES]

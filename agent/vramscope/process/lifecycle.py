@@ -1,0 +1,105 @@
+"""How a session begins and ends with its process: an uncaught exception, an exit code, the interpreter's exit, a fork.
+
+In a notebook an exception ends a cell, and not the run. No signal handler is installed: one would change how the training
+dies. SIGINT is a KeyboardInterrupt and is seen as an exception; after SIGTERM or SIGKILL the server sees the silence and
+calls the run lost; at most one flush is missing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol
+
+from vramscope.guard import first_line, guarded
+from vramscope.process.exit_code import ExitWatch
+from vramscope.process.notebook import watch_cells
+
+
+class Ends(Protocol):
+    def end(self, error_type: str | None = None, error_line: str | None = None) -> None: ...
+    def failing(self, fault: BaseException) -> None: ...
+    def cell_failed(self, error_type: str, error_line: str, cell: int | None) -> None: ...
+    def before_fork(self) -> None: ...
+    def forget_in_child(self) -> None: ...
+
+
+class Lifecycle:
+    """Ties a session to its process. ``begin`` once; ``release`` when the session ended by itself."""
+
+    def __init__(self, session: Ends) -> None:
+        self._session = weakref.ref(session)
+        self._pid = os.getpid()
+        self._previous_hook = sys.excepthook
+        self._failure: tuple[str, str] | None = None
+        self._exits = ExitWatch()
+        self._leave_cells: Callable[[], None] = lambda: None
+
+    def begin(self) -> None:
+        self._previous_hook = sys.excepthook
+        sys.excepthook = self._excepthook
+        self._exits.begin()
+        self._leave_cells = watch_cells(self._cell_failed)
+        atexit.register(self._at_exit)
+        _forkable.add(self)
+
+    def release(self) -> None:
+        if sys.excepthook == self._excepthook:
+            sys.excepthook = self._previous_hook
+        self._exits.release()
+        self._leave_cells()
+        atexit.unregister(self._at_exit)
+        _forkable.discard(self)
+
+    def _excepthook(self, kind: type[BaseException], fault: BaseException, frames: TracebackType | None) -> None:
+        with guarded("the note of how the run ended"):
+            self._failure = (kind.__name__, first_line(fault))  # text only: the frames hold the user's tensors
+        self._previous_hook(kind, fault, frames)
+        with guarded("the record of an out-of-memory error"):
+            session = self._session()
+            if session is not None and os.getpid() == self._pid:
+                session.failing(fault)
+
+    def _cell_failed(self, error_type: str, error_line: str, cell: int | None) -> None:
+        session = self._session()
+        if session is not None:
+            session.cell_failed(error_type, error_line, cell)
+        self._exits.forget()  # sys.exit() in a cell ends the cell
+
+    @guarded("the end of the session")
+    def _at_exit(self) -> None:
+        session = self._session()
+        if session is not None and os.getpid() == self._pid:
+            session.end(*(self._failure or self._exits.failure or (None, None)))
+
+    def before_fork(self) -> None:
+        session = self._session()
+        if session is not None:
+            session.before_fork()
+
+    def forget_in_child(self) -> None:
+        session = self._session()
+        if session is not None:
+            session.forget_in_child()
+
+
+_forkable: weakref.WeakSet[Lifecycle] = weakref.WeakSet()
+
+
+@guarded("the fork")
+def _before_fork() -> None:
+    for lifecycle in list(_forkable):
+        lifecycle.before_fork()
+
+
+@guarded("the fork")
+def _after_fork_in_child() -> None:
+    for lifecycle in list(_forkable):
+        lifecycle.forget_in_child()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

@@ -1,0 +1,154 @@
+"""A snapshot's trace of one device, as the columns of a window's events: made in slices, so that the training goes on between."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import compress
+from operator import itemgetter
+from typing import Any, Final
+
+from vramscope.protocol.series import UNKNOWN
+from vramscope.protocol.window import ACTIONS
+from vramscope.recording.convert.pools import Pools
+from vramscope.recording.convert.stacks import Stacks
+from vramscope.recording.raw_window import Mark
+
+SLICE_EVENTS: Final = 2000
+"""some 2 ms, then the interpreter's lock is let go"""
+
+_CODES: Final = {name: code for code, name in enumerate(ACTIONS)}
+ALLOCATED: Final = ACTIONS.index("alloc")
+FREED: Final = ACTIONS.index("free_completed")
+OOM: Final = ACTIONS.index("oom")
+_FREES: Final = bytes(code == FREED for code in range(256))
+_action, _address, _size, _stream, _time_us, _pool = map(
+    itemgetter, ("action", "addr", "size", "stream", "time_us", "pool_id")
+)
+
+Entries = list[dict[str, Any]]
+
+
+class Events:
+    """The events of one device: ``columns`` are whole when :meth:`read` has come back."""
+
+    def __init__(self, pools: Pools, stacks: Stacks, tag: str, marks: Sequence[Mark]) -> None:
+        self._pools = pools
+        self._stacks = stacks
+        self._tag = tag
+        self._marks = marks
+        self._parts: dict[str, array[int]] = {
+            name: array("q") for name in ("action", "address", "size_bytes", "stream", "pool", "stack", "module")
+        }
+        self._times_us: list[int] = []
+        self._tags: list[str] = []
+        self._modules: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
+        """by action"""
+        self.unknown: Counter[str] = Counter()
+        """actions that are not of window.ACTIONS, and left out"""
+        self.freed: set[int] = set()
+        """addresses of blocks that were let go"""
+
+    def read(self, entries: Entries, pause: Callable[[], None]) -> None:
+        """Take the trace's entries, oldest first. The list is emptied on the way: its memory is given back in slices too."""
+        entries.reverse()
+        while entries:
+            piece = entries[-SLICE_EVENTS:]
+            del entries[-SLICE_EVENTS:]
+            piece.reverse()
+            self._add(piece)
+            del piece
+            pause()
+
+    def _add(self, entries: Entries) -> None:
+        # Whole columns at a time, by functions written in C: it is a third of the time of a loop; and not a tuple is made,
+        # which would set off the garbage collector.
+        actions = list(map(_action, entries))
+        try:
+            codes = bytes(map(_CODES.__getitem__, actions))
+        except KeyError:
+            self.unknown.update(action for action in actions if action not in _CODES)
+            known = [entry for entry in entries if entry["action"] in _CODES]
+            if known:
+                self._add(known)
+            return
+        if OOM in codes:
+            for entry in entries:
+                # An oom has no address: in its place PyTorch tells what the device had free.
+                entry.setdefault("addr", entry.get("device_free", UNKNOWN))
+        for name, code in _CODES.items():
+            self.counts[name] += codes.count(code)
+        addresses = list(map(_address, entries))
+        self.freed.update(compress(addresses, codes.translate(_FREES)))
+        self._times_us.extend(map(_time_us, entries))
+        if "pool_id" in entries[0]:
+            pools = self._pools.numbers(list(map(_pool, entries)))
+        else:
+            pools = list(map(self._pools.at, addresses))
+        tags = [entry.get("user_metadata", "") for entry in entries]
+        self._tags.extend(tags)
+        for name, column in (
+            ("action", list(codes)),
+            ("address", addresses),
+            ("size_bytes", list(map(_size, entries))),
+            ("stream", list(map(_stream, entries))),
+            ("pool", pools),
+            ("stack", self._stacks.numbers([entry.get("frames") or None for entry in entries])),
+            ("module", self._module_numbers(tags)),
+        ):
+            self._parts[name].extend(_array(column))
+
+    def columns(self) -> dict[str, bytes]:
+        """Columns of window.EVENTS."""
+        steps, phases = array("q"), array("q")
+        begins = 0
+        for mark, end in zip(self._marks, self.bounds()[1:], strict=True):
+            steps += array("q", [mark.step]) * (end - begins)
+            phases += array("q", [mark.phase]) * (end - begins)
+            begins = end
+        times = array("q", [time * 1000 for time in self._times_us])
+        columns = {**self._parts, "time_ns": times, "step": steps, "phase": phases}
+        return {name: column.tobytes() for name, column in columns.items()}
+
+    def private_allocations(self) -> Counter[int]:
+        """How many there were in each pool but the default one; UNKNOWN: it cannot be told whether they were in one."""
+        pools = self._parts["pool"]
+        if pools.count(0) == len(pools):
+            return Counter()
+        return Counter(
+            pool for pool, action in zip(pools, self._parts["action"], strict=True) if pool and action == ALLOCATED
+        )
+
+    def bounds(self) -> list[int]:
+        """Position of each mark's first event, and the number of events. By the clock, and by the metadata where it tells."""
+        begins, times, count = [0], self._times_us, len(self._times_us)
+        for number, mark in enumerate(self._marks[1:], 1):
+            place = bisect_left(times, mark.time_us, begins[-1])
+            # Events of other threads (autograd's) carry no tag, and the two clocks may differ by some microseconds.
+            while place < count and UNKNOWN < self._mark_of(self._tags[place]) < number:
+                place += 1
+            while place > begins[-1] and self._mark_of(self._tags[place - 1]) >= number:
+                place -= 1
+            begins.append(place)
+        return [*begins, count]
+
+    def _mark_of(self, tag: str) -> int:
+        number = tag[len(self._tag) :].split(".", 1)[0] if tag.startswith(self._tag) else ""
+        return int(number) if number.isdecimal() else UNKNOWN
+
+    def _module_numbers(self, tags: list[str]) -> list[int]:
+        known = self._modules
+        for tag in set(tags).difference(known):
+            behind = tag.rsplit(".", 1)[-1] if tag.startswith(self._tag) and "." in tag else ""
+            known[tag] = int(behind) if behind.isdecimal() else UNKNOWN
+        return list(map(known.__getitem__, tags))
+
+
+def _array(column: list[int]) -> array[int]:
+    """Of a list at once, a fourth of the time of one item after the other; of equal ones, as most pools and streams, a tenth."""
+    if column and column[0] == column[-1] and column.count(column[0]) == len(column):
+        return array("q", column[:1]) * len(column)
+    return array("q", column)

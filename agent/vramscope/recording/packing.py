@@ -1,0 +1,64 @@
+"""From what was read of PyTorch to artifacts that can be sent: one window a device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from vramscope.protocol import messages
+from vramscope.protocol.window import Window, pack
+from vramscope.recording.convert.window import make
+from vramscope.recording.raw_window import Raw
+from vramscope.transport.uploads import Artifact
+
+PEAKS: Final = ("allocated_bytes.all.peak", "reserved_bytes.all.peak")
+
+
+class Packing:
+    """Packs windows, on our own thread.
+
+    on_window called with each window when it is packed
+    on_cost   called with (steps, seconds, highest allocated bytes, highest reserved bytes) of each recording when it is packed
+    """
+
+    def __init__(
+        self, on_window: Callable[[Window], None] | None, on_cost: Callable[[int, float, int, int], None]
+    ) -> None:
+        self._on_window = on_window
+        self._on_cost = on_cost
+
+    def artifacts(self, raw: Raw, seconds: float, pause: Callable[[], None]) -> list[Artifact]:
+        """The windows of a recording; ``seconds``: what it has cost so far."""
+        began = time.thread_time()
+        windows = [make(raw, facts, pause) for facts in raw.facts]
+        packed = [pack(window) for window in windows]
+        if self._on_window is not None:
+            for window in windows:
+                self._on_window(window)
+        if not raw.is_the_users:
+            self._on_cost(
+                max(window.last_step - window.first_step + 1 for window in windows),
+                seconds + time.thread_time() - began,
+                *(max(window.end.counters.get(peak, 0) for window in windows) for peak in PEAKS),
+            )
+        return [
+            Artifact("window", about_of(window, len(data)), data, raw.idents.get(window.device))
+            for window, data in zip(windows, packed, strict=True)
+        ]
+
+
+def about_of(window: Window, packed_bytes: int) -> dict[str, messages.Scalar]:
+    """What a list shows of a window."""
+    return {
+        "device": window.device,
+        "first_step": window.first_step,
+        "last_step": window.last_step,
+        "reason": window.reason,
+        "events": len(window.events["action"]) // 8,
+        "lost_events": window.lost_events,
+        "bytes": packed_bytes,
+        "torch": window.torch,
+        "settings": window.settings,
+        "leaks": len(window.holdings),
+    }

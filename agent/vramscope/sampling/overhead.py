@@ -1,0 +1,95 @@
+"""Measures inside the run what watching costs, from steps that were watched and steps that were left alone.
+
+The clock interleaves them. Each stretch of steps left alone is compared with the watched steps right before and after it,
+so that what drifts in the training or on the machine falls out; the cost is the median of these differences, and its noise
+comes from how they scatter. One reading of the allocator is left on in every step, because the step's peak must stay
+exact; it is added as it was timed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+
+from vramscope.protocol import messages
+from vramscope.steps.control_steps import WARM_UP_STEPS
+from vramscope.steps.records import FinishedStep
+
+FEWEST_STRETCHES = 8
+NEIGHBOURS = 8
+"""watched steps on either side of a stretch that it is compared with"""
+MOST_STRETCHES = 400
+LEAST_FRACTION = 0.005
+"""below half a percent nobody need care"""
+
+
+class OverheadMeter:
+    """Fed by the sampler with finished steps; gives an Overhead message when asked."""
+
+    def __init__(self) -> None:
+        self._differences: deque[float] = deque(maxlen=MOST_STRETCHES)
+        self._calm_medians: deque[float] = deque(maxlen=MOST_STRETCHES)
+        self._left_on: deque[int] = deque(maxlen=MOST_STRETCHES)
+        self._before: deque[int] = deque(maxlen=NEIGHBOURS)
+        self._calm: list[int] = []
+        self._after: list[int] = []
+        self._end_ns = 0
+        self._hook_ns = 0
+        self._watched_steps = 0
+        self._unwatched_steps = 0
+
+    def add(self, step: FinishedStep) -> None:
+        """One finished step, in order."""
+        duration, self._end_ns = step.end_ns - self._end_ns, step.end_ns
+        self._hook_ns += step.agent_ns
+        if step.watched:
+            self._watched_steps += 1
+        else:
+            self._unwatched_steps += 1
+        if step.number <= WARM_UP_STEPS:
+            return
+        if not step.watched:
+            self._left_on.append(step.agent_ns)
+            if self._after:
+                self._compare()
+            self._calm.append(duration)
+        elif self._calm:
+            self._after.append(duration)
+            if len(self._after) == NEIGHBOURS:
+                self._compare()
+        else:
+            self._before.append(duration)
+
+    def _compare(self) -> None:
+        """A stretch of calm steps and what surrounds it are complete."""
+        calm = statistics.median(self._calm)
+        self._differences.append(statistics.median([*self._before, *self._after]) - calm)
+        self._calm_medians.append(calm)
+        self._before.clear()
+        self._before.extend(self._after)
+        self._calm, self._after = [], []
+
+    def message(self, sampler_cpu_seconds: float, dropped_samples: int | None = None) -> messages.Overhead:
+        """The cost as far as it is known by now, and how many rows had to be dropped."""
+        seconds = fraction = noise = None
+        resolvable = False
+        if len(self._differences) >= FEWEST_STRETCHES:
+            left_on = statistics.median(self._left_on)
+            bare = max(1.0, statistics.median(self._calm_medians) - left_on)
+            cost = statistics.median(self._differences) + left_on
+            low, _, high = statistics.quantiles(self._differences, n=4)
+            # Two standard errors of a median, from the spread of the middle half (1.349 σ wide).
+            noise_ns = 2 * 1.253 * (high - low) / 1.349 / len(self._differences) ** 0.5
+            seconds, fraction, noise = cost / 1e9, cost / bare, noise_ns / bare
+            resolvable = fraction > max(noise, LEAST_FRACTION)
+        return messages.Overhead(
+            seconds_per_step=seconds,
+            fraction=fraction,
+            resolvable=resolvable,
+            noise_fraction=noise,
+            watched_steps=self._watched_steps,
+            unwatched_steps=self._unwatched_steps,
+            hook_seconds=self._hook_ns / 1e9,
+            sampler_cpu_seconds=sampler_cpu_seconds,
+            dropped_samples=dropped_samples,
+        )

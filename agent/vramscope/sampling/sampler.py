@@ -1,0 +1,248 @@
+"""The thread that reads one sample per interval, and carries the finished steps from the clock to the ring."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from vramscope.guard import guarded
+from vramscope.memory.host import Host
+from vramscope.memory.nvml import NOT_KNOWN, DeviceReading, Nvml
+from vramscope.memory.peak_counters import PeakCounter, SharedPeakCounters, share_peak_counters
+from vramscope.memory.private_pools import PrivatePools
+from vramscope.memory.unusable import Fragments
+from vramscope.oom.recent_samples import Recent
+from vramscope.process import identity
+from vramscope.protocol import messages, series
+from vramscope.sampling.overhead import OverheadMeter
+from vramscope.sampling.step_blocks import packed, step_block
+from vramscope.steps.clock import StepClock
+from vramscope.steps.records import FinishedStep
+from vramscope.transport.ring import Ring
+
+OVERHEAD_EVERY_S = 5.0
+LOOK_FOR_DEVICES_EVERY_S = 1.0
+NVML_SHARE = 0.1
+"""of the time: a card whose NVML is slow is asked less often than every tick"""
+
+
+class Sampler:
+    """Ten times a second by default, without drift: the schedule is ``start + n * interval``, and what is late is skipped.
+
+    on_devices   called with the watched devices when a new one shows up (CUDA is initialised lazily, after attach)
+    """
+
+    def __init__(
+        self,
+        *,
+        interval_ms: int,
+        clock: StepClock,
+        ring: Ring,
+        on_devices: Callable[[tuple[int, ...]], None],
+        others_cpu_seconds: Callable[[], float] = lambda: 0.0,
+        dropped_samples: Callable[[], int | None] = lambda: None,
+        host: Host | None = None,
+    ) -> None:
+        self._interval_s = interval_ms / 1000
+        self._clock = clock
+        self._ring = ring
+        self._on_devices = on_devices
+        self._others_cpu_seconds = others_cpu_seconds
+        self._dropped_samples = dropped_samples
+        self._host = host or Host()
+        self.fragments = Fragments()
+        self._private_pools = PrivatePools()
+        self.recent = Recent(interval_ms)
+        self.at_ticks: Callable[[], None] = lambda: None
+        """called after each reading, on this thread"""
+        self.nvml: Nvml | None = None
+        self._overhead = OverheadMeter()
+        self._shared: SharedPeakCounters | None = None
+        self._uuids: dict[int, str | None] = {}
+        self._readings: dict[int, DeviceReading] = {}
+        self._read_nvml_from = 0.0
+        self._look_from = 0.0
+        self._overhead_from = time.monotonic() + OVERHEAD_EVERY_S
+        self._wall_offset_ns = time.time_ns() - time.perf_counter_ns()
+        self._before_ns = time.perf_counter_ns()
+        self._looking = threading.Lock()
+        self._watched_cpu = False
+        self._cuda_was_up = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="vramscope-sampler", daemon=True)
+
+    # -- from the training thread -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Look for devices once, so that the first step is exact from its start, and begin."""
+        self._cuda_was_up = cuda_is_up()
+        self._look_for_devices()
+        self._clock.look_for_devices = self._look_for_devices
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 1.0) -> None:
+        """End the thread and bring the last steps and one last sample to the ring."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            with guarded("the last sample"):
+                self._tick()
+                self._ring.put(self._overhead.message(self.cpu_seconds(), self._dropped_samples()))
+
+    def wall_ns(self, perf_counter_ns: int) -> int:
+        """A moment on the training's clock, as nanoseconds since 1970. Never jumps, whatever the host's clock does."""
+        return perf_counter_ns + self._wall_offset_ns
+
+    def processes(self, device: int) -> tuple[int | None, list[tuple[int, int | None]]] | None:
+        """What NVML says of a device's processes: (our own bytes, the others with theirs). None: it does not tell, or tells
+        the pids of another namespace, in which we cannot find ourselves."""
+        uuid = self._uuids.get(device)
+        if self.nvml is None or uuid is None:
+            return None
+        running = self.nvml.processes(uuid)
+        mine = [used for pid, used in running or () if pid == os.getpid()]
+        if running is None or not mine:
+            return None
+        return mine[0], [(pid, used) for pid, used in running if pid != os.getpid()]
+
+    def cpu_seconds(self) -> float:
+        """Processor time of this thread (as of its last tick) and of the sender's."""
+        return self._own_cpu_seconds + self._others_cpu_seconds()
+
+    _own_cpu_seconds = 0.0
+
+    # -- the thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        tick = guarded("the sampler")(self._tick)
+        with guarded("NVML"):
+            self.nvml = Nvml()
+        due = time.monotonic()
+        while not self._stop.is_set():
+            tick()
+            self._own_cpu_seconds = time.thread_time()
+            now = time.monotonic()
+            due += self._interval_s * max(1, int((now - due) / self._interval_s) + 1)
+            self._stop.wait(max(0.0, due - now))
+
+    def _tick(self) -> None:
+        if time.monotonic() >= self._look_from:
+            self._look_for_devices()
+        counters = self._clock.counters
+        if counters:
+            readings = self._read_devices(counters)
+            for counter in counters:
+                self._ring.put(self._sample(counter.device, counter, readings.get(counter.device, NOT_KNOWN)))
+        elif self._is_cpu_training():
+            self._ring.put(self._sample(series.CPU, None, NOT_KNOWN))
+        self._carry_steps()
+        self.at_ticks()
+        if time.monotonic() >= self._overhead_from:
+            self._overhead_from = time.monotonic() + OVERHEAD_EVERY_S
+            self._ring.put(self._overhead.message(self.cpu_seconds(), self._dropped_samples()))
+
+    def _sample(self, device: int, counter: PeakCounter | None, reading: DeviceReading) -> messages.Block:
+        clock = self._clock
+        row: dict[str, int] = {"step": clock.step}
+        if clock.watched:
+            row["phase"] = clock.phase
+        if counter is not None:
+            stats = counter.sample()
+            for name, array in (
+                ("allocated_bytes", "allocated_bytes"),
+                ("reserved_bytes", "reserved_bytes"),
+                ("active_bytes", "active_bytes"),
+                ("requested_bytes", "requested_bytes"),
+                ("inactive_split_bytes", "inactive_split_bytes"),
+                ("segments", "segment"),
+            ):
+                row[name] = stats[array]["all"]["current"]
+            row["alloc_retries"], row["ooms"] = stats["num_alloc_retries"], stats["num_ooms"]
+            row["stranded_bytes"] = self.fragments.read(device)
+            row.update(self._private_pools.read(device, stats))
+        row["time_ns"] = self.wall_ns(time.perf_counter_ns())
+        row.update(reading._asdict())
+        row.update(self._host.read()._asdict())
+        self.recent.put(device, row)
+        columns = {name: packed((value,)) for name, value in row.items() if value != series.UNKNOWN}
+        return messages.Block(stream="samples", device=device, rows=1, columns=columns)
+
+    def _read_devices(self, counters: list[PeakCounter]) -> dict[int, DeviceReading]:
+        """NVML's numbers; between two readings of a slow card the last ones are not repeated: they are unknown."""
+        began = time.monotonic()
+        if self.nvml is None or began < self._read_nvml_from:
+            return {}
+        readings = {}
+        for counter in counters:
+            uuid = self._uuids.get(counter.device)
+            if uuid is not None:
+                readings[counter.device] = self.nvml.read(uuid)
+        self._read_nvml_from = began + (time.monotonic() - began) / NVML_SHARE - self._interval_s
+        return readings
+
+    def _carry_steps(self) -> None:
+        steps = self._clock.take()
+        if not steps:
+            return
+        self.recent.course.put(steps)
+        for step in steps:
+            self._overhead.add(step)
+        for device in sorted({device for step in steps for device in step.devices or (series.CPU,)}):
+            mine = [step for step in steps if device in (step.devices or (series.CPU,))]
+            self._ring.put(step_block(mine, self._end_before(mine[0], steps), device, self.wall_ns))
+        self._before_ns = steps[-1].end_ns
+
+    def _end_before(self, step: FinishedStep, steps: list[FinishedStep]) -> int:
+        position = steps.index(step)
+        return steps[position - 1].end_ns if position else self._before_ns
+
+    # -- devices ------------------------------------------------------------------------------------------------------
+
+    def _look_for_devices(self) -> None:
+        """Watch every device on which this process holds memory. Never initialises CUDA: that is the training's to do."""
+        self._look_from = time.monotonic() + (LOOK_FOR_DEVICES_EVERY_S if self._clock.counters else 0.0)
+        if not cuda_is_up() or not self._looking.acquire(blocking=False):
+            return
+        try:
+            self._watch_fresh_devices()
+        finally:
+            self._looking.release()
+
+    def _watch_fresh_devices(self) -> None:
+        import torch
+
+        if torch.cuda.get_allocator_backend() != "native":
+            return  # cudaMallocAsync keeps no counters of this kind
+        self._shared = self._shared or share_peak_counters()
+        watched = {counter.device for counter in self._clock.counters}
+        fresh = [
+            device
+            for device in range(torch.cuda.device_count())
+            if device not in watched and self._shared.read(device)["reserved_bytes"]["all"]["peak"] > 0
+        ]
+        for device in fresh:
+            self._uuids[device] = identity.uuid_of(torch.cuda.get_device_properties(device))
+            self._clock.watch(self._shared.watch(device, from_the_start=not self._cuda_was_up))
+        if fresh:
+            self._on_devices(tuple(counter.device for counter in self._clock.counters))
+
+    def _is_cpu_training(self) -> bool:
+        """Whether to report a training on the CPU: there is no GPU, or a step was made without it."""
+        if not self._watched_cpu and not cuda_is_up():
+            import torch
+
+            no_gpu = torch.version.cuda is None or (self.nvml is not None and not self.nvml.available)
+            if no_gpu or self._clock.step:
+                self._watched_cpu = True
+                self._on_devices((series.CPU,))
+        return self._watched_cpu
+
+
+def cuda_is_up() -> bool:
+    """Whether this process uses CUDA already. Asking never starts it."""
+    import torch
+
+    return bool(torch.cuda.is_initialized())

@@ -1,0 +1,312 @@
+"""Finds steps and phases in any PyTorch loop: a handful of hooks, all but one of them public.
+
+==========  =====================================================================================
+data        the DataLoader is asked for a batch (its iterator's ``__next__``, wrapped; private)
+forward     forward hooks on the root modules only: per-module hooks would cost 2 µs each
+backward    ``torch.autograd.backward`` and ``grad``, wrapped (``loss.backward()`` calls it by name)
+other       that ``backward`` has returned, and nothing of the above has begun yet
+optimizer   ``torch.optim.optimizer.register_optimizer_step_pre_hook``
+step's end  ``torch.optim.optimizer.register_optimizer_step_post_hook``
+==========  =====================================================================================
+
+Nothing here keeps a module, an optimizer or a tensor alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from vramscope.guard import guarded
+from vramscope.integrations.deepspeed import EngineFront
+from vramscope.integrations.lomo import LomoFront
+from vramscope.process.patching import Fronts
+from vramscope.steps.call_stack import failed_with, steps_within_its_own_step
+from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
+from vramscope.steps.patches.backward import OUTSIDE, BackwardFront
+from vramscope.steps.patches.caught_errors import OF_MEMORY, CaughtErrors
+from vramscope.steps.patches.dataloader import LoaderFront
+from vramscope.steps.patches.grad_scaler import ScalerFront
+from vramscope.steps.root_modules import RootHooks
+
+if TYPE_CHECKING:
+    import torch
+
+    from vramscope.leaks.detector import GraphWatch
+    from vramscope.metrics.loss import LossWatch
+    from vramscope.techniques.detector import TechniqueWatch
+
+LEADER_SILENT_STEPS = 8
+"""backward passes that only others' steps followed, after which the leader is taken to be gone"""
+SUCCESSORS_STEPS = 2
+"""the same, of a leader that had stepped alone for ``LEADER_SILENT_STEPS``: folds, and models trained one after the other"""
+
+
+class LoopHooks:
+    """The hooks of one session. ``install`` once, ``remove`` at detach; both are safe to call again."""
+
+    def __init__(self, clock: StepClock) -> None:
+        self.clock = clock
+        self.timed = clock.timed
+        self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self.roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self.graphs: GraphWatch | None = None
+        self.techniques: TechniqueWatch | None = None
+        self.loss: LossWatch | None = None
+        self.tell: Callable[[int, Mapping[str, Any]], None] | None = None
+        """takes numbers that a framework logs of a step"""
+        self.heard_forward = False
+        self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
+        self.models = RootHooks(self, self._before_forward, self._after_forward)
+        self.engines = EngineFront(self)
+        self.loader = LoaderFront(self)
+        self.lomo = LomoFront(self)
+        self.on_first_step: Callable[[], None] | None = None
+        self.on_first_backward: Callable[[], None] | None = None
+        self.on_error: Callable[[BaseException, bool], None] | None = None
+        """told of an error that may be of memory, and ends a root's forward, a backward or the wait for a batch (False), or that an
+        ``except`` block handles (True)"""
+        self.caught = CaughtErrors(self.error_passes)
+        self.fronts = Fronts()
+        self._removals: list[Callable[[], None]] = []
+        self.graph_task: Callable[[], int] = lambda: OUTSIDE
+        """of autograd: which walk runs on this thread; PyTorch's own function, so that asking makes no frame"""
+        self.grad_enabled: Callable[[], bool] = lambda: True
+        self._tensor: type[Any] | None = None
+        self._plainly: Callable[[], Any] = contextlib.nullcontext
+        self._transforming: Callable[[], int | None] = lambda: None
+        """the level of torch.func's transformations, within one"""
+        self._leader: weakref.ref[torch.optim.Optimizer] | None = None
+        self._others_steps = 0
+        self._alone = 0
+        """steps of the leader since another optimizer's"""
+        self._in_step: set[int] = set()
+        """optimizers whose step has begun, and not ended that we know of"""
+        self._nests = False
+        """a step began within one of the same optimizer, or one was left by an exception: from now on that is looked up"""
+        self._others_after = -1
+        """the backward pass of the step that the last of them followed"""
+        self._stepped_in_backward = False
+        self._runs_closure = False
+        """an optimizer's step is running what it was given: forward, backward and the rest of it"""
+
+    def install(self, roots: Iterable[torch.nn.Module] = ()) -> None:
+        """Hook optimizers, backward and the DataLoader; and the given root modules."""
+        import torch
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+        pre = register_optimizer_step_pre_hook(self._before_optimizer)
+        post = register_optimizer_step_post_hook(self._after_optimizer)
+        self._removals += [pre.remove, post.remove]
+        self._tensor = torch.Tensor
+        self._plainly = torch._C.DisableTorchFunction
+        self.graph_task = torch._C._current_graph_task_id
+        self.grad_enabled = torch.is_grad_enabled
+        self._transforming = torch._C._functorch.maybe_current_level
+        BackwardFront(self).install()
+        ScalerFront(self).install()
+        self.caught.install(self.fronts)
+        self.loader.install()
+        self.lomo.listen()
+        self.models.install()
+        for root in roots:
+            self.models.add(root)
+
+    def remove(self) -> None:
+        self.fronts.remove()
+        if self.graphs is not None:
+            self.graphs.close()
+        while self._removals:
+            self._removals.pop()()
+
+    def when_removed(self, call: Callable[[], None]) -> None:
+        """Have this called with the hooks' removal."""
+        self._removals.append(call)
+
+    @property
+    def leader(self) -> torch.optim.Optimizer | None:
+        """The optimizer whose steps are the training's."""
+        return None if self._leader is None else self._leader()
+
+    @property
+    def in_training_mode(self) -> bool:
+        """A model is; also where one is trained in evaluation mode, as far as was heard."""
+        return not self.heard_forward or any(root.training for root in list(self.roots))
+
+    def in_first_step_backward(self) -> None:
+        """A backward of the first step begins."""
+        first, self.on_first_backward = self.on_first_backward, None
+        if first is not None:
+            first()
+        self.lomo.listen()
+        self.models.find_in_first_step()
+
+    def lead(self, optimizer: torch.optim.Optimizer) -> None:
+        """Steps are this optimizer's steps."""
+        self.optimizers.add(optimizer)
+        self._leader = weakref.ref(optimizer)
+
+    # -- the hooks: on the training thread, many times a second ------------------------------------------------------
+
+    @guarded("forward hook")
+    def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        clock, graphs = self.clock, self.graphs
+        if sys.exc_info()[1] is not None:
+            self.caught.look()
+        if self.loss is not None:
+            self._forward_begins()
+        clock.rows = self._rows_of(module, args, kwargs)
+        if not clock.watched and clock.anatomy is not None and not clock.micro_steps:
+            # (Which phases there are is not read here: an evaluation is what comes before anything else has built a graph.)
+            builds = self.grad_enabled()
+            trains = builds and (module.training or not self.heard_forward)
+            if not trains and len(clock.largest) <= builds:
+                clock.anatomy.evaluated()
+        if (clock.calm and (graphs is None or not graphs.is_due)) or self.graph_task() != OUTSIDE:
+            return  # (a root inside backward is being recomputed: activation checkpointing)
+        if get_ident() != clock.thread and not clock.is_training_thread():
+            return
+        before = clock.phase
+        if self.grad_enabled():
+            # (beside a reference in evaluation mode there is another that trains)
+            self.heard_forward |= module.training
+            goes_on = before == FORWARD and self._forward_of == id(module)
+            if before != FORWARD or module.training:
+                # (In the midst of a step it is part of it: a loss by features of another model.)
+                clock.evaluates = not module.training and self.heard_forward and not clock.micro_steps
+            # (An evaluation has no backward that they wait for, and torch.func's is none that is heard.)
+            waits = (module.training or clock.evaluates) and self._transforming() is None
+            clock.forwards = 0 if not waits else clock.forwards + 1 if goes_on else 1
+            self._forward_of = id(module)
+            if graphs is not None:
+                self.timed(graphs.before_forward, module.training)
+            clock.enter(FORWARD)
+        elif clock.phase in (DATA, EVAL) or (clock.phase == OTHER and not clock.micro_steps):
+            if graphs is not None:
+                self.timed(graphs.before_inference, args, kwargs)
+            clock.enter(EVAL)  # but a teacher or critic without gradients in the midst of a step is part of the step
+        if clock.recorder is not None and clock.phase != before:
+            clock.recorder.inputs(args, kwargs)
+
+    def _rows_of(self, module: torch.nn.Module, args: Any, kwargs: Any) -> int | None:
+        """Of the batch, as far as the first argument tells. 0.9 µs; a class of the user's is not asked, nor a mode of theirs."""
+        given: Any = args[0] if args else next(iter(kwargs.values()), None)
+        if type(given) is not self._tensor:
+            return None
+        with self._plainly():
+            shape = given.shape
+        if self.grad_enabled():
+            clock, root = self.clock, id(module)
+            clock.given = root, shape
+            known = clock.largest.get(root)
+            if known is None or shape.numel() > known.numel():  # type: ignore[attr-defined]  # torch.Size
+                clock.largest[root] = shape
+        return int(shape[len(shape) == 3 and getattr(module, "batch_first", True) is False]) if shape else None
+
+    def before_training_step(self, module: torch.nn.Module) -> None:
+        """For a framework whose training step is no call of a module: its forward is about to begin."""
+        self._forward_begins()
+        if self.graphs is not None and not self.clock.calm and self.clock.is_training_thread():
+            self.timed(self.graphs.before_forward, module.training)
+
+    def end_epoch(self) -> None:
+        """For a framework that says when an epoch of the training is over."""
+        if self.graphs is not None and self.clock.is_training_thread():
+            self.timed(self.graphs.end_epoch)
+
+    def _forward_begins(self) -> None:
+        loss, clock = self.loss, self.clock
+        if loss is not None and self.grad_enabled() and (get_ident() == clock.thread or clock.is_training_thread()):
+            loss.forward()
+
+    @guarded("forward hook")
+    def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if output is None and (error := failed_with(module)) is not None:
+            if self._forward_of == id(module):
+                self.clock.forwards = max(0, self.clock.forwards - 1)  # (it waits for no backward)
+            self.error_passes(error)
+            return
+        if self.clock.calm or self.graphs is None or not self.grad_enabled():
+            return
+        if self.graph_task() == OUTSIDE:
+            self.timed(self.graphs.after_forward, module, args, output)
+
+    @guarded("optimizer hook")
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if sys.exc_info()[1] is not None:
+            self.caught.look()
+        if self._leader is None or self._leader() is not optimizer:
+            self.optimizers.add(optimizer)
+        self._nests = self._nests or id(optimizer) in self._in_step
+        self._in_step.add(id(optimizer))
+        self._runs_closure = kwargs.get("closure") is not None or (len(args) > 1 and callable(args[1]))
+        if self._runs_closure:
+            return  # the closure runs forward and backward inside step(); they mark themselves
+        if self.graph_task() == OUTSIDE:
+            self.clock.enter(OPTIMIZER)
+
+    @guarded("optimizer hook")
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._nests and steps_within_its_own_step(optimizer):
+            return
+        self._in_step.discard(id(optimizer))
+        self._runs_closure = False
+        if self.graphs is not None:
+            self.graphs.stepped(optimizer)
+        if self.graph_task() != OUTSIDE:
+            # Each parameter's as soon as its gradient is there, on a thread of autograd's: the step ends with the backward.
+            self._stepped_in_backward = True
+            return
+        if self.engines.in_step:
+            self.engines.stepped = optimizer
+        else:
+            self.stepped(optimizer)
+
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer's step is over: the training's, if it is the one that leads."""
+        # With several optimizers (a GAN's two) one of them leads: a step lasts from one of its steps to the next.
+        leader = None if self._leader is None else self._leader()
+        if leader is not optimizer:
+            if self.clock.micro_steps != self._others_after:  # those that follow one backward step together
+                self._others_after = self.clock.micro_steps
+                self._others_steps += 1
+            if self.loss is not None and self.clock.is_training_thread():
+                self.loss.other_stepped()
+            needed = SUCCESSORS_STEPS if self._alone >= LEADER_SILENT_STEPS else LEADER_SILENT_STEPS
+            if leader is not None and self._others_steps < needed:
+                return
+            self._leader = weakref.ref(optimizer)
+            self._alone = self._others_steps
+        else:
+            self._alone = 0 if self._others_steps else self._alone + 1
+        self._end_step()
+
+    def steps_in_this_backward(self, optimizer: torch.optim.Optimizer) -> None:
+        """The backward that runs is this optimizer's step."""
+        self.optimizers.add(optimizer)
+        self._stepped_in_backward = True
+
+    @guarded("the end of a backward")
+    def after_backward(self) -> None:
+        """One that was called by itself, and not by another's walk."""
+        if self._stepped_in_backward:
+            self._end_step()
+        else:
+            self.clock.enter(OPTIMIZER if self._runs_closure else OTHER)
+
+    def _end_step(self) -> None:
+        self._others_steps, self._others_after, self._stepped_in_backward = 0, -1, False
+        self.clock.end_step()
+        if self.on_first_step is not None:
+            first, self.on_first_step = self.on_first_step, None
+            first()
+
+    @guarded("an error that passes")
+    def error_passes(self, error: BaseException, in_except: bool = False) -> None:
+        """A forward, a backward or the wait for a batch ends with an error, which the training may catch; ``in_except``: it has."""
+        if self.on_error is not None and isinstance(error, OF_MEMORY) and self.clock.is_training_thread():
+            self.on_error(error, in_except)

@@ -1,0 +1,83 @@
+"""Functions in front of ``torch.autograd.backward`` and ``grad``: when a backward begins and ends, and what it walks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final
+
+from vramscope.guard import guarded
+from vramscope.steps.clock import BACKWARD
+from vramscope.steps.patches.caught_errors import OF_MEMORY
+
+if TYPE_CHECKING:
+    from vramscope.steps.hooks import LoopHooks
+
+OUTSIDE: Final = -1
+"""what autograd answers where none of its walks runs"""
+
+
+class BackwardFront:
+    """In front of both, for one session; ``loss.backward()`` calls the first of them by name."""
+
+    def __init__(self, hooks: LoopHooks) -> None:
+        self._hooks = hooks
+
+    def install(self) -> None:
+        import torch
+
+        hooks, clock = self._hooks, self._hooks.clock
+        graph_task = torch._C._current_graph_task_id
+        enter = guarded("backward hook")(clock.enter)
+        engine_calls = guarded("DeepSpeed's engine")(hooks.engines.listen)
+        passes = hooks.error_passes
+        walk, loss = guarded("graph watch")(self._before_walk), guarded("the loss")(self._before_backward)
+
+        def backward(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if graph_task() != OUTSIDE:  # reentrant checkpointing calls backward within backward
+                return original(*args, **kwargs)
+            if "deepspeed" in sys.modules:
+                engine_calls()
+            enter(BACKWARD)
+            if hooks.graphs is not None or hooks.techniques is not None or not clock.step:
+                walk(args, kwargs, "tensors", 2)
+            if hooks.loss is not None:
+                loss(args, kwargs)
+            try:
+                answer = original(*args, **kwargs)
+            except OF_MEMORY as error:
+                passes(error)
+                raise
+            hooks.after_backward()
+            return answer
+
+        def grad(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if graph_task() == OUTSIDE:
+                walk(args, kwargs, "outputs", 3)
+            return original(*args, **kwargs)
+
+        hooks.fronts.put(torch.autograd, "backward", backward)
+        hooks.fronts.put(torch.autograd, "grad", grad)
+
+    def _before_walk(self, args: tuple[Any, ...], kwargs: dict[str, Any], roots: str, retain_graph_at: int) -> None:
+        """``roots``: what the first argument is called; retain_graph and create_graph stand at a place and the next."""
+        hooks = self._hooks
+        clock, graphs, techniques = hooks.clock, hooks.graphs, hooks.techniques
+        if clock.step == 0:
+            hooks.in_first_step_backward()
+        if get_ident() != clock.thread and not clock.is_training_thread():
+            return
+        given = args[0] if args else kwargs.get(roots)
+        if graphs is not None:
+            place = retain_graph_at
+            retain = args[place] if len(args) > place else kwargs.get("retain_graph")
+            create = args[place + 1] if len(args) > place + 1 else kwargs.get("create_graph")
+            hooks.timed(graphs.before_walk, given, bool(retain), bool(create))
+        if techniques is not None and techniques.hears_walks:
+            techniques.before_walk(given[0] if isinstance(given, (list, tuple)) and given else given)
+
+    def _before_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        clock, loss = self._hooks.clock, self._hooks.loss
+        if loss is not None and (get_ident() == clock.thread or clock.is_training_thread()):
+            clock.timed(loss.backward, args, kwargs)

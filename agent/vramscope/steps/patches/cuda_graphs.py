@@ -1,0 +1,64 @@
+"""A function in front of ``torch.cuda.CUDAGraph.replay``: where a whole step is a replay nothing is heard of it, which is said."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from vramscope.guard import guarded
+from vramscope.steps.clock import BACKWARD, EVAL, FORWARD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vramscope.process.notices import Notice
+    from vramscope.steps.hooks import LoopHooks
+
+UNSEEN: Final = (
+    "CUDA graphs are replayed and no step has ended since, as what runs in a graph calls no hook. Where a replay is a step, say "
+    "session.step() after each replay (session = agent.attach(...)), and its peak and its time are told."
+)
+REPLAYS: Final = 200
+SECONDS: Final = 10.0
+"""that these must have taken"""
+WITHIN: Final = frozenset((FORWARD, BACKWARD, EVAL))
+"""phases that were heard: what is replayed there is a part of a model (a compiled one's)"""
+
+
+class ReplayFront:
+    """For one session. 0.3 µs a replay; ``notice`` is given once, and never where a step has ended since the first replay."""
+
+    def __init__(self, hooks: LoopHooks, notice: Notice) -> None:
+        self._hooks = hooks
+        self._notice = notice
+        self._step: int | None = None
+        self._replays = 0
+        self._since_s = 0.0
+        self._is_over = False
+
+    def install(self) -> None:
+        import torch
+
+        graphs = getattr(torch.cuda, "CUDAGraph", None)
+        if not hasattr(graphs, "replay"):
+            return
+        heard = guarded("the hook of CUDA graphs")(self._replayed)
+
+        def replay(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            heard()
+            return original(*args, **kwargs)
+
+        self._hooks.fronts.put(graphs, "replay", replay)
+
+    def _replayed(self) -> None:
+        clock = self._hooks.clock
+        if self._is_over or clock.phase in WITHIN:
+            return
+        if self._step is None:
+            self._step, self._since_s = clock.step, time.monotonic()
+        self._replays += 1
+        if clock.step != self._step:
+            self._is_over = True
+        elif self._replays >= REPLAYS and time.monotonic() - self._since_s >= SECONDS:
+            self._is_over = True
+            self._notice.tell()

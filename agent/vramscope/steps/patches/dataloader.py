@@ -1,0 +1,67 @@
+"""A function in front of the DataLoader's ``__next__`` (private): data is being waited for, or there is no more of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from vramscope.guard import guarded
+from vramscope.steps.clock import DATA, EVAL
+from vramscope.steps.patches.caught_errors import OF_MEMORY
+
+if TYPE_CHECKING:
+    from vramscope.steps.hooks import LoopHooks
+
+
+class LoaderFront:
+    """In front of all loaders of the process, for one session. Where PyTorch has no such iterator, nothing is heard."""
+
+    def __init__(self, hooks: LoopHooks) -> None:
+        self._hooks = hooks
+        self.batches = 0
+        """that were asked for so far"""
+        self.batch_size: int | None = None
+        """of the loader that the training asked last, as its sampler is set; None where that tells none"""
+
+    def install(self) -> None:
+        from torch.utils.data import dataloader
+
+        iterator = getattr(dataloader, "_BaseDataLoaderIter", None)
+        if iterator is None:
+            return
+        asked, ended = guarded("data hook")(self._asked), guarded("data hook")(self._ended)
+
+        passes = self._hooks.error_passes
+
+        def next_batch(original: Callable[..., Any], self: Any) -> Any:
+            asked(self)
+            try:
+                return original(self)
+            except StopIteration:
+                ended(getattr(self, "_num_yielded", 0))
+                raise
+            except OF_MEMORY as error:
+                passes(error)
+                raise
+
+        self._hooks.fronts.put(iterator, "__next__", next_batch)
+
+    def _asked(self, iterator: Any) -> None:
+        hooks, clock = self._hooks, self._hooks.clock
+        self.batches += 1
+        if not clock.is_training_thread(loads=True):
+            return
+        if clock.phase != EVAL:
+            clock.enter(DATA)
+            size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+            self.batch_size = size if isinstance(size, int) else None
+        if self.batches == 2:
+            hooks.models.find_in_first_step()
+        if hooks.graphs is not None and not clock.calm:
+            hooks.timed(hooks.graphs.before_batch)
+
+    def _ended(self, batches: int) -> None:
+        hooks = self._hooks
+        if hooks.graphs is not None and hooks.clock.is_training_thread(loads=True):
+            may_be_epoch = batches > 0 and hooks.grad_enabled() and hooks.in_training_mode
+            hooks.timed(hooks.graphs.after_batches, batches, may_be_epoch)

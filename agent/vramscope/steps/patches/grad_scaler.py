@@ -1,0 +1,57 @@
+"""What a GradScaler does to a step: what it multiplies is no loss any more, and a step that it skips ends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from vramscope.guard import guarded
+
+if TYPE_CHECKING:
+    from vramscope.steps.hooks import LoopHooks
+
+
+class ScalerFront:
+    """In front of ``torch.amp.GradScaler``; all calls are on the training thread, and cost 0.3 µs where no loss is watched."""
+
+    def __init__(self, hooks: LoopHooks) -> None:
+        self._hooks = hooks
+
+    def install(self) -> None:
+        import torch
+
+        scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
+        if scaler is None:
+            return
+        heard, begun, over = (guarded("the loss")(call) for call in (self._scaled, self._before_step, self._after_step))
+
+        def scale(original: Callable[..., Any], self: Any, outputs: Any) -> Any:
+            scaled = original(self, outputs)
+            heard(self, outputs, scaled)
+            return scaled
+
+        def step(original: Callable[..., Any], self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            before = begun(self, optimizer)
+            answer = original(self, optimizer, *args, **kwargs)
+            over(before)
+            return answer
+
+        self._hooks.fronts.put(scaler, "scale", scale)
+        self._hooks.fronts.put(scaler, "step", step)
+
+    def _scaled(self, scaler: Any, given: Any, result: Any) -> None:
+        loss = self._hooks.loss
+        if loss is not None and scaler.is_enabled() and self._hooks.clock.is_training_thread():
+            self._hooks.timed(loss.scaled, given, result)
+
+    def _before_step(self, scaler: Any, optimizer: Any) -> int | None:
+        """Optimizer steps so far, where one is about to be made by an enabled scaler."""
+        loss, clock = self._hooks.loss, self._hooks.clock
+        if loss is None or not scaler.is_enabled() or not clock.is_training_thread():
+            return None
+        return clock.step if loss.scaler_steps(optimizer) else None
+
+    def _after_step(self, before: int | None) -> None:
+        loss = self._hooks.loss
+        if before is not None and loss is not None and self._hooks.clock.step == before:
+            loss.skipped()

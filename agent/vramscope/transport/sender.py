@@ -1,0 +1,364 @@
+"""The thread that carries messages to the server, or to disk while there is none. The training never waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from vramscope.guard import guarded
+from vramscope.process import terminal
+from vramscope.protocol import messages as wire_messages
+from vramscope.settings import Settings
+from vramscope.transport import batching
+from vramscope.transport.backoff import Outage
+from vramscope.transport.batch_packer import Packed, Packer
+from vramscope.transport.http import Answer, Delivery
+from vramscope.transport.ring import Ring
+from vramscope.transport.server_compat import OlderServer
+from vramscope.transport.spool import Spool
+from vramscope.transport.spool_dir import Kept
+
+HEARTBEAT_S: Final = 5.0
+KEEP_INTERVAL_S: Final = 2.0
+"""While the server is away, one file in so much time: fewer and larger than batches on the wire."""
+
+DRAIN_BATCHES: Final = 10
+"""How many kept batches are sent in one turn. A POST costs us about 1 ms of CPU, taken from the training."""
+
+SEND_BATCHES: Final = 8
+LAST_WORDS: Final = 1 << 39
+"""Numbers of batches that are kept at once (keep_now) begin here: below those that ``sync`` gives to halves."""
+MAX_PATIENCE_S: Final = 60.0
+LAST_KEEP_S: Final = 0.2
+"""Of the time for closing, what is left for writing the rest to disk."""
+
+
+class _GivenUp(BaseException):
+    """close() did not wait any longer and took over what the thread had in hand. Not an error: passes the guard."""
+
+
+class Sender:
+    """Takes messages from the ring, and brings them to the server as batches with a rising sequence, in order.
+
+    States: *direct* (each flush interval one batch goes straight to the server), *away* (batches go to the spool, the
+    oldest one knocks at the server with growing pauses), *catching up* (the server is back, kept batches go first).
+
+    first_message   who trains here, as far as it is known; from any thread, and at once
+    look_up         finds out what it should say and takes long to know (the commit); on the thread, before it is asked
+    sends           False: the server is not known, or nothing to prove ourselves with; all goes to the spool, for `vramscope sync`
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        session: str,
+        run: str,
+        rank: int,
+        first_message: Callable[[], wire_messages.Attached],
+        ring: Ring,
+        spool: Spool,
+        look_up: Callable[[], None] = lambda: None,
+        on_request: Callable[[list[str]], None] | None = None,
+        clock: Callable[[], int] = time.time_ns,
+        sends: bool = True,
+    ) -> None:
+        self.settings = settings
+        self.ring = ring
+        self.spool = spool
+        self.sent_batches = 0
+        self.sent_rows = 0
+        self.sent_bytes = 0
+        self.cpu_seconds = 0.0
+        """CPU time of the thread so far"""
+        self._on_request = on_request
+        self._packer = Packer(
+            ring, session=session, run=run, rank=rank, first_message=first_message, look_up=look_up, clock=clock
+        )
+        self._delivery = Delivery(
+            settings.server,
+            settings.token,
+            connect_timeout_s=settings.connect_timeout_s,
+            read_timeout_s=settings.read_timeout_s,
+        )
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._waiting: deque[threading.Event] = deque()
+        # Held by the thread while it works, let go while it waits for the clock or the network. Only close() ever asks
+        # for it, and not for long: so that it can take over from a thread that hangs in a POST.
+        self._desk = threading.Lock()
+        self._last_words = itertools.count(1)
+        self._in_hand: Packed | None = None  # being posted, and not in the spool
+        self._outage = Outage(for_good=not sends)
+        self._older = OlderServer()
+        self._next_keep_s = 0.0
+        self._last_sent_s = 0.0
+        self._caught_up_batches = 0
+        self._closing_at_s: float | None = None
+        self._given_up = False
+        spool.begin(session=session, server=settings.server)
+
+    def start(self) -> None:
+        """Start the thread. Costs about 0.2 s once, for the imports."""
+        self._delivery.prepare()
+        self._thread = threading.Thread(target=self._run, name="vramscope-sender", daemon=True)
+        self._thread.start()
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows that nobody will ever see, because ring or spool were full."""
+        return self.ring.dropped_rows + self.spool.dropped_rows
+
+    def attach_again(self) -> None:
+        """Let the next batch begin with a fresh Attached message, because something in it changed."""
+        self._packer.introduce = True
+
+    def keep_now(self, messages: list[wire_messages.Message]) -> bool:
+        """Bring messages to the disk at once, as a batch of their own, from any thread; it is sent when its turn comes.
+
+        False: the disk refuses. Its number is far above those of the others, which are the thread's to give.
+        """
+        if self._pid != os.getpid() or self._given_up:
+            return False
+        first = self._packer.attached or self._packer.first_message()
+        packed = self._packer.pack([first, *messages], LAST_WORDS + next(self._last_words))
+        done = self.spool.keep_now(*packed, batching.encode(first))
+        self.ring.wake.ring()
+        return done
+
+    def flush(self, deadline_s: float = 3.0) -> bool:
+        """Wait until everything put so far is with the server or in the spool. False: not within the deadline."""
+        if self._thread is None or self._given_up or self._pid != os.getpid():
+            return False
+        done = threading.Event()
+        self._waiting.append(done)
+        self.ring.wake.ring()
+        return done.wait(deadline_s)
+
+    @guarded("closing the sender", False)
+    def close(self, deadline_s: float | None = None) -> bool:
+        """Send what is left until the deadline, keep the rest in the spool, end the thread.
+
+        True: everything reached the server. Takes at most the deadline and half a second, whatever the server does: a
+        thread that hangs in a POST is left behind, and what it had in hand goes to the spool.
+        """
+        if self._given_up or self._pid != os.getpid():
+            return False
+        deadline_s = self.settings.close_timeout_s if deadline_s is None else deadline_s
+        self._closing_at_s = time.monotonic() + deadline_s
+        self.ring.wake.ring()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(deadline_s)
+        if not self._desk.acquire(timeout=0.5):
+            self._given_up = True
+            return False  # not the network but the disk hangs: nothing more can be saved
+        try:
+            self._given_up = True
+            if self._in_hand is not None:
+                self._keep(self._in_hand)
+            self._keep_all()
+            left = len(self.spool)
+            lost_before = self.spool.dropped_rows
+            self.spool.close()
+        finally:
+            self._desk.release()
+        if self.spool.batches_on_disk:
+            terminal.say_once("left", f"what was not sent stays in {self.spool.directory}; `vramscope sync` sends it")
+        if lost := self.spool.dropped_rows - lost_before:
+            where = self.spool.directory
+            terminal.say_once("lost", f"the last {lost:,} rows are lost: the server is away, and {where} takes no more")
+        return left == 0 and self.dropped_rows == 0
+
+    def after_fork_in_child(self) -> None:
+        """Make the child's copy inert: no thread, no lock, and not a word on the parent's connection."""
+        self._pid = -1
+        self._given_up = True
+        self._thread = None
+        self._in_hand = None
+        self._waiting.clear()
+        self._delivery.forget()
+        self.ring.after_fork_in_child()
+        self.spool.after_fork_in_child()
+
+    # --- the thread ---------------------------------------------------------------------------------------------
+
+    @guarded("the sender")
+    def _run(self) -> None:
+        with contextlib.suppress(_GivenUp):
+            while self._closing_at_s is None:
+                self.ring.wake.wait(self.settings.flush_ms / 1000)
+                self._turn()
+            self._last_turn(self._closing_at_s)
+
+    @guarded("sending")
+    def _turn(self) -> None:
+        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        self._packer.prepare()  # not at the desk: close() should not have to wait for it
+        with self._desk:
+            self.spool.take_over()
+            now = time.monotonic()
+            direct = len(self.spool) == 0 and now >= self._outage.next_try_s
+            if direct:
+                direct = self._send_new(None if waiting else SEND_BATCHES)
+            if not direct:
+                in_use = len(self.spool) > 0 or self._outage.on
+                half_full = self.ring.held_bytes * 2 >= self.ring.max_bytes
+                if waiting or half_full or (in_use and now >= self._next_keep_s):
+                    self._keep_all()
+                    self._next_keep_s = now + KEEP_INTERVAL_S
+                if now >= self._outage.next_try_s:
+                    self._send_kept(DRAIN_BATCHES)
+        self.cpu_seconds = time.thread_time()
+        for done in waiting:
+            done.set()
+
+    @guarded("sending the last batches")
+    def _last_turn(self, closing_at_s: float) -> None:
+        with self._desk:
+            self.spool.take_over()
+            # Also when the next try is not due yet: the training ends now, and the server may just be back. A server
+            # that was away a moment ago gets one second, so that not every end of a run has to wait in vain.
+            until_s = min(closing_at_s, time.monotonic() + 1.0) if self._outage.on else closing_at_s - LAST_KEEP_S
+            if len(self.spool):
+                self._keep_all()
+            if not self._outage.for_good and self._send_kept(until_s=until_s):
+                self._send_new(until_s=until_s)
+            self._keep_all()
+            self._delivery.close()
+        self.cpu_seconds = time.thread_time()
+        for done in self._waiting:
+            done.set()
+
+    def _send_new(self, count: int | None = None, *, until_s: float | None = None) -> bool:
+        """Send what is in the ring, in so many batches at most. False: one was not taken, and is in the spool now."""
+        for _ in _times(count):
+            packed = self._packer.next(heartbeat=time.monotonic() >= self._last_sent_s + HEARTBEAT_S)
+            if packed is None:
+                break
+            if not self._deliver(packed, until_s=until_s):
+                return False
+            if until_s is None and time.monotonic() < self._outage.next_try_s:
+                break  # the server asked for a pause
+        return True
+
+    def _send_kept(self, count: int | None = None, *, until_s: float | None = None) -> bool:
+        """Send the oldest of the spool, in order. False: one was not taken, and stays there."""
+        for _ in _times(count):
+            oldest = self.spool.oldest()
+            if oldest is None:
+                break
+            kept, body = oldest
+            if not self._deliver(Packed(kept.sequence, kept.rows, body), kept, until_s=until_s):
+                return False
+            if until_s is None and time.monotonic() < self._outage.next_try_s:
+                break
+        return True
+
+    def _keep_all(self) -> None:
+        while (packed := self._packer.next()) is not None:
+            self._keep(packed)
+
+    def _keep(self, packed: Packed) -> None:
+        if self._packer.attached is not None:
+            self.spool.introduce(batching.encode(self._packer.attached))
+        self.spool.append(*packed)
+
+    def _deliver(self, packed: Packed, kept: Kept | None = None, *, until_s: float | None = None) -> bool:
+        """Post a batch (``kept``: its place in the spool) and do what the answer asks for. True: next one, please."""
+        answer = self._post(packed, in_spool=kept is not None, until_s=until_s)
+        now = time.monotonic()
+        if answer.verdict in ("away", "busy", "refused"):
+            if kept is None:
+                self._keep(packed)
+            self._outage.goes_on(answer, now, self.spool.place, silent=self._closing_at_s is not None)
+            return False
+        self._outage.is_over(now)
+        if kept is not None:
+            self.spool.remove(kept)
+        if answer.verdict == "stored":
+            self._tell_left_out(packed)
+            self._on_stored(packed, answer, was_kept=kept is not None)
+            return True
+        halves = self._packer.halves(packed) if answer.verdict == "too_large" else None
+        if halves is None:
+            self._set_aside(packed, answer.text)
+            terminal.say_once("set-aside", f"a batch is set aside in {self.spool.directory}: {answer.text}")
+            return True
+        self._keep(halves[1])
+        return self._deliver(halves[0], until_s=until_s)
+
+    def _post(self, packed: Packed, *, in_spool: bool, until_s: float | None) -> Answer:
+        """The server's answer; says first who we are where the server may not know."""
+        # After an outage it may be another server, one with an empty database, or a newer one.
+        if self._outage.on:
+            self._older.forget()
+        body = self._packer.introduced(packed.body) if self._outage.on else packed.body
+        self._in_hand = None if in_spool else packed
+        answer = self._older.post(body, lambda part: self._post_away_from_desk(part, until_s))
+        if answer.verdict == "unknown_session":
+            body = self._packer.introduced(packed.body)
+            answer = self._older.post(body, lambda part: self._post_away_from_desk(part, until_s))
+        self._in_hand = None
+        return answer
+
+    def _post_away_from_desk(self, body: bytes, until_s: float | None) -> Answer:
+        timeout_s = None if until_s is None else until_s - time.monotonic()
+        if timeout_s is not None and timeout_s <= 0:
+            return Answer("away", "no time was left")
+        self._desk.release()
+        try:
+            answer = self._delivery.post(body, timeout_s=timeout_s)
+        finally:
+            self._desk.acquire()
+        if self._given_up:
+            raise _GivenUp
+        return answer
+
+    def _tell_left_out(self, packed: Packed) -> None:
+        """Once for each series, and once for messages; a batch of which one was left out is kept as it was."""
+        server = self.settings.server
+        if series := self._older.take_series():
+            names = ", ".join(series)
+            said = f"the server at {server} is older and does not know {names}: left out of what is sent"
+            terminal.say_once(f"older {names}", f"{said}; a newer server takes all")
+        if cut := ", ".join(self._older.cut):
+            where = self.spool.directory
+            self._set_aside(packed, f"the server would not have {cut}")
+            terminal.say_once(
+                "set-aside",
+                f"the server at {server} refuses part of a batch: {cut}. The batch is set aside in {where}; its rest is stored",
+            )
+
+    def _set_aside(self, packed: Packed, reason: str) -> None:
+        lost_before = self.spool.dropped_batches
+        self.spool.set_aside(*packed, reason)
+        if self.spool.dropped_batches > lost_before:
+            terminal.say_once("set-aside-full", f"{self.spool.directory} takes no more of what is refused: it is lost")
+
+    def _on_stored(self, packed: Packed, answer: Answer, *, was_kept: bool) -> None:
+        if self.sent_batches == 0 and (earlier := self.spool.earlier_sessions()):
+            waiting = f"{earlier} earlier sessions wait in {self.spool.directory}"
+            terminal.say_once("earlier", f"{waiting}; `vramscope sync` sends them")
+        self.sent_batches += 1
+        self.sent_rows += packed.rows
+        self.sent_bytes += len(packed.body)
+        self._last_sent_s = time.monotonic()
+        self._caught_up_batches += was_kept
+        if was_kept and len(self.spool) == 0:
+            self._outage.caught_up(self._caught_up_batches)
+            self._caught_up_batches = 0
+        if answer.ack is not None:
+            self._outage.next_try_s = self._last_sent_s + min(max(answer.ack.retry_after_ms, 0) / 1000, MAX_PATIENCE_S)
+            if answer.ack.requests and self._on_request is not None:
+                with guarded("answering the server's request"):
+                    self._on_request(list(answer.ack.requests))
+
+
+def _times(count: int | None) -> Iterable[int]:
+    return itertools.count() if count is None else range(count)

@@ -1,0 +1,57 @@
+"""All rules, and what they say of a recording: most bytes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from vramscope_server.analysis.advice.facts import Advice, Facts
+from vramscope_server.analysis.advice.rules import (
+    batch,
+    checkpointing,
+    data_loading,
+    evaluation,
+    evaluation_batch,
+    foreach,
+    fragmentation,
+    kept_copies,
+    late_clear,
+    loss_head,
+    optimizer_state,
+    retries,
+    weight_copies,
+)
+
+Rule = Callable[[Facts], Advice | None]
+
+RULES: Final[tuple[Rule, ...]] = (
+    loss_head.advise,
+    checkpointing.advise,
+    foreach.advise,
+    late_clear.advise,
+    evaluation.advise,
+    evaluation_batch.advise,
+    optimizer_state.advise,
+    weight_copies.advise,
+    kept_copies.advise,
+    fragmentation.advise,
+    retries.advise,
+    data_loading.advise,
+    batch.advise,
+)
+
+
+def advise(facts: Facts) -> list[Advice]:
+    """What each rule has to say: of the run's peak, then most bytes first, then most time; nothing of a trace without events."""
+    if not len(facts.recorded.events):
+        return []
+    said = [advice for rule in RULES if (advice := rule(facts)) is not None]
+    return sorted(
+        said,
+        key=lambda advice: (
+            advice.evidence.get("of") != "run",
+            -(advice.saves_bytes or 0),
+            -(advice.seconds or 0.0),
+            advice.rule,
+        ),
+    )

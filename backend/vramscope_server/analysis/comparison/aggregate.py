@@ -1,0 +1,114 @@
+"""Rows of a comparison with repeats told as one: how many, the mean of each figure, and between what it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from vramscope_server.analysis.comparison.mean_and_range import Spread, spread, spread_of_ratio
+from vramscope_server.analysis.comparison.repeats import Run, repeats
+from vramscope_server.analysis.comparison.rows import MEMORY, Row
+
+WHOLE: Final = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "stranded_bytes")
+"""figures of which there are no parts: their means are rounded"""
+MEANS: Final = (
+    *WHOLE, "step_seconds_median", "wall_seconds", "samples_per_second", "fragmentation_fraction", "final_loss", "first_loss",
+)  # fmt: skip
+RATIOS: Final = {
+    "step_time_ratio": "step_seconds_median",
+    "wall_time_ratio": "wall_seconds",
+    "throughput_ratio": "samples_per_second",
+}
+
+
+def with_repeats(runs: Sequence[Run], rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows, each with ``n`` and ``repeats_of`` (the first run of its group), and the same with one row a group.
+
+    A row alone is the same in both, with ``n`` 1 and no ``spreads``. Of the others ``run`` and ``name`` are the first's.
+    """
+    groups = [[rows[position] for position in group] for group in repeats(runs)]
+    for group in groups:
+        for row in group:
+            row |= {"n": len(group), "repeats_of": group[0]["run"]}
+    together = [_one(group, groups[0]) for group in groups]
+    _left_out(together)
+    return list(rows), together
+
+
+def _one(group: list[Row], base: list[Row]) -> Row:
+    runs = [{"run": row["run"], "name": row["name"]} for row in group]
+    if len(group) == len(base) == 1:
+        return group[0] | {"runs": runs, "spreads": {}}
+    spreads: dict[str, Spread] = {field: found for field in MEANS if (found := _mean(group, field))}
+    changes = {field: spreads[field].mean if field in spreads else None for field in MEANS}
+    changes |= {field: round(spreads[field].mean) for field in WHOLE if field in spreads}
+    if group is not base:
+        changes |= dict.fromkeys((*MEMORY.values(), *RATIOS))
+        for kind, field in MEMORY.items():
+            found = _ratio(group, base, f"peak_{kind}_bytes")
+            if found is not None and not (kind == "device" and _device_of(group) != _device_of(base)):
+                spreads[field] = Spread(found.n, 1 - found.mean, 1 - found.high, 1 - found.low, found.kind)
+        for field, of in RATIOS.items():
+            found = _ratio(group, base, of)
+            if found is not None and (field != "wall_time_ratio" or all(row[field] is not None for row in group)):
+                spreads[field] = found
+        changes |= {field: spreads[field].mean for field in (*MEMORY.values(), *RATIOS) if field in spreads}
+    leaky = max(group, key=lambda row: (row["leaked_bytes"] or 0, row["leaks"] or 0))
+    lost = [row["loss_words"] for row in group if row["loss_words"]]
+    return (
+        group[0]
+        | changes
+        | {name: leaky[name] for name in ("leaks", "leaked_bytes", "worst_leak")}
+        | {
+            "graphs_alive": max(
+                (row["graphs_alive"] for row in group if row["graphs_alive"] is not None), default=None
+            ),
+            "peak_device_of": _device_of(group),
+            "loss_words": f"{lost[0]} ({len(lost)} of {len(group)})"
+            if lost and len(group) > 1
+            else group[0]["loss_words"],
+            "reasons": [
+                dict(told) for told in dict.fromkeys(tuple(one.items()) for row in group for one in row["reasons"])
+            ],
+            "runs": runs,
+            "spreads": {
+                field: found.told() for field, found in spreads.items() if len(group) > 1 or field not in MEANS
+            },
+        }
+    )
+
+
+def _mean(group: list[Row], field: str) -> Spread | None:
+    known = _known(group, field)
+    return spread(known) if known else None
+
+
+def _ratio(group: list[Row], base: list[Row], field: str) -> Spread | None:
+    own, other = _known(group, field), _known(base, field)
+    return spread_of_ratio(own, other) if own and other and all(own) and all(other) else None
+
+
+def _known(group: list[Row], field: str) -> list[float]:
+    if field == "peak_device_bytes" and _device_of(group) is None:
+        return []
+    return [float(row[field]) for row in group if row[field] is not None]
+
+
+def _device_of(group: list[Row]) -> str | None:
+    """Of what their device peaks are, where that is the same in all: a process is no device."""
+    kinds = {row["peak_device_of"] for row in group}
+    return group[0]["peak_device_of"] if len(kinds) == 1 else None
+
+
+def _left_out(together: list[Row]) -> None:
+    """By how much a technique lowers the peaks inside the combination, between the means."""
+    for row in together:
+        told = row["leave_one_out"]
+        if told is None:
+            continue
+        whole = next(one for one in together if any(run["run"] == told["run"] for run in one["runs"]))
+        peaks = {kind: (row[f"peak_{kind}_bytes"], whole[f"peak_{kind}_bytes"]) for kind in MEMORY}
+        row["leave_one_out"] = told | {
+            f"{kind}_bytes": None if own is None or other is None else own - other
+            for kind, (own, other) in peaks.items()
+        }

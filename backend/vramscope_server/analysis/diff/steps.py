@@ -1,0 +1,39 @@
+"""One step of a recording as a line that another's can be laid beside: allocated bytes over the share of the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.timeline.curve import Course
+    from vramscope_server.analysis.trace.trace import Trace
+
+Floats = npt.NDArray[np.float64]
+POINTS: Final = 600
+
+
+@dataclass(frozen=True, eq=False)
+class StepLine:
+    """``share`` runs from 0 to 100 % of the step's events; of each stretch of them the highest moment is told."""
+
+    step: int | None
+    """None: the recording does not know its steps, and all of it is told"""
+    share: Floats
+    allocated_bytes: Floats
+
+
+def step_line(trace: Trace, course: Course, moment: int, points: int = POINTS) -> StepLine:
+    """The step that holds a moment. Some 5 ns an event."""
+    steps = trace.events.step
+    code = int(steps[max(moment, 0)]) if len(steps) else -1
+    first, end = -1, course.end
+    if code >= 0:
+        inside = np.flatnonzero(steps == code)
+        first, end = int(inside[0]) - 1, int(inside[-1]) + 1
+    moments = course.moments(first, end, points)
+    share = 100 * (moments - first) / max(1, end - 1 - first)
+    return StepLine(code if code >= 0 else None, share, course.allocated[moments + 1].astype(np.float64))

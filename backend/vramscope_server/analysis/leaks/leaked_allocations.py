@@ -1,0 +1,116 @@
+"""Which allocations a leak's fix would let go: what the looks within a window saw, as lives of its trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.trace.address_lookup import seen_at
+from vramscope_server.analysis.trace.trace import Trace
+
+Whole = npt.NDArray[np.int64]
+
+
+OF_EVALUATIONS: Final = frozenset({"growing-eval", "no_grad-missing"})
+OF_ONE_RESULT: Final = frozenset({"overlap", "overlap-unfreed"})
+"""a variable holds one result at a time, and each micro-step makes another"""
+_BACKWARD: Final = PHASES.index("backward")
+
+
+class CannotTell(Exception):
+    """Which allocations are meant, or what became of them, is not in the recording. The message says why."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """One leak over one step, from a look at its beginning to the next. Lives are positions in ``trace.lives``."""
+
+    kind: str
+    begin: int
+    """how many events had happened at the first look"""
+    end: int
+    """and at the second"""
+    before: Whole
+    """lives that were held at the first look"""
+    after: Whole
+    """lives that were held at the second, and not at the first; and what micro-steps between them left alike"""
+    counted_bytes: int
+    """held at the first look beside ``before``, counted from its like: where they lie is not known"""
+    needed_until: dict[int, int]
+    """life -> the event at which the backward has ended that it was saved for"""
+
+
+def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | None) -> Held:
+    """What the leak of this kind, name and place held. Raises CannotTell."""
+    ours = [
+        at
+        for at, told in enumerate(trace.holdings)
+        if (told.kind, told.name, told.file, told.line) == (kind, name, file, line)
+    ]
+    if not ours:
+        raise CannotTell("no look within this window saw it")
+    counted = trace.holdings[ours[0]].counted_bytes
+    looks = [(event, known) for event, known in zip(trace.looks, counted, strict=True) if known >= 0]
+    if not looks:
+        raise CannotTell("it was found after the last look within this window")
+    begin, known = looks[0]
+    step = _step(trace, begin)
+    end = next((event for event, _ in looks if _step(trace, event) > step), None)
+    if end is None and kind in OF_EVALUATIONS and len(looks) > 1:
+        end = looks[-1][0]  # an evaluation makes no steps: some batches, then
+    if end is None:
+        raise CannotTell("the window holds no whole step from one look to the next")
+    held = trace.held or {
+        "event": np.empty(0, np.int64),
+        "address": np.empty(0, np.int64),
+        "holding": np.empty(0, np.int64),
+    }
+    life = seen_at(trace, held["address"], held["event"])
+    mine = (held["holding"] == ours[0]) & (life >= 0)
+    before = np.unique(life[mine & (held["event"] == begin)])
+    after = np.setdiff1d(life[mine & (held["event"] == end)], before)
+    if not len(before) and not len(after):
+        raise CannotTell("what it held lies in no block of this device's allocator")
+    if kind in OF_ONE_RESULT:
+        after = np.union1d(after, _of_earlier_micro_steps(trace, after, begin, end))
+    needed = (held["holding"] < 0) & (life >= 0) & (held["event"] >= begin) & (held["event"] < end)
+    return Held(kind, begin, end, before, after, known, _needed_until(trace, held["event"][needed], life[needed]))
+
+
+def _of_earlier_micro_steps(trace: Trace, after: Whole, begin: int, end: int) -> Whole:
+    """A look comes when the step is over, and sees what its last micro-step left. What the earlier ones made on the same line, as
+    large, and kept beyond the beginning of their backward, is of the same variable."""
+    lives, phase = trace.lives, trace.events.phase
+    begins = 1 + np.flatnonzero((phase[1:] == _BACKWARD) & (phase[:-1] != _BACKWARD))
+    micro_step = np.searchsorted(begins, lives.alloc_event)
+    until = np.append(begins, len(phase))[micro_step]
+    made = np.flatnonzero((lives.alloc_event >= begin) & (lives.alloc_event < end) & (lives.requested_event > until))
+    found: list[int] = []
+    for life in after[lives.stack[after] >= 0]:
+        alike = (lives.stack[made] == lives.stack[life]) & (lives.requested_bytes[made] == lives.requested_bytes[life])
+        found += made[alike & (micro_step[made] < micro_step[life])].tolist()
+    return np.array(found, np.int64)
+
+
+def _step(trace: Trace, event: int) -> int:
+    """Of the first event behind a look; at the very end, one more than the last."""
+    steps = trace.events.step
+    return int(steps[event]) if event < len(steps) else int(steps[-1]) + 1
+
+
+def _needed_until(trace: Trace, event: Whole, life: Whole) -> dict[int, int]:
+    """A backward ends where its phase does."""
+    phase, step = trace.events.phase, trace.events.step
+    until: dict[int, int] = {}
+    for begins in np.unique(event):
+        at = int(begins)
+        if at >= len(phase):
+            continue
+        other = np.flatnonzero((phase[at:] != phase[at]) | (step[at:] != step[at]))
+        ends = at + int(other[0]) if len(other) else len(phase)
+        until.update(dict.fromkeys(life[event == begins].tolist(), ends))
+    return until

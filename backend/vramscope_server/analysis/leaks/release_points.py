@@ -1,0 +1,95 @@
+"""Where the fix of a leak would let its allocations go: one rule a kind, as its advice says.
+
+============================  ========================================================================================
+growing, tensor-growth        what earlier steps left is gone; the newest stays, as a variable does, until its successor is made
+growing-eval, no_grad-missing nothing is saved: each goes when what follows has been computed of it
+overlap                       before the backward begins; what that backward needs, with its end
+overlap-unfreed               what a backward needs, with its end; what none needs is not saved
+cycle                         when the step ends
+============================  ========================================================================================
+
+Where several places are possible the latest is taken: a fix that does more than its advice's least saves more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.leaks.leaked_allocations import Held
+from vramscope_server.analysis.trace.lifetimes import ALLOC
+from vramscope_server.analysis.trace.trace import Trace
+
+Whole = npt.NDArray[np.int64]
+
+GONE: Final = -1
+"""released before the window begins"""
+USERS: Final = 2
+"""allocations after which a result without a graph is no longer needed"""
+_BACKWARD: Final = PHASES.index("backward")
+
+
+def releases(trace: Trace, held: Held) -> tuple[Whole, Whole]:
+    """(lives, the event before which the fix lets each of them go); those alone that it lets go earlier than the run did."""
+    if held.kind in ("growing", "tensor-growth"):
+        lives, at = _succeeded(trace, held)
+    else:
+        newest = {
+            "growing-eval": _at_once,
+            "no_grad-missing": _at_once,
+            "overlap": _before_backward,
+            "overlap-unfreed": _with_the_backward,
+            "cycle": _at_the_steps_end,
+        }[held.kind](trace, held)
+        lives = np.concatenate([held.before, held.after])
+        at = np.concatenate([np.full(len(held.before), GONE), newest])
+    earlier = at < trace.lives.requested_event[lives]
+    return lives[earlier], at[earlier]
+
+
+def _succeeded(trace: Trace, held: Held) -> tuple[Whole, Whole]:
+    """Of what was there already, as much stays as is made anew in this step: each until one of its size is made."""
+    size, made = trace.lives.requested_bytes, trace.lives.alloc_event
+    at = np.full(len(held.before), GONE)
+    left = np.ones(len(held.before), np.bool_)
+    for newer in held.after[made[held.after] >= held.begin]:
+        alike = np.flatnonzero(left & (size[held.before] == size[newer]))
+        if len(alike):
+            left[alike[-1]] = False
+            at[alike[-1]] = made[newer] + 1
+    return held.before, at
+
+
+def _at_once(trace: Trace, held: Held) -> Whole:
+    """A result is let go when the next has been computed of it, and of the one beside it: ``a * b`` needs two."""
+    made = np.flatnonzero(trace.events.action == ALLOC)
+    following = np.searchsorted(made, trace.lives.alloc_event[held.after], side="right")
+    let_go: Whole = np.append(made, np.full(USERS, len(trace.events)))[following + USERS - 1] + 1
+    return let_go
+
+
+def _before_backward(trace: Trace, held: Held) -> Whole:
+    backward = np.flatnonzero(trace.events.phase == _BACKWARD)
+    following = np.searchsorted(backward, trace.lives.alloc_event[held.after], side="right")
+    begins = np.append(backward, len(trace.events))[following]
+    last: Whole = np.maximum(begins, _needed(held))
+    return last
+
+
+def _with_the_backward(trace: Trace, held: Held) -> Whole:
+    needed = _needed(held)
+    return np.where(needed == GONE, _at_once(trace, held), needed)
+
+
+def _needed(held: Held) -> Whole:
+    return np.array([held.needed_until.get(int(life), GONE) for life in held.after], np.int64)
+
+
+def _at_the_steps_end(trace: Trace, held: Held) -> Whole:
+    """The first event of a later step."""
+    steps = trace.events.step
+    later = np.flatnonzero(steps > steps[held.begin])
+    return np.full(len(held.after), int(later[0]) if len(later) else len(steps))

@@ -1,0 +1,86 @@
+"""Steps and phases of a history that does not tell them: a snapshot that PyTorch wrote, read by the functions in its stacks.
+
+    through torch/optim                       the optimizer runs
+    through autograd's engine, or none        backward: autograd's threads run no Python
+    through a module's call, or functional    forward
+    anything else                             goes with what ran before it; after an optimizer's step it is data
+
+Where most allocations have no stack, nothing is read from there being none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.ownership.recompute import CHECKPOINT_FILE, MODULE_CALLS, OPTIMIZER_FILES
+from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_through
+from vramscope_server.analysis.trace.trace import Trace
+
+Codes = npt.NDArray[np.int8]
+Flags = npt.NDArray[np.bool_]
+
+_OTHER, _DATA, _FORWARD, _BACKWARD, _STEPPING, _EVAL = range(len(PHASES))
+_SAME: Final = -1
+"""as what ran before it"""
+LEAST_STACKS: Final = 0.2
+"""of the allocations, that must have one"""
+_ENGINE: Final = frozenset(("_engine_run_backward",))
+_NATIVE_ENGINE: Final = "autograd::Engine::"
+_AGAIN: Final = frozenset(("unpack_hook", "backward"))
+_MOVES: Final = frozenset(("_apply",))
+_MAKES: Final = frozenset(("__init__",))
+
+
+def with_phases(trace: Trace) -> Trace:
+    """The same trace with steps and phases as its stacks tell them; as it is where it has phases, or too few stacks."""
+    events, lives = trace.events, trace.lives
+    made = np.flatnonzero(lives.alloc_event >= 0)
+    if not len(made) or (events.phase >= 0).any() or not len(trace.stacks):
+        return trace
+    stack = lives.stack[made]
+    told = (stack >= 0) & (stack < len(trace.stacks))
+    if told.mean() < LEAST_STACKS:
+        return trace
+    of_stack = _phases_of_stacks(trace)
+    phase = np.where(told, of_stack[np.where(told, stack, 0)], _BACKWARD).astype(np.int64)
+    # What says nothing of itself goes with what ran before it; behind an optimizer's step that is data.
+    known = np.maximum.accumulate(np.where(phase != _SAME, np.arange(len(phase)), -1))
+    before = np.where(known >= 0, phase[np.maximum(known, 0)], _OTHER)
+    phase = np.where(phase != _SAME, phase, np.where(before == _STEPPING, _DATA, before))
+    of_event = np.full(len(events), -1, np.int64)
+    of_event[lives.alloc_event[made]] = phase
+    last = np.maximum.accumulate(np.where(of_event >= 0, np.arange(len(events)), -1))
+    of_event = np.where(last >= 0, of_event[np.maximum(last, 0)], _OTHER)
+    ends = np.zeros(len(events), np.int64)
+    ends[1:] = (of_event[:-1] == _STEPPING) & (of_event[1:] != _STEPPING)
+    step = (1 + np.cumsum(ends)).astype(np.int32)
+    read = replace(trace, events=replace(events, phase=of_event.astype(np.int8), step=step))
+    read.__dict__["lives"] = lives  # (made once: they do not depend on phases)
+    return read
+
+
+def moved_or_made(trace: Trace) -> Flags:
+    """Lives that a module's ``.to()`` or ``.cuda()`` made, or an ``__init__`` outside of any forward: parameters and buffers."""
+    lives = trace.lives
+    moves = lives_with(trace, stacks_through(trace, functions=_MOVES))
+    calls = lives_with(trace, stacks_through(trace, functions=MODULE_CALLS))
+    made = lives_with(trace, stacks_through(trace, functions=_MAKES))
+    stays = lives.requested_event >= len(trace.events)
+    chosen: Flags = (moves | made) & ~calls & stays
+    return chosen
+
+
+def _phases_of_stacks(trace: Trace) -> Codes:
+    phase = np.full(len(trace.stacks), _SAME, np.int8)
+    phase[stacks_through(trace, functions=MODULE_CALLS)] = _FORWARD
+    phase[stacks_through(trace, file="torch/nn/functional.py")] = _FORWARD
+    phase[stacks_through(trace, functions=_ENGINE)] = _BACKWARD
+    phase[stacks_through(trace, part=_NATIVE_ENGINE)] = _BACKWARD
+    phase[stacks_through(trace, file=CHECKPOINT_FILE, functions=_AGAIN)] = _BACKWARD
+    phase[stacks_through(trace, file=OPTIMIZER_FILES)] = _STEPPING
+    return phase

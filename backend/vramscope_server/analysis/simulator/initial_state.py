@@ -1,0 +1,213 @@
+"""What lay in the allocator when a program begins: for a replay from the middle of a history."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from vramscope_server.analysis.numba_compile import inner
+from vramscope_server.analysis.simulator.blocks import list_free, list_unmapped
+from vramscope_server.analysis.simulator.heap import (
+    ACTIVE,
+    ACTIVE_BYTES,
+    ADDRESS,
+    ALLOCATED,
+    ALLOCATED_BYTES,
+    ALLOCATION,
+    DEVICE_ALLOCATIONS,
+    DEVICE_USED,
+    FREE,
+    FRESH,
+    INACTIVE_SPLIT,
+    INACTIVE_SPLIT_BYTES,
+    ITEM,
+    LARGE_SEGMENT,
+    LIST,
+    MAX_SPLIT,
+    NEXT,
+    ORIGIN,
+    OVERSIZE_ALLOCATIONS,
+    OVERSIZE_SEGMENTS,
+    PAGE,
+    PEAK_ACTIVE,
+    PEAK_ALLOCATED,
+    PEAK_REQUESTED,
+    PEAK_RESERVED,
+    POOLS,
+    PREVIOUS,
+    RANK,
+    REQUESTED,
+    REQUESTED_BYTES,
+    RESERVATION_BYTES,
+    RESERVED_BYTES,
+    SEGMENT,
+    SIZE,
+    STATE,
+    STREAMS,
+    TIES,
+    Heap,
+    Int64,
+    compiled,
+    new_record,
+    pending_ring,
+)
+from vramscope_server.analysis.simulator.malloc import join_pending
+from vramscope_server.analysis.simulator.segments import GRANULE
+
+INACTIVE: Final = 0
+ACTIVE_ALLOCATED: Final = 1
+ACTIVE_PENDING_FREE: Final = 2
+"""States of a block, numbered as in ``vramscope.protocol.window.STATES``."""
+
+
+class Initial(NamedTuple):
+    """Segments and their blocks; columns of each are of one length, sorted by address."""
+
+    segment_address: Int64
+    segment_size_bytes: Int64
+    segment_stream: Int64
+    """as in Program"""
+    segment_pool: Int64
+    """as in Program"""
+    segment_large: Int64
+    segment_expandable: Int64
+    """1: one range of an expandable segment that has memory"""
+    segment_age: Int64
+    """rank by when it was made: the least is the oldest. No snapshot tells it; the order of the addresses is a guess"""
+    block_segment: Int64
+    """position among the segments; every segment has a block"""
+    block_address: Int64
+    block_size_bytes: Int64
+    block_requested_bytes: Int64
+    block_state: Int64
+    block_item: Int64
+    """which allocation of the program lives here; of an inactive block: -1"""
+
+
+@inner
+def lay(heap: Heap, initial: Initial) -> None:
+    """Fill an empty heap. It must have room for a record a block and two a segment.
+
+    Where an expandable segment begins and ends is in no snapshot: ranges of one pool and stream that are within one
+    reservation's length belong together, and the first begins it.
+    """
+    blocks, counts, settings = heap.blocks, heap.counts, heap.settings
+    segments = initial.segment_address.shape[0]
+    youngest = initial.segment_age.max() if segments else 0  # ranks of what is made later begin at 1
+    first_block, last_record = 0, [0] * (2 * settings[POOLS] * settings[STREAMS])
+    for segment in range(segments):
+        pool, size = initial.segment_pool[segment], initial.segment_size_bytes[segment]
+        block_list = (2 * pool + initial.segment_large[segment]) * settings[STREAMS] + initial.segment_stream[segment]
+        counts[RESERVED_BYTES] += size
+        counts[DEVICE_USED] += (size + GRANULE - 1) // GRANULE * GRANULE
+        if pool:
+            heap.pools[pool, DEVICE_ALLOCATIONS] += 1
+        end_block = first_block
+        before, page, origin = 0, 0, 0
+        if initial.segment_expandable[segment]:
+            before = last_record[block_list]
+            page = settings[LARGE_SEGMENT] if initial.segment_large[segment] else GRANULE
+            before, origin = in_reservation(heap, before, initial.segment_address[segment], size, page)
+        else:
+            counts[SEGMENT] += 1
+            if size >= settings[MAX_SPLIT]:
+                counts[OVERSIZE_SEGMENTS] += 1
+        while end_block < initial.block_segment.shape[0] and initial.block_segment[end_block] == segment:
+            record = new_record(heap)
+            blocks[record, LIST] = block_list
+            blocks[record, PAGE] = page
+            blocks[record, ORIGIN] = origin
+            blocks[record, RANK] = initial.segment_age[segment] - youngest - 1 if settings[TIES] else 0
+            lay_block(heap, initial, end_block, record)
+            join(heap, before, record)
+            before = record
+            end_block += 1
+        if initial.segment_expandable[segment]:
+            last_record[block_list] = before
+        elif end_block - first_block > 1:
+            for position in range(first_block, end_block):
+                if initial.block_state[position] == INACTIVE:
+                    counts[INACTIVE_SPLIT] += 1
+                    counts[INACTIVE_SPLIT_BYTES] += initial.block_size_bytes[position]
+        first_block = end_block
+    for record in last_record:
+        close_reservation(heap, record)
+    for record in range(pending_ring(heap) + 1, counts[FRESH]):
+        if blocks[record, STATE] == FREE:
+            list_free(heap, record)
+    counts[PEAK_RESERVED] = counts[RESERVED_BYTES]
+    counts[PEAK_ALLOCATED] = counts[ALLOCATED_BYTES]
+    counts[PEAK_ACTIVE] = counts[ACTIVE_BYTES]
+    counts[PEAK_REQUESTED] = counts[REQUESTED_BYTES]
+
+
+@compiled
+def lay_block(heap: Heap, initial: Initial, position: int, record: int) -> None:
+    blocks, counts = heap.blocks, heap.counts
+    size, item = initial.block_size_bytes[position], initial.block_item[position]
+    blocks[record, ADDRESS] = initial.block_address[position]
+    blocks[record, SIZE] = size
+    if initial.block_state[position] == INACTIVE:
+        return
+    blocks[record, STATE] = ALLOCATED
+    blocks[record, REQUESTED] = initial.block_requested_bytes[position]
+    blocks[record, ITEM] = item
+    heap.block_of[item] = record
+    counts[ACTIVE] += 1
+    counts[ACTIVE_BYTES] += size
+    counts[REQUESTED_BYTES] += initial.block_requested_bytes[position]
+    if initial.block_state[position] == ACTIVE_ALLOCATED:
+        counts[ALLOCATION] += 1
+        counts[ALLOCATED_BYTES] += size
+        if size >= heap.settings[MAX_SPLIT]:
+            counts[OVERSIZE_ALLOCATIONS] += 1
+    else:
+        join_pending(heap, record)
+
+
+@compiled
+def join(heap: Heap, before: int, record: int) -> None:
+    heap.blocks[record, PREVIOUS] = before
+    if before:
+        heap.blocks[before, NEXT] = record
+
+
+@compiled
+def in_reservation(heap: Heap, last: int, address: int, size: int, page: int) -> Any:
+    """The record that comes before a range, and where its reservation begins; ``last``: of the range before, or 0."""
+    blocks = heap.blocks
+    if last:
+        origin = blocks[last, ORIGIN]
+        if address + size - origin <= reservation_length(heap, page) and (address - origin) % page == 0:
+            end = blocks[last, ADDRESS] + blocks[last, SIZE]
+            return (hole(heap, last, address - end) if address > end else last), origin
+        close_reservation(heap, last)
+    return 0, address
+
+
+@compiled
+def close_reservation(heap: Heap, last: int) -> None:
+    """The addresses behind the last range."""
+    if last:
+        row = heap.blocks[last]
+        rest = row[ORIGIN] + reservation_length(heap, row[PAGE]) - row[ADDRESS] - row[SIZE]
+        if rest > 0:
+            hole(heap, last, rest)
+
+
+@compiled
+def hole(heap: Heap, last: int, size: int) -> Any:
+    """Unmapped addresses behind a block, as a listed block."""
+    blocks = heap.blocks
+    record = new_record(heap)
+    for column in (LIST, RANK, PAGE, ORIGIN):
+        blocks[record, column] = blocks[last, column]
+    blocks[record, ADDRESS] = blocks[last, ADDRESS] + blocks[last, SIZE]
+    blocks[record, SIZE] = size
+    join(heap, last, record)
+    list_unmapped(heap, record)
+    return record
+
+
+@compiled
+def reservation_length(heap: Heap, page: int) -> Any:
+    return (heap.settings[RESERVATION_BYTES] + page - 1) // page * page

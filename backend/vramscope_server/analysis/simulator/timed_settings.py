@@ -1,0 +1,127 @@
+"""The settings that are in force in a process: those that it was started with, and those that were given to it since.
+
+PyTorch keeps the text that was given last, and each text resets some settings alone: what an earlier one said of expandable
+segments, or of the size of segments, goes on to hold. So the text is not enough; a recording tells beside it what
+the allocator has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from vramscope_server.analysis.simulator.settings import MIB, SLOTS, UNLIMITED, AllocatorSettings, BadSetting
+from vramscope_server.analysis.simulator.versions import Profile
+
+Told = Mapping[str, Any]
+"""settings by the words of PYTORCH_CUDA_ALLOC_CONF, as ``vramscope.protocol.window.Window.settings_in_force`` has them"""
+GIVEN: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""the texts, which stand among the settings of a snapshot file"""
+_WORD: Final = re.compile(r"[^,:\[\]\s]+")
+
+
+def in_words(told: Mapping[str, Any]) -> dict[str, int | float | bool | str | None]:
+    """A snapshot file's ``allocator_settings`` in the words of a window's ``settings_in_force``; what is none is left out."""
+    words: dict[str, int | float | bool | str | None] = {
+        key: value
+        for key, value in told.items()
+        if type(value) in (int, float, bool, str) and value == value and key not in GIVEN and key != "max_split_size"
+    }
+    split, divisions = told.get("max_split_size"), told.get("roundup_power2_divisions")
+    if type(split) is int:
+        words["max_split_size_mb"] = None if split < 0 else split / MIB
+    if (
+        isinstance(divisions, dict)
+        and len(divisions) <= SLOTS
+        and all(type(number) is int for number in divisions.values())
+    ):
+        words["roundup_power2_divisions"] = f"[{','.join(f'{slot}:{number}' for slot, number in divisions.items())}]"
+    return words
+
+
+def settings_in_force(
+    text: str, told: Told, profile: Profile, large_segment_bytes: Callable[[tuple[int, ...]], int | None]
+) -> AllocatorSettings:
+    """What was in force where ``text`` was given last, and the allocator tells ``told`` of itself.
+
+    large_segment_bytes   gives the size of segments as it was seen, under these roundup_power2_divisions; None: none was.
+                          PyTorch tells that setting nowhere, and keeps it
+
+    Its ``text`` is one value that gives all of it to a process that starts with it. Raises BadSetting as parse does.
+    """
+    given = AllocatorSettings.parse(text, profile)
+    settings = _with(given, told)
+    keys = set(_WORD.findall(text))
+    seen = None if "large_segment_size_mb" in keys else large_segment_bytes(settings.divisions)
+    if seen is not None and seen > 10 * MIB and seen % MIB == 0:  # PyTorch takes no other
+        settings = replace(settings, large_segment_bytes=seen)
+        if "max_non_split_rounding_mb" not in keys:
+            settings = replace(settings, max_non_split_rounding_bytes=seen)
+    return settings if settings == given else replace(settings, text=words_of(settings))
+
+
+def _with(settings: AllocatorSettings, told: Told) -> AllocatorSettings:
+    """The same with what is told; what PyTorch could not have is not believed."""
+    expandable, threshold = told.get("expandable_segments"), _number(told.get("garbage_collection_threshold"))
+    if isinstance(expandable, bool):
+        settings = replace(settings, expandable_segments=expandable)
+    if threshold is not None and 0 <= threshold < 1:
+        settings = replace(settings, garbage_collection_threshold=threshold)
+    if "max_split_size_mb" in told:
+        mib = _number(told["max_split_size_mb"])
+        if told["max_split_size_mb"] is None:
+            settings = replace(settings, max_split_bytes=UNLIMITED)
+        elif mib is not None and 0 < mib < UNLIMITED / MIB:
+            settings = replace(settings, max_split_bytes=int(mib * MIB))
+    divisions = told.get("roundup_power2_divisions")
+    if type(divisions) is int and divisions == 0:
+        settings = replace(settings, divisions=(0,) * SLOTS)
+    elif type(divisions) in (int, str):
+        try:
+            read = AllocatorSettings.parse(f"roundup_power2_divisions:{divisions}").divisions
+        except BadSetting:
+            return settings
+        settings = replace(settings, divisions=read)
+    return settings
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def words_of(settings: AllocatorSettings) -> str:
+    """One value of PYTORCH_CUDA_ALLOC_CONF that a process can start with to have these settings; "" where they are the default."""
+    default, words = AllocatorSettings(), []
+    if settings.backend != default.backend:
+        words.append(f"backend:{settings.backend}")
+    if settings.large_segment_bytes != default.large_segment_bytes:
+        words.append(f"large_segment_size_mb:{settings.large_segment_bytes // MIB}")
+    if settings.max_split_bytes != default.max_split_bytes:
+        words.append(f"max_split_size_mb:{settings.max_split_bytes // MIB}")
+    if settings.max_non_split_rounding_bytes != settings.large_segment_bytes:
+        words.append(f"max_non_split_rounding_mb:{settings.max_non_split_rounding_bytes // MIB}")
+    if settings.garbage_collection_threshold:
+        words.append(f"garbage_collection_threshold:{settings.garbage_collection_threshold!r}")
+    if settings.divisions != default.divisions:
+        words.append(f"roundup_power2_divisions:{_divisions(settings.divisions)}")
+    if settings.expandable_segments:
+        words.append("expandable_segments:True")
+    if settings.per_process_memory_fraction < 1:
+        words.append(f"per_process_memory_fraction:{settings.per_process_memory_fraction!r}")
+    if settings.throw_on_cudamalloc_oom:
+        words.append("throw_on_cudamalloc_oom:True")
+    return ",".join(words)
+
+
+def _divisions(slots: tuple[int, ...]) -> str:
+    """The first size stands for all below it, too, and ``>`` for all above the last."""
+    lead = next((at for at, number in enumerate(slots) if number != slots[0]), len(slots))
+    if lead == len(slots):
+        return str(slots[0])
+    tail = len(slots)
+    while slots[tail - 1] == slots[-1]:
+        tail -= 1
+    between = [f"{1 << at}:{slots[at]}" for at in range(lead, tail)]
+    return f"[{','.join([f'{1 << (lead - 1)}:{slots[0]}', *between, f'>:{slots[-1]}'])}]"

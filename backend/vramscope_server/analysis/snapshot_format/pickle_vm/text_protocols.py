@@ -1,0 +1,240 @@
+"""Pickles of protocols 0 and 1, whose opcodes have lines of text for arguments, written with the opcodes of protocol 2.
+
+The machine does none of these, for it is made for files as PyTorch writes them. From the first one on a file goes through
+here, which takes some 10 ns an opcode more. What a line says is read as Python's own unpickler reads it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import pickle
+import struct
+from typing import IO, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope_server.analysis.numba_compile import lean, lean_entry
+from vramscope_server.analysis.snapshot_format.pickle_vm.opcodes import (
+    DO_LINE,
+    DO_PERSISTENT,
+    DO_STOP,
+    argument_of,
+    kind_of,
+)
+
+_INT, _LONG, _FLOAT, _STRING, _UNICODE, _GET, _PUT = (ord(code) for code in "ILFSVgp")
+_BININT, _BININT1, _LONG1, _BINUNICODE, _LONG_BINGET, _LONG_BINPUT = (
+    ord(code)
+    for code in (pickle.BININT, pickle.BININT1, pickle.LONG1, pickle.BINUNICODE, pickle.LONG_BINGET, pickle.LONG_BINPUT)
+)
+_NEWLINE, _BACKSLASH, _QUOTE, _DOUBLE_QUOTE, _MINUS, _DIGIT_0, _LONG_SIGN = (ord(sign) for sign in "\n\\'\"-0L")
+_DIGITS: Final = 18
+"""of a whole number that surely has 64 bits"""
+_NAME_BYTES: Final = 400
+"""of what is refused: as much of it as the refusal tells"""
+_AT, _WRITTEN, _END = range(3)
+_FULL, _CUT, _ODD, _LAST = range(4)
+"""Why writing ended: so much is written; the data ends within an opcode; a line for Python to read; nothing counts after it."""
+Octets = npt.NDArray[np.uint8]
+
+
+class BadLine(ValueError):
+    """A line that says nothing that its opcode can have. Its arguments: opcode, and where it stands in the pickle."""
+
+
+class TooLong(ValueError):
+    """An opcode with an argument of more bytes than ``most``; its argument: how many there are at least."""
+
+
+class WithoutLines:
+    """The bytes of a pickle from its first line on, rewritten. Reads like a file; raises BadLine and TooLong."""
+
+    def __init__(self, begun: bytes, rest: IO[bytes], before: int, *, most: int, chunk_bytes: int) -> None:
+        """``begun``: what was read of it already; ``before``: how much of the pickle stands before that."""
+        self._data: Octets = np.frombuffer(begun, np.uint8).copy()
+        self._rest, self._most, self._chunk_bytes = rest, most, chunk_bytes
+        self._used, self._before, self._begins = 0, before, before
+        self._out: Octets = np.empty(0, np.uint8)
+        self._given, self._last = 0, False
+
+    def readinto(self, room: memoryview) -> int:
+        """Fills ``room`` as far as there is something. How many bytes; 0 at the end."""
+        if self._given == len(self._out) and not self._last:
+            self._write_on()
+        given = self._out[self._given : self._given + len(room)]
+        np.frombuffer(room, np.uint8)[: len(given)] = given
+        self._given += len(given)
+        return len(given)
+
+    @property
+    def read_bytes(self) -> int:
+        """of the pickle, from its beginning on"""
+        return self._before + len(self._data)
+
+    def place_of(self, at: int) -> tuple[int, int]:
+        """(opcode, where it stands in the pickle) of what became the byte ``at``, counted as if all of it were rewritten."""
+        used = self._written(at - self._begins)[1]
+        return int(self._data[used]), self._before + used
+
+    def _write_on(self) -> None:
+        self._begins += len(self._out)
+        self._before += self._used
+        self._data = self._data[self._used :]
+        while True:
+            self._out, self._used, ended = self._written(3 * len(self._data) + 16)
+            self._given, self._last = 0, ended == _LAST
+            if len(self._out) or self._last:
+                return
+            if len(self._data) > self._most:
+                raise TooLong(len(self._data))
+            more = self._rest.read(self._chunk_bytes)
+            if not more:
+                return
+            self._data = np.concatenate([self._data, np.frombuffer(more, np.uint8)])
+
+    def _written(self, most: int) -> tuple[Octets, int, int]:
+        """(``most`` bytes or a little more, as far as the data go; how many of the data they are; why that ended)"""
+        # FLOAT grows most: 9 bytes of at least 3
+        out = np.empty(3 * len(self._data) + 16, np.uint8)
+        state = np.zeros(3, np.int64)
+        while True:
+            ended = rewritten(self._data, out, most, state, self._most, kind_of, argument_of)
+            at, written, end = state.tolist()
+            if ended != _ODD:
+                return out[:written], at, ended
+            opcode = int(self._data[at])
+            try:
+                binary = _binary(opcode, self._data[at + 1 : end].tobytes())
+            except (ValueError, OverflowError):
+                if written:  # what stands before it may be wrong, too
+                    return out[:written], at, _FULL
+                raise BadLine(opcode, self._before + at) from None
+            out[written : written + len(binary)] = np.frombuffer(binary, np.uint8)
+            state[:] = end + 1, written + len(binary), 0
+
+
+def _binary(opcode: int, line: bytes) -> bytes:
+    """An opcode and its line as one without. Raises ValueError where Python's unpickler would."""
+    if opcode in (_INT, _LONG):
+        if opcode == _INT and line in (b"00", b"01"):
+            return pickle.NEWTRUE if line == b"01" else pickle.NEWFALSE
+        number = pickle.encode_long(int(line.removesuffix(b"L") if opcode == _LONG else line, 0))
+        if len(number) < 256:
+            return pickle.LONG1 + bytes([len(number)]) + number
+        return pickle.LONG4 + struct.pack("<i", len(number)) + number
+    if opcode == _FLOAT:
+        return pickle.BINFLOAT + struct.pack(">d", float(line))
+    if opcode == _UNICODE:
+        text = line.decode("raw-unicode-escape").encode("utf-8", "surrogatepass")
+    elif opcode == _STRING and len(line) > 1 and line[0] == line[-1] and line[0] in (_QUOTE, _DOUBLE_QUOTE):
+        text = codecs.escape_decode(line[1:-1])[0]
+        text.decode("ascii")
+    else:
+        raise ValueError(line)
+    return pickle.BINUNICODE + struct.pack("<I", len(text)) + text
+
+
+# ---- compiled ----
+
+
+@lean_entry
+def rewritten(data: Any, out: Any, most: int, state: Any, longest: int, kind_of: Any, argument_of: Any) -> int:
+    """Writes ``data`` from ``state`` on into ``out``, up to ``most`` bytes of it and no opcode in part. Why it ended."""
+    at, written, end, size = state[_AT], state[_WRITTEN], np.int64(0), len(data)
+    ended = _FULL
+    while written < most:
+        if at >= size:
+            ended = _CUT
+            break
+        opcode = data[at]
+        kind = kind_of[opcode]
+        if kind == DO_LINE:
+            end = at + 1
+            while end < size and data[end] != _NEWLINE:
+                end += 1
+            if end >= size:
+                ended = _CUT
+                break
+            length = _plainly(data, opcode, at + 1, end, out, written)
+            if length == 0:
+                ended = _ODD
+                break
+            written += length
+            at = end + 1
+            continue
+        width = argument_of[opcode]
+        length = 1 + abs(width)
+        if kind > DO_PERSISTENT and at + length <= size and width < 0:
+            told = np.int64(0)
+            for byte in range(-width):
+                told |= np.int64(data[at + 1 + byte]) << (8 * byte)
+            length = length + told if 0 <= told <= longest else -1
+        if kind <= DO_PERSISTENT or kind == DO_STOP or length < 0:  # the machine ends here, and may say why
+            ended, length = _LAST, min(size - at, _NAME_BYTES)
+        elif at + length > size:
+            ended = _CUT
+            break
+        written += _copied(data, at, at + length, out, written)
+        at += length
+        if ended == _LAST:
+            break
+    state[_AT], state[_WRITTEN], state[_END] = at, written, end
+    return ended
+
+
+@lean
+def _plainly(data: Any, opcode: int, begin: int, end: int, out: Any, to: int) -> Any:
+    """Writes an opcode whose line is plain: digits, or letters without an escape. How many bytes that are; 0 where it is not."""
+    if opcode in (_STRING, _UNICODE):
+        if opcode == _STRING:
+            if end - begin < 2 or data[begin] != data[end - 1] or data[begin] not in (_QUOTE, _DOUBLE_QUOTE):
+                return 0
+            begin, end = begin + 1, end - 1
+        for at in range(begin, end):
+            if data[at] == _BACKSLASH or data[at] >= 128:
+                return 0
+        return _little(out, to, _BINUNICODE, end - begin, 4) + _copied(data, begin, end, out, to + 5)
+    if opcode == _FLOAT:
+        return 0
+    if opcode == _LONG and end > begin and data[end - 1] == _LONG_SIGN:
+        end -= 1
+    first = begin + 1 if end > begin and data[begin] == _MINUS else begin
+    digits = end - first
+    if digits < 1 or digits > _DIGITS or (digits > 1 and data[first] == _DIGIT_0):
+        return 0
+    number = np.int64(0)
+    for at in range(first, end):
+        digit = np.int64(data[at]) - _DIGIT_0
+        if digit < 0 or digit > 9:
+            return 0
+        number = number * 10 + digit
+    if opcode in (_GET, _PUT):
+        if first > begin or number >> 31:
+            return 0
+        return _little(out, to, _LONG_BINGET if opcode == _GET else _LONG_BINPUT, number, 4)
+    if first > begin:
+        number = -number
+    if 0 <= number < 256:
+        return _little(out, to, _BININT1, number, 1)
+    if -(1 << 31) <= number < 1 << 31:
+        return _little(out, to, _BININT, number, 4)
+    out[to] = _LONG1
+    return 1 + _little(out, to + 1, 8, number, 8)
+
+
+@lean
+def _little(out: Any, to: int, opcode: int, number: Any, width: int) -> Any:
+    """Writes an opcode (or a length) and a number of so many bytes behind it. How many bytes that are."""
+    out[to] = opcode
+    for byte in range(width):
+        out[to + 1 + byte] = (number >> (8 * byte)) & 255
+    return 1 + width
+
+
+@lean
+def _copied(data: Any, begin: int, end: int, out: Any, to: int) -> Any:
+    """Copies bytes. How many that are."""
+    for at in range(end - begin):
+        out[to + at] = data[begin + at]
+    return end - begin

@@ -1,0 +1,387 @@
+"""Reads what ``torch.cuda.memory._dump_snapshot`` wrote, gzipped or not, into traces. Executes nothing that is in the file.
+
+The file is read as a stream by a machine of our own (``snapshot_stream``), which writes columns in place of objects: some
+110 bytes an event at its peak, and half a second for a million of them. Format: "Understanding CUDA Memory Usage" in
+PyTorch's documentation, and the files of torch 2.11 and 2.13.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope.protocol.window import ACTIONS, STATES, BadWindow
+from vramscope_server.analysis.numba_compile import entry
+from vramscope_server.analysis.simulator.timed_settings import in_words
+from vramscope_server.analysis.snapshot_format import stream
+from vramscope_server.analysis.snapshot_format.items import NOUNS, Items, flattened, is_dict, is_list
+from vramscope_server.analysis.snapshot_format.pickle_vm.tables import (  # fmt: skip
+    ANNOTATION,
+    ANNOTATIONS,
+    BEYOND,
+    BEYOND_KIND,
+    BLOCK,
+    EVENT,
+    EVENTS,
+    LABELS,
+    MISSING,
+    NEW,
+    POOLS,
+    SEGMENT,
+    STACKS,
+    UNKNOWN,
+    WORD_NUMBER,
+    Tables,
+    words_of,
+)
+from vramscope_server.analysis.snapshot_format.stream import BadSnapshot, Progress
+from vramscope_server.analysis.trace.annotations import Annotations, annotations_of
+from vramscope_server.analysis.trace.duplicate_events import repeats
+from vramscope_server.analysis.trace.event_pools import pools_at
+from vramscope_server.analysis.trace.forward_stacks import with_texts
+from vramscope_server.analysis.trace.stacks import Stacks
+from vramscope_server.analysis.trace.trace import MAX_ADDRESS, Blocks, Events, Layout, Segments, Trace, checked, rows_of
+from vramscope_server.analysis.units import times
+
+__all__ = ["BadSnapshot", "Progress", "Snapshot", "read"]
+
+MAX_BYTES: Final = 16 << 30
+"""of the pickle, unpacked"""
+MAX_EVENTS: Final = 100_000_000
+MAX_SEGMENTS: Final = 10_000_000
+MAX_MEMORY_BYTES: Final = min(16 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+"""of what is kept while it is read: as much as 100 million events take, or half of the machine's where that is less"""
+_FILE_FIELDS: Final = {"segments", "device_traces", "allocator_settings", "external_annotations"}
+_HOST_FIELDS: Final = {"host_segments", "host_traces"}
+"""from PyTorch 2.15 on: pinned memory of the host, which is no part of what is shown"""
+_LABELS: Final = {
+    "user_metadata": "user_metadata", "compile_context": "compile_context", "forward_frames": "forward_stack",
+}  # fmt: skip
+"""Fields of events that few have, and the columns of trace.LABELS that they become."""
+_BEYOND: Final = {
+    "stream": "more than 64 bits; told apart by its lowest 64",
+    "pool_id": "no pair of numbers of 64 bits; unknown",
+    "segment_pool_id": "no pair of numbers of 64 bits; taken for the default pool",
+    "time_us": "more than there can be; unknown",
+    "device_free": "more than there can be; unknown",
+    "requested_size": "more than there can be; the size of its block stands for it",
+    "addr or size": "more than there can be; the events are left out",
+    "address or size": "more than there can be; what the segments hold is left out",
+}  # fmt: skip
+"""What becomes of a field that says what cannot be."""
+_SMALL_SEGMENT_BYTES: Final = 2 << 20
+"""PyTorch's segments for small blocks have this size; others are larger."""
+_COLUMNS: Final = {
+    "action": "action", "address": "address", "size_bytes": "size_bytes", "stream": "stream", "time_ns": "time_ns", "pool": "pool",
+    "stack": "stack_of",
+}  # fmt: skip
+"""of Events that a file tells, and the tables' name of each"""
+_FOREIGN_ACTION: Final = 255
+_OOM: Final = ACTIONS.index("oom")
+_INACTIVE: Final = STATES.index("inactive")
+MOST_BYTES: Final = 1 << 50
+"""of an event: beyond them sums would be wrong"""
+Whole = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot file: one trace a device that was used."""
+
+    devices: list[Trace]
+    notes: list[str]
+    """what a reader should know of the whole file"""
+
+
+def read(
+    source: Path | str | bytes,
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_events: int = MAX_EVENTS,
+    max_memory_bytes: int = MAX_MEMORY_BYTES,
+    progress: Progress | None = None,
+) -> Snapshot:
+    """The snapshot in a file, or in its bytes. Raises BadSnapshot, or OSError where the file cannot be read.
+
+    progress   called with (bytes read, bytes in all) every few MiB; what it raises ends the reading
+    """
+    tables, item = stream.run(
+        source if isinstance(source, bytes) else Path(source),
+        max_bytes=max_bytes,
+        max_table_bytes=max_memory_bytes,
+        progress=progress,
+    )
+    try:
+        return _Snapshot(tables, max_events).made(item)
+    except BadWindow as fault:
+        raise BadSnapshot(str(fault)) from None
+    except MemoryError:
+        raise BadSnapshot("the snapshot is larger than this machine's memory") from None
+
+
+class _Snapshot:
+    """Tables into traces."""
+
+    def __init__(self, tables: Tables, max_events: int) -> None:
+        self.tables = tables
+        self.max_events = max_events
+        self.odd: Counter[str] = Counter()
+        """what is said of the file beside fields that are not known here, and how often it happened"""
+        count = tables.count
+        self.pools = [(int(first), int(second)) for first, second in tables.pools[: count[POOLS]]]
+        self.items = Items(tables)
+        self.stacks = _stacks(tables.flat, tables.stacks[: count[STACKS]])
+        self.labels = tables.labels[: count[LABELS]]
+        frames = tables.frames[: int(self.stacks.flat.max(initial=-1)) + 1]
+        said = self.labels[self.labels[:, 1] != WORD_NUMBER["forward_frames"], 2]
+        names = tables.annotations[: count[ANNOTATIONS], 3]
+        self.used = np.unique(np.concatenate([frames[:, 0], frames[:, 2], said, names[names >= 0]]))
+        self.words = words_of(tables, self.used)
+        self.frames = {
+            "file": self._word(frames[:, 0]),
+            "line": frames[:, 1].copy(),
+            "function": self._word(frames[:, 2]),
+        }
+        self.lists = np.unique(self.labels[self.labels[:, 1] == WORD_NUMBER["forward_frames"], 2])
+        texts = (self.items.words(row) for row in self.lists.tolist())
+        self.stacks, self.frames, places = with_texts(self.stacks, self.frames, self.words, texts)
+        self.of_list = np.array(places, np.int32)
+
+    def _word(self, numbers: Whole) -> Any:
+        """Positions in ``words`` of words by their numbers in the tables."""
+        return np.searchsorted(self.used, numbers).astype(np.int32)
+
+    def made(self, item: int) -> Snapshot:
+        file = self._file(item)
+        settings = file.get("allocator_settings")
+        told: Any = {} if settings is None else self.items.plain_dict(settings, "allocator_settings")
+        segments = self.items.of_kind(
+            self.items.inside(file["segments"], "segments", MAX_SEGMENTS), SEGMENT, "segments"
+        )
+        traces = self.items.event_lists(file["device_traces"], self.max_events) if "device_traces" in file else []
+        self.annotations = self._annotations(file.get("external_annotations"))
+        rows = self.tables.segments[segments]
+        used = sorted({*rows[:, 0].tolist(), *(device for device, rows in enumerate(traces) if len(rows))})
+        made = [
+            self._device(device, rows[rows[:, 0] == device], traces[device] if device < len(traces) else range(0), told)
+            for device in used
+        ]
+        if not made:
+            raise BadSnapshot("the snapshot is empty: no device had a segment or an event")
+        return Snapshot(made, self._notes(file))
+
+    def _file(self, item: int) -> dict[str, int]:
+        """The items of the whole."""
+        if is_list(item):  # torch.cuda.memory_snapshot() gives the segments alone
+            codes = self.items.inside(item, "segments", MAX_SEGMENTS)
+            if len(codes) and not len(self.items.kept(codes, SEGMENT)):
+                raise BadSnapshot("no snapshot of PyTorch's: a list, and nothing in it is a segment")
+            return {"segments": item}
+        file = self.items.pairs(item) if is_dict(item) else {}
+        if "segments" not in file:
+            raise BadSnapshot("no snapshot of PyTorch's: it is no dict with a key 'segments'")
+        return file
+
+    def _device(self, device: int, segments: Any, rows: range | Whole, settings: dict[str, Any]) -> Trace:
+        layout = self._layout(segments)
+        which = self._known(rows)
+        events, has_pools = self._columns(which)
+        events = replace(events, pool=pools_at(events.pool, events.action, events.address, layout.segments))
+        newer = "max_round_threshold" in settings or has_pools
+        notes = [
+            "A snapshot file does not tell PyTorch's version; its fields are those of "
+            + ("2.13 or newer." if newer else "2.12 or older.")
+        ]
+        if not len(events):
+            notes.insert(
+                0, "There is no history in the file: record one with torch.cuda.memory._record_memory_history()."
+            )
+        raw = settings.get("PYTORCH_CUDA_ALLOC_CONF", settings.get("PYTORCH_ALLOC_CONF"))
+        return Trace(
+            device=device, device_name="", device_total_bytes=None, device_free_bytes=None, limit_bytes=None,
+            torch="2.13 or newer" if newer else "2.12 or older", cuda=None, backend="native",
+            settings=raw if isinstance(raw, str) else "", settings_in_force=in_words(settings), reason="snapshot file",
+            first_step=-1, last_step=-1, start=None, end=layout, events=events, lost_events=None,
+            pools=self.pools, modules=[], words=self.words, frames=self.frames, stacks=self.stacks, notes=notes,
+            labels=self._labels_of(which), annotations=self._annotations_of(device, events),
+        )  # fmt: skip
+
+    def _layout(self, segments: Any) -> Layout:
+        segments = segments[np.argsort(segments[:, 1], kind="stable")]
+        for at, field in ((1, "address"), (2, "total_size"), (7, "blocks")):
+            if len(segments) and segments[:, at].min() == (-1 if at == 7 else MISSING):
+                raise BadSnapshot(f"{field} of a segment: missing")
+        codes, lengths = flattened(self.tables.lists, self.tables.runs, segments[:, 7])
+        blocks = self.tables.blocks[self.items.of_kind(codes, BLOCK, "a block")]
+        if len(blocks) and blocks[:, 1].min() == MISSING:
+            raise BadSnapshot("size of a block: missing, where a whole number can be")
+        segments, blocks, lengths = self._possible(segments, blocks, lengths)
+        size = blocks[:, 1]
+        home = np.repeat(np.arange(len(segments)), lengths)
+        # Older versions give no address of a block: blocks fill their segment in order.
+        before = np.cumsum(size) - size
+        first = np.cumsum(lengths) - lengths
+        begun = before[np.minimum(first, max(len(size) - 1, 0))] if len(size) else np.zeros(len(segments), np.int64)
+        rows = {
+            "address": segments[:, 1], "size_bytes": segments[:, 2], "stream": segments[:, 3],
+            "large": self._large(segments), "expandable": segments[:, 6],
+            "pool": self._without_beyond(segments[:, 5], -3, "segment_pool_id", SEGMENT, 0),
+        }  # fmt: skip
+        requested = self._without_beyond(blocks[:, 2], BEYOND, "requested_size", BLOCK, -1)
+        told = {
+            "segment": home,
+            "address": rows["address"][home] + before - begun[home],
+            "size_bytes": size,
+            "requested_bytes": np.where(requested < 0, size, requested),
+            "state": self._states(blocks[:, 3]),
+            "stack": blocks[:, 4],
+        }
+        return checked(Layout(rows_of(Segments, rows), rows_of(Blocks, told)), "snapshot")
+
+    def _possible(self, segments: Any, blocks: Any, lengths: Any) -> Any:
+        """The same without segments of which the place or the size cannot be, and without their blocks."""
+        beyond = beyond_address(segments[:, 1]) | (segments[:, 2] == BEYOND) | (segments[:, 2] > MOST_BYTES)
+        home = np.repeat(np.arange(len(segments)), lengths)
+        beyond[home[(blocks[:, 1] == BEYOND) | (blocks[:, 1] > MOST_BYTES)]] = True
+        if not beyond.any():
+            return segments, blocks, lengths
+        self._note("address or size", SEGMENT, int(beyond.sum()))
+        return segments[~beyond], blocks[~beyond[home]], lengths[~beyond]
+
+    def _without_beyond(self, column: Any, beyond: int, field: str, kind: int, instead: int) -> Any:
+        """A column with something else in the place of what says that it cannot be; that is noted."""
+        wrong = column == beyond
+        if wrong.any():
+            self._note(field, kind, int(wrong.sum()))
+            column = np.where(wrong, instead, column)
+        return column
+
+    def _note(self, field: str, kind: int, often: int) -> None:
+        """That a field says so often what cannot be."""
+        self.odd[f"{field} of {NOUNS[kind]}: {_BEYOND[field]}"] += often
+
+    def _large(self, segments: Any) -> Any:
+        """Whether a segment is for large blocks; where its type is none that is known here, by its size."""
+        told = segments[:, 4]
+        for word, often in zip(*np.unique(told[told < 0], return_counts=True), strict=True):
+            said = "missing" if word == MISSING else f"{words_of(self.tables, [-2 - word])[0]:.40}, not known here"
+            self.odd[f"segment_type of a segment: {said}; told by its size"] += int(often)
+        return np.where(told < 0, segments[:, 2] > _SMALL_SEGMENT_BYTES, told)
+
+    def _states(self, told: Any) -> Any:
+        """States of blocks; one that is not known here is free, as PyTorch's viewer counts it."""
+        for word, often in zip(*np.unique(told[told < 0], return_counts=True), strict=True):
+            said = f"{words_of(self.tables, [-1 - word])[0]:.40}"
+            self.odd[f"the state {said} of a block: not known here, taken for free"] += int(often)
+        return np.where(told < 0, _INACTIVE, told)
+
+    def _columns(self, which: Any) -> tuple[Events, bool]:
+        """These events, and whether they tell of pools. Rows that follow each other are not copied."""
+        tables = self.tables
+        told: dict[str, Any] = {name: getattr(tables, column)[which] for name, column in _COLUMNS.items()}
+        for name, field in (("address", "addr"), ("size_bytes", "size")):
+            if not len(told[name]):
+                continue
+            if told[name].min() == MISSING:
+                raise BadSnapshot(f"{field} of an event: missing, where a whole number can be")
+        told["time_ns"] = self._without_beyond(told["time_ns"], BEYOND, "time_us", EVENT, -1)
+        told["pool"] = self._without_beyond(told["pool"], -3, "pool_id", EVENT, -1)
+        oom = np.flatnonzero(told["action"] == _OOM)
+        told["address"][oom] = self._without_beyond(told["address"][oom], BEYOND, "device_free", EVENT, -1)
+        if told["size_bytes"].sum(where=told["action"] != _OOM, dtype=np.float64) > MAX_ADDRESS:
+            raise BadSnapshot("size of the events: more together than can be counted")
+        count = len(told["action"])
+        unknown: dict[str, Any] = {"step": np.full(count, -1, np.int32), "phase": np.full(count, -1, np.int8)}
+        events = Events(**told, **unknown, module=np.full(count, -1, np.int32))
+        return events, bool(count and told["pool"][0] >= 0)
+
+    def _known(self, rows: range | Whole) -> Any:
+        """Those of these events whose actions are known here, which can be, and which are no other one told again.
+
+        A slice where all are and follow each other.
+        """
+        tables = self.tables
+        which: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+        action, size = tables.action[which], tables.size_bytes[which]
+        foreign = action == _FOREIGN_ACTION
+        beyond = beyond_address(tables.address[which]) | (size > MOST_BYTES)
+        beyond &= action != _OOM  # in the place of an address it tells free bytes, and a program may ask for any size
+        beyond |= size == BEYOND
+        beyond &= ~foreign
+        if beyond.any():
+            self._note("addr or size", EVENT, int(beyond.sum()))
+        again = repeats(*(getattr(tables, column)[which] for column in _COLUMNS.values())) & ~foreign & ~beyond
+        if again.any():
+            self.odd["an event that stands twice is counted the first time alone"] += int(again.sum())
+        if (out := foreign | beyond | again).any():
+            which = np.arange(len(tables.action))[which][~out]
+        return which
+
+    def _labels_of(self, which: Any) -> dict[str, Any]:
+        """Columns of trace.LABELS, as far as any of these events has one."""
+        if not len(self.labels):
+            return {}
+        found = {}
+        for field, name in _LABELS.items():
+            row, _, number = self.labels[self.labels[:, 1] == WORD_NUMBER[field]].T
+            of_event = np.full(self.tables.count[EVENTS], -1, np.int32)
+            of_event[row] = (
+                self.of_list[np.searchsorted(self.lists, number)] if name == "forward_stack" else self._word(number)
+            )
+            if (of_event[which] >= 0).any():
+                found[name] = of_event[which]
+        return found
+
+    def _annotations(self, item: int | None) -> Whole:
+        """Rows of the tables that the file tells as its own; other things among them are left out."""
+        rows: Any = []
+        if item is not None and is_list(item):
+            rows = self.items.kept(self.items.inside(item, "external_annotations", MAX_EVENTS), ANNOTATION)
+        told: Whole = self.tables.annotations[np.asarray(rows, np.int64)]
+        return told[(told >= 0).all(axis=1)]
+
+    def _annotations_of(self, device: int, events: Events) -> Annotations:
+        told = self.annotations[self.annotations[:, 1] == device]
+        return annotations_of(told[:, 0], told[:, 2], self._word(told[:, 3]), events.time_ns)
+
+    def _notes(self, file: dict[str, int]) -> list[str]:
+        found = {f"the field {key:.40} of the file": 1 for key in file.keys() - _FILE_FIELDS - _HOST_FIELDS}
+        for kind, word, often in self.tables.unknown[: self.tables.count[UNKNOWN]].tolist():
+            said = f"{words_of(self.tables, [word])[0]:.40}"
+            if kind > BEYOND_KIND:
+                self._note(said, kind - BEYOND_KIND, often)
+            else:
+                found[f"the action {said}" if kind == NEW else f"the field {said} of {NOUNS[kind]}"] = often
+        return [
+            *(f"{name}: not known here, left out ({times(often)})" for name, often in sorted(found.items())),
+            *(f"{said} ({times(often)})" for said, often in sorted(self.odd.items())),
+        ]
+
+
+def beyond_address(column: Any) -> Any:
+    """Which of these are addresses that cannot be, or at which sums would be wrong."""
+    return (column == BEYOND) | (column > MAX_ADDRESS)
+
+
+def _stacks(flat: Any, rows: Any) -> Stacks:
+    """Stacks without what lies between them."""
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(rows[:, 1], out=offsets[1:])
+    return Stacks(_gathered(flat, rows, int(offsets[-1])), offsets)
+
+
+@entry
+def _gathered(flat: Any, rows: Any, size: int) -> Any:
+    found = np.empty(size, np.int32)
+    at = 0
+    for row in range(len(rows)):
+        for frame in range(rows[row, 0], rows[row, 0] + rows[row, 1]):
+            found[at] = flat[frame]
+            at += 1
+    return found

@@ -1,0 +1,101 @@
+"""One allocation: which one lies at a place of the picture, and all that the trace tells of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope_server.analysis.timeline.curve import alive, when
+from vramscope_server.analysis.timeline.grouping import Grouping, Series
+from vramscope_server.analysis.timeline.polygons import Drawn
+from vramscope_server.analysis.timeline.source_lines import Sites, frame_of
+from vramscope_server.analysis.trace.segment_map import stack_lines
+from vramscope_server.analysis.trace.trace import address_told
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.trace.trace import Trace
+
+Whole = npt.NDArray[np.int64]
+
+
+class Hit(NamedTuple):
+    """What lies at a place."""
+
+    row: int | None
+    """of trace.lives; None in the band, and above everything"""
+    series: int | None
+    allocated_bytes: int
+    in_band: bool
+    band_count: int
+    """allocations that are there and not drawn one by one"""
+    band_bytes: int
+
+
+def hit(
+    trace: Trace, grouping: Grouping, series: Series, moment: int, at_bytes: int, drawn: Drawn | None = None
+) -> Hit:
+    """The allocation at a height of the stack, at a moment. ``drawn``: in a picture of polygons, else in one of areas.
+
+    In both the stack goes by series, and by birth in each. 10 ns a row of trace.lives.
+    """
+    rows = alive(trace, moment)
+    size = trace.lives.size_bytes
+    total = int(size[rows].sum())
+    band = rows[:0]
+    if drawn is not None:
+        is_drawn = np.isin(rows, drawn.rows)
+        band, rows = rows[~is_drawn], rows[is_drawn]
+    of_series = series.of_group[grouping.group[rows]]
+    order = np.lexsort((rows, trace.lives.alloc_event[rows], of_series))
+    tops = np.cumsum(size[rows[order]])
+    place = int(np.searchsorted(tops, at_bytes, side="right"))
+    band_bytes = int(size[band].sum())
+    if at_bytes < 0 or place == len(order):
+        return Hit(None, None, total, 0 <= at_bytes < total, len(band), band_bytes)
+    row = int(rows[order[place]])
+    return Hit(row, int(of_series[order[place]]), total, False, len(band), band_bytes)
+
+
+def life(trace: Trace, sites: Sites, row: int, category: str) -> dict[str, Any]:
+    """All that is known of one allocation, a row of trace.lives; None, or an empty stack, is unknown."""
+    lives, count = trace.lives, len(trace.events)
+    made, let_go, usable = (
+        int(column[row]) for column in (lives.alloc_event, lives.requested_event, lives.completed_event)
+    )
+    born = when(trace, made) if made >= 0 else None
+    freed = when(trace, let_go) if 0 <= let_go < count else None
+    lasted = None
+    if born and freed and born["seconds"] is not None and freed["seconds"] is not None:
+        lasted = freed["seconds"] - born["seconds"]
+    freed_by = []
+    if freed is not None and sites.frees_told:
+        freed_by = stack_lines(trace, int(trace.events.stack[let_go]))
+    pool, stack = int(lives.pool[row]), int(sites.stack[row])
+    requested = int(lives.requested_bytes[row])
+    forward = trace.labels.get("forward_stack")
+    return {
+        "allocation": row,
+        "requested_bytes": requested if requested >= 0 else None,
+        "size_bytes": int(lives.size_bytes[row]),
+        "category": category,
+        "born": born,
+        "freed": freed,
+        "usable_event": usable if usable < count else None,
+        "events": (min(let_go, count) - made) if made >= 0 else None,
+        "seconds": lasted,
+        "site": str(frame_of(trace, int(sites.frame[stack]))) if stack >= 0 else None,
+        "stack": stack_lines(trace, stack),
+        "freed_by": freed_by,
+        "frees_told": sites.frees_told,
+        "forward_stack": stack_lines(trace, int(forward[made])) if forward is not None and made >= 0 else [],
+        "ranges": [trace.words[trace.annotations.name[at]] for at in trace.annotations.around(made)]
+        if made >= 0
+        else [],
+        "user_metadata": trace.label("user_metadata", made),
+        "compile_context": trace.label("compile_context", made),
+        "address": address_told(lives.address[row]),
+        "private_pool": list(trace.pools[pool]) if 0 < pool < len(trace.pools) else None,
+        "stream": int(lives.stream[row]),
+    }

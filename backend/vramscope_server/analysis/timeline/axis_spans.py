@@ -1,0 +1,172 @@
+"""The ruler above the picture: stretches of events that belong to one step, phase or module, or that the program named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope.protocol.series import PHASES
+from vramscope_server.analysis.timeline.grouping import at_depth
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.trace.trace import Trace
+
+Codes = npt.NDArray[np.signedinteger]
+Whole = npt.NDArray[np.int64]
+Lane = Literal["step", "phase", "module", "range"]
+"""range: of record_function"""
+MOST_SPANS: Final = 90
+"""of one lane; modules are told as deep as that allows"""
+_MOST_DEPTHS: Final = 32
+_SLICE: Final = 10_000
+_LEAST: Final = 1 / 700
+"""of the window: narrower ones would be no wider than their borders"""
+
+
+class Span(NamedTuple):
+    """From ``first`` up to ``end``, not included, of the events."""
+
+    lane: Lane
+    name: str
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """What of a window's stretches is drawn, and what is not."""
+
+    spans: list[Span] = field(default_factory=list)
+    left_out: dict[Lane, int] = field(default_factory=dict)
+    """how many of each lane are not drawn: narrower than 1/700 of the window, or beyond the 90 widest"""
+    depth: dict[Lane, tuple[int, int]] = field(default_factory=dict)
+    """of modules and ranges, which lie in one another: so many levels are told, and so many there are in the window"""
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self.spans)
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def add(self, lane: Lane, name: Callable[[int], str], stretches: Whole, low: int, least: float) -> None:
+        """The widest of a lane's stretches: (code, begin, end), counted from event ``low``; ``name``: of a code."""
+        shown = _widest(stretches, least)
+        self.spans.extend(Span(lane, name(code), low + at, low + to) for code, at, to in shown)
+        self.left_out[lane] = stretches.shape[1] - len(shown)
+
+
+def ruler(trace: Trace, first: int, end: int) -> Ruler:
+    """The stretches of a window that are wide enough to be seen. 5 ns an event of it, and again for each level of modules."""
+    made, events = Ruler(), trace.events
+    low = max(first, 0)
+    step, phase, module = (column[low:end] for column in (events.step, events.phase, events.module))
+    least = (end - first) * _LEAST
+    made.add("step", "{:,}".format, _stretches(step), low, least)
+    made.add("phase", PHASES.__getitem__, _stretches(phase), low, least)
+    _add_ranges(made, trace, low, end, least)
+    if not len(module) or int(module.max()) < 0:
+        return made
+    parts = [name.split(".") for name in trace.modules]
+    # as deep as leaves room for names, where modules are known in a part of the window only
+    most = max(6, int(MOST_SPANS * np.count_nonzero(module >= 0) / (end - first)))
+    deepest = max(len(parts[code]) for code in np.unique(module[module >= 0]))
+    names, stretches = _at(parts, 1, module)
+    shown = 1
+    for depth in range(2, deepest + 1):
+        deeper_names, deeper = _at(parts, depth, module)
+        if deeper.shape[1] > most:
+            break
+        names, stretches, shown = deeper_names, deeper, depth
+    made.add("module", names.__getitem__, stretches, low, least)
+    made.depth["module"] = (shown, deepest)
+    return made
+
+
+def every_span(trace: Trace, first: int, end: int) -> Iterator[tuple[str, Span]]:
+    """All stretches of a window, however narrow, with their track: modules at all depths, outer ones first; ranges a track a depth.
+
+    One after the other: a lane's stretches are in memory as numbers only.
+    """
+    low, events = max(first, 0), trace.events
+    step, phase, module = (column[low:end] for column in (events.step, events.phase, events.module))
+    yield from _spans("step", "step", "{:,}".format, _stretches(step), low)
+    yield from _spans("phase", "phase", PHASES.__getitem__, _stretches(phase), low)
+    parts = [name.split(".") for name in trace.modules]
+    lengths = np.array([0, *map(len, parts)])[module + 1]  # (-1: unknown)
+    for depth in range(1, int(lengths.max(initial=0)) + 1):
+        names, stretches = _at(parts, depth, np.where(lengths >= depth, module, -1))
+        yield from _spans("module", "module", names.__getitem__, stretches, low)
+    told = trace.annotations
+    inside = np.flatnonzero((told.first < end) & (told.end > np.maximum(told.first, low)))
+    for depth in np.unique(told.depth[inside]).tolist():
+        stretches = _painted(trace, inside[told.depth[inside] == depth], low, end)
+        track = f"range {depth + 1}" if depth else "range"
+        yield from _spans(track, "range", lambda row: trace.words[told.name[row]], stretches, 0)
+
+
+def _spans(
+    track: str, lane: Lane, name: Callable[[int], str], stretches: Whole, low: int
+) -> Iterator[tuple[str, Span]]:
+    for begin in range(0, stretches.shape[1], _SLICE):
+        for code, at, to in stretches[:, begin : begin + _SLICE].T.tolist():
+            yield track, Span(lane, name(code), low + at, low + to)
+
+
+def _add_ranges(made: Ruler, trace: Trace, low: int, end: int, least: float) -> None:
+    """What the program named, as deep as there is room for."""
+    told = trace.annotations
+    inside = np.flatnonzero((told.first < end) & (told.end > np.maximum(told.first, low)))
+    depths = np.unique(told.depth[inside])
+    if not len(depths):
+        return
+    stretches = np.empty((3, 0), np.int64)
+    shown = 0
+    for depth in depths[:_MOST_DEPTHS]:
+        deeper = _painted(trace, inside[told.depth[inside] <= depth], low, end)
+        if stretches.shape[1] and deeper.shape[1] > MOST_SPANS:
+            break
+        stretches, shown = deeper, shown + 1
+    made.add("range", lambda row: trace.words[told.name[row]], stretches, 0, least)
+    made.depth["range"] = (shown, len(depths))
+
+
+def _painted(trace: Trace, rows: Whole, low: int, end: int) -> Whole:
+    """(row, begin, end) of stretches with what was begun last on top. O(rows log rows) a depth, whatever the window."""
+    told = trace.annotations
+    borders = np.unique(np.clip(np.concatenate([told.first[rows], told.end[rows], [low, end]]), low, end))
+    top = np.full(len(borders), -1)
+    for depth in np.unique(told.depth[rows]):
+        level = rows[told.depth[rows] == depth]
+        at = np.searchsorted(told.first[level], borders, side="right") - 1
+        covers = (at >= 0) & (told.end[level[np.maximum(at, 0)]] > borders)
+        top[covers] = level[at[covers]]
+    found = _stretches(top)
+    found[1:] = np.append(borders, end)[found[1:]]
+    return found
+
+
+def _at(parts: list[list[str]], depth: int, module: Codes) -> tuple[list[str], Whole]:
+    names, code = at_depth(parts, depth)
+    return names, _stretches(np.where(module >= 0, code[np.maximum(module, 0)], -1))
+
+
+def _stretches(code: Codes) -> Whole:
+    """(code, begin, end) of what stays the same, without what is unknown: shape (3, stretches)."""
+    if not len(code):
+        return np.empty((3, 0), np.int64)
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(code)) + 1])
+    found = np.stack([code[starts].astype(np.int64), starts, np.append(starts[1:], len(code))])
+    known: Whole = found[:, found[0] >= 0]
+    return known
+
+
+def _widest(stretches: Whole, least: float) -> list[list[int]]:
+    width = stretches[2] - stretches[1]
+    widest = np.argsort(-width, kind="stable")[:MOST_SPANS]
+    kept = np.sort(widest[width[widest] >= least])
+    rows: list[list[int]] = stretches[:, kept].T.tolist()
+    return rows

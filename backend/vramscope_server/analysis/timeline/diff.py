@@ -1,0 +1,64 @@
+"""Two moments: what is alive at the second and not at the first, and the reverse, by the line that asked for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope_server.analysis.timeline.curve import alive, when
+from vramscope_server.analysis.timeline.grouping import Grouping
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.trace.trace import Trace
+
+Whole = npt.NDArray[np.int64]
+MOST_ROWS: Final = 200
+
+
+def between(trace: Trace, grouping: Grouping, a: int, b: int) -> dict[str, Any]:
+    """``allocated(b) - allocated(a)`` is what appeared less what went, to the byte. 10 ns a row of trace.lives."""
+    at_a, at_b = alive(trace, a), alive(trace, b)
+    size = trace.lives.size_bytes
+
+    def moment(event: int, rows: Whole) -> dict[str, Any]:
+        return when(trace, event) | {"allocated_bytes": int(size[rows].sum()), "allocations": len(rows)}
+
+    return {
+        "a": moment(a, at_a),
+        "b": moment(b, at_b),
+        "appeared": _grouped(trace, grouping, np.setdiff1d(at_b, at_a, assume_unique=True)),
+        "gone": _grouped(trace, grouping, np.setdiff1d(at_a, at_b, assume_unique=True)),
+        "both_bytes": int(size[np.intersect1d(at_a, at_b, assume_unique=True)].sum()),
+    }
+
+
+def _grouped(trace: Trace, grouping: Grouping, rows: Whole) -> dict[str, Any]:
+    size = trace.lives.size_bytes[rows]
+    groups, of_row = np.unique(grouping.group[rows], return_inverse=True)
+    of_row = of_row.reshape(-1)
+    count = np.bincount(of_row, minlength=len(groups))
+    held = np.zeros(len(groups), np.int64)
+    np.add.at(held, of_row, size)
+    largest = np.zeros(len(groups), np.int64)
+    np.maximum.at(largest, of_row, size)
+    example = np.zeros(len(groups), np.int64)
+    example[of_row[::-1]] = rows[::-1]
+    order = np.lexsort((groups, -held))
+    shown = order[:MOST_ROWS]
+    return {
+        "bytes": int(size.sum()),
+        "allocations": len(rows),
+        "rows": [
+            {
+                "name": grouping.names[int(groups[at])],
+                "bytes": int(held[at]),
+                "allocations": int(count[at]),
+                "largest_bytes": int(largest[at]),
+                "first": int(example[at]),
+            }
+            for at in shown
+        ],
+        "left_out": {"groups": len(order) - len(shown), "bytes": int(held[order[MOST_ROWS:]].sum())},
+    }

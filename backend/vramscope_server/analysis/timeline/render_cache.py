@@ -1,0 +1,48 @@
+"""What the timeline of a trace is drawn from, kept in the folder of its columns (``history.trace_folder``) and mapped again.
+
+Of ten million events it takes seconds to work out: the course, and which group each allocation belongs to by line and by category.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from vramscope_server.analysis.timeline.curve import Course, course_of
+from vramscope_server.analysis.timeline.grouping import By, Grouping, grouping_of
+from vramscope_server.analysis.trace.column_store import mapped, save_column
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.trace.trace import Trace
+
+KEPT: Final[tuple[By, ...]] = ("site", "category")
+"""What the pages ask first; by phase and by module it is quickly worked out."""
+
+
+def save_pictures(trace: Trace, folder: Path) -> None:
+    """Some 0.4 µs and 45 bytes of memory an event more. Raises OSError where the disk does not take it."""
+    course = course_of(trace)
+    for one in fields(Course):
+        save_column(folder / f"course.{one.name}.npy", getattr(course, one.name))
+    for by in KEPT:
+        grouping = grouping_of(trace, course, by)
+        save_column(folder / f"group.{by}.npy", grouping.group)
+        save_column(folder / f"rank.{by}.npy", grouping.rank)
+        (folder / f"names.{by}.json").write_bytes(msgspec.json.encode(grouping.names))
+
+
+def load_pictures(folder: Path) -> tuple[Course, list[Grouping]] | None:
+    """What was saved; None where it was not, in folders of earlier versions. Raises OSError, ValueError as trace_folder.load."""
+    if not (folder / f"names.{KEPT[-1]}.json").exists():
+        return None
+    course = Course(**{one.name: mapped(folder / f"course.{one.name}.npy") for one in fields(Course)})
+    return course, [_grouping(folder, by) for by in KEPT]
+
+
+def _grouping(folder: Path, by: By) -> Grouping:
+    names: list[str] = msgspec.json.decode((folder / f"names.{by}.json").read_bytes())
+    columns: dict[str, Any] = {name: mapped(folder / f"{name}.{by}.npy") for name in ("group", "rank")}
+    return Grouping(by, names, **columns)

@@ -1,0 +1,141 @@
+"""Whose line: of each stack the innermost frame that the user wrote, for that is what can be changed.
+
+A frame is a library's if its file lies where packages are installed, belongs to Python, to PyTorch or to the agent. Where the user
+wrote none (in a backward, which autograd runs), the node of the graph tells most; least what only wrote the stack down.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope_server.analysis.numba_compile import entry
+from vramscope_server.analysis.trace.frames import brief, is_library, is_native, is_recording
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.trace.trace import Trace
+
+Ids = npt.NDArray[np.int32]
+Whole = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_NODE: Final = re.compile(
+    r"autograd::(.*Backward\w*|AccumulateGrad|CopySlices)::apply|autograd::InputMetadata::reduce_grad"
+)
+_OF_RECORDING, _OF_LIBRARY, _OF_NODE, _OWN = range(4)
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """What each stack of a trace comes down to."""
+
+    own: Flags
+    """of each frame: the user wrote it"""
+    frame: Ids
+    """of each stack: its innermost frame of the user's, else of a graph's node, else its innermost that tells anything"""
+    stack: Whole
+    """of each row of trace.lives: the stack that asked for it; -1: unknown, or empty"""
+    inner: Whole
+    """of each stack: where among ``stacks.flat`` its innermost frame of Python or of a graph's node lies, else the innermost that
+    tells anything; -1 for an empty one"""
+    frees_told: bool
+    """stacks were recorded where memory was let go, too"""
+
+
+def sites_of(trace: Trace) -> Sites:
+    """Some 5 ns a frame of each stack, and 10 ns a row of trace.lives."""
+    library = np.array([is_library(word) for word in trace.words] or [True])
+    files = trace.frames["file"] if trace.frames else np.empty(0, np.int32)
+    own = np.where(files >= 0, ~library[np.maximum(files, 0)], False)
+    telling = _telling(trace)
+    flat = np.asarray(trace.stacks.flat)
+    chosen = _innermost_of(trace, np.where(own, _OWN, telling))
+    frame = np.full(len(chosen), -1, np.int32)
+    frame[chosen >= 0] = flat[chosen[chosen >= 0]]
+    native = np.array([is_native(word) for word in trace.words] or [True])
+    python = np.where(files >= 0, ~native[np.maximum(files, 0)], False)
+    inner = _innermost_of(trace, np.where(python | (telling == _OF_NODE), _OWN, telling))
+    frees_told = _frees_are_told(trace)
+    stack = trace.lives.stack.astype(np.int64)
+    stack[stack >= len(frame)] = -1
+    stack[stack >= 0] = np.where(frame[stack[stack >= 0]] >= 0, stack[stack >= 0], -1)
+    if frees_told and trace.start is None:  # of what was there before, the only event is its end, and it tells of that
+        lives = trace.lives
+        stack[(lives.alloc_event < 0) & (lives.completed_event < len(trace.events))] = -1
+    return Sites(own, frame, stack, inner, frees_told)
+
+
+def _telling(trace: Trace) -> npt.NDArray[np.int8]:
+    """Of each frame, by its function, how much it tells where the user wrote none."""
+    of_word = [
+        _OF_NODE if _NODE.search(word) else _OF_RECORDING if is_recording(word) else _OF_LIBRARY for word in trace.words
+    ]
+    of = np.array(of_word or [_OF_LIBRARY], np.int8)
+    functions = trace.frames["function"] if trace.frames else np.empty(0, np.int32)
+    return np.where(functions >= 0, of[np.maximum(functions, 0)], _OF_LIBRARY).astype(np.int8)
+
+
+def _frees_are_told(trace: Trace) -> bool:
+    """Where they are not, the event of an end repeats the stack of the allocation."""
+    lives, stack = trace.lives, trace.events.stack
+    gone = np.flatnonzero(
+        (lives.alloc_event >= 0)
+        & (lives.requested_event >= 0)
+        & (lives.requested_event < len(stack))
+        & (lives.stack >= 0)
+    )
+    told = stack[lives.requested_event[gone]]
+    return bool(np.any((told >= 0) & (told != lives.stack[gone])))
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame in words."""
+
+    file: str
+    """"" of compiled code, whose function alone tells anything"""
+    line: int
+    function: str
+
+    @property
+    def short(self) -> str:
+        """train.py:87 with the folder before it, as people know their files."""
+        return f"{'/'.join(self.file.replace(chr(92), '/').split('/')[-2:])}:{self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.short} {self.function}" if self.file else self.function
+
+
+def frame_of(trace: Trace, at: int) -> Frame:
+    """A frame of the trace, by its position."""
+    file, function = (_word(trace, int(trace.frames[what][at])) for what in ("file", "function"))
+    if is_native(file) and file != "unknown":
+        return Frame("", 0, f"C++ {brief(function)}")
+    return Frame(file, int(trace.frames["line"][at]), function)
+
+
+def _word(trace: Trace, at: int) -> str:
+    return trace.words[at] if at >= 0 else "unknown"
+
+
+def _innermost_of(trace: Trace, telling: npt.NDArray[Any]) -> Whole:
+    """Of each stack, where among ``stacks.flat`` its innermost frame of those that tell most lies."""
+    place = np.full(len(trace.stacks), -1, np.int64)
+    _innermost(np.asarray(trace.stacks.flat), np.asarray(trace.stacks.offsets), telling.astype(np.int8), place)
+    return place
+
+
+@entry
+def _innermost(flat: Any, offsets: Any, telling: Any, place: Any) -> None:
+    for stack in range(len(offsets) - 1):
+        best = -1
+        for at in range(offsets[stack], offsets[stack + 1]):
+            if telling[flat[at]] > best:
+                best = telling[flat[at]]
+                place[stack] = at
+                if best == _OWN:
+                    break

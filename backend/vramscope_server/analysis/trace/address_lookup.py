@@ -1,0 +1,30 @@
+"""Which life lay at an address when it was seen there."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope_server.analysis.trace.trace import Trace
+
+Whole = npt.NDArray[np.int64]
+
+
+def seen_at(trace: Trace, address: Whole, event: Whole) -> Whole:
+    """For each address the position of the life whose block began there when ``event`` events had happened; -1: there was none.
+
+    O((lives + addresses) log lives).
+    """
+    lives = trace.lives
+    if not len(lives):
+        return np.full(len(address), -1, np.int64)
+    places = np.unique(lives.address)
+    width = len(trace.events) + 2
+    keys = np.searchsorted(places, lives.address) * width + lives.alloc_event + 1
+    order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(places, address), len(places) - 1)
+    # It was made by one of the events that had happened, and let go by none of them.
+    at = np.searchsorted(keys[order], place * width + event, side="right") - 1
+    life = order[np.maximum(at, 0)]
+    there = (at >= 0) & (lives.address[life] == address) & (lives.completed_event[life] >= event)
+    return np.where(there, life, -1)

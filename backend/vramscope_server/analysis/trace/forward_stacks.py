@@ -1,0 +1,49 @@
+"""Stacks that come as text: under anomaly detection PyTorch tells, of what a backward allocates, where its forward ran."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+
+from vramscope_server.analysis.trace.stacks import Stacks
+
+_FRAME: Final = re.compile(r'^\s*File "(.*)", line (\d{1,9}), in (\S+)')
+"""as the standard library's traceback writes it, with the source line behind it"""
+
+
+def with_texts(
+    stacks: Stacks, frames: dict[str, Any], words: list[str], texts: Iterable[list[str]]
+) -> tuple[Stacks, dict[str, Any], list[int]]:
+    """The stacks and frames with those of some texts (outermost line first) behind them, and the position of each text's.
+
+    Words that are new are added to ``words``. -1: nothing in it is a frame.
+    """
+    texts = list(texts)
+    if not texts:
+        return stacks, frames, []
+    word_at = {word: at for at, word in enumerate(words)}
+    rows: dict[tuple[int, int, int], int] = {}
+    known: dict[tuple[int, ...], int] = {}
+    flat: list[int] = []
+    offsets: list[int] = []
+    places: list[int] = []
+    begin = len(frames["line"])
+    for text in texts:
+        stack = []
+        for line in reversed(text):
+            if told := _FRAME.match(line):
+                file, function = (word_at.setdefault(word, len(word_at)) for word in (told[1], told[3]))
+                stack.append(begin + rows.setdefault((file, int(told[2]), function), len(rows)))
+        if stack and tuple(stack) not in known:
+            known[tuple(stack)] = len(stacks) + len(known)
+            flat += stack
+            offsets.append(len(stacks.flat) + len(flat))
+        places.append(known.get(tuple(stack), -1))
+    words[:] = word_at
+    added = np.array(list(rows), np.int32).reshape(-1, 3)
+    more = {name: np.append(frames[name], added[:, at]) for at, name in enumerate(("file", "line", "function"))}
+    joined = Stacks(np.append(stacks.flat, flat).astype(np.int32), np.append(stacks.offsets, offsets).astype(np.int64))
+    return joined, more, places

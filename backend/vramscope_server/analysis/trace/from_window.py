@@ -1,0 +1,118 @@
+"""A recorded window as a trace: its columns as arrays, if they say what can be."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Final
+
+import numpy as np
+
+from vramscope.protocol.series import MOST_PHASES, PHASES, UNKNOWN
+from vramscope.protocol.window import ACTIONS, OWNER_CATEGORIES, STATES, BadWindow, Columns, Window
+from vramscope.protocol.window import Layout as RecordedLayout
+from vramscope_server.analysis.trace.stacks import Stacks
+from vramscope_server.analysis.trace.trace import (
+    MAX_ADDRESS,
+    Blocks,
+    Bytes,
+    Events,
+    Layout,
+    Rows,
+    Segments,
+    Trace,
+    checked,
+    rows_of,
+)
+
+_LIMITS: Final = {"action": len(ACTIONS) - 1, "phase": len(PHASES) - 1, "state": len(STATES) - 1}
+
+
+def from_window(window: Window) -> Trace:
+    """A recorded window as a trace. Raises BadWindow where a column says what cannot be: names it."""
+    bounds = {
+        **_LIMITS,
+        "pool": len(window.pools) - 1,
+        "module": len(window.modules) - 1,
+        "stack": len(window.stacks) - 1,
+        "file": len(window.words) - 1,
+        "function": len(window.words) - 1,
+        "event": len(window.events["action"]) // 8 if window.events else 0,
+        "category": len(OWNER_CATEGORIES) - 1,
+        "name": len(window.owner_names) - 1,
+        "holding": len(window.holdings) - 1,
+    }
+    _check_looks(window, bounds["event"])
+    frames = {name: _column("frames", name, data, bounds) for name, data in window.frames.items()}
+    deepest = len(frames["line"]) if frames else 0
+    none_of = BadWindow(f"stacks: a frame that is none of the {deepest}")
+    try:
+        stacks = Stacks.of(window.stacks)
+    except OverflowError:
+        raise none_of from None
+    if len(stacks.flat) and not 0 <= int(stacks.flat.min()) <= int(stacks.flat.max()) < deepest:
+        raise none_of
+    return Trace(
+        **{
+            name: getattr(window, name)
+            for name in (
+                "device", "device_name", "device_total_bytes", "device_free_bytes", "limit_bytes", "torch", "cuda",
+                "backend", "settings", "settings_in_force", "reason", "first_step", "last_step", "lost_events", "pools",
+                "modules", "words",
+            )
+        },
+        start=None if window.start is None else _layout("start", window.start, bounds),
+        end=_layout("end", window.end, bounds),
+        events=_table(Events, "events", window.events, bounds),
+        frames={name: column.astype(np.int32) for name, column in frames.items()},
+        stacks=stacks,
+        notes=list(window.notes),
+        owners={name: _column("owners", name, data, bounds) for name, data in window.owners.items()},
+        owner_names=window.owner_names,
+        held={name: _column("held", name, data, bounds) for name, data in window.held.items()},
+        holdings=window.holdings,
+        looks=window.looks,
+        settings_before=window.settings_before,
+        emptied=window.emptied,
+    )  # fmt: skip
+
+
+def _check_looks(window: Window, events: int) -> None:
+    if any(not 0 <= event <= events for event in window.looks):
+        raise BadWindow(f"looks: an event that is none of the {events}")
+    if any(event > events for event in window.emptied):
+        raise BadWindow(f"emptied: an event that is none of the {events}")
+    if window.settings_before is not None and window.settings_before.until_event > events:
+        raise BadWindow(f"settings_before: an event that is none of the {events}")
+    for at, holding in enumerate(window.holdings):
+        if len(holding.counted_bytes) != len(window.looks):
+            raise BadWindow(
+                f"holdings.{at}.counted_bytes: {len(holding.counted_bytes)} of them for {len(window.looks)} looks"
+            )
+
+
+def _layout(where: str, layout: RecordedLayout, bounds: dict[str, int]) -> Layout:
+    segments = _table(Segments, f"{where}.segments", layout.segments, bounds)
+    bounds = {**bounds, "segment": len(segments) - 1}
+    blocks = _table(Blocks, f"{where}.blocks", layout.blocks, bounds)
+    made = Layout(segments, blocks, dict(layout.counters))
+    return checked(made, where)
+
+
+def _column(where: str, name: str, data: bytes, bounds: dict[str, int]) -> Bytes:
+    column = np.frombuffer(data, "<i8")
+    if name == "phase":  # one that only a newer agent knows is an unknown one
+        column = np.where((column >= len(PHASES)) & (column < MOST_PHASES), UNKNOWN, column)
+    highest = bounds.get(name, MAX_ADDRESS)
+    if len(column) and (int(column.min()) < -1 or int(column.max()) > highest):
+        if name == "stream":  # a handle is what the driver likes
+            return column
+        raise BadWindow(f"{where}.{name}: {int(column.min())} to {int(column.max())}, where -1 to {highest} can be")
+    if len(column) and name in ("action", "state", "address", "size_bytes") and int(column.min()) < 0:
+        raise BadWindow(f"{where}.{name}: {int(column.min())}, where it must be known")
+    return column
+
+
+def _table(kind: type[Rows], where: str, columns: Columns, bounds: dict[str, int]) -> Rows:
+    return rows_of(
+        kind, {one.name: _column(where, one.name, columns.get(one.name, b""), bounds) for one in fields(kind)}
+    )

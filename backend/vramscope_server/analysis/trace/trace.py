@@ -1,0 +1,300 @@
+"""A trace: what the CUDA allocator of one device did, as numpy arrays, and what it held at any moment of it.
+
+Made of a recorded window (``recorded_window``) or of a snapshot that PyTorch wrote (``snapshot_reader``). The columns are
+those of ``vramscope.protocol.window``, under the same names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope.protocol.window import STATES, BadWindow, Holding, SettingsBefore
+from vramscope_server.analysis.simulator.settings import AllocatorSettings
+from vramscope_server.analysis.trace import allocator_config
+from vramscope_server.analysis.trace.annotations import Annotations
+from vramscope_server.analysis.trace.annotations import none as no_annotations
+from vramscope_server.analysis.trace.block_sizes import Rounding
+from vramscope_server.analysis.trace.lifetimes import (
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    Lives,
+    SegmentLives,
+    lives_of,
+    segment_lives_of,
+)
+from vramscope_server.analysis.trace.stacks import Stacks
+
+Integers = npt.NDArray[Any]
+Ids = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.uint8]
+
+MAX_ADDRESS: Final = 1 << 62
+"""Those from 2**63 on stand below 0 in the columns, by the same 64 bits: in their order, and nothing overflows."""
+LABELS: Final = ("user_metadata", "compile_context", "forward_stack")
+"""of events, where a program set them: its own words, the compiled region, the stack of the forward that a backward belongs to"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """One row an event, in the allocator's own order. See window.EVENTS; -1 is unknown."""
+
+    action: Codes
+    address: Bytes
+    size_bytes: Bytes
+    stream: Bytes
+    time_ns: Bytes
+    pool: Ids
+    stack: Ids
+    step: Ids
+    phase: npt.NDArray[np.int8]
+    module: Ids
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segments:
+    """One row a segment or mapped range, by rising address. See window.SEGMENTS."""
+
+    address: Bytes
+    size_bytes: Bytes
+    stream: Bytes
+    large: Codes
+    expandable: Codes
+    pool: Ids
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """One row a block, by rising address; together they fill their segments. See window.BLOCKS."""
+
+    segment: Ids
+    address: Bytes
+    size_bytes: Bytes
+    requested_bytes: Bytes
+    state: Codes
+    stack: Ids
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """All that the allocator held of the device at one moment."""
+
+    segments: Segments
+    blocks: Blocks
+    counters: dict[str, int] = field(default_factory=dict)
+    """torch.cuda.memory_stats() at that moment, flattened; empty where they were not read"""
+
+    @property
+    def reserved_bytes(self) -> int:
+        return int(self.segments.size_bytes.sum())
+
+    @property
+    def allocated_bytes(self) -> int:
+        """In blocks that the program holds, rounding included."""
+        return int(self.blocks.size_bytes[self.blocks.state == STATES.index("active_allocated")].sum())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trace:
+    """One device's history from ``start`` to ``end``. Fields are those of window.Window."""
+
+    device: int
+    device_name: str
+    device_total_bytes: int | None
+    device_free_bytes: int | None
+    limit_bytes: int | None
+    torch: str
+    cuda: str | None
+    backend: str
+    settings: str
+    settings_in_force: dict[str, int | float | bool | str | None]
+    reason: str
+    first_step: int
+    last_step: int
+    start: Layout | None
+    """as it was recorded; None where the history begins somewhere (see ``beginning``)"""
+    end: Layout
+    events: Events
+    lost_events: int | None
+    pools: list[tuple[int, int]]
+    modules: list[str]
+    words: list[str]
+    frames: dict[str, Ids]
+    stacks: Stacks
+    notes: list[str]
+    owners: dict[str, Bytes] = field(default_factory=dict)
+    """columns of window.OWNERS; empty where nobody looked"""
+    owner_names: list[str] = field(default_factory=list)
+    held: dict[str, Bytes] = field(default_factory=dict)
+    """columns of window.HELD"""
+    holdings: list[Holding] = field(default_factory=list)
+    looks: list[int] = field(default_factory=list)
+
+    emptied: list[int] = field(default_factory=list)
+    """as in window.Window; [] of a file, which does not tell them"""
+    settings_before: SettingsBefore | None = None
+    """as in window.Window"""
+
+    labels: dict[str, Ids] = field(default_factory=dict)
+    """what few events have, columns of LABELS as far as there are any: positions in ``words`` or, of stacks, in ``stacks``"""
+    annotations: Annotations = field(default_factory=no_annotations)
+
+    def label(self, name: str, event: int) -> str | None:
+        """What an event is labelled with, of those that are words; None where it is not."""
+        column = self.labels.get(name)
+        word = -1 if column is None or event < 0 else int(column[event])
+        return self.words[word] if word >= 0 else None
+
+    @cached_property
+    def lives(self) -> Lives:
+        """Each allocation's interval. O(events log events), once."""
+        return lives_of(self.events, self.start, self.end, self.segment_lives, self.rounding)
+
+    @cached_property
+    def rounding(self) -> Rounding:
+        """What of the settings decides on the sizes of blocks."""
+        return allocator_config.rounding(self)
+
+    def settings_at(self, event: int) -> AllocatorSettings:
+        """Those in force when this event came."""
+        earlier = self.earlier_settings
+        return earlier[1] if earlier is not None and event < earlier[0] else self.parsed_settings[0]
+
+    @cached_property
+    def parsed_settings(self) -> tuple[AllocatorSettings, str]:
+        """The settings in force at the end, and a note where they are not known here: PyTorch took them, so it is another version.
+
+        Their ``text`` gives all of them at once; ``settings`` is what was given last, which may be a part.
+        """
+        return allocator_config.at_end(self)
+
+    @cached_property
+    def earlier_settings(self) -> tuple[int, AllocatorSettings] | None:
+        """(events that had happened when they were changed, the settings in force before); None: they were as at the end."""
+        return allocator_config.before(self)
+
+    @cached_property
+    def segment_lives(self) -> SegmentLives:
+        return segment_lives_of(self.events, self.start, self.end)
+
+    @cached_property
+    def beginning(self) -> Layout:
+        """What was held before the first event: recorded, or rolled back from the end as far as that can be known.
+
+        Raises BadWindow where events that contradict each other lead back to what no allocator holds: a replay from there
+        would never end.
+        """
+        if self.start is not None:
+            return self.start
+        try:
+            return checked(layout_at(self, -1), "the beginning")
+        except BadWindow as fault:
+            words = "its events contradict each other, so that what was there before the first cannot be told"
+            raise BadWindow(f"{words} ({fault})") from None
+
+
+def layout_at(trace: Trace, event: int) -> Layout:
+    """What was held after an event, counted from 0; -1: before the first. O(events).
+
+    Blocks and mapped ranges are exact where the trace's start is known or its blocks were seen from their allocation on;
+    of what was there before a history begins, the size is that of its request, rounded.
+    Raises IndexError where there is no such event.
+    """
+    if not -1 <= event < len(trace.events):
+        raise IndexError(f"event {event}; there are events 0 to {len(trace.events) - 1}, and -1 for the beginning")
+    if event == -1 and trace.start is not None:
+        return trace.start
+    ranges = trace.segment_lives.at(event)
+    segments = rows_of(Segments, ranges)
+    lives = trace.lives
+    held = lives.held_at(event)
+    held = held[np.argsort(lives.address[held], kind="stable")]
+    address, size = lives.address[held], lives.size_bytes[held]
+    # Fill up with what lies between the blocks: free pieces.
+    home = np.searchsorted(segments.address, address, side="right") - 1
+    edges_low = np.concatenate([segments.address, address + size])
+    edges_home = np.concatenate([np.arange(len(segments), dtype=np.int64), home])
+    # a piece of free memory begins at a segment's start or a block's end, and goes to the next block or the segment's end
+    order = np.lexsort((np.concatenate([np.zeros(len(segments)), np.ones(len(address))]), edges_low, edges_home))
+    edges_low, edges_home = edges_low[order], edges_home[order]
+    segment_end = segments.address + segments.size_bytes
+    following = np.searchsorted(address, edges_low, side="left")
+    bound = np.append(address, MAX_ADDRESS)[following]
+    edges_high = np.minimum(bound, segment_end[edges_home]) if len(segments) else bound
+    free = edges_high > edges_low
+    requested_at = lives.requested_event[held] <= event
+    state = np.where(requested_at, STATES.index("active_pending_free"), STATES.index("active_allocated"))
+    count = int(free.sum())
+    blocks = {
+        "segment": np.concatenate([home, edges_home[free]]),
+        "address": np.concatenate([address, edges_low[free]]),
+        "size_bytes": np.concatenate([size, (edges_high - edges_low)[free]]),
+        "requested_bytes": np.concatenate([lives.requested_bytes[held], np.zeros(count, np.int64)]),
+        "state": np.concatenate([state, np.full(count, STATES.index("inactive"))]),
+        "stack": np.concatenate([lives.stack[held], np.full(count, -1)]),
+    }
+    by_address = np.argsort(blocks["address"], kind="stable")
+    return Layout(segments, rows_of(Blocks, {name: column[by_address] for name, column in blocks.items()}))
+
+
+def reserved_after(trace: Trace) -> Bytes:
+    """Reserved bytes after each event; element 0 is before the first. From the segments that came and went."""
+    events = trace.events
+    gain = np.isin(events.action, (SEGMENT_ALLOC, SEGMENT_MAP)).astype(np.int64)
+    loss = np.isin(events.action, (SEGMENT_FREE, SEGMENT_UNMAP)).astype(np.int64)
+    change = np.cumsum((gain - loss) * events.size_bytes)
+    base = trace.start.reserved_bytes if trace.start is not None else trace.end.reserved_bytes - int(change[-1:].sum())
+    return np.concatenate([[base], base + change])
+
+
+def checked(layout: Layout, where: str) -> Layout:
+    """The same layout, if its blocks fill its segments. Raises BadWindow else."""
+    segments, blocks = layout.segments, layout.blocks
+    for name, rows in (("segments", segments), ("blocks", blocks)):
+        if np.any(rows.size_bytes <= 0) or np.any(np.diff(rows.address) < 0):
+            raise BadWindow(f"{where}.{name}: not in the order of their addresses, or of no size")
+    if np.any(segments.address[:-1] + segments.size_bytes[:-1] > segments.address[1:]):
+        raise BadWindow(f"{where}.segments: they overlap")
+    if len(blocks) and int(blocks.segment.min()) < 0:
+        raise BadWindow(f"{where}.blocks: a block of no segment")
+    filled = np.bincount(blocks.segment, weights=blocks.size_bytes, minlength=len(segments))
+    inside = segments.address[blocks.segment] <= blocks.address
+    inside &= blocks.address + blocks.size_bytes <= (segments.address + segments.size_bytes)[blocks.segment]
+    if not inside.all() or np.any(filled != segments.size_bytes):
+        raise BadWindow(f"{where}.blocks: they do not fill their segments")
+    return layout
+
+
+Rows = TypeVar("Rows", Events, Segments, Blocks)
+
+
+_DTYPES: Final[dict[str, Any]] = {
+    "action": np.uint8, "state": np.uint8, "large": np.uint8, "expandable": np.uint8, "phase": np.int8, "pool": np.int32,
+    "stack": np.int32, "step": np.int32, "module": np.int32, "segment": np.int32,
+}  # fmt: skip
+
+
+def rows_of(kind: type[Rows], columns: dict[str, Integers]) -> Rows:
+    return kind(**{name: column.astype(_DTYPES.get(name, np.int64)) for name, column in columns.items()})
+
+
+def address_told(address: int) -> int | str:
+    """An address as the API tells it: a number, or from 2**53 on, where browsers would round it, text in hexadecimal digits."""
+    unsigned = int(address) % (1 << 64)
+    return unsigned if unsigned < 1 << 53 else hex(unsigned)

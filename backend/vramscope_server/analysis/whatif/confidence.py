@@ -1,0 +1,118 @@
+"""How sure a prediction is: exact, inside a band that other replays tell, or an estimate, and why.
+
+A replay gives one number in any case. It is exact where nothing is taken for granted that a history does not tell; what is
+taken for granted is a doubt. Some doubts can be bounded, by replays of what could as well have been: these give a band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from vramscope_server.analysis.simulator.program import FREE_REQUESTED
+from vramscope_server.analysis.simulator.settings import AllocatorSettings
+from vramscope_server.analysis.simulator.versions import profile_of
+from vramscope_server.analysis.trace.lifetimes import FREE_COMPLETED
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.units import amount, times
+from vramscope_server.analysis.whatif.baseline_replay import Residual
+from vramscope_server.analysis.whatif.device import Card
+from vramscope_server.analysis.whatif.program import Derivation
+
+OWN_LIMIT: Final = (
+    "Whether the program limited itself (torch.cuda.set_per_process_memory_fraction) a snapshot file does not tell: taken is that "
+    "it did not. With a limit, garbage_collection_threshold gives memory back that is counted as reserved here."
+)
+Certainty = Literal["exact", "band", "estimate"]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Something that is taken for granted."""
+
+    words: str
+    bounded: bool = False
+    """other replays tell what it may come to"""
+
+
+def certainty_of(doubts: Sequence[Doubt]) -> Certainty:
+    if not doubts:
+        return "exact"
+    return "band" if all(doubt.bounded for doubt in doubts) else "estimate"
+
+
+def doubts_of_recording(trace: Trace, residual: Residual) -> Iterator[Doubt]:
+    """Those of the recorded settings on the recorded card, and so of all others."""
+    if not residual.exact:
+        yield Doubt(
+            "The replay under the recorded settings does not give what was recorded, so that under others it will be off, too."
+        )
+    if trace.lost_events:
+        yield Doubt(f"{trace.lost_events:,} events are missing in between: what they asked for is not replayed.")
+
+
+def doubts_of_others(trace: Trace, told: Derivation, *, by_address: bool) -> Iterator[Doubt]:
+    """Those of all settings but the recorded ones, and of other cards. ``by_address``: addresses decide between equal blocks."""
+    _, unknown = trace.parsed_settings
+    if unknown:
+        yield Doubt(unknown)
+    _, other = profile_of(trace.torch)
+    if other and not trace.torch.endswith("or newer"):  # (2.15 was checked, by the rules of the newest known here)
+        yield Doubt(f"{other}.")
+    if told.unseen_empty_caches:
+        yield Doubt(
+            f"empty_cache() was called {times(told.unseen_empty_caches)} without an effect, at moments that no history tells; "
+            "where these settings leave something to give back it would have one, which is not replayed."
+        )
+    if told.releases_are_guessed:
+        yield Doubt(
+            f"Memory was given back {times(len(told.releases))} just before more was asked for. Whether to make room or by "
+            "empty_cache() this history does not tell: taken is that it was to make room."
+        )
+    deferred = int(np.count_nonzero(told.program.op == FREE_REQUESTED))
+    if trace.start is None and trace.events.action[:1].tolist() == [FREE_COMPLETED]:
+        deferred -= 1  # (a ring forgot its request, just before: it waited for nobody)
+    if deferred:
+        blocks = "1 block" if deferred == 1 else f"{deferred:,} blocks"
+        yield Doubt(
+            f"{blocks} waited for another stream. When that is done is taken from the recorded run; the band is what comes of no "
+            "wait at all, and of twice as long a one.",
+            bounded=True,
+        )
+    if by_address:
+        yield Doubt(
+            "In this version the addresses that cudaMalloc gives decide between free blocks of one size: the band is what three "
+            "orders of addresses give.",
+            bounded=True,
+        )
+
+
+def doubts_of_limit(trace: Trace, settings: AllocatorSettings) -> Iterator[Doubt]:
+    """Of settings that were not recorded, where they depend on a limit and give none."""
+    collects = settings.garbage_collection_threshold and settings.per_process_memory_fraction == 1
+    if collects and trace.device_total_bytes is None:
+        yield Doubt(OWN_LIMIT)
+
+
+def doubt_of_card(card: Card, fraction: float, *, is_full: bool) -> Doubt | None:
+    """Of a replay that comes near the size of the card. ``fraction``: the settings' limit.
+
+    None where a limit that PyTorch keeps to by itself binds first, or where it is known that the card is not full.
+    """
+    limits = [] if card.limit_bytes is None else [card.limit_bytes]
+    if fraction < 1 and card.total_bytes is not None:
+        limits.append(int(fraction * card.total_bytes))
+    if limits and min(limits) <= card.room_bytes:
+        return None
+    if card.outside_bytes is None:
+        return Doubt(
+            "It comes near to what the card has. What else takes memory of it is not known here: taken as nothing."
+        )
+    if not is_full:
+        return None
+    return Doubt(
+        f"The card is full in this replay. What else takes memory of it is taken as {amount(card.outside_bytes)} all the time."
+    )

@@ -1,0 +1,53 @@
+"""The card that a replay runs on: what of its memory PyTorch can take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from vramscope_server.analysis.simulator.replay import UNLIMITED
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.whatif.program import derivation_of
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU's memory as one process sees it. None: not known."""
+
+    total_bytes: int | None
+    """of the whole card, as cudaMemGetInfo tells it"""
+    outside_bytes: int | None
+    """what PyTorch cannot take of it: the context and libraries of the process, other processes"""
+    limit_fraction: float | None
+    """what the program allows itself by set_per_process_memory_fraction; None: all"""
+    room_bytes: int
+    """what PyTorch can take in all; UNLIMITED where nothing is known of the card"""
+
+    @property
+    def limit_bytes(self) -> int | None:
+        return (
+            None
+            if self.limit_fraction is None or self.total_bytes is None
+            else int(self.limit_fraction * self.total_bytes)
+        )
+
+    def of(self, total_bytes: int) -> Card:
+        """Another card with the same things beside PyTorch on it."""
+        return replace(self, total_bytes=total_bytes, room_bytes=max(0, total_bytes - (self.outside_bytes or 0)))
+
+
+def card_of(trace: Trace, device_bytes: int | None = None) -> Card:
+    """The card that the trace was recorded on, or one of ``device_bytes``."""
+    total, free = trace.device_total_bytes, trace.device_free_bytes
+    outside = None
+    if total is not None and free is not None and trace.start is not None:
+        outside = max(0, total - free - trace.start.reserved_bytes)
+    fraction = None
+    if trace.limit_bytes is not None and total and trace.parsed_settings[0].per_process_memory_fraction == 1:
+        fraction = trace.limit_bytes / total  # set in the program; what the settings say is read from them
+    if total is not None:
+        room = total - (outside or 0)
+    else:
+        told = derivation_of(trace)
+        room = told.room_high_bytes if told.room_high_bytes is not None else UNLIMITED
+    card = Card(total, outside, fraction, room)
+    return card if device_bytes is None else card.of(device_bytes)

@@ -1,0 +1,359 @@
+"""One trace under one setting: what it would have reserved, how sure that is, and the smallest card on which it survives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from vramscope_server.analysis.simulator.program import ALLOC, Program
+from vramscope_server.analysis.simulator.replay import UNLIMITED, AddressOrder, Hazard, Replay, replay
+from vramscope_server.analysis.simulator.segments import GRANULE
+from vramscope_server.analysis.simulator.settings import AllocatorSettings
+from vramscope_server.analysis.simulator.versions import profile_of
+from vramscope_server.analysis.trace.block_sizes import SMALL_BYTES
+from vramscope_server.analysis.trace.lifetimes import SMALL_SEGMENT_BYTES
+from vramscope_server.analysis.trace.trace import Trace, reserved_after
+from vramscope_server.analysis.units import times
+from vramscope_server.analysis.whatif.baseline_replay import (
+    USUAL_TOTAL_BYTES,
+    earlier_of,
+    exact_replay,
+    recorded_addresses,
+)
+from vramscope_server.analysis.whatif.confidence import (
+    Certainty,
+    Doubt,
+    certainty_of,
+    doubt_of_card,
+    doubts_of_limit,
+    doubts_of_others,
+    doubts_of_recording,
+)
+from vramscope_server.analysis.whatif.device import Card, card_of
+from vramscope_server.analysis.whatif.program import derivation_of
+from vramscope_server.analysis.whatif.variants import IN_SOME_ORDER, UNCUT, Course, courses_of
+from vramscope_server.analysis.whatif.window_start import beginning_of
+
+STEP_BYTES: Final = 2 << 20
+_STEPS_OF_CARD: Final = 512
+"""The smallest card is found to a 512th of itself, or to 2 MiB: nobody chooses between cards that are nearer."""
+_ORDERS: Final[tuple[AddressOrder, ...]] = ("rising", "falling", "shuffled")
+"""in which cudaMalloc may give addresses: up to PyTorch 2.11 that decides between free blocks of one size"""
+_STOPS: Final = {
+    Hazard.INTERIOR_FREE: "it gives back memory by an address that is inside of a segment, which CUDA refuses",
+    Hazard.ODD_PAGE: "large_segment_size_mb is odd, and the driver refuses expandable segments with pages of that size",
+    Hazard.POOL_MISCOUNT: "it counts the pages of a private pool of expandable segments wrongly, and finds that out",
+}
+_lock: Final = threading.Lock()
+Way = tuple[Course, AddressOrder]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the run would have reserved under these settings."""
+
+    conf: str
+    peak_reserved_bytes: int
+    """on the card in question; up to where memory runs out, if it does"""
+    uncapped_peak_reserved_bytes: int
+    """where the card is never full"""
+    peak_allocated_bytes: int
+    retries: int
+    """times that all cached memory had to be given back: each waits for the GPU"""
+    device_allocs: int
+    """calls of cudaMalloc, or mappings of an expandable segment; each costs some 100 µs or more on a card"""
+    out_of_memory: bool
+    out_of_memory_at_event: int | None
+    """event of the trace; None: it does not run out, or did so before the first event"""
+    certainty: Certainty
+    """``exact``: to the byte; ``band``: inside the band; ``estimate``: something is taken for granted that has no bounds"""
+    reasons: list[str]
+    """why it is not exact; [] where it is"""
+    band: tuple[int, int] | None
+    """of the uncapped peak, as far as other replays can tell it; None: none can"""
+    notes: list[str]
+    """what a reader should know, the reasons first"""
+
+
+class Case:
+    """One trace under one setting. ``recorded``: under its own, ``conf`` being but their name.
+
+    Raises BadSetting where PyTorch would refuse ``conf``; ValueError where the run used another allocator.
+    """
+
+    def __init__(self, trace: Trace, conf: str, *, recorded: bool = False) -> None:
+        self.trace, self.conf = trace, conf
+        self.profile, other = profile_of(trace.torch)
+        own, _ = trace.parsed_settings
+        self.settings = own if recorded else AllocatorSettings.parse(conf, self.profile)
+        # (other settings hold throughout, those that were changed did not)
+        throughout = trace.earlier_settings is None
+        self.is_own = recorded or (throughout and replace(self.settings, text="") == replace(own, text=""))
+        with _lock:  # made once for all cases, by the one that comes first
+            self.told = derivation_of(trace)
+            self.residual = exact_replay(trace).residual
+            self.courses = courses_of(trace, own=self.is_own)
+        self.notes = [f"{other}."] if other else []
+        self.orders = _ORDERS if self.profile.ties == "address" else _ORDERS[:1]
+
+    def run(self, card: Card, course: Course, order: AddressOrder = "rising") -> Replay:
+        return replay(
+            course.program,
+            self.settings,
+            profile=self.profile,
+            device_bytes=card.room_bytes,
+            device_total_bytes=card.total_bytes or (None if card.room_bytes < UNLIMITED else USUAL_TOTAL_BYTES),
+            # (a part of a card whose size is not known is no limit; the recorded settings are replayed as in exact_replay)
+            limit_bytes=card.limit_bytes if card.total_bytes is not None or self.is_own else UNLIMITED,
+            initial=course.initial,
+            address_order=order,
+            earlier=earlier_of(self.trace, course.program) if self.is_own else None,
+            # (the recorded run on its own card is given what it got)
+            segment_addresses=recorded_addresses(self.trace)
+            if self.is_own and course is self.courses.predicted and order == "rising"
+            else None,
+        )
+
+    @property
+    def is_bounded(self) -> bool:
+        """What it needs has a bound. Of a run whose beginning is not known it has none under max_split_size_mb."""
+        return self.courses.kept is None or self.settings.max_split_bytes >= UNLIMITED
+
+    @cached_property
+    def free_card(self) -> Card:
+        """The recorded one, but never full."""
+        return replace(card_of(self.trace), limit_fraction=None, room_bytes=UNLIMITED)
+
+    @cached_property
+    def uncapped(self) -> Replay:
+        return self.run(self.free_card, self.courses.predicted)
+
+    @cached_property
+    def other_ways(self) -> list[Way]:
+        """Ways to begin with nothing that are as true as ``courses.afresh`` with rising addresses."""
+        return [
+            *((self.courses.afresh, order) for order in self.orders[1:]),
+            *((course, self.orders[0]) for course in self.courses.others),
+        ]
+
+    @cached_property
+    def band(self) -> tuple[int, int] | None:
+        """Of the uncapped peak; None where nothing else could be as true.
+
+        When other streams are done with what they use, and the addresses that cudaMalloc may give (up to PyTorch 2.11), are tried.
+        Of a run whose beginning is not known, no less can be reserved than was in use. At most it is what any layout of the
+        beginning gives, laid out anew or as it lay, and beside it three things. What laying it out anew is wrong by under the
+        recorded settings, for which the truth is known: its blocks lie closer than they lay, or farther apart. With expandable
+        segments what was missed is in the layout as it lay already: it comes to that again only where pieces of it can be of no
+        use to what follows. What was left behind is larger by as much as these settings round up at most. And one segment a heap:
+        a block that lies otherwise can be the one that another segment is asked for.
+        """
+        courses = self.courses
+        uncertain = self.other_ways or courses.kept or courses.to_a_segment
+        if self.is_own or not uncertain or stopped(self.uncapped, self.told.program):
+            return None
+        peaks = [self.uncapped.peak_reserved_bytes]
+        peaks += [self.run(self.free_card, *way).peak_reserved_bytes for way in self.other_ways]
+        if courses.kept is not None:
+            most, wrong = max(peaks), abs(courses.missed_bytes)
+            kept = self.run(self.free_card, courses.kept).peak_reserved_bytes
+            twice = self.settings.expandable_segments and courses.missed_bytes > 0
+            most = max(most + wrong, kept + (0 if twice else wrong) + self._rounded_up_bytes)
+            peaks += [self.uncapped.peak_active_bytes, most + self._segment_each_bytes]
+        if courses.to_a_segment:
+            least = max(self.uncapped.peak_active_bytes, min(peaks) - self._segment_each_bytes)
+            peaks += [least, max(peaks) + self._segment_each_bytes]
+        return min(peaks), max(peaks)
+
+    @property
+    def _rounded_up_bytes(self) -> int:
+        """What was free at the beginning, by as much larger as roundup_power2_divisions can make what was asked for there."""
+        parts = [parts for parts in self.settings.divisions if parts > 1]
+        there = self.trace.beginning
+        in_use = int(there.blocks.size_bytes[there.blocks.state > 0].sum())
+        return (int(there.segments.size_bytes.sum()) - in_use) // min(parts) if parts else 0
+
+    @property
+    def _segment_each_bytes(self) -> int:
+        """One segment of each heap that is asked for something."""
+        program = self.told.program
+        asked = program.op == ALLOC
+        large = program.size_bytes[asked] > SMALL_BYTES
+        heaps = np.unique(np.stack([program.stream[asked], program.pool[asked], large]), axis=1)
+        of_large = int(heaps[2].sum())
+        of_small = int(heaps.shape[1]) - of_large
+        return of_large * self.settings.large_segment_bytes + of_small * SMALL_SEGMENT_BYTES
+
+    def prediction(self, card: Card) -> Prediction:
+        uncapped = done = self.uncapped
+        own_card = card == card_of(self.trace)
+        if self.is_own and own_card and card.total_bytes is None:
+            # Of its size is known what the run could have: where it gave back memory, or failed, that was all.
+            card = replace(card, room_bytes=min(card.room_bytes, exact_replay(self.trace).device_bytes))
+        # A card far larger than what is reserved is never full either; but a limit is a part of this card.
+        if self._is_limited(card) or uncapped.peak_reserved_bytes * 1.1 + (64 << 20) > card.room_bytes:
+            # On another card the run would have been from its first allocation on: what was there would lie otherwise.
+            done = self.run(card, self.courses.predicted if own_card else self.courses.afresh)
+        failed = done.out_of_memory_at
+        event = int(self.told.program.event[failed]) if failed >= 0 else -1
+        doubts = list(self._doubts(done, card, own_card=own_card))
+        reasons = [doubt.words for doubt in doubts]
+        return Prediction(
+            conf=self.conf,
+            peak_reserved_bytes=done.peak_reserved_bytes,
+            uncapped_peak_reserved_bytes=uncapped.peak_reserved_bytes,
+            peak_allocated_bytes=done.peak_allocated_bytes,
+            retries=done.retries,
+            device_allocs=done.device_allocs,
+            out_of_memory=failed >= 0,
+            out_of_memory_at_event=event if event >= 0 else None,
+            certainty=certainty_of(doubts),
+            reasons=reasons,
+            band=self.band,
+            notes=list(dict.fromkeys([*reasons, *self.notes, *self._said_of(done, card)])),
+        )
+
+    def _doubts(self, done: Replay, card: Card, *, own_card: bool) -> Iterator[Doubt]:
+        yield from doubts_of_recording(self.trace, self.residual)
+        if stopped(done, self.told.program):
+            why = "; ".join(words for hazard, words in _STOPS.items() if done.hazards & hazard)
+            yield Doubt(
+                f"PyTorch would stop with an error of its own under these settings: {why}. What is told ends there."
+            )
+        if self.is_own and own_card and done.peak_reserved_bytes == int(reserved_after(self.trace).max()):
+            return  # this is what happened
+        on_a_card = done is not self.uncapped
+        if not self.is_own:
+            yield from doubts_of_limit(self.trace, self.settings)
+        if not self.is_own or on_a_card:
+            yield from doubts_of_others(self.trace, self.told, by_address=len(self.orders) > 1)
+        if self.courses.words:
+            yield Doubt(self.courses.words, bounded=True)
+            if not self.is_bounded:
+                yield Doubt(UNCUT)
+        elif self.is_own and not own_card and on_a_card and len(self.trace.beginning.segments):
+            if beginning_of(self.trace) is None:
+                yield Doubt(
+                    "On another card the run would have been from its beginning on, which is not in the history."
+                )
+            elif self.courses.to_a_segment:
+                yield Doubt(IN_SOME_ORDER, bounded=True)
+        if on_a_card:
+            is_full = done.out_of_memory_at >= 0 or done.retries > self.uncapped.retries
+            doubt = doubt_of_card(card, self.settings.per_process_memory_fraction, is_full=is_full)
+            if doubt is not None:
+                yield doubt
+
+    # ---- the smallest card ----
+
+    def smallest_card(self, card: Card) -> tuple[int | None, int]:
+        """(bytes, by how much it may be another: the width to which it was searched, and what other ways as true as this give).
+
+        By bisection between what was in use and what was reserved at most. With less memory a run may in rare cases do better than
+        with more; then this is one such border, not the lowest.
+        """
+        afresh: Way = (self.courses.afresh, self.orders[0])
+        most = self.uncapped if self.courses.afresh is self.courses.predicted else self.run(self.free_card, *afresh)
+        if stopped(most, self.told.program):
+            return None, 0
+        share = min(self.settings.per_process_memory_fraction, card.limit_fraction or 1.0)
+        outside = card.outside_bytes or 0
+        low = outside + _whole(most.peak_active_bytes) - STEP_BYTES
+        high = _whole(max(outside + most.peak_reserved_bytes, most.peak_reserved_bytes / max(share, 1e-6)))
+        width = max(STEP_BYTES, high // _STEPS_OF_CARD)
+        most_bytes = int(4 * (outside + most.peak_reserved_bytes / max(share, 1e-6)))
+        # Where the card's size decides on nothing else, the replay with room is the one on a card of its peak.
+        known = self._ends_with_the_card(card)
+        found = self._border(card, afresh, low, high, width, most_bytes, survives=known)
+        if found is None:
+            return None, 0
+        others = (self._border_near(card, way, found, (low, most_bytes), width) for way in self.other_ways)
+        away = max((abs(other - found) for other in others if other is not None), default=0)
+        if self.courses.to_a_segment:
+            away += self._segment_each_bytes
+        return found, width + away
+
+    def _border(
+        self, card: Card, way: Way, low: int, high: int, width: int, most_bytes: int, *, survives: bool = False
+    ) -> int | None:
+        """A size on which it survives, with one that is at most ``width`` smaller on which it does not. ``low`` is such a one.
+
+        ``survives``: it is known that it does on ``high``.
+        """
+        while not survives and not self._survives(card.of(high), way):
+            if high > most_bytes:
+                return None
+            low, high = high, _whole(high * 1.05 + width)
+        while high - low > width:
+            middle = _whole((low + high) / 2)
+            if middle >= high:
+                break
+            enough = self._enough(card.of(middle), way)
+            if enough is not None:
+                high = enough
+            else:
+                low = middle
+        return high
+
+    def _border_near(self, card: Card, way: Way, found: int, bounds: tuple[int, int], width: int) -> int | None:
+        """The same for another way, whose border is likely to be the one that was found: two replays where it is."""
+        least, most_bytes = bounds
+        if not self._survives(card.of(found), way):
+            return self._border(card, way, found, _whole(found + width), width, most_bytes)
+        high, by = found, width
+        while high - by > least and self._survives(card.of(high - by), way):
+            high, by = high - by, 2 * by
+        if by == width:
+            return high
+        return self._border(card, way, max(least, high - by), high, width, most_bytes, survives=True)
+
+    def _survives(self, card: Card, way: Way) -> bool:
+        return self._enough(card, way) is not None
+
+    def _enough(self, card: Card, way: Way) -> int | None:
+        """A size on which it survives, at most this card's: what it reserved at most would have done. None: it does not survive."""
+        done = self.run(card, *way)
+        if done.out_of_memory_at >= 0 or stopped(done, self.told.program):
+            return None
+        assert card.total_bytes is not None
+        # What failed on this card fails on a smaller one as well, and what succeeded fits: it would go the same way.
+        needed = _whole((card.outside_bytes or 0) + done.peak_reserved_bytes)
+        return min(card.total_bytes, needed) if self._ends_with_the_card(card) else card.total_bytes
+
+    def _ends_with_the_card(self, card: Card) -> bool:
+        """Whether the card's size decides on nothing but when cudaMalloc fails: no limit is a part of it, no range of addresses."""
+        settings = self.settings
+        return (
+            min(settings.per_process_memory_fraction, card.limit_fraction or 1.0) == 1.0
+            and not settings.expandable_segments
+            and not settings.throw_on_cudamalloc_oom
+            and settings.large_segment_bytes % GRANULE == 0  # (the device gives whole granules)
+        )
+
+    def _is_limited(self, card: Card) -> bool:
+        fraction = min(self.settings.per_process_memory_fraction, card.limit_fraction or 1.0)
+        return card.total_bytes is not None and fraction < 1
+
+    def _said_of(self, done: Replay, card: Card) -> Iterator[str]:
+        settings = self.settings
+        if card.total_bytes is None and settings.per_process_memory_fraction < 1:
+            yield "per_process_memory_fraction is a part of the card, whose size is not known here: taken as no limit."
+        if settings.garbage_collection_threshold and not self._is_limited(card):
+            yield "garbage_collection_threshold does nothing without a limit (per_process_memory_fraction below 1)."
+        if done.hazards & Hazard.UNBOUNDED_GROWTH:
+            yield f"Free memory was passed over {times(done.passed_over)} because of max_split_size_mb: what is reserved grows on."
+
+
+def stopped(done: Replay, program: Program) -> bool:
+    """Whether a replay ended before the program did, and not for lack of memory."""
+    return done.out_of_memory_at < 0 and done.operations < len(program)
+
+
+def _whole(size: float) -> int:
+    """Rounded up to steps in which cards are compared."""
+    return -int(-size // STEP_BYTES) * STEP_BYTES

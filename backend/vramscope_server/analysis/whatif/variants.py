@@ -1,0 +1,143 @@
+"""How to replay a trace under settings that are not the recorded ones, where it begins in the middle of a training.
+
+What was there at the beginning was laid out by the recorded settings; under others it would lie elsewhere, and where is not
+known. So its blocks are allocated anew, and other ways to lay them out say how much depends on that. Measured
+(docs/fragmentation.md): running such a window several times over brings no other peaks, as the first time is like the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramscope_server.analysis.simulator.initial_state import Initial
+from vramscope_server.analysis.simulator.program import ALLOC, FREE, FREE_COMPLETED, FREE_REQUESTED, Program
+from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
+from vramscope_server.analysis.simulator.versions import profile_of
+from vramscope_server.analysis.trace.trace import Trace, reserved_after
+from vramscope_server.analysis.whatif.baseline_replay import earlier_of, exact_replay
+from vramscope_server.analysis.whatif.program import derivation_of
+from vramscope_server.analysis.whatif.window_start import Beginning, beginning_of
+
+ASSUMED: Final = (
+    "The history begins in the middle of the run: what was there then is laid out anew, by calls of cudaMalloc that are counted. "
+    "What the run did before the window, and left behind in the cache, is not in it."
+)
+
+
+IN_SOME_ORDER: Final = (
+    "The window begins with what the program had put on the card, and next to nothing was let go before. In which order it was "
+    "asked for is not known: it is asked for anew in one in which it comes to lie as it did. The band is what other such orders "
+    "give, and a segment more or less."
+)
+
+UNCUT: Final = (
+    "With max_split_size_mb large blocks are not cut: what the run asked for before the window may have left any number of them "
+    "behind, and nothing in it bounds that. The band is what other replays of the window give."
+)
+
+
+@dataclass(frozen=True)
+class Course:
+    """One way to replay a trace."""
+
+    program: Program
+    initial: Initial | None
+    """what lies there already; None: what was there is allocated by the program"""
+
+
+@dataclass(frozen=True)
+class Courses:
+    """The way by which it is predicted, and others that could be as true."""
+
+    predicted: Course
+    afresh: Course
+    """from an empty allocator: what a smaller card would have to bear from its first allocation on"""
+    others: tuple[Course, ...]
+    """like ``afresh``, and as true: what was there in other orders, what waits for other streams done earlier and later"""
+    kept: Course | None
+    """where the beginning is not known: what was there lies where it lay, and beside it what the run had left behind"""
+    missed_bytes: int
+    """by which the recorded peak is above that of ``afresh`` under the recorded settings; negative: below it"""
+    words: str
+    """what is taken for granted; "": nothing"""
+    to_a_segment: bool = False
+    """whether a peak may be another by a segment of each heap, beside what the others give: for a block that lies otherwise"""
+
+
+@lru_cache(maxsize=8)
+def courses_of(trace: Trace, *, own: bool) -> Courses:
+    """The ways to replay a trace. ``own``: under the recorded settings, where what was there lies where it lay."""
+    program = derivation_of(trace).program
+    began = beginning_of(trace)
+    ways = _ways(trace, began)
+    afresh, others = Course(ways[0], None), tuple(Course(one, None) for one in ways[1:])
+    if not len(trace.beginning.segments):
+        return Courses(afresh, afresh, others, None, 0, "")
+    kept = Course(program, exact_replay(trace).initial)
+    is_open = began is not None and began.is_open
+    if own:
+        return Courses(kept, afresh, others, None, 0, "", to_a_segment=is_open)
+    if began is not None:
+        words = IN_SOME_ORDER if is_open else ""
+        return Courses(afresh, afresh, others, None, 0, words, to_a_segment=is_open)
+    return Courses(afresh, afresh, others, kept, _missed(trace, afresh), ASSUMED)
+
+
+@lru_cache(maxsize=4)
+def _ways(trace: Trace, began: Beginning | None) -> list[Program]:
+    """The program with what was there asked for as it may have been, and what waits done at other times: the likeliest first."""
+    program = derivation_of(trace).program
+    ways = [program]
+    if began is not None:
+        ways = [_anew(program, order) for order in began.orders]
+    elif len(trace.beginning.segments):
+        there = program.size_bytes[(program.event < 0) & (program.op == ALLOC)]
+        ways += [_anew(program, np.argsort(sign * there, kind="stable")) for sign in (-1, 1)]
+    return ways + waiting(ways[0])
+
+
+def _missed(trace: Trace, afresh: Course) -> int:
+    settings, _ = trace.parsed_settings
+    profile, _ = profile_of(trace.torch)
+    done = replay(
+        afresh.program,
+        settings,
+        profile=profile,
+        device_bytes=UNLIMITED,
+        device_total_bytes=trace.device_total_bytes,
+        earlier=earlier_of(trace, afresh.program),
+    )
+    return int(reserved_after(trace).max()) - done.peak_reserved_bytes
+
+
+def _anew(program: Program, order: npt.NDArray[np.int64]) -> Program:
+    """The same, with what was there at the beginning allocated in another order: positions among those allocations."""
+    first = np.flatnonzero((program.event < 0) & (program.op == ALLOC))
+    rows = np.arange(len(program))
+    rows[first] = first[order]
+    return program.rows(rows)
+
+
+def waiting(program: Program) -> list[Program]:
+    """The same, with what other streams used free at the request, and after twice the recorded wait; none where nothing was.
+
+    What waits to the end of the history waits so in the second, too.
+    """
+    asked = np.flatnonzero(program.op == FREE_REQUESTED)
+    if not len(asked):
+        return []
+    done = np.flatnonzero(program.op == FREE_COMPLETED)
+    request = np.full(int(program.item.max()) + 1, -1)
+    request[program.item[asked]] = asked
+    since = request[program.item[done]]
+    since = np.where(since < 0, done, since)  # (requested before the history begins: as recorded)
+    key = 2 * np.arange(len(program))
+    key[done] = 2 * (2 * done - since) + 1
+    # (of what is free already, the completion does nothing)
+    at_once = replace(program, op=np.where(program.op == FREE_REQUESTED, FREE, program.op).astype(np.uint8))
+    return [at_once, program.rows(np.argsort(key, kind="stable"))]

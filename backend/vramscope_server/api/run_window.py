@@ -1,0 +1,265 @@
+"""From stored rows to what a figure or a series answer needs: one window, thinned. Reads; blocks; run it in a thread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from fastapi import Query
+from sqlalchemy.engine import Connection
+
+from vramscope.protocol import series
+from vramscope_server.analysis.series.downsample import Buckets, at_peak, divide, envelope, float_envelope, with_holes
+from vramscope_server.analysis.series.trend import trend
+from vramscope_server.analysis.series.window import Column, FloatArray, LossWindow, RunWindow, StreamWindow
+from vramscope_server.api.problems import InvalidParameter, NotFound
+from vramscope_server.services import House
+from vramscope_server.store.rows import run_row
+from vramscope_server.store.run_queries import UnknownRun, find_run, scalars_of_rank
+from vramscope_server.store.scalars import SCALARS, loss_name, numbers
+from vramscope_server.store.series_reader import Damage, Place, Run, UnknownPlace, find_place, load_columns
+
+IntArray = npt.NDArray[np.int64]
+Axis = Literal["time", "step"]
+
+SINCE_1970: Final = 1e8
+"""A moment above it (three years) is meant since 1970, one below since the run's start."""
+
+Rank = Annotated[int | None, Query(ge=0, description="which process; the lowest when not given")]
+DeviceIndex = Annotated[int | None, Query(ge=-1, description="which device of the rank; its first when not given")]
+AxisName = Annotated[Axis, Query(description="what the x axis is")]
+From = Annotated[
+    float | None,
+    Query(alias="from", allow_inf_nan=False, description="seconds since the run's start (or since 1970), or a step"),
+]
+To = Annotated[float | None, Query(allow_inf_nan=False, description="the window's end, included")]
+Points = Annotated[int, Query(ge=10, le=4000, description="thin to at most so many points")]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was asked for. ``first`` and ``last`` in units of the axis; None: as far as the data go."""
+
+    x: Axis
+    first: float | None
+    last: float | None
+    points: int
+
+    def bounds(self, run: Run, place: Place) -> tuple[int | None, int | None]:
+        """As they are stored: nanoseconds by the sender's clock, or steps."""
+        return self._bound(self.first, run, place, math.floor), self._bound(self.last, run, place, math.ceil)
+
+    def _bound(self, value: float | None, run: Run, place: Place, rounded: Callable[[float], int]) -> int | None:
+        if value is None:
+            return None
+        if self.x == "step":
+            return rounded(min(max(value, -2.0), 2.0**62))
+        # In whole numbers: nanoseconds since 1970 have no room left in a float.
+        zero_ns = 0 if value >= SINCE_1970 else int(run["started_ns"])
+        after_ns = rounded(min(max(value, -4e9), 4e9) * 1e9)
+        return zero_ns + place.skew_ns + after_ns
+
+
+def the_run(connection: Connection, text: str) -> Run:
+    """The run meant. Raises NotFound with suggestions."""
+    try:
+        return find_run(connection, text)
+    except UnknownRun as unknown:
+        raise NotFound(str(unknown), field="run", seen=text[:200], suggestions=unknown.suggestions) from None
+
+
+def the_place(connection: Connection, run: Run, rank: int | None, device: int | None) -> Place:
+    """The rank and device meant. Raises NotFound."""
+    try:
+        return find_place(connection, run, rank, device)
+    except UnknownPlace as unknown:
+        field, seen, expected = unknown.args
+        raise NotFound(
+            f"The run has no {field} {seen}; there is {expected}.",
+            field=field,
+            seen=seen,
+            expected=expected,
+            suggestions=[],
+        ) from None
+
+
+def the_window(x: Axis, first: float | None, last: float | None, points: int) -> Window:
+    """Check the bounds against each other. Raises InvalidParameter."""
+    if first is not None and last is not None and last < first:
+        raise InvalidParameter(f"from is {first}, to is {last}.", field="to", seen=last, expected=f"at least {first}")
+    return Window(x, first, last, points)
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """Columns in a window: as they came (``buckets`` is None), or divided."""
+
+    columns: dict[str, IntArray]
+    along: IntArray
+    buckets: Buckets | None
+    damaged: list[Damage]
+
+    @property
+    def rows(self) -> int:
+        """Before thinning."""
+        return self.along.size
+
+
+def load(
+    connection: Connection,
+    run: Run,
+    place: Place,
+    stream: str,
+    names: Sequence[str],
+    window: Window,
+    *,
+    since_ns: int | None = None,
+) -> Thinned:
+    """Read columns and divide them if there are more rows than points. ``since_ns``: only rows read since then."""
+    first, last = window.bounds(run, place)
+    found = load_columns(connection, run, place, stream, names, x=window.x, first=first, last=last, since_ns=since_ns)
+    along = found.columns["time_ns" if window.x == "time" else "step"]
+    buckets = divide(along, window.points) if along.size > window.points else None
+    return Thinned(found.columns, along, buckets, found.damaged)
+
+
+def told_damage(damaged: Sequence[Damage], place: Place) -> list[dict[str, Any]]:
+    """Rows that cannot be read, as answers tell them; moments by our clock."""
+    return [
+        {
+            "rows": part.rows,
+            "first_seconds": (part.first_time_ns - place.skew_ns) / 1e9,
+            "last_seconds": (part.last_time_ns - place.skew_ns) / 1e9,
+            "first_step": None if part.first_step == series.UNKNOWN else part.first_step,
+            "last_step": None if part.last_step == series.UNKNOWN else part.last_step,
+        }
+        for part in damaged
+    ]
+
+
+def axis_seconds(along_ns: npt.NDArray[Any], place: Place, zero_ns: int) -> FloatArray:
+    """Stored nanoseconds to seconds after ``zero_ns``, by our clock."""
+    seconds: FloatArray = (along_ns - (zero_ns + place.skew_ns)) / 1e9
+    return seconds
+
+
+def run_window(
+    connection: Connection,
+    run: Run,
+    place: Place,
+    module: ModuleType | Any,
+    window: Window,
+) -> RunWindow:
+    """What ``module`` (a figure, see analysis/series/window.py) draws of a run."""
+    since_ns = place.started_ns if getattr(module, "NEWEST_SESSION", False) else None
+    needs: Mapping[str, Sequence[str]] = module.NEEDS
+    total, parts = getattr(module, "AT_PEAK", (None, ()))
+    streams = {}
+    line = None
+    for stream, names in needs.items():
+        stacked = [total, *parts] if total in series.STREAMS[stream] and total in names else []
+        thinned = load(connection, run, place, stream, [*names, *stacked], window, since_ns=since_ns)
+        if stream == "steps" and hasattr(module, "TREND"):
+            along = axis_seconds(thinned.along, place, int(run["started_ns"])) if window.x == "time" else thinned.along
+            values = floats(thinned.columns[module.TREND])
+            line = trend(along.astype(np.float64), values, on_host=place.device == series.CPU)
+        streams[stream] = _stream_window(stream, thinned, names, stacked, place, int(run["started_ns"]), window.x)
+    return RunWindow(
+        run=run_row(run),
+        rank=place.rank,
+        device=place.device,
+        x=window.x,
+        x0_seconds=run["started_ns"] / 1e9,
+        streams=streams,
+        trend=line,
+        loss=loss_window(connection, run, place, window) if getattr(module, "LOSS", False) else None,
+    )
+
+
+def loss_window(connection: Connection, run: Run, place: Place, window: Window) -> LossWindow | None:
+    """The loss of a rank in a window, thinned; None where it tells none."""
+    name = loss_name(scalars_of_rank(connection, run, place.rank))
+    if name is None:
+        return None
+    first, last = window.bounds(run, place)
+    found = load_columns(connection, run, place, SCALARS, [name, "step"], x=window.x, first=first, last=last)
+    values, told = numbers(found.columns[name])
+    values, along = values[told], found.columns["time_ns" if window.x == "time" else "step"][told]
+    x_values = _axis(along, run, place, window.x)
+    odd = np.flatnonzero(~np.isfinite(values))
+    not_finite = None
+    if odd.size:
+        at = odd[0]
+        not_finite = (float(x_values[at]), int(found.columns["step"][told][at]), float(values[at]))
+    finite = np.where(np.isfinite(values), values, np.nan)
+    column = Column(finite, finite, finite)
+    envelope_ = along.size > window.points
+    if envelope_:
+        buckets = divide(along, window.points)
+        three = (with_holes(part, buckets, np.nan) for part in float_envelope(values, buckets.starts))
+        column = Column(*three)  # type: ignore[arg-type]
+        x_values = _axis(buckets.middle, run, place, window.x)
+    return LossWindow(
+        name=name,
+        x_values=x_values,
+        envelope=envelope_,
+        rows=along.size,
+        values=column,
+        not_finite=not_finite,
+        odd=odd.size,
+        damaged=told_damage(found.damaged, place),
+    )
+
+
+def _axis(along: npt.NDArray[Any], run: Run, place: Place, x: Axis) -> FloatArray:
+    return axis_seconds(along, place, int(run["started_ns"])) if x == "time" else along.astype(np.float64)
+
+
+def _stream_window(
+    stream: Any, thinned: Thinned, names: Sequence[str], stacked: list[str], place: Place, zero_ns: int, x: Axis
+) -> StreamWindow:
+    buckets = thinned.buckets
+    along = thinned.along if buckets is None else buckets.middle
+    columns = {}
+    peak: dict[str, FloatArray] = {}
+    if buckets is None:
+        for name in names:
+            values = floats(thinned.columns[name])
+            columns[name] = Column(values, values, values)
+        peak = {name: columns[name].max if name in columns else floats(thinned.columns[name]) for name in stacked}
+    else:
+        for name in names:
+            found = envelope(thinned.columns[name], buckets.starts)
+            three = (with_holes(floats(part), buckets, np.nan) for part in (found.min, found.mean, found.max))
+            columns[name] = Column(*three)  # type: ignore[arg-type]
+        if stacked:
+            rows = at_peak(
+                thinned.columns[stacked[0]], {name: thinned.columns[name] for name in stacked}, buckets.starts
+            )
+            peak = {name: with_holes(floats(values), buckets, np.nan) for name, values in rows.items()}  # type: ignore[misc]
+    return StreamWindow(
+        stream=stream,
+        x_values=axis_seconds(along, place, zero_ns) if x == "time" else along.astype(np.float64),
+        envelope=buckets is not None,
+        rows=thinned.rows,
+        columns=columns,
+        at_peak=peak,
+        damaged=told_damage(thinned.damaged, place),
+    )
+
+
+def floats(values: IntArray) -> FloatArray:
+    """Whole numbers of the wire as floats; what is unknown becomes NaN."""
+    out = values.astype(np.float64)
+    out[values == series.UNKNOWN] = np.nan
+    return out
+
+
+def reader(house: House) -> Any:
+    """A reading connection, for ``with``."""
+    return house.database.reader()

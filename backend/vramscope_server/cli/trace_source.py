@@ -1,0 +1,89 @@
+"""Where a command's history of the allocator comes from: a snapshot file, or the newest recording of a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from vramscope.protocol.window import BadWindow, unpack
+from vramscope_server.cli.client import BAD_WORDS, NOT_FOUND, Failure, ask, fetch, path_of
+from vramscope_server.cli.format import has_no_card, plain
+from vramscope_server.cli.progress import Bar
+
+if TYPE_CHECKING:
+    from vramscope_server.analysis.trace.trace import Trace
+
+_FILE_ENDINGS: Final = (".pickle", ".pkl", ".pt", ".gz", ".snapshot", ".bin")
+
+
+def is_file(target: str) -> bool:
+    """Whether a file is meant, be it there or not, and no run."""
+    path = Path(target)
+    try:
+        there = path.exists() or (path.parent != Path() and path.parent.is_dir())
+    except OSError:  # a name that no file can have, or a folder that is not ours to look into
+        there = False
+    return there or target.endswith(_FILE_ENDINGS)
+
+
+def of_file(path: Path) -> list[Trace]:
+    """The devices of a snapshot file that have a history; all of them where none has. Raises Failure."""
+    from vramscope_server.analysis.snapshot_format.reader import BadSnapshot, read
+
+    readable(path)
+    try:
+        with Bar(f"reading {plain(path.name)}") as tell:
+            snapshot = read(path, progress=tell)
+    except BadSnapshot as fault:
+        raise Failure(f"{plain(str(path))} is no snapshot that can be read: {plain(str(fault))}", BAD_WORDS) from None
+    except OSError as fault:
+        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}", BAD_WORDS) from None
+    for note in snapshot.notes:
+        print(f"vramscope: {plain(note)}", file=sys.stderr)
+    traced = [trace for trace in snapshot.devices if len(trace.events)]
+    return traced or snapshot.devices
+
+
+def readable(path: Path) -> None:
+    """Raises Failure where there is no file at a path."""
+    try:
+        there = path.exists()
+    except OSError as fault:
+        raise Failure(f"{plain(str(path))} cannot be read: {fault.strerror}.", BAD_WORDS) from None
+    if not there:
+        raise Failure(f"there is no file {plain(str(path))}.", NOT_FOUND)
+    if path.is_dir():
+        raise Failure(f"{plain(str(path))} is a folder, not a snapshot file.", BAD_WORDS)
+
+
+def _way(told: dict[str, Any]) -> str:
+    """How a run comes to a recording, if it can."""
+    if has_no_card(told):
+        return "It used no CUDA device, and what is recorded is the history of PyTorch's CUDA allocator."
+    if told["state"] == "running":
+        return "Record a window on its page."
+    return "It has ended; runs record their first steps by themselves, unless VRAMSCOPE_WINDOWS=0."
+
+
+def newest_recording(server: str, run: str, what_for: str) -> str:
+    """The id of the newest whole recording of a run. Raises Failure: there is nothing to ``replay``, say."""
+    path = path_of(server, run)
+    found = ask(server, f"/runs/{path}/recordings")["recordings"]
+    newest = next((str(one["recording"]) for one in found if one["whole"]), None)
+    if newest is None:
+        said = "none of its recordings is whole yet" if found else "nothing was recorded of it"
+        way = _way(ask(server, f"/runs/{path}"))
+        raise Failure(f"{plain(run)}: {said}, so there is nothing to {what_for}. {way}", NOT_FOUND)
+    return newest
+
+
+def of_run(server: str, run: str) -> Trace:
+    """The newest whole recording of a run. Raises Failure."""
+    from vramscope_server.analysis.trace.from_window import from_window
+
+    newest = newest_recording(server, run, "replay")
+    try:
+        return from_window(unpack(fetch(server, f"/recordings/{newest}/data")))
+    except BadWindow as fault:
+        raise Failure(f"the newest recording of {plain(run)} is damaged: {plain(str(fault))}", BAD_WORDS) from None

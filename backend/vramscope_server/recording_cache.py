@@ -1,0 +1,149 @@
+"""Recordings opened for analysis: read from the store once, and kept while they are looked at."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from vramscope.protocol.window import unpack
+from vramscope_server.analysis.fragmentation.breakdown import parts_of
+from vramscope_server.analysis.fragmentation.usable import Parts
+from vramscope_server.analysis.timeline.curve import Course
+from vramscope_server.analysis.timeline.grouping import Grouping
+from vramscope_server.analysis.timeline.render_cache import load_pictures
+from vramscope_server.analysis.trace.column_store import load
+from vramscope_server.analysis.trace.from_window import from_window
+from vramscope_server.analysis.trace.notable_events import Moments, moments_of
+from vramscope_server.analysis.trace.segment_map import Row
+from vramscope_server.analysis.trace.trace import Trace, layout_at
+from vramscope_server.store.artifacts import read_artifact
+from vramscope_server.store.database import Database
+
+T = TypeVar("T")
+
+SHELF_EVENTS: Final = 2_000_000
+"""Recordings are kept open until they have more events together, some 230 bytes each; the newest always is."""
+_KEPT_RESULTS: Final = 12
+
+
+class Opened:
+    """One recording as a trace, with what was made of it lately."""
+
+    def __init__(self, trace: Trace, moments: Moments | None = None, parts: Parts | None = None) -> None:
+        self.trace = trace
+        if moments is not None:  # under the name by which functools.cached_property finds what it has already
+            vars(self)["moments"] = moments
+        self._results: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        if parts is not None:
+            self._results[("parts",)] = parts
+        self._making: dict[tuple[Any, ...], threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Where to look first."""
+        return moments_of(self.trace, self.parts)
+
+    @property
+    def parts(self) -> Parts:
+        """Where reserved memory is, moment by moment: 0.5 µs an event the first time, and 32 bytes an event kept.
+
+        A snapshot's lie on the disk.
+        """
+        return self.once(("parts",), lambda: parts_of(self.trace))
+
+    def keep(self, pictures: tuple[Course, list[Grouping]] | None) -> None:
+        """What was worked out before, under the names by which ``api.timeline`` asks for it."""
+        if pictures is not None:
+            course, groupings = pictures
+            self._results |= {("course",): course} | {("grouping", one.by): one for one in groupings}
+
+    def row(self, event: int) -> Row:
+        """What was held after an event, end to end. Raises IndexError where there is no such event."""
+        return self.once(("row", event), lambda: Row(layout_at(self.trace, event)))
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """What ``make`` gives, made once for a key, and kept while it is among the newest of its kind (the key's first word).
+
+        Who asks for the same waits for it; who asks for something else does not.
+        """
+        with self._lock:
+            turn = self._making.setdefault(key, threading.Lock())
+        with turn:
+            with self._lock:
+                if key in self._results:
+                    self._results.move_to_end(key)
+                    kept: T = self._results[key]
+                    return kept
+            try:
+                result = make()
+                with self._lock:
+                    self._results[key] = result
+                    for old in [one for one in self._results if one[0] == key[0]][:-_KEPT_RESULTS]:
+                        del self._results[old]
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+            return result
+
+
+class Shelf:
+    """The recordings that are open. Any thread may ask."""
+
+    def __init__(
+        self,
+        database: Database,
+        columns: Callable[[str], tuple[Path, Path] | None] = lambda ident: None,
+        *,
+        events: int = SHELF_EVENTS,
+    ) -> None:
+        """``columns``: the folders of a snapshot's device by its recording id, for trace_folder.load."""
+        self._database = database
+        self._columns = columns
+        self._events = events
+        self._open: OrderedDict[str, Opened] = OrderedDict()
+        self._lock = threading.Lock()
+        self._opening: dict[str, threading.Lock] = {}
+
+    def open(self, ident: str) -> Opened:
+        """The recording of this id, which must be whole: 0.5 s and some 200 bytes an event for a million of them.
+
+        That of a snapshot's device lies on the disk in columns: some milliseconds, and no memory before it is looked at.
+        Raises window.BadWindow if its bytes are no recording, ValueError or OSError if its columns are damaged.
+        """
+        with self._lock:
+            turn = self._opening.setdefault(ident, threading.Lock())
+        with turn:  # who comes second waits for the first, and finds it open
+            with self._lock:
+                if ident in self._open:
+                    self._open.move_to_end(ident)
+                    return self._open[ident]
+            opened = self._opened(ident)
+            with self._lock:
+                self._open[ident] = opened
+                self._opening.pop(ident, None)
+                while len(self._open) > 1 and self._total() > self._events:
+                    self._open.popitem(last=False)
+            return opened
+
+    def _opened(self, ident: str) -> Opened:
+        folders = self._columns(ident)
+        if folders is not None:
+            opened = Opened(*load(*folders))
+            opened.keep(load_pictures(folders[0]))
+            return opened
+        with self._database.reader() as connection:
+            data = read_artifact(connection, ident)
+        return Opened(from_window(unpack(data)))
+
+    def close(self, ident: str) -> None:
+        """It was deleted."""
+        with self._lock:
+            self._open.pop(ident, None)
+
+    def _total(self) -> int:
+        return sum(len(opened.trace.events) for opened in self._open.values())

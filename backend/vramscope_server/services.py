@@ -1,0 +1,90 @@
+"""Everything that one server holds open, made and closed in one place."""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from vramscope_server.broadcaster import Broadcaster
+from vramscope_server.recording_cache import Shelf
+from vramscope_server.settings import Settings
+from vramscope_server.snapshots import Snapshots
+from vramscope_server.store.compaction import Compactor
+from vramscope_server.store.database import Database
+from vramscope_server.store.retention import Retention
+from vramscope_server.store.writer import Writer
+from vramscope_server.tokens import Tokens
+from vramscope_server.whatif_jobs import Sweeps
+
+log = logging.getLogger("vramscope_server")
+
+_PREPARERS: Final = 2
+
+
+class House:
+    """Opened by its constructor; :meth:`close` may be called twice.
+
+    first_token  the token that was made because there was none yet, to be shown once; else None
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Open the database. Raises DatabaseRefused."""
+        self.settings = settings
+        self.database = Database(settings.database_url, synchronous=settings.synchronous)
+        self.broadcaster = Broadcaster()
+        self.compactor = Compactor(self.database)
+        self.writer = Writer(
+            self.database,
+            lost_after_seconds=settings.lost_after_seconds,
+            listener=self.broadcaster.publish,
+            compact=self.compactor.merge,
+        )
+        self.retention = Retention(
+            self.database, self.writer, days=settings.retention_days, max_bytes=settings.retention_bytes
+        )
+        self.preparers = ThreadPoolExecutor(_PREPARERS, "vramscope-prepare")
+        self.snapshots = Snapshots(
+            settings.snapshots_dir,
+            self.database,
+            self.writer,
+            max_bytes=settings.snapshots_bytes,
+            memory_bytes=settings.snapshot_memory_bytes,
+        )
+        self.shelf = Shelf(self.database, self.snapshots.columns)
+        self.snapshots.forget = self.shelf.close
+        self.sweeps = Sweeps()
+        self.intake_bytes = 0
+        """Bytes of batches that are being read or wait to be stored."""
+        self.address: str | None = None
+        self.started_seconds = time.time()
+        try:
+            self.writer.start()
+            self.compactor.start(self.writer)
+            self.retention.start()
+            self.snapshots.start()
+            self.tokens = Tokens(self.database, self.writer)
+            self.first_token = self.tokens.make_first() if settings.tokens_required else None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Store what waits, stop the threads, let the database go."""
+        self.sweeps.close()
+        self.snapshots.close()
+        self.retention.close()
+        self.compactor.close()
+        self.writer.close()
+        self.preparers.shutdown(wait=False)
+        self.database.close()
+
+    def problems(self) -> list[str]:
+        """What is wrong with the server at the moment, in sentences."""
+        found: list[str] = []
+        if self.writer.trouble is not None:
+            found.append(f"Nothing can be stored: {self.writer.trouble}.")
+        if not self.writer.alive:
+            found.append("The writer has stopped; restart the server.")
+        return found

@@ -1,0 +1,111 @@
+"""Converts an uploaded snapshot: ``python -m vramscope_server.snapshot_conversion FILE FOLDER BYTES PARENT``.
+
+A process of its own: what a stranger's file does to its memory or time ends with it, and the server (PARENT) stays quick meanwhile.
+Tells on its output, a line of JSON each: ``{"done", "total"}`` while it reads, and at last ``{"devices", "notes"}`` or
+``{"problem"}``.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from vramscope_server.analysis.snapshot_format.reader import MAX_MEMORY_BYTES, BadSnapshot, read
+from vramscope_server.analysis.timeline.render_cache import save_pictures
+from vramscope_server.analysis.trace.column_store import save, save_stacks
+from vramscope_server.analysis.trace.counting_sort import numbered
+from vramscope_server.analysis.trace.missing_events import told_of_gaps
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.child_process import end_with
+
+_TOLD_EVERY_SECONDS: Final = 0.2
+_NICE: Final = 5
+STACKS: Final = "stacks"
+"""The folder that all devices share."""
+
+
+def convert(source: Path, folder: Path, memory_bytes: int) -> dict[str, Any]:
+    """The columns of a file into a new folder; what the list tells of it. Raises BadSnapshot, OSError, MemoryError."""
+    told_at = 0.0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at > _TOLD_EVERY_SECONDS:
+            told_at = time.monotonic()
+            _tell({"done": done, "total": total})
+
+    snapshot = read(source, max_memory_bytes=min(memory_bytes, MAX_MEMORY_BYTES), progress=progress)
+    size = source.stat().st_size
+    _tell({"done": size, "total": size})
+    source.unlink()  # its bytes are columns now, and the disk may be small
+    save_stacks(snapshot.devices[0], folder / STACKS)
+    devices = []
+    while snapshot.devices:
+        trace = snapshot.devices.pop(0)
+        moments = save(trace, folder / str(trace.device))
+        save_pictures(trace, folder / str(trace.device))
+        devices.append(device_row(trace) | {"peak_reserved_bytes": moments.peak_reserved_bytes})
+    return {"devices": devices, "notes": snapshot.notes}
+
+
+def device_row(trace: Trace) -> dict[str, Any]:
+    """One device, as the list of snapshots tells it."""
+    events = trace.events
+    time_ns = events.time_ns[events.time_ns >= 0]
+    pools, _ = numbered(np.concatenate([events.pool, trace.end.segments.pool]))
+    streams, _ = numbered(np.concatenate([events.stream, trace.end.segments.stream]))
+    return {
+        "device": trace.device,
+        "events": len(events),
+        "allocations": len(trace.lives),
+        "out_of_memory": int(np.count_nonzero(events.action == 8)),
+        "first_time_ns": int(time_ns.min()) if len(time_ns) else None,
+        "last_time_ns": int(time_ns.max()) if len(time_ns) else None,
+        "end_reserved_bytes": trace.end.reserved_bytes,
+        "end_allocated_bytes": trace.end.allocated_bytes,
+        "private_pools": [list(trace.pools[pool]) for pool in pools.tolist() if pool > 0][:100],
+        "streams": streams[:100].tolist(),
+        "settings": trace.parsed_settings[0].text,
+        "settings_given": trace.settings,
+        "settings_in_force": trace.settings_in_force,
+        "torch": trace.torch,
+        "notes": [*trace.notes, *told_of_gaps(trace)],
+    }
+
+
+def _tell(told: dict[str, Any]) -> None:
+    print(json.dumps(told), flush=True)
+
+
+def _said(fault: OSError) -> str:
+    if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the server's disk is full; nothing of it is kept. Make room there, and upload it again"
+    return fault.strerror or str(fault)
+
+
+def main() -> None:
+    source, folder, memory_bytes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    end_with(int(sys.argv[4]))
+    os.nice(_NICE)
+    # Memory that is written to; what numba maps and never touches does not count.
+    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, resource.RLIM_INFINITY))
+    try:
+        _tell(convert(source, folder, memory_bytes))
+    except BadSnapshot as fault:
+        _tell({"problem": str(fault)})
+    except MemoryError:
+        _tell({"problem": f"it takes more than the {memory_bytes:,} bytes of memory that a conversion may take"})
+    except OSError as fault:
+        _tell({"problem": f"its columns could not be stored: {_said(fault)}"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,338 @@
+"""What the writer knows by heart: runs, sessions and ranks that are being written, and the changes not yet written down.
+
+All of it can be read back from the database; it is forgotten whenever a transaction fails. One thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vramscope.protocol import messages
+from vramscope_server.store.artifacts import ArtifactRecord, delete_artifacts, superfluous
+from vramscope_server.store.chunking import SmallChunks, Stream
+from vramscope_server.store.pending_writes import Unwritten
+from vramscope_server.store.records import RankRecord, RunRecord, SessionRecord
+from vramscope_server.store.requests import Requests
+from vramscope_server.store.rows import run_row
+from vramscope_server.store.run_cache import KnownRuns
+from vramscope_server.store.run_states import add_sequence, display_skew_ns
+from vramscope_server.store.summary import RankSummary
+from vramscope_server.store.tables import artifacts, chunks, events, looks, ranks, runs, sessions
+from vramscope_server.store.validation import BadBatch, ReadyBatch, ReadyBlock, UnknownSession
+
+MAX_GAPS: Final = 1000
+ANNOUNCE_NS: Final = 2_000_000_000
+"""While a run runs, its row is announced so often."""
+
+
+@dataclass(slots=True)
+class Stored:
+    """One batch's news, for those who watch live."""
+
+    run_id: str
+    rank: int
+    skew_ns: int
+    blocks: list[ReadyBlock]
+    look: messages.Look | None = None
+    recordings: Sequence[str] = ()
+    """ids of those that are whole now"""
+
+
+class Book:
+    """Enter batches, then :meth:`write` them, commit, and :meth:`take_news`."""
+
+    def __init__(self, *, clock: Callable[[], int], lost_after_ns: int) -> None:
+        self._clock = clock
+        self._lost_after_ns = lost_after_ns
+        self._started_ns = clock()
+        self._runs = KnownRuns()
+        self._unwritten = Unwritten()
+        self._small = SmallChunks()
+        self._live: set[str] = set()
+        self._requests = Requests()
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop all that may not be what the database holds."""
+        self._runs.forget()
+        self._unwritten.clear()
+        self._requests.rolled_back()
+        self._news: list[Stored] = []
+        self._stale = True
+
+    def load(self, connection: Connection) -> None:
+        """Read what must be known before anything can be entered."""
+        self._runs.load(connection)
+        self._unwritten.load(connection)
+        self._live = set(connection.execute(sa.select(runs.c.id).where(runs.c.state == "running")).scalars())
+        self._small.load(connection)
+        self._stale = False
+
+    # -- entering
+
+    def enter(self, connection: Connection, ready: ReadyBatch) -> messages.Ack:
+        """Take in one batch, in memory; :meth:`write` puts it down. Returns the answer to give after the commit.
+
+        Raises BadBatch, before anything is changed, if the batch contradicts what is stored; UnknownSession if nobody
+        said yet who sends it.
+        """
+        if self._stale:
+            self.load(connection)
+        batch = ready.batch
+        run = self._runs.of_session(connection, batch) or self._runs.find(connection, batch.run)
+        session = run.sessions.get(batch.session) if run is not None else None
+        if session is not None and session.values["rank"] != batch.rank:
+            raise BadBatch("rank", batch.rank, f"{session.values['rank']}, as in this session's other batches")
+        if session is not None and len(session.values["early"]) >= MAX_GAPS:
+            raise BadBatch("sequence", batch.sequence, f"the batches missing since {session.values['last_sequence']}")
+        self._check_pieces(connection, run, batch)
+        if session is None:
+            attached = next((m for m in batch.messages if isinstance(m, messages.Attached)), None)
+            if attached is None:
+                expected = "a first batch with Attached: who sends this is not known"
+                raise UnknownSession("session", batch.session, expected)
+            if run is None:
+                run = self._runs.begin(batch, attached, ready.received_ns)
+            session = self._new_session(run, batch, attached, ready.received_ns)
+            self._requests.ask_bystander(run, session)
+        assert run is not None
+        last, new = add_sequence(session.values["last_sequence"], session.values["early"], batch.sequence)
+        session.values["last_sequence"] = last
+        session.skew.see(batch.sent_ns, ready.received_ns)
+        session.values["skew_ns"] = session.skew.skew_ns
+        session.values["last_seen_ns"] = run.values["last_seen_ns"] = ready.received_ns
+        session.dirty = run.dirty = True
+        if session.values["state"] == "lost":
+            session.values["state"] = "running"
+        if new:
+            self._enter_new(run, session, ready)
+        return messages.Ack(accepted=last, requests=self._requests.tell(batch.session))
+
+    def _enter_new(self, run: RunRecord, session: SessionRecord, ready: ReadyBatch) -> None:
+        batch = ready.batch
+        number = batch.rank
+        rank = run.ranks[number]
+        look = None
+        recordings: list[str] = []
+        for message in batch.messages:
+            if isinstance(message, messages.Attached):
+                run.attach(session, message)
+            elif isinstance(message, messages.Event):
+                self._unwritten.event(run, number, message.time_ns, message.kind, message.step, message.data)
+            elif isinstance(message, messages.Look):
+                if session.take_look(message, batch.sequence) and rank.session_id == batch.session:
+                    look = message
+            elif isinstance(message, messages.Techniques):
+                if message.step >= (session.values["techniques"] or {}).get("step", 0):
+                    session.values["techniques"] = msgspec.to_builtins(message)
+                    run.announce = True
+            elif isinstance(message, messages.Piece):
+                if self._piece(run, batch, message, ready.received_ns):
+                    recordings.append(message.artifact)
+                    if message.kind == "oom":
+                        self._requests.ran_out(run, session, message)
+            elif isinstance(message, messages.Overhead):
+                session.values["overhead"] = msgspec.to_builtins(message)
+                dropped = session.values["dropped_samples"]  # it only grows, and batches may come out of order
+                session.values["dropped_samples"] = max(dropped, message.dropped_samples or 0)
+            elif isinstance(message, messages.Ended):
+                session.end(message)
+                for tail in message.tails:
+                    rank.summary.end(tail)
+                    rank.dirty = True
+        if look is not None:
+            run.looks_changed = run.announce = True
+        if ready.left_out:
+            rank.summary.leave_out(ready.left_out)
+            rank.dirty = run.announce = True
+        for block in ready.blocks:
+            rank.summary.add(block.stream, block.columns)
+            rank.dirty = True
+        for chunk in ready.chunks:
+            values = {name: getattr(chunk, name) for name in chunk.__slots__}
+            self._unwritten.chunk((run.values["key"], number, chunk.device, chunk.stream), values)
+        if recordings:
+            run.announce = True
+        if ready.blocks or look is not None or recordings:
+            skew = display_skew_ns(session.skew.skew_ns)
+            self._news.append(Stored(run.values["id"], number, skew, ready.blocks, look, recordings))
+
+    def _check_pieces(self, connection: Connection, run: RunRecord | None, batch: messages.Batch) -> None:
+        for piece in {p.artifact: p for p in batch.messages if isinstance(p, messages.Piece)}.values():
+            record = run.artifacts.get(piece.artifact) if run is not None else None
+            if record is not None:
+                record.check(piece)
+                continue
+            elsewhere = any(piece.artifact in other.artifacts for other in self._runs)
+            known = sa.select(artifacts.c.id).where(artifacts.c.id == piece.artifact)
+            if elsewhere or connection.execute(known).first() is not None:
+                raise BadBatch("piece.artifact", piece.artifact, "an id that no other run has given to an artifact")
+
+    def _piece(self, run: RunRecord, batch: messages.Batch, piece: messages.Piece, now_ns: int) -> bool:
+        """Take in one piece; True if its artifact is whole with it."""
+        record = run.artifacts.get(piece.artifact)
+        if record is None:
+            record = ArtifactRecord.begin(piece, run.values["key"], batch.session, batch.rank, now_ns)
+            run.artifacts[piece.artifact] = record
+        if not record.take(piece, now_ns):
+            return False
+        self._unwritten.piece(piece)
+        for ident in superfluous(run.artifacts.values()):
+            del run.artifacts[ident]
+            self._unwritten.superfluous.append(ident)
+        return record.whole
+
+    def _new_session(
+        self, run: RunRecord, batch: messages.Batch, attached: messages.Attached, now_ns: int
+    ) -> SessionRecord:
+        start_ns = attached.start_ns
+        ended = run.values["state"] != "running"
+        rank = run.ranks.get(batch.rank)
+        before = run.sessions[rank.session_id].values if rank is not None else None
+        older = before is not None and start_ns < before["started_ns"]
+        if not run.new and not older:
+            restarted = before is not None and before["attempt"] == run.values["attempt"]
+            # A rank that speaks up only after the others ended, but started before, belongs to the same attempt.
+            if ended and (restarted or start_ns > (run.values["ended_ns"] or run.values["last_seen_ns"])):
+                run.values["attempt"] += 1
+            if before is not None or ended:
+                self._unwritten.event(run, batch.rank, start_ns, "resumed", None, {"session": batch.session})
+        attempt = before["attempt"] if before is not None and older else run.values["attempt"]
+        session = SessionRecord.begin(run, batch, attached, attempt, now_ns)
+        run.sessions[batch.session] = session
+        self._runs.add_session(run, batch.session)
+        self._unwritten.sessions.append(session)
+        if rank is None:
+            run.ranks[batch.rank] = RankRecord(batch.session, RankSummary(), new=True, dirty=True)
+        elif not older:
+            run.sessions[rank.session_id].look = None  # what that process held died with it
+            rank.session_id, rank.dirty, run.looks_changed = batch.session, True, True
+        return session
+
+    # -- writing down
+
+    def write(self, connection: Connection) -> None:
+        """Put all changes into the open transaction."""
+        dirty = [run for run in self._runs if run.dirty]
+        for run in dirty:
+            run.refresh()
+            if run.values["state"] == "running":
+                self._live.add(run.values["id"])
+        self._unwritten.write(connection, dirty)
+
+    def take_news(self) -> tuple[list[Stored], list[dict[str, Any]], list[tuple[Stream, int]]]:
+        """After the commit: what was stored, the rows of runs to announce, and the streams that want merging."""
+        now = self._clock()
+        rows: list[dict[str, Any]] = []
+        full: list[tuple[Stream, int]] = []
+        for values in self._unwritten.chunks:
+            stream = (values["run_key"], values["rank"], values["device"], values["stream"])
+            full.extend(self._small.add(stream, values["level"], values["rows"]))
+        for run in self._runs:
+            if run.dirty:
+                if run.announce or now - run.announced_ns >= ANNOUNCE_NS:
+                    rows.append(run_row(run.values))
+                    run.announced_ns = now
+                    run.announce = False
+                if run.values["state"] != "running" and run.values["id"] in self._live:
+                    self._live.discard(run.values["id"])
+                    # What is left of an ended run is merged once more, however little it is.
+                    full.extend((stream, -1) for stream in self._small.of_run(run.values["key"]))
+                run.clean()
+        stored, self._news = self._news, []
+        self._unwritten.clear()
+        self._requests.committed()
+        return stored, rows, full
+
+    # -- other changes
+
+    def replace_chunks(
+        self, connection: Connection, stream: Stream, gone: list[int], merged: list[dict[str, Any]]
+    ) -> bool:
+        """Put merged chunks in the place of small ones, if these are all still there (the run may be deleted)."""
+        if self._stale:
+            self.load(connection)
+        found = connection.execute(sa.select(sa.func.count()).where(chunks.c.key.in_(gone))).scalar()
+        if found != len(gone):
+            return False
+        connection.execute(chunks.delete().where(chunks.c.key.in_(gone)))
+        for values in merged:
+            self._unwritten.chunk(stream, values)
+        return True
+
+    def tick(self, connection: Connection) -> None:
+        """Find the runs that fell silent. Called every second."""
+        if self._stale:
+            self.load(connection)
+        now = self._clock()
+        for run_id in list(self._live):
+            run = self._runs.find(connection, run_id)
+            if run is None:
+                self._live.discard(run_id)
+                continue
+            for session in run.sessions.values():
+                # A server that was away has heard nobody meanwhile: silence counts from its start.
+                heard = max(session.values["last_seen_ns"], self._started_ns)
+                if session.values["state"] == "running" and now - heard > self._lost_after_ns:
+                    session.values["state"] = "lost"
+                    session.dirty = run.dirty = True
+
+    def change(self, connection: Connection, run_id: str, changes: dict[str, Any]) -> dict[str, Any]:
+        """Set name, tags, pinned or baseline. Returns the row. Raises LookupError for an unknown run."""
+        run = self._runs.find(connection, run_id)
+        if run is None:
+            raise LookupError(run_id)
+        if changes.get("baseline"):
+            others = sa.select(runs.c.id).where(runs.c.project == run.values["project"], runs.c.baseline)
+            for other_id in connection.execute(others).scalars().all():
+                other = self._runs.find(connection, other_id)
+                if other is not None and other is not run:
+                    other.values["baseline"] = False
+                    other.dirty = other.announce = True
+        run.values.update(changes)
+        run.dirty = run.announce = True
+        return run_row(run.values)
+
+    def delete(self, connection: Connection, run_id: str) -> None:
+        """Delete a run with everything that belongs to it. Raises LookupError; ValueError for one that is live."""
+        run = self._runs.find(connection, run_id)
+        if run is None:
+            raise LookupError(run_id)
+        if run.values["state"] == "running":
+            raise ValueError("the run is live")
+        key = run.values["key"]
+        delete_artifacts(connection, artifacts.c.run_key == key)
+        for table in (chunks, events, looks, ranks, sessions):
+            connection.execute(table.delete().where(table.c.run_key == key))
+        connection.execute(runs.delete().where(runs.c.key == key))
+        self._runs.drop(run)
+        for session in run.sessions:
+            self._requests.forget(session)
+        self._small.forget(key)
+
+    def delete_artifact(self, connection: Connection, run_id: str, ident: str) -> None:
+        """Delete one artifact of a run. Raises LookupError for an unknown run or artifact."""
+        run = self._runs.find(connection, run_id)
+        if run is None or run.artifacts.pop(ident, None) is None:
+            raise LookupError(ident)
+        delete_artifacts(connection, artifacts.c.id == ident)
+        run.dirty = run.announce = True
+
+    def ask(self, connection: Connection, run_id: str, rank: int | None, request: str) -> list[int]:
+        """Have the next Ack of each live session (of one rank, or of all) say a request. Returns their ranks.
+
+        Raises LookupError for an unknown run.
+        """
+        run = self._runs.find(connection, run_id)
+        if run is None:
+            raise LookupError(run_id)
+        live = [s for s in run.current if s.values["state"] == "running" and rank in (None, s.values["rank"])]
+        for session in live:
+            self._requests.ask(session, request)
+        return sorted(int(session.values["rank"]) for session in live)

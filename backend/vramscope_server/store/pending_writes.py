@@ -1,0 +1,59 @@
+"""What is new and goes down with the transaction that is open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vramscope.protocol import messages
+from vramscope_server.store.chunking import Stream
+from vramscope_server.store.records import RunRecord, SessionRecord
+from vramscope_server.store.statements import put_artifacts, put_rows, put_runs
+from vramscope_server.store.tables import chunks, events
+
+
+class Unwritten:
+    """Of one book: new sessions, chunks, events and pieces of artifacts. One thread only."""
+
+    def __init__(self) -> None:
+        self._next_chunk = 1
+        self.clear()
+
+    def clear(self) -> None:
+        """They are written, or will not be."""
+        self.sessions: list[SessionRecord] = []
+        self.chunks: list[dict[str, Any]] = []
+        self._events: list[dict[str, Any]] = []
+        self._pieces: list[dict[str, Any]] = []
+        self.superfluous: list[str] = []
+        """ids of artifacts that have to make room"""
+
+    def load(self, connection: Connection) -> None:
+        """Read what must be known before a chunk can be added."""
+        self._next_chunk = int(connection.execute(sa.select(sa.func.max(chunks.c.key))).scalar() or 0) + 1
+
+    def event(
+        self, run: RunRecord, rank: int, time_ns: int, kind: str, step: int | None, data: dict[str, messages.Scalar]
+    ) -> None:
+        where = {"run_key": run.values["key"], "rank": rank}
+        self._events.append({**where, "time_ns": time_ns, "kind": kind, "step": step, "data": data})
+
+    def chunk(self, stream: Stream, values: dict[str, Any]) -> None:
+        key, rank, device, name = stream
+        values |= {"key": self._next_chunk, "run_key": key, "rank": rank, "device": device, "stream": name}
+        self._next_chunk += 1
+        self.chunks.append(values)
+
+    def piece(self, piece: messages.Piece) -> None:
+        self._pieces.append({"artifact": piece.artifact, "number": piece.number, "data": piece.data})
+
+    def write(self, connection: Connection, dirty: Sequence[RunRecord]) -> None:
+        """Put them into the open transaction, behind what changed in these runs."""
+        put_runs(connection, dirty, self.sessions)
+        put_rows(connection, chunks.insert(), self.chunks)
+        put_rows(connection, events.insert(), self._events)
+        if self._pieces:
+            put_artifacts(connection, dirty, self._pieces, self.superfluous)
