@@ -9,7 +9,6 @@ from vramscope_server.analysis.advice.facts import Advice, Facts
 from vramscope_server.analysis.advice.rules import (
     batch,
     checkpointing,
-    data_loading,
     evaluation,
     evaluation_batch,
     foreach,
@@ -19,6 +18,7 @@ from vramscope_server.analysis.advice.rules import (
     loss_head,
     optimizer_state,
     retries,
+    waits_for_data,
     weight_copies,
 )
 
@@ -36,7 +36,7 @@ RULES: Final[tuple[Rule, ...]] = (
     kept_copies.advise,
     fragmentation.advise,
     retries.advise,
-    data_loading.advise,
+    waits_for_data.advise,
     batch.advise,
 )
 
