@@ -28,7 +28,7 @@ LOCALS_ARE_COPIED: Final = sys.version_info < (3, 13)
 INLINED: Final = sys.version_info >= (3, 12)
 """comprehensions are loops of the function that they stand in"""
 
-_OWN = str(Path(__file__).resolve().parents[1]) + os.sep
+_OWN = str(Path(__file__).resolve().parents[2]) + os.sep
 _LIBRARIES = tuple(
     path + os.sep
     for path in {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
