@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from child import ANSWER_WITHIN_SECONDS, looks_of
+from child import ANSWER_WITHIN_SECONDS
 from corpus import Case, cases
 from judge import faults
 from truth import Truth
@@ -32,13 +32,13 @@ def on_devices(mended: bool) -> list[Any]:
 
 @pytest.mark.parametrize(("device", "name"), on_devices(mended=False))
 def test_what_the_detector_says_is_the_truth(watched, device: str, name: str) -> None:
-    looks = looks_of(watched[device].ask("watch", name, device))
+    looks = watched.looks(device, name)
     assert faults(cases()[name], looks, device) == []
 
 
 @pytest.mark.parametrize(("device", "name"), on_devices(mended=True))
 def test_of_a_mended_loop_it_says_nothing(watched, device: str, name: str) -> None:
-    looks = looks_of(watched[device].ask("watch", name, device, mended=True))
+    looks = watched.looks(device, name, mended=True)
     assert faults(dataclasses.replace(cases()[name], truth=Truth(why="mended")), looks, device) == []
 
 
