@@ -15,6 +15,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bac
 
 import staged  # noqa: E402
 from deaths import DEATHS, Death  # noqa: E402
+from outcomes import Outcomes, shared  # noqa: E402
 from running import RunningServer  # noqa: E402
 
 from vramscope_server.__main__ import main  # noqa: E402
@@ -30,11 +31,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     running.stop()
 
 
+@pytest.fixture(scope="session")
+def outcomes() -> Iterator[Outcomes]:
+    """What became of each; tests/golden compares the same outcomes."""
+    yield shared()
+    shared().close()
+
+
 @pytest.mark.parametrize("death", IN_SUITE, ids=lambda death: death.name.replace(" ", "-"))
-def test_the_verdict_is_right_and_the_remedy_is_enough(
-    death: Death, server: str, tmp_path: Path, emulated_gpu: None
-) -> None:
-    outcome = staged.staged(death, server, tmp_path)
+def test_the_verdict_is_right_and_the_remedy_is_enough(death: Death, outcomes: Outcomes, emulated_gpu: None) -> None:
+    outcome = outcomes.of(death)
     assert not outcome.wrong, outcome.told and outcome.told["sentence"]
 
 

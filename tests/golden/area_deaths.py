@@ -1,0 +1,96 @@
+"""Verdicts on staged out-of-memory deaths (tests/oom): cause, culprit, numbers of the message, and remedies."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "oom"))
+
+from deaths import DEATHS, Death
+from files import MASK, Result, differences, masked, split
+from outcomes import Outcomes
+from staged import Outcome
+
+AREA = "deaths"
+IN_SUITE = [death for death in DEATHS if death.in_suite]
+VARIES = (
+    *("record", "run_id", "window", "time_seconds", "seconds", "before_seconds", "pid", "before"),
+    *("process_rss_bytes", "host_used_bytes", "rss_bytes"),
+)
+"""Identifiers, times, and readings of a sampler that runs beside the training."""
+NOT_KEPT = ("stack", "counters", "loss", "run", "text", "ranks")
+"""Frames and lines of PyTorch; readings that come by time; what the message's numbers say already."""
+WORDS = (
+    "sentence",
+    "first_aid",
+    "what",
+    "cost",
+    "source_words",
+    "need_words",
+    "kind_words",
+    "by_site_words",
+    "wording",
+    "notes",
+)
+TRIES = 3
+
+
+def of_death(death: Death, outcomes: Outcomes) -> Result:
+    return result_of(death, outcomes.of(death))
+
+
+def result_of(death: Death, outcome: Outcome) -> Result:
+    """Facts and sentences of one outcome; its script is called ``train.py``."""
+    told: Any = None
+    if outcome.told is not None:
+        told = {key: value for key, value in outcome.told.items() if key not in NOT_KEPT}
+        told["message"] = {key: value for key, value in told["message"].items() if key != "text"}
+        told["retries"] = (outcome.told["now"] or {}).get("retries")
+        told = masked(_renamed(told), VARIES)
+    facts, sentences = split(told, words=WORDS, names=("file",))
+    tried = None if outcome.told is None or outcome.tried is None else outcome.told["remedies"].index(outcome.tried)
+    return Result(
+        {death.name: {"verdict": facts, "wrong": outcome.wrong, "tried_remedy": tried}},
+        {death.name: sentences} if sentences else {},
+    )
+
+
+def _renamed(value: Any) -> Any:
+    """Without folders, identifiers of runs and of processes in texts."""
+    if isinstance(value, dict):
+        return {key: _renamed(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_renamed(one) for one in value]
+    if isinstance(value, str):
+        value = re.sub(r"\b[0-9a-f]{16}\.py", "train.py", value)
+        value = re.sub(r"(?:/[^\s/:,]+)+/(?=[^\s/:,]+\.py\b)", "", value)
+        return re.sub(r"\b(pid|process|Process) \d+", rf"\1 {MASK}", value)
+    return value
+
+
+def compared(death: Death, outcomes: Outcomes) -> Result:
+    """Result of a death. One that differs from the golden result is staged again, as samples come by time."""
+    for _ in range(TRIES - 1):
+        result = of_death(death, outcomes)
+        if not differences(AREA, result, entries=[death.name]):
+            return result
+        outcomes.forget(death)
+    return of_death(death, outcomes)
+
+
+def compute() -> dict[str, Result]:
+    """A minute."""
+    return {AREA: of_deaths(IN_SUITE)}
+
+
+def of_deaths(deaths: list[Death]) -> Result:
+    whole, outcomes = Result(), Outcomes()
+    for death in deaths:
+        one = of_death(death, outcomes)
+        whole.facts |= one.facts
+        whole.sentences |= one.sentences
+    outcomes.close()
+    return whole
