@@ -62,7 +62,7 @@ def training_samples(rows: int, seed: int = 0) -> dict[str, np.ndarray[Any, np.d
         "reserved_bytes": reserved,
         "active_bytes": allocated + rng.integers(0, 4, rows) * 512_000,
         "requested_bytes": allocated - rng.integers(0, 5_000_000, rows),
-        "stranded_bytes": rng.integers(0, 90_000_000, rows) // 512 * 512,
+        "unusable_bytes": rng.integers(0, 90_000_000, rows) // 512 * 512,
         "inactive_split_bytes": rng.integers(0, 300_000_000, rows) // 512 * 512,
         "segments": 200 + tick // 500,
         "alloc_retries": np.zeros(rows),

@@ -39,11 +39,11 @@ WARM_UP_STEPS = 300
 
 
 @contextmanager
-def hooks(graphs: bool, looks: list[messages.Look] | None = None) -> Iterator[LoopHooks]:
+def hooks(graphs: bool, scans: list[messages.Scan] | None = None) -> Iterator[LoopHooks]:
     clock = StepClock()
     installed = LoopHooks(clock)
     if graphs:
-        installed.graphs = GraphWatch(clock, report=(looks if looks is not None else []).append)
+        installed.graphs = GraphWatch(clock, report=(scans if scans is not None else []).append)
     installed.install()
     plain.connect(None, installed)
     try:
@@ -113,23 +113,23 @@ def looks_ms(leaking: bool, beside: Any = None) -> dict[str, Any]:
     """Milliseconds of each look in a training of 80 steps; ``beside``: what else lives then."""
     import transformers  # noqa: F401 - what a training process holds
 
-    looks: list[messages.Look] = []
+    scans: list[messages.Scan] = []
     step = mlp("cuda" if torch.cuda.is_available() else "cpu")
     kept = []
-    with hooks(graphs=True, looks=looks):
+    with hooks(graphs=True, scans=scans):
         for _ in range(80):
             step()
             if leaking:
                 kept.append((step.model[0].weight * 2).sum())  # type: ignore[attr-defined]
-    seconds = [look.seconds * 1000 for look in looks]
+    seconds = [scan.seconds * 1000 for scan in scans]
     return {
         "objects": len(gc.get_objects()),
-        "looks": len(looks),
+        "scans": len(scans),
         "median_ms": round(statistics.median(seconds), 1),
         "worst_ms": round(max(seconds), 1),
         "in_all_ms": round(sum(seconds), 1),
-        "left_out": sorted({look.not_looked_at for look in looks} - {""}),
-        "found": sorted({leak.name for look in looks for leak in look.leaks}),
+        "left_out": sorted({scan.not_scanned for scan in scans} - {""}),
+        "found": sorted({leak.name for scan in scans for leak in scan.leaks}),
         "load": round(os.getloadavg()[0], 1),
     }
 
@@ -155,8 +155,8 @@ def main() -> None:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "goal_us": GOAL_US,
-        **({} if chosen.looks else {"mlp": added_us(step, chosen.rounds), "inside_us": inside_us(step)}),
-        "looks": looks_ms(leaking=False),
+        **({} if chosen.scans else {"mlp": added_us(step, chosen.rounds), "inside_us": inside_us(step)}),
+        "scans": looks_ms(leaking=False),
         "looks_at_a_leak": looks_ms(leaking=True),
         **{f"looks_beside_{name}": looks_ms(leaking=True, beside=make()) for name, make in BESIDE.items()},
     }

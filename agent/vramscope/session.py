@@ -309,10 +309,10 @@ class Session:
         told: dict[str, messages.Scalar] = {"error_type": error_type, "error_line": said, "cell": cell}
         self._ring.put(messages.Event(time_ns=time.time_ns(), kind="cell_error", step=self._clock.step, data=told))
 
-    def _looked(self, look: messages.Look) -> None:
-        self._leaks = look.leaks
-        self._ring.put(look)
-        self._leak_lines.looked(look.leaks)
+    def _looked(self, scan: messages.Scan) -> None:
+        self._leaks = scan.leaks
+        self._ring.put(scan)
+        self._leak_lines.looked(scan.leaks)
 
     def _leak_found(self, leak: messages.Leak) -> None:
         if self._techniques is not None:

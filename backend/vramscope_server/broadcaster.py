@@ -26,13 +26,13 @@ from vramscope_server.store.validation import ReadyBlock
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "samples": (
         "step", "phase", "allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes", "inactive_split_bytes",
-        "stranded_bytes", "private_pools_bytes", "private_requested_bytes", "private_active_bytes", "private_inactive_split_bytes",
+        "unusable_bytes", "private_pools_bytes", "private_requested_bytes", "private_active_bytes", "private_inactive_split_bytes",
         "device_used_bytes", "process_device_bytes", "others_device_bytes", "gpu_utilization_percent", "temperature_celsius",
         "power_milliwatts", "process_rss_bytes", "host_used_bytes", "alloc_retries", "ooms",
     ),
     "steps": (
         "step", "duration_ns", "peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "end_allocated_bytes",
-        "end_reserved_bytes", "floor_bytes", "graphs_alive", "foreign_reset",
+        "end_reserved_bytes", "after_step_bytes", "graphs_alive", "foreign_reset",
         *(f"peak_{category}_bytes" for category in series.CATEGORIES),
         *(f"end_{category}_bytes" for category in series.CATEGORIES),
         *(f"{phase}_ns" for phase in series.PHASES),
@@ -116,7 +116,7 @@ class Broadcaster:
         self._heard_at = -IDLE_SECONDS
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending: dict[tuple[str, int, int, str, int], list[ReadyBlock]] = {}
-        self._pending_looks: dict[tuple[str, int], messages.Look] = {}
+        self._pending_looks: dict[tuple[str, int], messages.Scan] = {}
         self._pending_recordings: dict[str, dict[str, Any]] = {}
         self._pending_rows: dict[str, dict[str, Any]] = {}
         self._wake = asyncio.Event()
@@ -205,8 +205,8 @@ class Broadcaster:
             for block in batch.blocks:
                 key = (batch.run_id, batch.rank, block.device, block.stream, batch.skew_ns)
                 self._pending.setdefault(key, []).append(block)
-            if batch.look is not None:
-                self._pending_looks[batch.run_id, batch.rank] = batch.look
+            if batch.scan is not None:
+                self._pending_looks[batch.run_id, batch.rank] = batch.scan
             for ident in batch.recordings:
                 self._pending_recordings[ident] = {"run": batch.run_id, "rank": batch.rank, "recording": ident}
         for row in rows:
@@ -218,7 +218,7 @@ class Broadcaster:
             await self._wake.wait()
             self._wake.clear()
             pending, self._pending = self._pending, {}
-            looks, self._pending_looks = self._pending_looks, {}
+            scans, self._pending_looks = self._pending_looks, {}
             recordings, self._pending_recordings = self._pending_recordings, {}
             rows, self._pending_rows = self._pending_rows, {}
             for row in rows.values():
@@ -228,9 +228,9 @@ class Broadcaster:
                     self._send("gap", run, {"run": run})
                 else:
                     self._send("rows", run, _rows(run, rank, device, stream, skew_ns, blocks))
-            for (run, rank), look in looks.items():
-                told = {"run": run, "rank": rank, "step": look.step, "leaks": len(look.leaks)}
-                self._send("look", run, told)
+            for (run, rank), scan in scans.items():
+                told = {"run": run, "rank": rank, "step": scan.step, "leaks": len(scan.leaks)}
+                self._send("scan", run, told)
             for whole in recordings.values():
                 self._send("recording", whole["run"], whole)
             await asyncio.sleep(EVERY_SECONDS)

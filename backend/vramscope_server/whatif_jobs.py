@@ -93,7 +93,7 @@ class Sweeps:
             self._touch(job)
         return job
 
-    def look(self, ident: str) -> Job | None:
+    def scan(self, ident: str) -> Job | None:
         """The job of this id, which is wanted still; None if it was given up or is no longer known."""
         with self._changed:
             job = self._jobs.get(ident)

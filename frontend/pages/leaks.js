@@ -124,7 +124,7 @@ class LeaksPage extends RunPage {
     const several = this.run.ranks.length > 1;
     this.drawHead();
     this.put("verdict", told.verdict, () => verdictBanner(told.verdict));
-    this.put("left", told.looks.map((look) => look.not_looked_at), () => omissions(told.looks));
+    this.put("left", told.scans.map((look) => look.not_scanned), () => omissions(told.scans));
     this.put("figures", [told, Math.floor(Date.now() / 5_000)], () => figures(told));
     this.put("table", [told.leaks, this.chosen?.id, several], () => told.leaks.length > 0 && leaksTable(told.leaks, { chosen: this.chosen.id, several, onChoose: (id) => setQuery({ leak: id }) }));
     const replay = this.chosen && this.replayOf(this.chosen);

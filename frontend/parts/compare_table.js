@@ -33,7 +33,7 @@ const COLUMNS = [
   ["Batch", true, some("effective_batch"), batchCell, "effective batch: batch × accumulation × ranks"],
   ["Samples/s", true, some("samples_per_second"), (row) => timed(row, [known(isKnown(row.samples_per_second) ? rate(row.samples_per_second) : "unknown", SHORT), between(row, "samples_per_second", rate)]), "effective batch / median step time"],
   ["Never needed", true, undefined, (row) => [known(percent(row.fragmentation_fraction), SHORT), between(row, "fragmentation_fraction", percent)], "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"],
-  ["Stranded", true, undefined, (row) => h("a", { class: "quiet-link", href: place(row, "/fragmentation") }, mib(row.stranded_bytes)), "free and of no use to the run when most was reserved, in MiB: in pieces or pools that its requests cannot use; unknown until a window was recorded"],
+  ["Unusable", true, undefined, (row) => h("a", { class: "quiet-link", href: place(row, "/fragmentation") }, mib(row.unusable_bytes)), "free and of no use to the run when most was reserved, in MiB: in pieces or pools that its requests cannot use; unknown until a window was recorded"],
   ["Final loss", true, (rows) => rows.some((row) => row.loss_source), lossCell, "mean of the newest tenth of its losses, at most 100"],
   ["Leaked", true, some("leaks"), leakedCell, "bytes that leaks hold, on the rank where that is most"],
   ["Graphs", true, some("graphs_alive"), (row) => known(graphs(row.graphs_alive), SHORT), "graphs of earlier steps that were alive at the newest step"],

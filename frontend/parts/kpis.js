@@ -81,7 +81,7 @@ export class Kpis {
     this.put("peak", `${run.lower_bound_steps > 0 && isKnown(run.peak_allocated_bytes) ? "≥ " : ""}${bytes(run.peak_allocated_bytes)}`, peakNote(run), run.peak_allocated_bytes, capacity);
     const { room, used, whole } = roomOf(run);
     this.put("headroom", bytes(room), isKnown(used) ? `above ${bytes(used)} ${whole ? "in use on the device" : "reserved, without CUDA's context"}` : "peak reserved unknown", used, capacity);
-    this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation?.never_needed_bytes)} of what was reserved; ${isKnown(run.fragmentation?.stranded_bytes) ? `${bytes(run.fragmentation.stranded_bytes)} stranded` : "stranded: unknown"}` : run.steps > 0 ? "no step's peaks are known" : "no step was seen");
+    this.put("fragmentation", percent(run.fragmentation_fraction), isKnown(run.fragmentation_fraction) ? `${bytes(run.fragmentation?.never_needed_bytes)} of what was reserved; ${isKnown(run.fragmentation?.unusable_bytes) ? `${bytes(run.fragmentation.unusable_bytes)} unusable` : "unusable: unknown"}` : run.steps > 0 ? "no step's peaks are known" : "no step was seen");
     this.put("step", seconds(run.step_seconds_median), stepNote(run, this.place));
     this.drawAlerts();
     const cost = run.agent_overhead;

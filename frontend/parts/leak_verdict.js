@@ -15,14 +15,14 @@ export function verdictBanner({ level, sentence }) {
 
 /** What the looks had not looked at, where there is such. */
 export function omissions(looks) {
-  const left = looks.filter((look) => look.not_looked_at);
+  const left = looks.filter((look) => look.not_scanned);
   if (left.length === 0) return null;
   const of = (look) => (looks.length > 1 ? `rank ${look.rank}: ` : "");
-  return h("div", { class: "banner warn", "data-omissions": true }, h("strong", {}, "Not looked at:"), h("span", {}, left.map((look, i) => [i > 0 && "; ", of(look), look.not_looked_at]), ". There may be more than is listed."));
+  return h("div", { class: "banner warn", "data-omissions": true }, h("strong", {}, "Not looked at:"), h("span", {}, left.map((look, i) => [i > 0 && "; ", of(look), look.not_scanned]), ". There may be more than is listed."));
 }
 
 /** The strip of numbers, for an answer of `/leaks`. */
-export function figures({ leaks: listed, looks, leaked_bytes: held, graphs_alive: alive, floor, state }) {
+export function figures({ leaks: listed, scans, leaked_bytes: held, graphs_alive: alive, floor, state }) {
   const looked = looks.length > 0;
   const leaks = listed.filter((leak) => !leak.on_host);
   const worst = leaks[0];
@@ -75,7 +75,7 @@ function endNote(floor, state, leaks) {
 }
 
 function lastLook(looks) {
-  const step = Math.max(...looks.map((look) => look.step));
+  const step = Math.max(...scans.map((look) => look.step));
   return step > 0 ? `step ${count(step)}` : "before step 1";
 }
 

@@ -8,7 +8,7 @@ const cell = (name, label, value, note) => h("div", { class: "kpi", "data-kpi": 
 
 /** The strips of numbers. `peak`: the parts of reserved at the peak, null while they are not known; `ends`: where memory ran out. */
 export function figuresOf(told, peak, ends) {
-  const free = peak && peak.usable_bytes + peak.stranded_bytes;
+  const free = peak && peak.usable_bytes + peak.unusable_bytes;
   const of = (part) => (peak && peak.reserved_bytes > 0 ? `${percent(part / peak.reserved_bytes)} of reserved` : "");
   return [
     peak && peak.reserved_bytes > 0 && freeVerdict(peak),
@@ -16,7 +16,7 @@ export function figuresOf(told, peak, ends) {
       cell("reserved", "Reserved at the peak", bytes(told.peak_reserved_bytes), isKnown(told.device_total_bytes) ? `of ${bytes(told.device_total_bytes)}` : "capacity unknown"),
       cell("requested", "Asked for then", peak ? bytes(peak.requested_bytes) : "…", peak ? `${bytes(peak.rounding_bytes)} more by rounding` : ""),
       cell("free", "Free then", peak ? bytes(free) : "…", peak ? of(free) : ""),
-      cell("stranded", "Of no use to the run", peak ? bytes(peak.stranded_bytes) : "…", peak ? of(peak.stranded_bytes) : ""),
+      cell("unusable", "Of no use to the run", peak ? bytes(peak.unusable_bytes) : "…", peak ? of(peak.unusable_bytes) : ""),
       cell("oom", "Out of memory", told.out_of_memory_events.length === 0 ? "never" : count(told.out_of_memory_events.length), "in this recording"),
       cell("settings", "Recorded under", h("code", {}, told.settings || "default settings"), `PyTorch ${told.torch}`)),
     ends.length > 0 && whenItRanOut(ends.at(-1), ends.length),
@@ -32,17 +32,17 @@ function whenItRanOut(end, times) {
     cell("oom-reserved", "Reserved then", bytes(end.reserved_bytes), "cached memory that could be given back was given back before"),
     cell("oom-requested", "In use by request", bytes(end.requested_bytes), `${bytes(end.rounding_bytes)} more by rounding`),
     cell("oom-usable", "Free, of use to the run", bytes(end.usable_bytes), of(end.usable_bytes)),
-    cell("oom-stranded", "Free, of no use to it", bytes(end.stranded_bytes), of(end.stranded_bytes)));
+    cell("oom-unusable", "Free, of no use to it", bytes(end.unusable_bytes), of(end.unusable_bytes)));
 }
 
 const [LITTLE, MUCH] = [0.05, 0.15]; // of reserved
 
 /** How much of what is reserved is not in use, in words. */
-function freeVerdict({ usable_bytes: usable, stranded_bytes: stranded, reserved_bytes: reserved }) {
-  const free = usable + stranded;
+function freeVerdict({ usable_bytes: usable, unusable_bytes: unusable, reserved_bytes: reserved }) {
+  const free = usable + unusable;
   const share = free / reserved;
   const [level, head] = share < LITTLE ? ["good", "Hardly fragmented."] : share < MUCH ? ["quiet", "Somewhat fragmented."] : ["warn", "Much of what is reserved is free."];
-  return h("div", { class: `banner verdict ${level}`, "data-verdict": true }, h("strong", {}, head), h("span", {}, `When most was reserved, ${bytes(free)} of ${bytes(reserved)} (${percent(share)}) were free, ${bytes(stranded)} of that in pieces that are of no use to this run. What other allocator settings would have given stands below.`));
+  return h("div", { class: `banner verdict ${level}`, "data-verdict": true }, h("strong", {}, head), h("span", {}, `When most was reserved, ${bytes(free)} of ${bytes(reserved)} (${percent(share)}) were free, ${bytes(unusable)} of that in pieces that are of no use to this run. What other allocator settings would have given stands below.`));
 }
 
 function notes(told) {

@@ -14,7 +14,7 @@ export const RUNS_COLUMNS = [
   ["number peak", "Peak allocated", (row) => row.peak_allocated_bytes, (row) => [known(bytes(row.peak_allocated_bytes), { short: true }), meter(row.peak_allocated_bytes, row.capacity_bytes)], "the allocator's own exact peak of what tensors hold; the bar is its share of the card"],
   ["number delta", "vs baseline", null, deltaCell, "change of the peak against the baseline of its project"],
   ["number frag", "Never needed", (row) => row.fragmentation_fraction, neverNeededCell, "of the most that a step reserved, the share that was never needed at once: the peak of reserved less that of allocated"],
-  ["number stranded", "Stranded", (row) => row.stranded_bytes, strandedCell, "free and of no use to the run when most was reserved: in pieces or pools that its requests cannot use; unknown until a window was recorded"],
+  ["number unusable", "Unusable", (row) => row.unusable_bytes, unusableCell, "free and of no use to the run when most was reserved: in pieces or pools that its requests cannot use; unknown until a window was recorded"],
   ["number time", "Step time", (row) => row.step_seconds_median, (row) => known(seconds(row.step_seconds_median), { short: true }), "median"],
   ["number steps", "Steps", (row) => row.steps, (row) => known(count(row.steps), { short: true })],
   ["number ranks", "Ranks", (row) => row.world_size, (row) => known(ofMany(row.ranks_reporting, row.world_size), { short: true }), "processes of the run; of those, how many report"],
@@ -48,8 +48,8 @@ function neverNeededCell(row) {
 }
 
 /** Where a window was recorded, a way to what it shows. */
-function strandedCell(row) {
-  const size = known(bytes(row.stranded_bytes), { short: true });
+function unusableCell(row) {
+  const size = known(bytes(row.unusable_bytes), { short: true });
   if (!(row.recordings > 0)) return size;
   return h("a", { href: `/runs/${encodeURIComponent(row.run_id)}/fragmentation`, title: `recordings: ${row.recordings}` }, size);
 }
@@ -60,7 +60,7 @@ function deltaCell(row, base) {
   return delta(row.peak_allocated_bytes, base.peak_allocated_bytes);
 }
 
-const FIELDS = ["run_id", "name", "project", "state", "device", "capacity_bytes", "world_size", "ranks_reporting", "steps", "started_seconds", "ended_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "stranded_bytes", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "techniques", "error_type"];
+const FIELDS = ["run_id", "name", "project", "state", "device", "capacity_bytes", "world_size", "ranks_reporting", "steps", "started_seconds", "ended_seconds", "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "step_seconds_median", "fragmentation_fraction", "unusable_bytes", "leaks", "leaked_bytes", "worst_leak", "graphs_alive", "techniques", "error_type"];
 
 /** Rows as CSV, with a head. */
 export const runsCsv = (rows) => toCsv([FIELDS, ...rows.map((row) => FIELDS.map((field) => row[field]))]);

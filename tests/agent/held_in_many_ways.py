@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import torch
 
 from vramscope.leaks.scan import time_budget
-from vramscope.leaks.scan.scanner import Looker
+from vramscope.leaks.scan.scanner import Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Costs
 
@@ -62,16 +62,16 @@ def main(way: str, objects: str) -> None:
     if way == "nobody's":
         deque(kept[0], maxlen=0)
     time_budget.ORDINARY = 0
-    looker = Looker(TensorKinds(), SECONDS)
-    looks = []
+    scanner = Scanner(TensorKinds(), SECONDS)
+    scans = []
     with Work() as work:
-        looker._costs = Costs(work)
-        looker._costs.measured(time_budget.PASS, 1, OBJECTS[objects])
+        scanner._costs = Costs(work)
+        scanner._costs.measured(time_budget.PASS, 1, OBJECTS[objects])
         for _ in range(3):
             began = work()
-            left_out = looker.look(0, lambda optimizer: False, None).left_out
-            looks.append((work() - began, left_out))
-    print(json.dumps(looks))
+            left_out = scanner.scan(0, lambda optimizer: False, None).left_out
+            scans.append((work() - began, left_out))
+    print(json.dumps(scans))
     assert kept is not None
 
 

@@ -16,13 +16,13 @@ from vramscope.steps.hooks import LoopHooks
 @contextlib.contextmanager
 def watched(seconds: float = LOOK_SECONDS) -> Iterator[list[Any]]:
     """On whatever trains inside, each look with so much time; gives the list of its looks."""
-    looks: list[Any] = []
+    scans: list[Any] = []
     clock = StepClock()
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=looks.append, seconds=seconds)
+    hooks.graphs = GraphWatch(clock, report=scans.append, seconds=seconds)
     hooks.install()
     connect(None, hooks)
     try:
-        yield looks
+        yield scans
     finally:
         hooks.remove()

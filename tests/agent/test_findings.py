@@ -13,8 +13,8 @@ from vramscope.steps.clock import StepClock
 
 def told(*kinds):
     """The kinds that are told in the end, of what looks have found of one list, one after the other."""
-    looks = []
-    findings = Findings(StepClock(), looks.append)
+    scans = []
+    findings = Findings(StepClock(), scans.append)
     key = ("local", "evaluate", "train.py", "losses")
     holder = wording.made_of(key, "losses", "local 'losses' of evaluate()", [], "train.py", 3, "evaluate")
     weight = torch.ones(64, 64, requires_grad=True)
@@ -22,8 +22,8 @@ def told(*kinds):
     for kind in kinds:
         findings.add(Verdict(kind, group, 3, 1, 1.0, "put it under torch.no_grad()", 0))
     findings.send("a test")
-    assert all(bool(leak.growth_bytes_per_step) == (leak.kind in GROWS) for leak in looks[-1].leaks)
-    return [leak.kind for leak in looks[-1].leaks]
+    assert all(bool(leak.growth_bytes_per_step) == (leak.kind in GROWS) for leak in scans[-1].leaks)
+    return [leak.kind for leak in scans[-1].leaks]
 
 
 def test_what_is_known_to_grow_is_not_told_again_as_an_overlap_of_itself():

@@ -174,9 +174,9 @@ def test_what_a_lightning_module_clears_at_the_end_of_an_epoch_is_told_as_full_a
         spool,
         loop=False,
     )
-    looks = Arrived(collector).of(messages.Look)
-    assert not [leak for look in looks if look.step < 35 for leak in look.leaks], "it is waited for"
-    (leak,) = looks[-1].leaks
+    scans = Arrived(collector).of(messages.Scan)
+    assert not [leak for scan in scans if scan.step < 35 for leak in scan.leaks], "it is waited for"
+    (leak,) = scans[-1].leaks
     assert (leak.kind, leak.count, leak.emptied_after, leak.growth_bytes_per_step) == ("growing", 35, 35, 0)
     assert leak.emptied_at == "on_train_epoch_end() (net.py:13)"
 

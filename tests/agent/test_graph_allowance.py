@@ -25,7 +25,7 @@ from vramscope.leaks.scan import (
     time_budget,
 )
 from vramscope.leaks.scan import tensors as sweep
-from vramscope.leaks.scan.scanner import LOOK_SECONDS, Looker
+from vramscope.leaks.scan.scanner import LOOK_SECONDS, Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Allowance, Costs
 from vramscope.process import live_objects
@@ -55,7 +55,7 @@ class Passes:
         self.made.append(name)
         self.now += self.seconds
 
-    def look(self) -> explanation.Sight:
+    def scan(self) -> explanation.Sight:
         return explanation.explain(TensorKinds(), Allowance(SECONDS, self.costs))
 
 
@@ -83,7 +83,7 @@ def test_a_pass_that_would_not_end_in_time_is_not_begun_and_variables_are_looked
     model = torch.nn.BatchNorm1d(4096)
     passes.costs.measured(time_budget.PASS, 1, 1.0)
     passes.costs.counted(len(gc.get_objects()))
-    sight = passes.look()
+    sight = passes.scan()
     assert passes.made == []
     assert "kept" in names(sight)
     assert not any("model" in name for name in names(sight))  # its buffers are known as such
@@ -94,17 +94,17 @@ def test_a_pass_that_would_not_end_in_time_is_not_begun_and_variables_are_looked
 def test_one_that_turns_out_to_be_dear_is_the_last_of_its_look_and_the_next_look_knows(passes):
     kept = [torch.zeros(64, 64) for _ in range(5)]
     passes.seconds = 0.8 * SECONDS
-    sight = passes.look()
+    sight = passes.scan()
     assert passes.made == ["objects"]
     assert names(sight) == set() and "the older ones" in sight.left_out[0]
-    assert "kept" in names(passes.look()) and passes.made == ["objects"]
+    assert "kept" in names(passes.scan()) and passes.made == ["objects"]
     assert len(kept) == 5
 
 
 def test_two_passes_in_a_row_that_were_dear_are_the_last(passes):
     passes.seconds = 0.8 * SECONDS
     for _ in range(8):
-        passes.look()
+        passes.scan()
     assert passes.made == ["objects"] * 2
 
 
@@ -115,16 +115,16 @@ def test_objects_are_counted_where_more_of_them_would_be_too_many(passes):
     for fit, made in ((2.0, ["objects", "objects"]), (0.9, ["objects"])):
         passes.costs, passes.made = Costs(lambda: passes.now), []
         passes.costs._of_an_object[time_budget.PASS] = time_budget.OBJECTS * SECONDS / (objects * fit)
-        passes.look()
+        passes.scan()
         assert passes.made == made
 
 
 def test_it_is_tried_again_in_time_as_it_may_have_been_measured_in_a_bad_moment(passes):
     passes.seconds = 0.8 * SECONDS
-    passes.look()
+    passes.scan()
     passes.seconds = 0.0
     for _ in range(10):
-        sight = passes.look()
+        sight = passes.scan()
     assert passes.made == ["objects"] * len(passes.made) and len(passes.made) > 1
     assert sight.left_out == []
 
@@ -151,13 +151,13 @@ def test_young_objects_are_not_listed_where_a_user_has_switched_the_collector_of
 
 def test_tensors_beyond_the_first_few_thousand_are_looked_at_while_there_is_time(passes, monkeypatch):
     many = [torch.empty(1) for _ in range(2_000)]
-    assert passes.look().left_out == []
+    assert passes.scan().left_out == []
     ticks = iter(range(1_000_000))
     passes.costs.clock = lambda: next(ticks) * SECONDS / 12
-    first = passes.look().left_out[0]
+    first = passes.scan().left_out[0]
     assert "the older ones" in first
     monkeypatch.setattr(time_budget, "ORDINARY", 10**9)
-    assert "the older ones" not in " ".join(passes.look().left_out)
+    assert "the older ones" not in " ".join(passes.scan().left_out)
     assert len(many) == 2_000
 
 
@@ -262,9 +262,9 @@ def test_a_long_container_of_any_kind_is_looked_through_to_its_end(kind):
 def test_all_parts_of_a_look_together_end_in_its_time(way, objects):
     done = warm.run(Path(held_in_many_ways.__file__).read_text(), arguments=[way, objects])
     assert done.returncode == 0, done.stderr
-    looks = json.loads(done.stdout)
-    assert len(looks) == 3 and all(left_out for _, left_out in looks)
-    assert all(0 < seconds <= held_in_many_ways.WHOLE * held_in_many_ways.SECONDS for seconds, _ in looks), looks
+    scans = json.loads(done.stdout)
+    assert len(scans) == 3 and all(left_out for _, left_out in scans)
+    assert all(0 < seconds <= held_in_many_ways.WHOLE * held_in_many_ways.SECONDS for seconds, _ in scans), scans
 
 
 def test_who_has_many_objects_in_variables_hears_of_a_cycle_all_the_same(passes, monkeypatch):
@@ -281,9 +281,9 @@ def test_who_has_many_objects_in_variables_hears_of_a_cycle_all_the_same(passes,
     knot = SimpleNamespace(tensor=torch.zeros(64, 64))
     knot.me = knot
     del knot
-    looker = Looker(TensorKinds())
-    looker._costs = passes.costs
-    looked = looker.look(0, lambda optimizer: False, None)
+    scanner = Scanner(TensorKinds())
+    scanner._costs = passes.costs
+    looked = scanner.scan(0, lambda optimizer: False, None)
     assert "some of what your variables hold: too many objects" in looked.left_out
     assert any(group.cyclic for group in looked.groups)
     assert len(many) == 50

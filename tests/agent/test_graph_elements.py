@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from looks import watched
+from scans import watched
 from torch import nn
 
 
@@ -52,7 +52,7 @@ class Printer:
 def trained(callbacks: list[Any]) -> list[Any]:
     model = nn.Linear(32, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with watched() as looks:
+    with watched() as scans:
         for _ in range(24):
             out = model(torch.randn(512, 32))
             optimizer.zero_grad()
@@ -62,7 +62,7 @@ def trained(callbacks: list[Any]) -> list[Any]:
             del out
             for callback in callbacks:
                 callback.after(kept)
-    return [(leak.kind, leak.name, leak.line) for leak in looks[-1].leaks]
+    return [(leak.kind, leak.name, leak.line) for leak in scans[-1].leaks]
 
 
 ROWS = Recorder.after.__code__.co_firstlineno + 1
@@ -91,7 +91,7 @@ def test_of_a_list_that_takes_more_and_more_it_is_the_list_whatever_is_in_it() -
     model = nn.Linear(32, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     history: list[Recorder] = []
-    with watched() as looks:
+    with watched() as scans:
         for step in range(24):
             out = model(torch.randn(512, 32))
             optimizer.zero_grad()
@@ -101,4 +101,4 @@ def test_of_a_list_that_takes_more_and_more_it_is_the_list_whatever_is_in_it() -
             record.after(out.detach().clone())
             del out
             history.append(record)
-    assert [(leak.kind, leak.name) for leak in looks[-1].leaks] == [("tensor-growth", "history")]
+    assert [(leak.kind, leak.name) for leak in scans[-1].leaks] == [("tensor-growth", "history")]

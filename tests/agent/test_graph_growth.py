@@ -26,12 +26,12 @@ def rounds_of_looks(until: int = 60_000) -> Iterator[int]:
 
 
 def is_ever_accused(size_at) -> bool:
-    looks: list[Remembered] = []
+    scans: list[Remembered] = []
     accused = False
     for at in rounds_of_looks():
-        looks.append(seen(size_at(at), at))
-        del looks[:-KEPT]
-        accused |= lengthens(looks, ROUNDS, LOOKS)
+        scans.append(seen(size_at(at), at))
+        del scans[:-KEPT]
+        accused |= lengthens(scans, ROUNDS, LOOKS)
     return accused
 
 
@@ -58,26 +58,26 @@ def test_what_got_shorter_has_shrunk() -> None:
 
 def test_a_step_is_a_step_of_the_training_though_an_evaluation_has_rounds_of_its_own() -> None:
     """A validation is looked at in its second batch, as round 9 after step 7: by rounds its list grew over too few."""
-    look = functools.partial(
+    scan = functools.partial(
         Remembered, tensors=1, graphs=1, reach=0, overlaps=False, after=0, nodes=0, tensors_then=[]
     )
-    before, now = look(step=7, round=9, held_bytes=200), look(step=27, round=27, held_bytes=1200)
+    before, now = scan(step=7, round=9, held_bytes=200), scan(step=27, round=27, held_bytes=1200)
     assert bytes_a_step([before], now) == 50
     assert bytes_a_step([now], now) is None
 
 
 def test_the_growth_of_what_has_filled_up_is_that_of_late() -> None:
     """A meter's window of twenty values and its total: twenty steps take bytes, all that come take nodes."""
-    looks = [seen(1000 * min(at, 20) + at, at) for at in (4, 8, 12, 16, 22, 30, 42, 60)]
-    assert bytes_a_step(looks[:4], looks[4]) == (20_022 - 4_004) / 18
-    assert bytes_a_step(looks[:-1], looks[-1]) == 1
+    scans = [seen(1000 * min(at, 20) + at, at) for at in (4, 8, 12, 16, 22, 30, 42, 60)]
+    assert bytes_a_step(scans[:4], scans[4]) == (20_022 - 4_004) / 18
+    assert bytes_a_step(scans[:-1], scans[-1]) == 1
     steady = [seen(1000 * at, at) for at in (4, 8, 12, 16, 22, 30, 42, 60)]
     assert bytes_a_step(steady[:-1], steady[-1]) == 1000
 
 
 def test_what_gets_longer_with_the_batches_is_no_growth() -> None:
     """A curriculum: each step's result is longer than the last because what the model is given is."""
-    looks = [dataclasses.replace(seen(4096 * at, at), given_elements=32 * at) for at in (4, 8, 12, 16, 22, 30)]
-    assert not lengthens(looks, ROUNDS, LOOKS)
-    even = [dataclasses.replace(one, given_elements=32) for one in looks]
+    scans = [dataclasses.replace(seen(4096 * at, at), given_elements=32 * at) for at in (4, 8, 12, 16, 22, 30)]
+    assert not lengthens(scans, ROUNDS, LOOKS)
+    even = [dataclasses.replace(one, given_elements=32) for one in scans]
     assert lengthens(even, ROUNDS, LOOKS)

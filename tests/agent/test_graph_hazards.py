@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 import torch
 import warm
-from looks import watched
+from scans import watched
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -23,9 +23,9 @@ from vramscope.leaks.autograd import graph_walk
 from vramscope.leaks.detector import GraphWatch
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.scan import first_call, name_roots, paths, referrers
-from vramscope.leaks.scan import scanner as looker
+from vramscope.leaks.scan import scanner as scanner
 from vramscope.leaks.scan.explanation import explain
-from vramscope.leaks.scan.scanner import LOOK_SECONDS, Looker
+from vramscope.leaks.scan.scanner import LOOK_SECONDS, Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Allowance, Costs
 from vramscope.steps.clock import StepClock
@@ -118,9 +118,9 @@ def train(loss_of, make, *, compiled=False, steps=50):
 )
 def test_the_weights_are_bitwise_the_same(loss_of, optimizer, compiled):
     bare, bare_random = train(loss_of, OPTIMIZERS[optimizer], compiled=compiled)
-    with watched() as looks:
+    with watched() as scans:
         seen, seen_random = train(loss_of, OPTIMIZERS[optimizer], compiled=compiled)
-    assert looks[-1].leaks, "the loop leaks: something should have been looked at"
+    assert scans[-1].leaks, "the loop leaks: something should have been looked at"
     assert all(torch.equal(a, b) for a, b in zip(bare, seen, strict=True))
     assert torch.equal(bare_random, seen_random)
 
@@ -161,7 +161,7 @@ def test_the_check_of_in_place_changes_stays_on():
 # -- nothing is kept alive -----------------------------------------------------------------------------------------------
 
 
-def look(seconds=LOOK_SECONDS):
+def scan(seconds=LOOK_SECONDS):
     return explain(TensorKinds(), Allowance(seconds))
 
 
@@ -171,8 +171,8 @@ A_LONG_TIME = 20.0
 
 def test_a_collection_that_is_due_is_not_taken_for_time_of_the_look() -> None:
     """It is the training's own, comes before or after, and may take longer than a look may."""
-    seconds, looker = [0.0], Looker(TensorKinds(), A_LONG_TIME)
-    looker._costs = Costs(clock=lambda: seconds[0])
+    seconds, scanner = [0.0], Scanner(TensorKinds(), A_LONG_TIME)
+    scanner._costs = Costs(clock=lambda: seconds[0])
 
     def collects(phase: str, info: object) -> None:
         seconds[0] += 100
@@ -181,7 +181,7 @@ def test_a_collection_that_is_due_is_not_taken_for_time_of_the_look() -> None:
     gc.callbacks.append(collects)
     gc.set_threshold(1)
     try:
-        looked = looker.look(0, lambda optimizer: False, None)
+        looked = scanner.scan(0, lambda optimizer: False, None)
     finally:
         gc.set_threshold(*before)
         gc.callbacks.remove(collects)
@@ -222,7 +222,7 @@ def test_what_a_model_is_given_for_its_call_alone_is_not_searched_for_in_the_who
         return upwards(tensors, *others)
 
     monkeypatch.setattr(referrers, "_old_ancestors", spied)
-    with watched() as looks:
+    with watched() as scans:
         net = Taking()
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
         only_c_knows = iter([some(1)] * 100)
@@ -232,7 +232,7 @@ def test_what_a_model_is_given_for_its_call_alone_is_not_searched_for_in_the_who
             optimizer.step()
             optimizer.zero_grad()
             next(only_c_knows)
-        assert len(looks) >= 4
+        assert len(scans) >= 4
     assert set(searched) <= {(1, 64, 64)}
 
 
@@ -258,7 +258,7 @@ def test_a_look_keeps_no_tensor_alive(no_collection):
         kept = [torch.randn(8, requires_grad=True) * 2 for _ in range(5)]
         loss = kept[0].sum()
         references = [weakref.ref(tensor) for tensor in (*kept, loss)]
-        sight = look()
+        sight = scan()
         assert any(group.holder.name == "kept" for group in sight.groups)
         del kept, loss
         return sight, references
@@ -294,10 +294,10 @@ def test_a_look_lengthens_nobodys_life(no_collection, way):
         def note(thing, name):
             references.append(weakref.ref(thing, lambda _: died.append((now, name))))
 
-        def moment(name, *, look=True):
+        def moment(name, *, scan=True):
             nonlocal now
             now = name
-            if look and watch is not None:
+            if scan and watch is not None:
                 watch._look(name, fresh=True, evaluating=False)
 
         net = nn.Linear(8, 8)
@@ -315,7 +315,7 @@ def test_a_look_lengthens_nobodys_life(no_collection, way):
             optimizer.step()
             optimizer.zero_grad()
             if way == "del":
-                moment(f"{step} deleted", look=False)
+                moment(f"{step} deleted", scan=False)
                 del loss, out, hidden
             moment(f"{step} end")
         return died
@@ -336,7 +336,7 @@ def test_nor_any_other_object(no_collection):
 
     things = [Thing() for _ in range(3)]
     references = [weakref.ref(thing) for thing in things]
-    look()
+    scan()
     del things
     assert [reference() for reference in references] == [None] * 3
 
@@ -344,7 +344,7 @@ def test_nor_any_other_object(no_collection):
 def test_a_variable_deleted_after_the_look_is_freed_at_once(no_collection):
     x = torch.randn(100)
     reference = weakref.ref(x)
-    look()
+    scan()
     del x
     assert reference() is None
 
@@ -352,7 +352,7 @@ def test_a_variable_deleted_after_the_look_is_freed_at_once(no_collection):
 def test_the_users_own_locals_stay_what_they_are():
     x = torch.randn(3)
     mine = locals()
-    look()
+    scan()
     assert mine["x"] is x
     names = sorted(name for name in mine if not name.startswith("@py"))
     assert names in (["x"], ["mine", "x"], ["mine", "names", "x"])
@@ -366,7 +366,7 @@ def test_a_generator_and_a_dead_frame_are_left_as_they_were():
 
     generator = produce()
     next(generator)
-    look()
+    scan()
     assert next(generator).shape == (64, 64)
 
 
@@ -403,7 +403,7 @@ def test_the_users_gc_settings_and_garbage_are_left_alone():
     gc.set_debug(0)
     garbage = list(gc.garbage)
     try:
-        with watched() as looks:
+        with watched() as scans:
             collections = [generation["collections"] for generation in gc.get_stats()]
             net = model()
             optimizer = torch.optim.SGD(net.parameters(), 0.1)
@@ -411,8 +411,8 @@ def test_the_users_gc_settings_and_garbage_are_left_alone():
                 Knot()
                 net(torch.randn(4, 32)).sum().backward()
                 optimizer.step()
-        assert [leak.kind for leak in looks[-1].leaks] == ["cycle"]
-        assert "Knot" in looks[-1].leaks[0].name
+        assert [leak.kind for leak in scans[-1].leaks] == ["cycle"]
+        assert "Knot" in scans[-1].leaks[0].name
         assert gc.get_debug() == 0 and not gc.isenabled() and gc.garbage == garbage
         assert [generation["collections"] for generation in gc.get_stats()] == collections
     finally:
@@ -494,7 +494,7 @@ def test_of_a_sum_over_many_steps_all_is_told_and_not_the_part_that_was_walked()
     net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     total = torch.zeros(())
-    with watched() as looks:
+    with watched() as scans:
         for _ in range(420):
             x = torch.randn(32, 32)
             loss = plain(net, x, torch.zeros(32, dtype=torch.long))
@@ -502,12 +502,12 @@ def test_of_a_sum_over_many_steps_all_is_told_and_not_the_part_that_was_walked()
             loss.backward()
             optimizer.step()
             total = total + net(x).sigmoid().square().mean()
-    found = [leak for leak in looks[-1].leaks if leak.name == "total"]
+    found = [leak for leak in scans[-1].leaks if leak.name == "total"]
     assert [leak.kind for leak in found] == ["growing"]
     a_step = (
         4 * 32 * (32 + 64 + 64 + 10 + 10)
     )  # the batch, what either layer gave, the sigmoid's result, and its input of square
-    assert found[0].age_steps == found[0].count == looks[-1].step - 1
+    assert found[0].age_steps == found[0].count == scans[-1].step - 1
     assert 0.8 * a_step <= found[0].growth_bytes_per_step <= 1.2 * a_step
     assert 0.8 * a_step * found[0].count <= found[0].held_bytes <= 1.2 * a_step * found[0].count
 
@@ -521,7 +521,7 @@ def test_values_that_are_carried_side_by_side_are_told_whole(kept):
     if kept != "moving averages":
         averages = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
         size = 2 * 4 * (2 * 32 * 256 + 256 + 32)
-    with watched() as looks:
+    with watched() as scans:
         for step in range(160):
             x = torch.randn(64, 32)
             y = net(x)
@@ -539,10 +539,10 @@ def test_values_that_are_carried_side_by_side_are_told_whole(kept):
                     averages[name] = averages[name] + 0.001 * gap
                 del gap
             del y
-    (leak,) = [leak for leak in looks[-1].leaks if leak.name == "averages"]
+    (leak,) = [leak for leak in scans[-1].leaks if leak.name == "averages"]
     assert leak.kind == "growing"
     # (what one step adds, measured over the looks in which all of it was still walked)
-    early = next(leak for look in looks for leak in look.leaks if leak.name == "averages" and leak.count >= 12)
+    early = next(leak for scan in scans for leak in scan.leaks if leak.name == "averages" and leak.count >= 12)
     assert early.held_bytes >= size
     a_step = early.growth_bytes_per_step
     assert leak.held_bytes == pytest.approx(early.held_bytes + a_step * (leak.count - early.count), rel=0.1)
@@ -554,7 +554,7 @@ def test_what_two_losses_of_a_step_share_counts_once():
     trunk, heads = nn.Sequential(nn.Linear(32, 256), nn.ReLU()), nn.ModuleList(nn.Linear(256, 8) for _ in range(2))
     optimizer = torch.optim.SGD([*trunk.parameters(), *heads.parameters()], lr=0.01)
     kept = {"left": [], "right": []}
-    with watched() as looks:
+    with watched() as scans:
         for _ in range(110):
             hidden = trunk(torch.randn(64, 32))
             losses = [head(hidden).sigmoid().mean() for head in heads]
@@ -563,7 +563,7 @@ def test_what_two_losses_of_a_step_share_counts_once():
                 loss.backward(retain_graph=True)
                 kept[name].append(loss)
             optimizer.step()
-    (found,) = (leak for leak in looks[-1].leaks if leak.kind == "growing")
+    (found,) = (leak for leak in scans[-1].leaks if leak.kind == "growing")
     steps = found.count // 2
     assert found.name == "kept" and steps >= 90
     assert found.held_bytes == pytest.approx(steps * 4 * 64 * (32 + 256 + 2 * 8), rel=0.1)
@@ -588,14 +588,14 @@ def test_of_a_contexts_attributes_the_one_that_leads_back_is_named():
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     gc.disable()  # how many are there at a look is no matter of chance
-    with watched() as looks, contextlib.ExitStack() as after:
+    with watched() as scans, contextlib.ExitStack() as after:
         after.callback(gc.enable)
         for _ in range(40):
             loss = Swish.apply(net(torch.randn(256, 32))).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    (cycle,) = looks[-1].leaks
+    (cycle,) = scans[-1].leaks
     assert (cycle.kind, cycle.name) == ("cycle", "Swish.result")
     assert cycle.line == Swish.forward.__code__.co_firstlineno + 3
     assert cycle.held_bytes == pytest.approx(cycle.count * 256 * 10 * 4, rel=0.1)
@@ -616,13 +616,13 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
             optimizer.step()
         kept[rate] = net, optimizer
 
-    monkeypatch.setattr(looker, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
+    monkeypatch.setattr(scanner, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
     # And a floor of each step, however long the tests before made the heap.
     monkeypatch.setattr(watch.floor, "HEAP_SHARE", 1.0)
-    with watched() as looks:
+    with watched() as scans:
         for number in range(14):
             training(number * 1e-4)
-    (found,) = (leak for leak in looks[-1].leaks if leak.kind == "tensor-growth")
+    (found,) = (leak for leak in scans[-1].leaks if leak.kind == "tensor-growth")
     assert found.name == "kept" and "vramscope" not in " ".join(found.chain)
     assert "whole models" in found.advice and "state_dict()" in found.advice
     held = 4 * sum(
@@ -635,13 +635,13 @@ def test_calls_without_gradients_come_first_and_what_comes_then_is_found_all_the
     """An evaluation that keeps its graphs, with an optimizer that waits."""
     net = model().eval()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with watched() as looks:
+    with watched() as scans:
         net.eval()  # shows it, where it was made before attach
         with torch.no_grad():
             for _ in range(10):
                 net(torch.randn(64, 32))
         scores = [net(torch.randn(64, 32)) for _ in range(30)]
-    (found,) = looks[-1].leaks
+    (found,) = scans[-1].leaks
     assert (found.kind, found.per) == ("growing-eval", "batch")
     assert scores and optimizer, "both live until here"
     graph = 64 * (64 + 64 + 10) * 4  # of the ReLU, the Linear behind it and what is given
@@ -650,7 +650,7 @@ def test_calls_without_gradients_come_first_and_what_comes_then_is_found_all_the
 
 def test_weights_that_are_changed_by_hand_behind_an_evaluation_train_in_steps():
     net, losses = model().eval(), []
-    with watched() as looks:
+    with watched() as scans:
         net.eval()
         with torch.no_grad():
             for _ in range(10):
@@ -663,7 +663,7 @@ def test_weights_that_are_changed_by_hand_behind_an_evaluation_train_in_steps():
                     weight -= 0.1 * weight.grad
                     weight.grad = None
             losses.append(loss)
-    (found,) = looks[-1].leaks
+    (found,) = scans[-1].leaks
     assert (found.kind, found.name, found.per) == ("growing", "losses", "step")
 
 
@@ -682,7 +682,7 @@ def test_a_training_on_another_thread_is_watched_there():
     found = []
 
     def work():
-        with watched() as looks:
+        with watched() as scans:
             net = model()
             optimizer = torch.optim.SGD(net.parameters(), 0.1)
             losses = []
@@ -691,7 +691,7 @@ def test_a_training_on_another_thread_is_watched_there():
                 loss.backward()
                 optimizer.step()
                 losses.append(loss)
-        found.extend(looks[-1].leaks)
+        found.extend(scans[-1].leaks)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -741,7 +741,7 @@ def test_nothing_of_a_hostile_objects_own_code_runs():
     strange = Hostile()
     keyed = {("a", 1): strange}
     Hostile.touched.clear()
-    sight = look()
+    sight = scan()
     assert Hostile.touched == []
     assert any(group.holder.name == "strange.held" for group in sight.groups), [g.holder.name for g in sight.groups]
     assert keyed
@@ -752,7 +752,7 @@ def test_nor_where_it_is_a_global_of_the_users_module():
     globals()["STRANGE"] = Hostile()
     Hostile.touched.clear()
     try:
-        sight = look()
+        sight = scan()
         assert Hostile.touched == []
     finally:
         del globals()["STRANGE"]
@@ -774,7 +774,7 @@ def test_classes_are_read_past_their_metaclass():
     strange.held = [torch.randn(8, requires_grad=True) * 2]
     globals()["STRANGE_CLASS"] = Strange
     try:
-        sight = look()
+        sight = scan()
     finally:
         del globals()["STRANGE_CLASS"]
     assert any(group.holder.name == "strange.held" for group in sight.groups), [g.holder.name for g in sight.groups]
@@ -782,7 +782,7 @@ def test_classes_are_read_past_their_metaclass():
 
 def test_of_a_long_list_all_elements_count_though_not_all_are_looked_at():
     kept = [torch.zeros(64) for _ in range(10_000)]
-    (group,) = [group for group in look(A_LONG_TIME).groups if group.holder.name == "kept"]
+    (group,) = [group for group in scan(A_LONG_TIME).groups if group.holder.name == "kept"]
     assert group.tensors == len(kept)
     assert group.held_bytes == group.bytes_beside(set()) == sum(tensor.nbytes for tensor in kept)
 
@@ -795,7 +795,7 @@ def test_of_a_long_list_with_holes_as_many_count_as_there_are():
     samples = [Sample() for _ in range(10_000)]
     for at in [*range(3), *range(2_000, 9_000, 70)]:
         samples[at].embedding = torch.zeros(4096)
-    (group,) = [group for group in look(A_LONG_TIME).groups if group.holder.name.startswith("samples")]
+    (group,) = [group for group in scan(A_LONG_TIME).groups if group.holder.name.startswith("samples")]
     assert group.tensors == 103
     assert group.held_bytes == 103 * 4096 * 4
 
@@ -829,9 +829,9 @@ def test_a_tensor_class_of_the_users_sees_the_same_operations_as_without():
         return list(Traced.seen), kept
 
     bare, _ = run()
-    with watched() as looks:
+    with watched() as scans:
         seen, _ = run()
-    assert [(leak.kind, leak.name) for leak in looks[-1].leaks] == [("growing", "kept")]
+    assert [(leak.kind, leak.name) for leak in scans[-1].leaks] == [("growing", "kept")]
     assert seen == bare
 
 
@@ -849,13 +849,13 @@ def test_lists_and_dicts_with_methods_of_the_users_are_read_through_the_built_in
 
     liar = Liar([some(4)])
     cache = Cache(a=some(5))
-    names = {group.holder.name for group in look().groups}
+    names = {group.holder.name for group in scan().groups}
     assert {"liar", "cache['a']"} <= names
     assert list.__len__(liar) == dict.__len__(cache) == 1
 
 
 def test_a_function_without_source_a_lambda_and_a_partial_are_named():
-    scope = {"some": some, "look": look}
+    scope = {"some": some, "scan": scan}
     exec(
         compile("def cell():\n    history = [some(4)]\n    return look(), history\n", "<ipython-input-1-ab>", "exec"),
         scope,
@@ -868,7 +868,7 @@ def test_a_function_without_source_a_lambda_and_a_partial_are_named():
 
     keep = functools.partial(lambda x, y: y, some(6))
     closure = (lambda tensor: lambda: tensor)(some(7))
-    words = [group.holder.words for group in look().groups]
+    words = [group.holder.words for group in scan().groups]
     assert any("'keep'" in text and ".args" in text for text in words), words
     assert any("'closure'" in text and "closure 'tensor'" in text for text in words), words
     assert callable(keep) and callable(closure)
@@ -890,7 +890,7 @@ def test_a_container_that_changes_under_the_look_is_no_error():
     thread.start()
     try:
         for _ in range(5):
-            look()
+            scan()
     finally:
         growing["go"] = False
         thread.join()
@@ -950,11 +950,11 @@ def test_an_evaluation_of_a_function_of_tensors_is_seen_without_any_module():
         return (x @ weights[0]).relu() @ weights[1]
 
     dataset = torch.utils.data.TensorDataset(torch.randn(64 * 40, 64))
-    with watched() as looks:
+    with watched() as scans:
         outputs = []
         for (x,) in torch.utils.data.DataLoader(dataset, batch_size=64):
             outputs.append(classify(x))
-    assert ("outputs", True) in [(leak.name, leak.kind.startswith("growing")) for leak in looks[-1].leaks]
+    assert ("outputs", True) in [(leak.name, leak.kind.startswith("growing")) for leak in scans[-1].leaks]
 
 
 def train_parts(steps):
@@ -977,9 +977,9 @@ def train_parts(steps):
 def test_the_hook_on_all_modules_is_there_only_while_a_look_waits(monkeypatch):
     """And nothing of it is left when the session ends, nor does it come where something was compiled."""
     monkeypatch.setattr(first_call, "_something_is_compiled", lambda: False)
-    with watched() as looks:
+    with watched() as scans:
         assert [at for at, waits in enumerate(train_parts(10)) if waits] == [3, 7]
-    assert len(looks) == 2
+    assert len(scans) == 2
     with watched():
         assert train_parts(3)[-1]
     assert not nn.modules.module._global_forward_pre_hooks
@@ -992,12 +992,12 @@ def test_of_what_grows_on_the_cpu_no_fall_of_a_peak_is_promised():
     """Nobody counts peaks there; what .detach() would free is told with the graphs' nodes."""
     trained, outputs = model(), []
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
-    with watched() as looks:
+    with watched() as scans:
         for _ in range(24):
             outputs.append(trained(torch.randn(8, 32)))
             outputs[-1].sum().backward()
             optimizer.step()
-    (leak,) = looks[-1].leaks
+    (leak,) = scans[-1].leaks
     assert leak.kind == "growing" and leak.held_bytes
     assert leak.peak_effect_bytes is None and "no peaks on the CPU" in leak.peak_effect
     assert "of host memory in autograd nodes" in leak.advice
@@ -1016,13 +1016,13 @@ def test_a_cycle_that_no_collector_sees_is_found_by_what_it_holds():
                 parameter.grad = None
 
     for cleared in (False, True):
-        with watched() as looks:
+        with watched() as scans:
             for _ in range(40):
                 x = torch.randn(8, 32)
                 probe(x, cleared)
                 trained(x).sum().backward()
                 optimizer.step()
-        found = [(leak.kind, leak.name, leak.function) for leak in looks[-1].leaks]
+        found = [(leak.kind, leak.name, leak.function) for leak in scans[-1].leaks]
         assert found == ([] if cleared else [("cycle", "param.grad", "probe")])
 
 
@@ -1040,20 +1040,20 @@ def test_a_leak_that_slows_down_is_told_with_the_figures_of_now():
             if step % every == 0:
                 kept.append(x.detach())
 
-    with watched() as looks:
+    with watched() as scans:
         train(60, 1)
         train(60, 2)
-    counts = [leak.count for look in looks for leak in look.leaks if leak.kind == "tensor-growth"]
+    counts = [leak.count for scan in scans for leak in scan.leaks if leak.kind == "tensor-growth"]
     assert counts == sorted(counts)
     assert counts[-1] > 70, counts
 
 
 def test_what_an_evaluation_adds_a_batch_is_not_thinned_by_the_steps_before_it(monkeypatch):
     """Two evaluations lie many steps apart, and what grows in them was divided by these: 102 of 366 KiB a batch."""
-    monkeypatch.setattr(looker, "MOST_SECONDS", 60.0)  # on a busy machine, too
+    monkeypatch.setattr(scanner, "MOST_SECONDS", 60.0)  # on a busy machine, too
     net = model(width=256)
     optimizer = torch.optim.SGD(net.parameters(), 0.01)
-    with watched() as looks:
+    with watched() as scans:
         for _ in range(3):
             for _ in range(25):
                 loss = F.cross_entropy(net(torch.randn(8, 32)), torch.zeros(8, dtype=torch.long))
@@ -1067,7 +1067,7 @@ def test_what_an_evaluation_adds_a_batch_is_not_thinned_by_the_steps_before_it(m
             net.train()
             assert float(total) > 0
             del total
-    (leak,) = [leak for look in looks for leak in look.leaks if leak.kind == "growing-eval"][-1:]
+    (leak,) = [leak for scan in scans for leak in scan.leaks if leak.kind == "growing-eval"][-1:]
     each = 64 * (32 + 256 + 10) * 4 + 64 * 8  # the batch, what ReLU gave, the log-probabilities, the targets
     assert leak.per == "batch"
     assert leak.growth_bytes_per_step == pytest.approx(each, rel=0.1)
@@ -1077,14 +1077,14 @@ def test_a_graph_that_leads_to_one_that_was_built_once_does_not_grow():
     """An autocast around the whole loop keeps the copies of weights that it makes in the first step, each with its graph."""
     net = model(width=256)
     optimizer = torch.optim.SGD(net.parameters(), 0.01)
-    with watched() as looks, torch.autocast("cpu", torch.bfloat16):
+    with watched() as scans, torch.autocast("cpu", torch.bfloat16):
         for _ in range(48):
             x = torch.randn(512, 32)
             loss = F.mse_loss(net(x).float(), torch.randn(512, 10))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    assert [leak.kind for look in looks for leak in look.leaks if leak.kind == "growing"] == []
+    assert [leak.kind for scan in scans for leak in scan.leaks if leak.kind == "growing"] == []
 
 
 def test_a_modules_globals_are_no_container_whoever_has_them():
@@ -1099,13 +1099,13 @@ def test_what_takes_many_calls_of_a_model_grows_by_its_part_in_each():
     """An image is made in six steps: what it keeps of its graphs is six batches' growth, not one's."""
     net = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 32)).eval()
     images = []
-    with watched() as looks:
+    with watched() as scans:
         for _ in range(8):
             image = torch.randn(64, 32)
             for _ in range(6):
                 image = image - 0.1 * net(image)
             images.append(image)
-    (leak,) = [leak for leak in looks[-1].leaks if leak.name == "images"]
+    (leak,) = [leak for leak in scans[-1].leaks if leak.name == "images"]
     each = 64 * (32 + 256) * 4  # what net is given, and what ReLU gave
     assert leak.kind == "growing-eval" and leak.per == "batch"
     assert leak.growth_bytes_per_step == pytest.approx(each, rel=0.1)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from looks import watched
+from scans import watched
 from torch import nn
 from torch.nn import functional as F
 
@@ -24,13 +24,13 @@ def loss_of(model, rows=64):
     return out, F.cross_entropy(out, y)
 
 
-def told(looks):
-    return [(look.step, leak.kind, leak.name) for look in looks for leak in look.leaks]
+def told(scans):
+    return [(scan.step, leak.kind, leak.name) for scan in scans for leak in scan.leaks]
 
 
 def test_what_a_step_gathers_of_its_micro_steps_is_no_growth_in_the_first_one_either(training) -> None:
     model, optimizer = training
-    with watched() as looks:
+    with watched() as scans:
         for _ in range(5):
             outputs = []
             for _ in range(40):
@@ -40,8 +40,8 @@ def test_what_a_step_gathers_of_its_micro_steps_is_no_growth_in_the_first_one_ei
             optimizer.step()
             optimizer.zero_grad()
             torch.cat(outputs).mean()
-    assert looks
-    assert told(looks) == []
+    assert scans
+    assert told(scans) == []
 
 
 @pytest.mark.parametrize("micro_steps", [1, 40])
@@ -49,7 +49,7 @@ def test_a_result_that_is_held_over_is_told_after_as_many_steps_however_many_bac
     training, micro_steps: int
 ) -> None:
     model, optimizer = training
-    with watched() as looks:
+    with watched() as scans:
         for _ in range(9):
             for _ in range(micro_steps):
                 out, loss = loss_of(model, rows=512)
@@ -57,14 +57,14 @@ def test_a_result_that_is_held_over_is_told_after_as_many_steps_however_many_bac
             optimizer.step()
             optimizer.zero_grad()
     del out, loss
-    assert told(looks)[0] == (7, "overlap", "out")
+    assert told(scans)[0] == (7, "overlap", "out")
 
 
 @pytest.mark.parametrize("micro_steps", [1, 6])
 def test_a_value_that_is_carried_on_reaches_back_through_the_steps_that_there_were(training, micro_steps: int) -> None:
     model, optimizer = training
     total = torch.zeros(())
-    with watched() as looks:
+    with watched() as scans:
         for _ in range(23):
             for _ in range(micro_steps):
                 _, loss = loss_of(model)
@@ -72,7 +72,7 @@ def test_a_value_that_is_carried_on_reaches_back_through_the_steps_that_there_we
                 total = total + loss
             optimizer.step()
             optimizer.zero_grad()
-    (leak,) = looks[-1].leaks
+    (leak,) = scans[-1].leaks
     assert (leak.kind, leak.name, leak.count, leak.last_step) == ("growing", "total", 21, 21)
 
 
@@ -80,7 +80,7 @@ def test_beside_an_optimizer_that_never_steps_what_grows_is_told_all_the_same(tr
     model, optimizer = training
     monkeypatch.setattr(detector, "MOST_UNSTEPPED", 20)
     losses = []
-    with watched() as looks:
+    with watched() as scans:
         for _ in range(60):
             _, loss = loss_of(model)
             loss.backward()
@@ -90,17 +90,17 @@ def test_beside_an_optimizer_that_never_steps_what_grows_is_told_all_the_same(tr
                     parameter -= 0.01 * parameter.grad
                     parameter.grad = None
     assert optimizer is not None
-    assert [(leak.kind, leak.name) for leak in looks[-1].leaks] == [("growing", "losses")]
+    assert [(leak.kind, leak.name) for leak in scans[-1].leaks] == [("growing", "losses")]
 
 
 def test_a_step_that_is_told_by_its_end_alone_is_one_round(training) -> None:
     """As of an optimizer that updates within the backward, and of ``session.step()``."""
     model, _ = training
     total = torch.zeros(())
-    looks: list = []
+    scans: list = []
     clock = StepClock()
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=looks.append)
+    hooks.graphs = GraphWatch(clock, report=scans.append)
     hooks.install([model])
     try:
         for _ in range(23):
@@ -111,5 +111,5 @@ def test_a_step_that_is_told_by_its_end_alone_is_one_round(training) -> None:
             clock.end_step()
     finally:
         hooks.remove()
-    (leak,) = looks[-1].leaks
+    (leak,) = scans[-1].leaks
     assert (leak.name, leak.count, leak.last_step) == ("total", 21, 21)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vramscope.leaks.scan.referrers import _young_ancestors
-from vramscope.leaks.scan.scanner import Looker
+from vramscope.leaks.scan.scanner import Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Allowance, Costs
 from vramscope.process import live_objects
@@ -53,7 +53,7 @@ def test_a_list_of_all_objects_breaks_what_another_thread_is_making():
 
 
 @pytest.mark.parametrize(
-    "look",
+    "scan",
     [
         lambda: live_objects.living(torch.nn.Module, dict),
         lambda: live_objects.of_types({dict}),
@@ -61,9 +61,9 @@ def test_a_list_of_all_objects_breaks_what_another_thread_is_making():
         lambda: _young_ancestors([torch.zeros(1)], set(), Allowance(60.0)),
     ],
 )
-def test_what_another_thread_is_making_is_never_held(look):
+def test_what_another_thread_is_making_is_never_held(scan):
     other = HalfMade()
-    seen = look()
+    seen = scan()
     assert other.end() is None
     seen[0].clear() if type(seen) is tuple and type(seen[0]) is list else None
 
@@ -78,14 +78,14 @@ def test_a_look_lets_other_threads_make_what_they_like():
         halves[:] = [HalfMade()]
         return 0.0
 
-    looker = Looker(TensorKinds())
-    looker._costs = Costs(clock)
+    scanner = Scanner(TensorKinds())
+    scanner._costs = Costs(clock)
     kept = [torch.zeros(64, 64) for _ in range(5)]
     cycle = [kept]
     cycle.append(cycle)
     nameless = torch.zeros(8, 8)
     weakref.ref(nameless)
-    looked = looker.look(10, lambda optimizer: False, None)
+    looked = scanner.scan(10, lambda optimizer: False, None)
     faults.extend(half.end() for half in halves)
     assert any(group.holder.name == "kept" for group in looked.groups)
     assert len(faults) > 3 and set(faults) == {None}
@@ -116,8 +116,8 @@ def test_a_metaclass_of_the_users_is_asked_nothing():
     assert found and one is not None
 
 
-@pytest.mark.parametrize("look", [lambda: live_objects.of_types({dict}), lambda: live_objects.young(10**6)])
-def test_a_pass_keeps_nothing_alive(look):
+@pytest.mark.parametrize("scan", [lambda: live_objects.of_types({dict}), lambda: live_objects.young(10**6)])
+def test_a_pass_keeps_nothing_alive(scan):
     class Mine: ...
 
     was_enabled = gc.isenabled()
@@ -125,7 +125,7 @@ def test_a_pass_keeps_nothing_alive(look):
     try:
         one = Mine()
         gone = weakref.ref(one)
-        seen = look()
+        seen = scan()
         seen[0].clear()
         del one, seen
         assert gone() is None

@@ -45,7 +45,7 @@ def a_run(name: str = "run", *, allocated: int | None = 1000, techniques: Any = 
         "step_seconds_median": 0.5,
         "trained_seconds": 500.0,
         "fragmentation_fraction": None,
-        "stranded_bytes": None,
+        "unusable_bytes": None,
         "leak_count": 0,
         "leaked_bytes": 0,
         "worst_leak": None,

@@ -74,7 +74,7 @@ def a_window(
             at_peak=at_peak,
         )
     steps = streams["steps"]
-    line = trend(steps.x_values, steps.columns["floor_bytes"].mean)
+    line = trend(steps.x_values, steps.columns["after_step_bytes"].mean)
     row = {"name": name, "run_id": f"id-{name}", "capacity_bytes": capacity, "step_seconds_median": 0.3}
     falling = 10 / np.sqrt(steps.x_values)
     loss = (
@@ -174,7 +174,7 @@ def test_by_brightness_what_stands_beside_one_another_differs_in_grey() -> None:
         ("parameters", "buffers", "optimizer", "gradients", "activations", "other"),
         ("activations", "temporaries", "other"),
         ("phase-data", "phase-forward", "phase-backward", "phase-optimizer", "phase-eval"),
-        ("requested", "rounding", "usable", "stranded"),
+        ("requested", "rounding", "usable", "unusable"),
         ("requested", "rounding", "inactive-split", "unused"),
     )
     for palette in (light, by_system):
@@ -265,7 +265,7 @@ def rising(rows: int, growth: float) -> RunWindow:
     window = a_window(rows=rows, x="step")
     x = window.steps.x_values
     floor, graphs = 20 * GIB + growth * x, x * (growth > 0)
-    window.steps.columns["floor_bytes"] = Column(floor, floor, floor)
+    window.steps.columns["after_step_bytes"] = Column(floor, floor, floor)
     window.steps.columns["graphs_alive"] = Column(graphs, graphs, graphs)
     return dataclasses.replace(window, trend=trend(x, floor))
 
@@ -293,12 +293,12 @@ def _parts(columns: dict[str, Column]) -> tuple[FloatArray, FloatArray, FloatArr
 
 
 def a_fragmented(read: npt.NDArray[np.bool_], envelope: bool = False) -> RunWindow:
-    """Reserved 40 GiB, in use 20 to 32 of them, and stranded read in some of the rows."""
+    """Reserved 40 GiB, in use 20 to 32 of them, and unusable read in some of the rows."""
     rows = read.size
     reserved, active = np.full(rows, 40 * GIB), np.linspace(20, 32, rows) * GIB
     values = {
         "reserved_bytes": reserved, "active_bytes": active, "requested_bytes": active * 0.97,
-        "stranded_bytes": np.where(read, np.linspace(1, 12, rows) * GIB, np.nan),
+        "unusable_bytes": np.where(read, np.linspace(1, 12, rows) * GIB, np.nan),
     }  # fmt: skip
     window = a_window(rows=rows, envelope=envelope)
     columns = window.samples.columns | {name: Column(one, one, one) for name, one in values.items()}
@@ -312,32 +312,32 @@ def stacked(figure: go.Figure) -> dict[str, go.Scatter]:
 
 @pytest.mark.parametrize("envelope", [False, True])
 def test_reserved_memory_is_a_stack_that_closes_to_the_byte(envelope: bool) -> None:
-    """At each reading of stranded; also where more was read as stranded than was free a moment before."""
+    """At each reading of unusable; also where more was read as unusable than was free a moment before."""
     read = np.arange(200) % 20 == 3
     figure = RUN_FIGURES["fragmentation"](a_fragmented(read, envelope))
     parts = stacked(figure)
-    assert list(parts) == ["requested", "rounding", "usable", "stranded"]
+    assert list(parts) == ["requested", "rounding", "usable", "unusable"]
     for trace in parts.values():
         assert list(trace.x) == list(np.flatnonzero(read) + 1), (
             "what is not known apart between two readings is not drawn"
         )
     total = sum(np.array(trace.y) for trace in parts.values())
     assert np.abs(total * GIB - 40 * GIB).max() < 1
-    assert parts["stranded"].y[-1] < 9 and min(parts["usable"].y) == 0, "of 11.2 GiB read as stranded 8.4 were free"
-    feeds = {entry["field"]: entry for entry in figure.layout.meta["stream"] if entry.get("needs") == "stranded_bytes"}
-    assert feeds["reserved_bytes"]["minus"] == ["active_bytes", "stranded_bytes"]
+    assert parts["unusable"].y[-1] < 9 and min(parts["usable"].y) == 0, "of 11.2 GiB read as unusable 8.4 were free"
+    feeds = {entry["field"]: entry for entry in figure.layout.meta["stream"] if entry.get("needs") == "unusable_bytes"}
+    assert feeds["reserved_bytes"]["minus"] == ["active_bytes", "unusable_bytes"]
 
 
-def test_before_a_window_was_recorded_what_is_free_is_one_and_stranded_unknown() -> None:
+def test_before_a_window_was_recorded_what_is_free_is_one_and_unusable_unknown() -> None:
     figure = RUN_FIGURES["fragmentation"](a_fragmented(np.zeros(50, bool)))
     assert list(stacked(figure)) == ["requested", "rounding", "unused"]
-    assert "stranded: unknown until a window was recorded" in statements(figure)
+    assert "unusable: unknown until a window was recorded" in statements(figure)
     late = (np.arange(400) > 300) & (np.arange(400) % 5 == 0)
     parts = stacked(RUN_FIGURES["fragmentation"](a_fragmented(late)))
-    unused, stranded = (np.array(parts[name].y, float) for name in ("unused", "stranded"))
+    unused, unusable = (np.array(parts[name].y, float) for name in ("unused", "unusable"))
     assert list(np.array(parts["unused"].x)[np.isfinite(unused)]) == list(range(1, 306))
-    assert (np.isfinite(unused) != np.isfinite(stranded)).all(), "never both, never neither"
-    assert not (stranded == 0).any(), "unknown is not 0"
+    assert (np.isfinite(unused) != np.isfinite(unusable)).all(), "never both, never neither"
+    assert not (unusable == 0).any(), "unknown is not 0"
 
 
 def on_the_device(

@@ -1,4 +1,4 @@
-"""Reserved = requested + rounding + usable + stranded: the definition by hand, and the sum against the real allocator."""
+"""Reserved = requested + rounding + usable + unusable: the definition by hand, and the sum against the real allocator."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ def parts(walked, at=-1):
     return [int(column[at]) for column in walked[:4]]
 
 
-def test_a_piece_is_stranded_by_the_share_of_the_demand_that_does_not_fit() -> None:
+def test_a_piece_is_unusable_by_the_share_of_the_demand_that_does_not_fit() -> None:
     """20 MiB, of which 12 are in use in the middle: 4 before it, 4 behind. Of what the run asks for, 3 of 15 MiB fit in 4."""
     rows = [
         (pieces.ADD_SEGMENT, 0, 20 * MIB, 0, 0, 0),
@@ -103,7 +103,7 @@ def test_other_rules_hold_for_all_that_is_free_from_their_moment_on() -> None:
     for until, usable in ((-1, [0, 0, 0, 0]), (1, [*whole[:2], 0, 0]), (2, [*whole[:3], 0]), (4, whole)):
         seen = walked(rows, asked=[50 * MIB], max_split=100 * MIB, earlier=(until, UNLIMITED, 20 * MIB, False))
         assert seen.usable.tolist() == usable, until
-        assert (seen.usable + seen.stranded).tolist() == whole
+        assert (seen.usable + seen.unusable).tolist() == whole
     seen = walked(rows, asked=[50 * MIB], earlier=(1, 100 * MIB, 20 * MIB, False))
     assert seen.usable.tolist() == [0, 0, *whole[2:]], "and back again"
 
@@ -153,8 +153,8 @@ def test_thousands_of_pieces_are_those_of_a_plain_list() -> None:
             elif begun is not None:
                 free.append((address[item] if item < count else sum(size)) - begun)
                 begun = None
-        stranded = sum(round(one * (1 - sum(ask for ask in asked if ask <= one) / sum(asked))) for one in free)
-        assert parts(seen, at) == [sum(size) - sum(free), 0, sum(free) - stranded, stranded]
+        unusable = sum(round(one * (1 - sum(ask for ask in asked if ask <= one) / sum(asked))) for one in free)
+        assert parts(seen, at) == [sum(size) - sum(free), 0, sum(free) - unusable, unusable]
 
 
 PROGRAM = """
@@ -216,7 +216,7 @@ def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, 
     drawn = breakdown.strip(trace, 200)
     assert 200 <= len(drawn.event) <= 204
     assert (np.diff(drawn.event) > 0).all() and drawn.event[0] == -1 and drawn.event[-1] == len(trace.events) - 1
-    assert sum(column[drawn.peak] for column in (drawn.requested, drawn.rounding, drawn.usable, drawn.stranded)) == max(
+    assert sum(column[drawn.peak] for column in (drawn.requested, drawn.rounding, drawn.usable, drawn.unusable)) == max(
         reserved
     )
 
@@ -235,5 +235,5 @@ def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, 
         max_split_bytes=None if settings.max_split_bytes == UNLIMITED else settings.max_split_bytes,
         slack_bytes=settings.max_non_split_rounding_bytes,
     )
-    assert demand.stranded_bytes(segments) == pytest.approx(int(seen.stranded[-1]), abs=len(segments))
-    assert 0 < seen.stranded[-1] < seen.stranded[-1] + seen.usable[-1]
+    assert demand.unusable_bytes(segments) == pytest.approx(int(seen.unusable[-1]), abs=len(segments))
+    assert 0 < seen.unusable[-1] < seen.unusable[-1] + seen.usable[-1]

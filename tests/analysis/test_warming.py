@@ -30,11 +30,11 @@ def test_all_that_python_calls_is_compiled_by_it() -> None:
 
 
 class Watching(event.Listener):  # type: ignore[misc]
-    def __init__(self, look: Callable[[], None]) -> None:
-        self.look = look
+    def __init__(self, scan: Callable[[], None]) -> None:
+        self.scan = scan
 
     def on_start(self, event: event.Event) -> None:
-        self.look()
+        self.scan()
 
     def on_end(self, event: event.Event) -> None:
         pass

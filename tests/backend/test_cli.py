@@ -19,7 +19,7 @@ import httpx
 import msgspec
 import pytest
 from running import RunningServer
-from wire_maker import GIB, Agent, leak, look
+from wire_maker import GIB, Agent, leak, scan
 
 from vramscope import __version__
 from vramscope.protocol import messages, series
@@ -59,7 +59,7 @@ def test_show_json_has_the_keys_that_scripts_lean_on(server, cli):
     assert told["fragmentation"] == {
         "inactive_split_bytes": GIB // 4,
         "reserved_minus_allocated_bytes": GIB - 3 * 512,  # of the four samples the one with most allocated
-        "stranded_bytes": None,
+        "unusable_bytes": None,
         "never_needed_bytes": GIB,
         "parts": None,
     }
@@ -126,10 +126,10 @@ def test_leaks_json_is_a_list_with_the_keys_that_scripts_lean_on(server, cli):
     agent = make_run(server, "leaky")
     code, out, err = cli("leaks", agent.run, "--json", "--server", server.url)
     assert (code, json.loads(out)) == (0, []) and "has not looked yet" in err
-    server.send(agent, look())
+    server.send(agent, scan())
     assert cli("leaks", agent.run, "--json", "--server", server.url) == (0, "[]\n", "")
     sent = [leak(), leak("cycle", "Node", file=None, line=None)]
-    server.send(agent, look(*sent))
+    server.send(agent, scan(*sent))
     code, out, err = cli("leaks", agent.run, "--json", "--server", server.url)
     assert (code, err) == (0, "")
     told = json.loads(out)
@@ -312,8 +312,8 @@ def test_another_server_is_4_and_told_as_such(cli):
 def test_an_older_server_is_named_as_such_where_it_does_not_tell_enough(server, cli):
     """What it tells is that of the real one, less what came later."""
     agent = Agent(name="of an older server")
-    server.send(agent, agent.samples(), agent.steps(), look(leak()), agent.ended())
-    later = {"stranded_bytes", "lower_bound_steps", "per"}
+    server.send(agent, agent.samples(), agent.steps(), scan(leak()), agent.ended())
+    later = {"unusable_bytes", "lower_bound_steps", "per"}
 
     class Older(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -334,7 +334,7 @@ def test_an_older_server_is_named_as_such_where_it_does_not_tell_enough(server, 
     for words in (["ls"], ["show", agent.run], ["leaks", agent.run], ["compare", agent.run, agent.run]):
         code, _, err = cli(*words, "--server", at)
         assert code == 4, words
-        assert re.search(r"does not tell '(stranded_bytes|lower_bound_steps|per)', which this command needs", err), err
+        assert re.search(r"does not tell '(unusable_bytes|lower_bound_steps|per)', which this command needs", err), err
         assert err.count("\n") == 1
         assert cli(*words, "--server", server.url)[0] == 0
     assert cli("show", agent.run, "--json", "--server", at)[0] == 0, "scripts see what there is"
@@ -446,7 +446,7 @@ def test_version_and_the_agents_commands_need_no_extra(tmp_path: Path):
 def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
     """Verdict, table, chain, examples, advice; control characters of a name are shown, not obeyed."""
     agent = make_run(server, "told", rows=3)
-    server.send(agent, look(leak(), leak("overlap", "a\x1b[2Jb", held_bytes=5), not_looked_at="12 of 40 holders"))
+    server.send(agent, scan(leak(), leak("overlap", "a\x1b[2Jb", held_bytes=5), not_scanned="12 of 40 holders"))
     code, out, _ = cli("leaks", agent.run, "--server", server.url)
     assert code == 0
     assert out.startswith(
@@ -461,7 +461,7 @@ def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
     assert "RANKS" not in out
     assert out.count("by replay: not known") == 2
     on_the_host = make_run(server, "on the host", rows=3)
-    server.send(on_the_host, look(leak(examples=["412 x float32[] on cpu"])))
+    server.send(on_the_host, scan(leak(examples=["412 x float32[] on cpu"])))
     assert "by replay" not in cli("leaks", on_the_host.run, "--server", server.url)[1], "no window could ever tell"
     shown = cli("show", agent.run, "--server", server.url)[1]
     assert "2, holding 1.0 GiB (growing: history)" in shown
@@ -473,11 +473,11 @@ def test_leaks_say_who_holds_what_and_what_to_do(server, cli):
 
 def test_leaks_of_a_run_that_has_none_say_what_could_not_have_been_seen(server, cli):
     agent = make_run(server, "clean", rows=5)
-    server.send(agent, agent.steps(200, first=6, floor_bytes=GIB), look())
+    server.send(agent, agent.steps(200, first=6, after_step_bytes=GIB), scan())
     _, out, _ = cli("leaks", agent.run, "--server", server.url)
     assert re.match(r"No growth over 200 steps; smallest detectable slope \d+ B a step\.\n", out)
     assert "none found" in cli("show", agent.run, "--server", server.url)[1]
     other = make_run(server, "another", rows=3)
-    server.send(other, look(leak()))
+    server.send(other, scan(leak()))
     compared = cli("compare", agent.run, other.run, "--server", server.url)[1]
     assert re.search(r"clean .* none", compared)

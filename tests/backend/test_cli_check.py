@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from running import RunningServer
 from test_cli import make_run
-from wire_maker import GIB, Agent, leak, look
+from wire_maker import GIB, Agent, leak, scan
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -25,7 +25,7 @@ def with_look(server: RunningServer, name: str, *leaks: Any, **told: Any) -> Age
     """A finished run in which somebody looked for leaks."""
     agent = Agent(name=name)
     server.send(
-        agent, agent.samples(ooms=0), agent.steps(30, peak_allocated_bytes=3 * GIB), look(*leaks), agent.ended(**told)
+        agent, agent.samples(ooms=0), agent.steps(30, peak_allocated_bytes=3 * GIB), scan(*leaks), agent.ended(**told)
     )
     return agent
 
@@ -77,7 +77,7 @@ def test_what_is_not_known_passes_nothing(server: RunningServer, cli: Cli) -> No
         "against nothing",
     ]
     assert told["peak allocated"]["words"] == "unknown"
-    server.send(bound, bound.steps(9, peak_allocated_bytes=GIB, foreign_reset=2), look(), bound.ended())
+    server.send(bound, bound.steps(9, peak_allocated_bytes=GIB, foreign_reset=2), scan(), bound.ended())
     code, told = checked(cli, server, bound.run, "--peak-allocated", "2GiB")
     assert code == 1 and told["peak allocated"]["words"].startswith("at least 1.0 GiB")
     zero = make_run(server, "zero", peak=0, rows=1)

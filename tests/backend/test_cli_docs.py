@@ -87,7 +87,7 @@ def test_each_series_is_told_with_its_unit_and_meaning(stream):
         messages.Attached,
         messages.Block,
         messages.Event,
-        messages.Look,
+        messages.Scan,
         messages.Overhead,
         messages.Ended,
     ],

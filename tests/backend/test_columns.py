@@ -133,7 +133,7 @@ def sawtooth(rows: int) -> dict[str, np.ndarray]:
         "reserved_bytes": reserved,
         "active_bytes": allocated + rng.integers(0, 4, rows) * 512_000,
         "requested_bytes": allocated - rng.integers(0, 5_000_000, rows),
-        "stranded_bytes": rng.integers(0, 90_000_000, rows) // 512 * 512,
+        "unusable_bytes": rng.integers(0, 90_000_000, rows) // 512 * 512,
         "inactive_split_bytes": rng.integers(0, 300_000_000, rows) // 512 * 512,
         "segments": 200 + tick // 500,
         "alloc_retries": np.zeros(rows, np.int64),

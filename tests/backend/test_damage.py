@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from running import RunningServer
-from wire_maker import GIB, Agent, leak, look
+from wire_maker import GIB, Agent, leak, scan
 
 from vramscope_server.__main__ import main
 from vramscope_server.store import tables
@@ -47,7 +47,7 @@ def three_chunks(start_server: Callable[..., RunningServer]) -> tuple[RunningSer
             "step": (np.arange(100) + part * 100).tolist(),
         }
         server.send(agent, agent.samples(100, at=part * 10, **rows))
-        server.send(agent, agent.steps(100, at=part * 10, first=part * 100 + 1, floor_bytes=GIB))
+        server.send(agent, agent.steps(100, at=part * 10, first=part * 100 + 1, after_step_bytes=GIB))
     return server, agent
 
 
@@ -108,11 +108,11 @@ def test_a_damaged_chunk_does_not_stop_the_merging_of_the_others(three_chunks: t
 def test_a_damaged_look_is_as_none_until_the_next(start_server: Callable[..., RunningServer], how: bytes) -> None:
     first = start_server()
     agent = Agent()
-    first.send(agent, agent.samples(2), look(leak()))
-    first.house.writer.do(lambda connection, _: connection.execute(tables.looks.update().values(data=how))).result(10)
-    assert first.get(f"/runs/{agent.run}/leaks")["looks"] == []
+    first.send(agent, agent.samples(2), scan(leak()))
+    first.house.writer.do(lambda connection, _: connection.execute(tables.scans.update().values(data=how))).result(10)
+    assert first.get(f"/runs/{agent.run}/leaks")["scans"] == []
     first.stop()
     second = start_server(first.house.settings.data_dir)
     second.send(agent, agent.samples(2, at=2))
-    second.send(agent, look(leak(name="again")))
+    second.send(agent, scan(leak(name="again")))
     assert [one["name"] for one in second.get(f"/runs/{agent.run}/leaks")["leaks"]] == ["again"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from running import RunningServer
 from window_maker import training
-from wire_maker import Agent, leak, look
+from wire_maker import Agent, leak, scan
 
 from vramscope.protocol import messages
 from vramscope.protocol import series as wire_series
@@ -72,7 +72,7 @@ def test_every_field_of_every_message_stands_in_the_wire_document() -> None:
         messages.Device,
         messages.Block,
         messages.Event,
-        messages.Look,
+        messages.Scan,
         messages.Leak,
         messages.Piece,
         messages.Overhead,
@@ -118,7 +118,7 @@ def test_every_call_stands_in_the_http_document(server: RunningServer) -> None:
 
 def test_the_live_events_of_the_document_are_those_that_are_sent() -> None:
     text = (DOCS / "http.md").read_text()
-    for kind in ("rows", "run", "look", "recording", "gap", "alive"):
+    for kind in ("rows", "run", "scan", "recording", "gap", "alive"):
         assert f"`{kind}`" in text
     for stream, names in COLUMNS.items():
         assert set(names) <= set(wire_series.STREAMS.get(stream, {"step": None, **wire_series.LOSSES}))
@@ -127,9 +127,9 @@ def test_the_live_events_of_the_document_are_those_that_are_sent() -> None:
 def test_every_field_of_a_leak_and_of_the_floor_stands_in_the_http_document(server: RunningServer) -> None:
     text = (DOCS / "http.md").read_text()
     agent = Agent()
-    server.send(agent, look(leak()))
+    server.send(agent, scan(leak()))
     told = server.get(f"/runs/{agent.run}/leaks")
-    for part in (told, told["leaks"][0], told["looks"][0], told["floor"], told["verdict"]):
+    for part in (told, told["leaks"][0], told["scans"][0], told["floor"], told["verdict"]):
         assert not [name for name in part if not re.search(rf"\b{name}\b", text)]
 
 

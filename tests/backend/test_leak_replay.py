@@ -10,7 +10,7 @@ import pytest
 from running import RunningServer
 from test_recordings import cut
 from window_maker import MIB, leaking
-from wire_maker import Agent, leak, look
+from wire_maker import Agent, leak, scan
 
 from vramscope.protocol.window import BadWindow, Holding, Window, pack, unpack
 from vramscope_server.__main__ import main
@@ -80,7 +80,7 @@ def test_of_what_grows_the_newest_stays_as_a_variable_does() -> None:
     ("change", "why"),
     [
         ({"holdings": [], "held": {}}, "no look within this window saw it"),
-        ({"looks": [0, 0]}, "the window holds no whole step from one look to the next"),
+        ({"scans": [0, 0]}, "the window holds no whole step from one look to the next"),
         ({"held": {}}, "what it held lies in no block of this device's allocator"),
         ({"settings": "backend:cudaMallocAsync"}, "only PyTorch's native allocator can be replayed"),
     ],
@@ -100,9 +100,9 @@ def test_a_leak_that_was_found_later_has_no_effect_in_this_window() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"looks": [0, 10_000]},
+        {"scans": [0, 10_000]},
         {"holdings": [Holding(kind="overlap", name="output", file=None, line=None, counted_bytes=[0])]},
-        {"holdings": [], "looks": [0, 1]},
+        {"holdings": [], "scans": [0, 1]},
     ],
 )
 def test_a_window_that_contradicts_itself_is_refused(change: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ def test_a_window_that_contradicts_itself_is_refused(change: dict[str, Any]) -> 
 
 def test_it_is_told_by_the_api_and_in_the_terminal(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
     agent = Agent()
-    server.send(agent, look(leak("overlap", "output"), leak(name="history")))
+    server.send(agent, scan(leak("overlap", "output"), leak(name="history")))
     by_name = {one["name"]: one for one in server.get(f"/runs/{agent.run}/leaks")["leaks"]}
 
     def replay(name: str) -> Any:

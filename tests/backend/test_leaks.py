@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 from running import RunningServer
-from wire_maker import GIB, SECOND, Agent, leak, look
+from wire_maker import GIB, SECOND, Agent, leak, scan
 
 from vramscope.protocol import messages, series
 from vramscope_server.store import tables
@@ -43,18 +43,18 @@ def row_of(server: RunningServer, agent: Agent) -> Any:
 
 def test_the_newest_look_replaces_the_one_before_and_a_late_one_does_not(stored: RunningServer) -> None:
     agent = Agent()
-    stored.send(agent, look(leak(), step=10))
-    stored.send(agent, look(leak(), leak(name="outputs", line=90), step=30), sequence=3)
-    stored.send(agent, look(step=20), sequence=2)
-    stored.send(agent, look(step=20), sequence=2)
+    stored.send(agent, scan(leak(), step=10))
+    stored.send(agent, scan(leak(), leak(name="outputs", line=90), step=30), sequence=3)
+    stored.send(agent, scan(step=20), sequence=2)
+    stored.send(agent, scan(step=20), sequence=2)
     told = leaks_of(stored, agent)
     assert [found["name"] for found in told["leaks"]] == ["history", "outputs"]
-    assert [seen["step"] for seen in told["looks"]] == [30]
+    assert [seen["step"] for seen in told["scans"]] == [30]
     with stored.house.database.reader() as connection:
-        assert connection.execute(sa.select(sa.func.count()).select_from(tables.looks)).scalar() == 1
-    stored.send(agent, look(step=40), sequence=4)
+        assert connection.execute(sa.select(sa.func.count()).select_from(tables.scans)).scalar() == 1
+    stored.send(agent, scan(step=40), sequence=4)
     told = leaks_of(stored, agent)
-    assert (told["leaks"], told["looks"][0]["step"], told["verdict"]["level"]) == ([], 40, "none")
+    assert (told["leaks"], told["scans"][0]["step"], told["verdict"]["level"]) == ([], 40, "none")
     row = row_of(stored, agent)
     assert (row["leaks"], row["leaked_bytes"], row["worst_leak"]) == (0, 0, None)
 
@@ -62,23 +62,23 @@ def test_the_newest_look_replaces_the_one_before_and_a_late_one_does_not(stored:
 def test_what_a_process_held_died_with_it(stored: RunningServer) -> None:
     """A run that is taken up again: nobody has looked in the new process yet."""
     agent = Agent()
-    stored.send(agent, agent.steps(2, graphs_alive=[3, 7]), look(leak()), agent.ended("failed", at=2))
+    stored.send(agent, agent.steps(2, graphs_alive=[3, 7]), scan(leak()), agent.ended("failed", at=2))
     assert row_of(stored, agent)["leaks"] == 1
     again = Agent(agent.run, start_ns=agent.start_ns + 60 * SECOND)
     stored.send(again, again.samples(2), sent_ns=time.time_ns() + 60 * SECOND)
     row = row_of(stored, agent)
     assert (row["leaks"], row["leaked_bytes"], row["worst_leak"]) == (None, None, None)
-    assert leaks_of(stored, agent)["looks"] == []
-    stored.send(agent, look(leak(), step=900))
+    assert leaks_of(stored, agent)["scans"] == []
+    stored.send(agent, scan(leak(), step=900))
     assert row_of(stored, agent)["leaks"] is None, "a look of the old process, heard late, does not count"
-    stored.send(again, look(leak(name="second")))
+    stored.send(again, scan(leak(name="second")))
     assert [found["name"] for found in leaks_of(stored, agent)["leaks"]] == ["second"]
 
 
 def test_it_is_still_known_after_a_restart(start_server: Callable[..., RunningServer], database_url: str) -> None:
     first = start_server(database=database_url)
     agent = Agent()
-    first.send(agent, agent.steps(2, graphs_alive=5), look(leak()))
+    first.send(agent, agent.steps(2, graphs_alive=5), scan(leak()))
     before, row = leaks_of(first, agent), row_of(first, agent)
     first.stop()
     second = start_server(database=database_url)
@@ -91,20 +91,20 @@ def test_it_is_still_known_after_a_restart(start_server: Callable[..., RunningSe
 
 def test_a_deleted_run_leaves_no_look(stored: RunningServer) -> None:
     agent = Agent()
-    stored.send(agent, look(leak()), agent.ended())
+    stored.send(agent, scan(leak()), agent.ended())
     assert stored.http.delete(f"/runs/{agent.run}").status_code == 204
     with stored.house.database.reader() as connection:
-        assert connection.execute(sa.select(sa.func.count()).select_from(tables.looks)).scalar() == 0
+        assert connection.execute(sa.select(sa.func.count()).select_from(tables.scans)).scalar() == 0
 
 
 def test_text_that_only_one_database_would_take_is_kept_by_both(stored: RunningServer) -> None:
     """PostgreSQL takes no NUL in a text; a variable's ``repr`` may hold anything."""
     agent = Agent()
     odd = "a\x00b ☃ </script>"
-    stored.send(agent, look(leak(name=odd, chain=[odd], advice=odd), not_looked_at=odd))
+    stored.send(agent, scan(leak(name=odd, chain=[odd], advice=odd), not_scanned=odd))
     told = leaks_of(stored, agent)
     assert told["leaks"][0]["chain"] == [odd]
-    assert told["looks"][0]["not_looked_at"] == odd
+    assert told["scans"][0]["not_scanned"] == odd
 
 
 # ---- several ranks ----
@@ -113,9 +113,9 @@ def test_text_that_only_one_database_would_take_is_kept_by_both(stored: RunningS
 def test_the_same_leak_on_several_ranks_is_one_entry_with_the_largest_figures(server: RunningServer) -> None:
     zero = Agent(world_size=3)
     ranks = [zero, *(Agent(zero.run, rank=rank, world_size=3) for rank in (1, 2))]
-    server.send(ranks[0], look(leak(held_bytes=100, exclusive_bytes=90, count=9, growth_bytes_per_step=None)))
-    server.send(ranks[1], look(leak(held_bytes=300, exclusive_bytes=10, count=3, holder="of rank 1")))
-    server.send(ranks[2], look(leak(name="own", line=None, file=None, held_bytes=50, exclusive_bytes=50)))
+    server.send(ranks[0], scan(leak(held_bytes=100, exclusive_bytes=90, count=9, growth_bytes_per_step=None)))
+    server.send(ranks[1], scan(leak(held_bytes=300, exclusive_bytes=10, count=3, holder="of rank 1")))
+    server.send(ranks[2], scan(leak(name="own", line=None, file=None, held_bytes=50, exclusive_bytes=50)))
     told = leaks_of(server, zero)
     shared, own = told["leaks"]
     assert (shared["ranks"], own["ranks"]) == ([0, 1], [2])
@@ -124,14 +124,14 @@ def test_the_same_leak_on_several_ranks_is_one_entry_with_the_largest_figures(se
     assert shared["growth_bytes_per_step"] == GIB / 412
     assert told["leaked_bytes"] == 300, "of the rank where it is most, not of all cards together"
     assert server.get(f"/runs/{zero.run}")["leak_count"] == 2
-    assert [seen["rank"] for seen in told["looks"]] == [0, 1, 2]
+    assert [seen["rank"] for seen in told["scans"]] == [0, 1, 2]
 
 
 def test_growing_comes_first_then_what_holds_most(server: RunningServer) -> None:
     agent = Agent()
     server.send(
         agent,
-        look(
+        scan(
             leak("overlap", "output", held_bytes=8 * GIB, growth_bytes_per_step=None),
             leak("growing", "slow", held_bytes=2 * GIB, growth_bytes_per_step=10.0),
             leak("cycle", "node", held_bytes=9 * GIB, growth_bytes_per_step=None),
@@ -155,9 +155,9 @@ def test_bytes_that_two_hold_together_count_once() -> None:
 
 
 def test_the_id_of_a_leak_stays_while_its_figures_change() -> None:
-    (one,) = merge_leaks({0: look(leak(count=1))})
-    (two,) = merge_leaks({0: look(leak(count=99, held_bytes=5))})
-    (other,) = merge_leaks({0: look(leak(line=88))})
+    (one,) = merge_leaks({0: scan(leak(count=1))})
+    (two,) = merge_leaks({0: scan(leak(count=99, held_bytes=5))})
+    (other,) = merge_leaks({0: scan(leak(line=88))})
     assert one["id"] == two["id"] != other["id"]
 
 
@@ -167,16 +167,16 @@ def test_the_id_of_a_leak_stays_while_its_figures_change() -> None:
 def test_a_leak_comes_with_all_that_the_agent_told(server: RunningServer) -> None:
     agent = Agent()
     sent = leak()
-    server.send(agent, look(sent, not_looked_at="7 of 9 holders: 250 ms were over"))
+    server.send(agent, scan(sent, not_scanned="7 of 9 holders: 250 ms were over"))
     told = leaks_of(server, agent)
     (found,) = told["leaks"]
     assert {name: found[name] for name in sent.__struct_fields__} == msgspec.to_builtins(sent)
     assert found["ranks"] == [0] and len(found["id"]) == 10
     assert "graphs of earlier steps" in found["kind_words"]
-    (seen,) = told["looks"]
+    (seen,) = told["scans"]
     assert seen["time_seconds"] == pytest.approx(time.time(), abs=30)
     assert (seen["step"], seen["tensors"], seen["leaks"]) == (412, 5310, 1)
-    assert seen["not_looked_at"].startswith("7 of 9")
+    assert seen["not_scanned"].startswith("7 of 9")
     full = server.get(f"/runs/{agent.run}")
     assert [one["name"] for one in full["leaks"]] == ["history"]
 
@@ -185,7 +185,7 @@ def test_without_a_look_nothing_is_claimed(server: RunningServer) -> None:
     agent = Agent()
     server.send(agent, agent.steps(5))
     told = leaks_of(server, agent)
-    assert (told["leaks"], told["looks"], told["leaked_bytes"], told["graphs_alive"]) == ([], [], None, None)
+    assert (told["leaks"], told["scans"], told["leaked_bytes"], told["graphs_alive"]) == ([], [], None, None)
     assert told["verdict"]["level"] == "unknown"
     assert "has not looked yet" in told["verdict"]["sentence"]
     assert told["floor"]["slope_bytes_per_step"] is None and told["floor"]["growing"] is None
@@ -197,10 +197,10 @@ def test_without_a_look_nothing_is_claimed(server: RunningServer) -> None:
 def test_where_nothing_trains_rounds_are_called_what_they_are(server: RunningServer) -> None:
     agent = Agent()
     kept = leak("tensor-growth", "predictions", age_steps=None, per="call", first_step=0, last_step=0)
-    server.send(agent, look(step=0, reason="the look after call 60"))
+    server.send(agent, scan(step=0, reason="the look after call 60"))
     told = leaks_of(server, agent)["verdict"]
     assert told["level"] == "none" and "No optimizer step has ended" in told["sentence"]
-    server.send(agent, look(kept, step=0, reason="the look after call 100"))
+    server.send(agent, scan(kept, step=0, reason="the look after call 100"))
     told = leaks_of(server, agent)
     assert "keeps 412 tensors, more each call." in told["verdict"]["sentence"]
     assert re.search(r"It grows by .* a call\.", told["verdict"]["sentence"])
@@ -214,7 +214,9 @@ def growing_run(
     floor = (10 * GIB + np.arange(steps) * growth).tolist()
     peak = (20 * GIB + np.arange(steps) * growth).tolist()
     alive = list(range(steps))
-    server.send(agent, agent.steps(steps, floor_bytes=floor, peak_allocated_bytes=peak, graphs_alive=alive, **columns))
+    server.send(
+        agent, agent.steps(steps, after_step_bytes=floor, peak_allocated_bytes=peak, graphs_alive=alive, **columns)
+    )
     return agent
 
 
@@ -244,7 +246,7 @@ def test_a_floor_that_rises_with_the_models_is_told_as_theirs(server: RunningSer
         for name in ("gradients", "buffers", "optimizer")
     }
     agent = growing_run(server, 64 * MIB, columns={"end_parameters_bytes": grown, **rest})
-    server.send(agent, look())
+    server.send(agent, scan())
     verdict = leaks_of(server, agent)["verdict"]
     assert verdict["level"] == level
     assert ("The models themselves grow" in verdict["sentence"]) == (level == "none")
@@ -279,7 +281,7 @@ def test_what_others_have_of_the_card_is_no_room(server: RunningServer) -> None:
 def test_where_the_capacity_is_not_known_neither_is_the_end(server: RunningServer) -> None:
     agent = Agent()
     agent.attached = msgspec.structs.replace(agent.attached, devices=[messages.Device(index=0, name="a card")])
-    server.send(agent, agent.steps(100, floor_bytes=(GIB + np.arange(100) * MIB).tolist()))
+    server.send(agent, agent.steps(100, after_step_bytes=(GIB + np.arange(100) * MIB).tolist()))
     floor = leaks_of(server, agent)["floor"]
     assert floor["growing"] is True
     assert floor["capacity_bytes"] is floor["room_bytes"] is floor["steps_to_out_of_memory"] is None
@@ -287,7 +289,7 @@ def test_where_the_capacity_is_not_known_neither_is_the_end(server: RunningServe
 
 def test_a_flat_floor_says_what_could_not_have_been_seen(server: RunningServer) -> None:
     agent = growing_run(server, 0)
-    server.send(agent, look())
+    server.send(agent, scan())
     told = leaks_of(server, agent)
     assert told["floor"]["growing"] is False
     assert told["floor"]["steps_to_out_of_memory"] is None
@@ -298,7 +300,7 @@ def test_a_flat_floor_says_what_could_not_have_been_seen(server: RunningServer) 
 def test_a_window_of_steps_has_a_slope_of_its_own(server: RunningServer) -> None:
     agent = Agent()
     floor = np.where(np.arange(400) < 200, 0, np.arange(400) - 200) * MIB + GIB
-    server.send(agent, agent.steps(400, floor_bytes=floor.tolist()))
+    server.send(agent, agent.steps(400, after_step_bytes=floor.tolist()))
     assert leaks_of(server, agent, to=200)["floor"]["growing"] is False
     late = leaks_of(server, agent, **{"from": 201})["floor"]
     assert (late["growing"], late["steps"]) == (True, 200)
@@ -307,9 +309,9 @@ def test_a_window_of_steps_has_a_slope_of_its_own(server: RunningServer) -> None
 def test_the_floor_is_that_of_the_newest_process(server: RunningServer) -> None:
     """Taken up again from an earlier step: the fixed process is not judged by the floor of the broken one."""
     broken = Agent()
-    server.send(broken, broken.steps(100, floor_bytes=(GIB + np.arange(100) * MIB).tolist()), broken.ended(at=11))
+    server.send(broken, broken.steps(100, after_step_bytes=(GIB + np.arange(100) * MIB).tolist()), broken.ended(at=11))
     fixed = Agent(broken.run, start_ns=broken.start_ns + 60 * SECOND)
-    server.send(fixed, fixed.steps(100, floor_bytes=GIB), sent_ns=time.time_ns() + 80 * SECOND)
+    server.send(fixed, fixed.steps(100, after_step_bytes=GIB), sent_ns=time.time_ns() + 80 * SECOND)
     floor = leaks_of(server, fixed)["floor"]
     assert (floor["growing"], floor["steps"]) == (False, 100)
     drawn = server.get(f"/runs/{fixed.run}/figures/floor", x="step")
@@ -319,7 +321,7 @@ def test_the_floor_is_that_of_the_newest_process(server: RunningServer) -> None:
 def test_the_verdict_keeps_held_and_saved_apart(server: RunningServer) -> None:
     def sentence(**told: Any) -> str:
         agent = Agent()
-        server.send(agent, look(leak(**told)))
+        server.send(agent, scan(leak(**told)))
         return str(leaks_of(server, agent)["verdict"]["sentence"])
 
     assert sentence().startswith("history (train.py:87) keeps the graphs of 412 earlier steps. It holds 1.0 GiB; ")
@@ -337,7 +339,7 @@ HOSTED = {"peak_effect_bytes": 0, "examples": ["412 x float32[64, 128] on cpu"],
 
 def test_what_a_training_on_a_card_keeps_on_the_host_is_told_as_that_and_is_no_leak(server: RunningServer) -> None:
     agent = Agent()
-    server.send(agent, look(leak("tensor-growth", "collected", **HOSTED)))
+    server.send(agent, scan(leak("tensor-growth", "collected", **HOSTED)))
     told = leaks_of(server, agent)
     assert told["verdict"] == {
         "level": "host",
@@ -356,7 +358,7 @@ def test_what_a_training_on_a_card_keeps_on_the_host_is_told_as_that_and_is_no_l
 )
 def test_elsewhere_what_is_kept_is_a_leak(server: RunningServer, told: dict[str, Any]) -> None:
     agent = Agent()
-    server.send(agent, look(leak("tensor-growth", "collected", **(HOSTED | told))))
+    server.send(agent, scan(leak("tensor-growth", "collected", **(HOSTED | told))))
     assert leaks_of(server, agent)["verdict"]["level"] == "leak"
     assert row_of(server, agent)["leaks"] == 1
 
@@ -364,7 +366,7 @@ def test_elsewhere_what_is_kept_is_a_leak(server: RunningServer, told: dict[str,
 def test_what_is_kept_on_the_host_comes_behind_what_the_card_suffers_from(server: RunningServer) -> None:
     agent = Agent()
     small = leak("overlap", "logits", held_bytes=MIB, exclusive_bytes=MIB, growth_bytes_per_step=None)
-    server.send(agent, look(leak("tensor-growth", "collected", **HOSTED), small))
+    server.send(agent, scan(leak("tensor-growth", "collected", **HOSTED), small))
     told = leaks_of(server, agent)
     assert [one["name"] for one in told["leaks"]] == ["logits", "collected"]
     assert (told["verdict"]["level"], told["leaked_bytes"]) == ("held", MIB)
@@ -374,7 +376,7 @@ def test_what_is_kept_on_the_host_comes_behind_what_the_card_suffers_from(server
 def test_what_does_not_grow_is_not_called_leaking(server: RunningServer, kind: str) -> None:
     agent = Agent()
     steady = kind in ("overlap", "overlap-unfreed", "no_grad-missing")
-    server.send(agent, look(leak(kind, growth_bytes_per_step=None)))
+    server.send(agent, scan(leak(kind, growth_bytes_per_step=None)))
     verdict = leaks_of(server, agent)["verdict"]
     assert verdict["level"] == ("held" if steady else "leak")
     assert ("It does not grow." in verdict["sentence"]) == steady
@@ -386,7 +388,7 @@ def test_what_is_emptied_when_an_epoch_is_over_is_no_endless_growth(server: Runn
     emptied = leak(
         held_bytes=3 * MIB, node_bytes=0, emptied_at=at, emptied_after=100, growth_bytes_per_step=0.0, count=100
     )
-    server.send(agent, agent.steps(200, floor_bytes=GIB), look(emptied))
+    server.send(agent, agent.steps(200, after_step_bytes=GIB), scan(emptied))
     told = leaks_of(server, agent)
     (found,) = told["leaks"]
     assert (found["emptied"], found["emptied_after"]) == (f"after 100 steps, in {at}", 100)
@@ -398,7 +400,7 @@ def test_what_is_emptied_when_an_epoch_is_over_is_no_endless_growth(server: Runn
     )
     assert said.endswith("It does not grow beyond that.") and "out of memory" not in said
     gathered = msgspec.structs.replace(emptied, kind="tensor-growth", emptied_at="", per="batch")
-    server.send(agent, look(gathered, step=413), sequence=2)
+    server.send(agent, scan(gathered, step=413), sequence=2)
     told = leaks_of(server, agent)
     assert "keeps 100 tensors until it is emptied after 100 batches. It holds" in told["verdict"]["sentence"]
     assert told["leaks"][0]["kind_words"] == "tensors are gathered, and let go together"
@@ -406,7 +408,7 @@ def test_what_is_emptied_when_an_epoch_is_over_is_no_endless_growth(server: Runn
 
 def test_what_may_be_emptied_yet_has_an_end_under_a_condition(server: RunningServer) -> None:
     agent = growing_run(server, 64 * MIB)
-    server.send(agent, look(leak(emptied_at="train.py:93", growth_bytes_per_step=60.0 * MIB)))
+    server.send(agent, scan(leak(emptied_at="train.py:93", growth_bytes_per_step=60.0 * MIB)))
     told = leaks_of(server, agent)
     assert (told["leaks"][0]["emptied"], told["verdict"]["level"]) == (
         "at train.py:93, which was not seen so far",
@@ -420,13 +422,13 @@ def test_what_may_be_emptied_yet_has_an_end_under_a_condition(server: RunningSer
 def test_ranks_of_which_one_has_not_seen_yet_that_it_is_emptied_agree(server: RunningServer) -> None:
     emptied = leak(held_bytes=9 * MIB, emptied_at="train.py:93", emptied_after=100, growth_bytes_per_step=0.0)
     waiting = leak(held_bytes=8 * MIB, emptied_at="train.py:93", growth_bytes_per_step=99.0)
-    (merged,) = merge_leaks({0: look(emptied), 1: look(waiting)})
+    (merged,) = merge_leaks({0: scan(emptied), 1: scan(waiting)})
     assert (merged["emptied_after"], merged["growth_bytes_per_step"]) == (100, 0.0)
 
 
 def test_where_the_floor_rises_beside_what_is_held_that_is_told(server: RunningServer) -> None:
     agent = growing_run(server, 64 * MIB)
-    server.send(agent, look(leak("overlap", growth_bytes_per_step=None)))
+    server.send(agent, scan(leak("overlap", growth_bytes_per_step=None)))
     verdict = leaks_of(server, agent)["verdict"]
     assert verdict["level"] == "growth"
     assert "It does not grow." not in verdict["sentence"]
@@ -434,7 +436,7 @@ def test_where_the_floor_rises_beside_what_is_held_that_is_told(server: RunningS
 
 def test_where_the_floor_of_the_card_rises_that_comes_first(server: RunningServer) -> None:
     agent = growing_run(server, 64 * MIB)
-    server.send(agent, look(leak("tensor-growth", "collected", **HOSTED)))
+    server.send(agent, scan(leak("tensor-growth", "collected", **HOSTED)))
     verdict = leaks_of(server, agent)["verdict"]
     assert verdict["level"] == "growth"
     assert verdict["sentence"].startswith("The floor rises by 64.0 MiB a step")
@@ -443,19 +445,19 @@ def test_where_the_floor_of_the_card_rises_that_comes_first(server: RunningServe
 
 def test_a_floor_that_rises_faster_than_what_was_found_is_told_besides(server: RunningServer) -> None:
     agent = growing_run(server, 64 * MIB)
-    server.send(agent, look(leak(growth_bytes_per_step=10.0 * MIB)))
+    server.send(agent, scan(leak(growth_bytes_per_step=10.0 * MIB)))
     sentence = leaks_of(server, agent)["verdict"]["sentence"]
     assert "It grows by 10.0 MiB a step; the floor rises by 64.0 MiB a step (±" in sentence
-    server.send(agent, look(leak(growth_bytes_per_step=60.0 * MIB)))
+    server.send(agent, scan(leak(growth_bytes_per_step=60.0 * MIB)))
     sentence = leaks_of(server, agent)["verdict"]["sentence"]
     assert "It grows by 60.0 MiB a step: out of memory after about" in sentence
-    server.send(agent, look(leak("cycle", growth_bytes_per_step=None)))
+    server.send(agent, scan(leak("cycle", growth_bytes_per_step=None)))
     assert "The floor rises by 64.0 MiB a step" in leaks_of(server, agent)["verdict"]["sentence"]
 
 
 def test_floors_known_for_some_of_the_steps_are_told_by_the_steps_they_span(server: RunningServer) -> None:
     agent = Agent()
-    server.send(agent, agent.steps(200, floor_bytes=[GIB if step % 4 == 0 else -1 for step in range(200)]), look())
+    server.send(agent, agent.steps(200, after_step_bytes=[GIB if step % 4 == 0 else -1 for step in range(200)]), scan())
     told = leaks_of(server, agent)
     assert told["floor"]["steps"] == 197
     assert "over 197 steps" in told["verdict"]["sentence"]
@@ -463,8 +465,8 @@ def test_floors_known_for_some_of_the_steps_are_told_by_the_steps_they_span(serv
 
 def test_leaks_stand_beside_each_other_in_the_comparison(server: RunningServer) -> None:
     broken, fixed, unknown = Agent(name="broken"), Agent(name="fixed"), Agent(name="unlooked")
-    server.send(broken, broken.steps(3, graphs_alive=[1, 2, 3]), look(leak()))
-    server.send(fixed, fixed.steps(3, graphs_alive=0), look())
+    server.send(broken, broken.steps(3, graphs_alive=[1, 2, 3]), scan(leak()))
+    server.send(fixed, fixed.steps(3, graphs_alive=0), scan())
     server.send(unknown, unknown.steps(3))
     rows = server.get("/compare", runs=f"{broken.run},{fixed.run},{unknown.run}")["rows"]
     assert [(row["leaks"], row["leaked_bytes"], row["graphs_alive"]) for row in rows] == [
@@ -480,17 +482,17 @@ def test_a_look_is_heard_within_two_seconds_by_those_who_watch_the_run(server: R
     server.send(agent, agent.samples(1))
     last = server.get("/live/delta", runs=agent.run)["last"]
     sent = time.monotonic()
-    server.send(other, look(leak()))
-    server.send(agent, look(leak(), leak(name="b")))
-    heard: dict[str, list[Any]] = {"look": [], "run": []}
-    while not heard["look"] or len({row["run_id"] for row in heard["run"] if row["leaks"]}) < 2:
+    server.send(other, scan(leak()))
+    server.send(agent, scan(leak(), leak(name="b")))
+    heard: dict[str, list[Any]] = {"scan": [], "run": []}
+    while not heard["scan"] or len({row["run_id"] for row in heard["run"] if row["leaks"]}) < 2:
         assert time.monotonic() - sent < 2
         told = server.get("/live/delta", runs=agent.run, after=last)
         last = told["last"]
         for event in told["events"]:
             heard.setdefault(event["event"], []).append(event["data"])
         time.sleep(0.02)
-    assert heard["look"] == [{"run": agent.run, "rank": 0, "step": 412, "leaks": 2}]
+    assert heard["scan"] == [{"run": agent.run, "rank": 0, "step": 412, "leaks": 2}]
     assert {row["run_id"]: row["leaks"] for row in heard["run"] if row["leaks"]} == {agent.run: 2, other.run: 1}
 
 
@@ -498,8 +500,8 @@ def test_a_look_is_heard_within_two_seconds_by_those_who_watch_the_run(server: R
 
 
 def spoiled(**changes: Any) -> dict[str, Any]:
-    made: dict[str, Any] = msgspec.to_builtins(look(leak()))
-    told = {"type": "look", **made}
+    made: dict[str, Any] = msgspec.to_builtins(scan(leak()))
+    told = {"type": "scan", **made}
     for path, value in changes.items():
         (told["leaks"][0] if path in messages.Leak.__struct_fields__ else told)[path] = value
     return told
@@ -587,5 +589,5 @@ def test_a_database_from_before_leaks_is_brought_up_to_date_with_its_runs(empty_
         assert (told["never_needed_bytes"], told["fragmentation_fraction"]) == (2, 0.25), (
             "of its two peaks, as it is now"
         )
-        assert sa.inspect(connection).has_table("looks")
+        assert sa.inspect(connection).has_table("scans")
     upgraded.close()

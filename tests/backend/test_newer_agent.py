@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from running import PATIENCE_SECONDS, RunningServer
 from window_maker import training
-from wire_maker import GIB, SECOND, Agent, column, leak, look, new_id
+from wire_maker import GIB, SECOND, Agent, column, leak, new_id, scan
 
 from vramscope.protocol import messages as wire_messages
 from vramscope.protocol import series as wire_series
@@ -53,7 +53,7 @@ def everything(agent: Agent) -> bytes:
         agent,
         agent.samples(4, allocated_bytes=[1, 2, 3, 4], tensor_count=[7, 8, 9, 10], phase=[0, 2, 6, 6]),
         agent.steps(3, peak_phase=6, export_ns=5, export_peak_allocated_bytes=GIB),
-        look(leak(), leak("echo", "radio", per="epoch", emptied_after=3, growth_bytes_per_step=None), step=3),
+        scan(leak(), leak("echo", "radio", per="epoch", emptied_after=3, growth_bytes_per_step=None), step=3),
         wire_messages.Techniques(
             time_ns=now_ns,
             step=3,
@@ -110,7 +110,7 @@ def test_of_a_newer_agents_batch_only_what_has_no_place_is_left_out_and_the_run_
 
 def test_what_is_all_known_says_nothing(stored: RunningServer) -> None:
     agent = Agent()
-    stored.send(agent, agent.samples(4), agent.steps(3), look(leak()), agent.ended())
+    stored.send(agent, agent.samples(4), agent.steps(3), scan(leak()), agent.ended())
     assert stored.get(f"/runs/{agent.run}")["not_understood"] is None
 
 
@@ -132,13 +132,13 @@ def test_a_leak_of_an_unknown_kind_is_told_by_its_name(stored: RunningServer, cl
     assert "Left out: blocks of 'layers' (1), messages 'spectrum' (2)." in " ".join(out.split())
     assert cli("ls", "--server", stored.url)[0] == 0
     lone = Agent()
-    stored.send(lone, look(leak("echo", "radio", growth_bytes_per_step=None)), lone.ended())
+    stored.send(lone, scan(leak("echo", "radio", growth_bytes_per_step=None)), lone.ended())
     verdict = stored.get(f"/runs/{lone.run}/leaks")["verdict"]
     assert verdict["level"] == "held", "nothing says that it grows"
     assert verdict["sentence"].startswith("radio (train.py:87) keeps 412 tensors, which its agent calls 'echo'.")
     assert "does not grow" not in verdict["sentence"]
     growing = Agent()
-    stored.send(growing, look(leak("echo", "radio")), growing.ended())
+    stored.send(growing, scan(leak("echo", "radio")), growing.ended())
     assert stored.get(f"/runs/{growing.run}/leaks")["verdict"]["level"] == "leak", "its own figure says so"
 
 

@@ -118,7 +118,7 @@ def test_the_moments_are_where_something_happened(server: RunningServer, small: 
     assert strip["peak"]["reserved_bytes"] == told["peak_reserved_bytes"]
     at_peak = server.get(f"/recordings/{small}/map")
     assert at_peak["event"] == told["peak_event"]
-    assert at_peak["free_bytes"] == strip["peak"]["usable_bytes"] + strip["peak"]["stranded_bytes"]
+    assert at_peak["free_bytes"] == strip["peak"]["usable_bytes"] + strip["peak"]["unusable_bytes"]
     parts = [t for t in strip["figure"]["data"] if t["meta"]["kind"] == "area"]
     (total,) = (t for t in strip["figure"]["data"] if t["meta"]["role"] == "total")
     assert np.allclose(sum(numbers(part["y"]) for part in parts), numbers(total["y"]))

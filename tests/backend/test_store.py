@@ -334,37 +334,37 @@ def test_fragmentation_is_that_of_the_moment_when_reserved_was_highest(store: St
     assert run["fragmentation"] == {
         "inactive_split_bytes": 3 * GIB,
         "reserved_minus_allocated_bytes": 18 * GIB,
-        "stranded_bytes": None,
+        "unusable_bytes": None,
         "never_needed_bytes": None,
         "parts": None,
     }
     assert run["fragmentation_fraction"] is None, "no step was seen"
 
 
-def test_stranded_bytes_are_read_now_and_then_and_the_reading_with_most_reserved_counts(store: Store) -> None:
+def test_unusable_bytes_are_read_now_and_then_and_the_reading_with_most_reserved_counts(store: Store) -> None:
     agent = store.agent()
     reserved = [10 * GIB, 40 * GIB, 20 * GIB, 15 * GIB]
     used = {"active_bytes": 12 * GIB, "requested_bytes": 12 * GIB - 700}
-    store.send(agent, agent.samples(4, reserved_bytes=reserved, stranded_bytes=[GIB, -1, 5 * GIB, -1], **used))
+    store.send(agent, agent.samples(4, reserved_bytes=reserved, unusable_bytes=[GIB, -1, 5 * GIB, -1], **used))
     store.send(agent, agent.samples(1, reserved_bytes=50 * GIB))
     run = store.run(agent.run)
-    assert run["fragmentation"]["stranded_bytes"] == 5 * GIB
+    assert run["fragmentation"]["unusable_bytes"] == 5 * GIB
     parts = run["fragmentation"]["parts"]
     assert parts == {
         "reserved_bytes": reserved[2],
         "requested_bytes": 12 * GIB - 700,
         "rounding_bytes": 700,
         "usable_bytes": 3 * GIB,
-        "stranded_bytes": 5 * GIB,
+        "unusable_bytes": 5 * GIB,
     }
     assert sum(parts.values()) == 2 * parts["reserved_bytes"], "the four add up to it"
-    assert store.rows[-1]["stranded_bytes"] == 5 * GIB
+    assert store.rows[-1]["unusable_bytes"] == 5 * GIB
 
 
 def test_of_equal_reserved_the_reading_with_most_allocated_counts_whichever_came_first(store: Store) -> None:
     """Reserved hardly changes, and what is free between two steps says little."""
-    free_between = {"allocated_bytes": 2 * GIB, "stranded_bytes": 6 * GIB, "inactive_split_bytes": 7 * GIB}
-    at_peak = {"allocated_bytes": 38 * GIB, "stranded_bytes": GIB, "inactive_split_bytes": 2 * GIB}
+    free_between = {"allocated_bytes": 2 * GIB, "unusable_bytes": 6 * GIB, "inactive_split_bytes": 7 * GIB}
+    at_peak = {"allocated_bytes": 38 * GIB, "unusable_bytes": GIB, "inactive_split_bytes": 2 * GIB}
     told = []
     for order in ((free_between, at_peak), (at_peak, free_between)):
         agent = store.agent()
@@ -375,7 +375,7 @@ def test_of_equal_reserved_the_reading_with_most_allocated_counts_whichever_came
     of_peak = {
         "inactive_split_bytes": 2 * GIB,
         "reserved_minus_allocated_bytes": 2 * GIB,
-        "stranded_bytes": GIB,
+        "unusable_bytes": GIB,
         "never_needed_bytes": None,
         "parts": None,
     }

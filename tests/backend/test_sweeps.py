@@ -38,7 +38,7 @@ def keep_asking(jobs: Sweeps, *idents: str, until: threading.Event) -> None:
     deadline = time.monotonic() + 10
     while not until.is_set() and time.monotonic() < deadline:
         for ident in idents:
-            jobs.look(ident)
+            jobs.scan(ident)
         time.sleep(0.02)
     assert until.is_set()
 
@@ -67,7 +67,7 @@ def test_what_nobody_asks_for_is_given_up(jobs: Sweeps) -> None:
     keep_asking(jobs, behind.id, until=behind.finished)
     assert (running.state, behind.state, log[0], "left ends" in log) == ("failed", "done", "left begins", False)
     assert isinstance(running.error, GivenUp)
-    assert jobs.look(running.id) is None
+    assert jobs.scan(running.id) is None
 
 
 def test_whoever_waits_for_a_job_wants_it(jobs: Sweeps) -> None:

@@ -235,7 +235,7 @@ def leaking(
     allocator.alloc(64 * MIB, stack=2)
     result = allocator.alloc(16 * MIB, stack=2)
     allocator.events = {column: [] for column in EVENTS}
-    start, looks = allocator.layout(), []
+    start, scans = allocator.layout(), []
     held: dict[str, list[int]] = {"event": [], "address": [], "holding": []}
 
     def note(block: Block, holding: int) -> None:
@@ -247,7 +247,7 @@ def leaking(
             held[column].append(value)
 
     for _ in range(2):
-        looks.append(len(allocator.events["action"]))
+        scans.append(len(allocator.events["action"]))
         note(result, 0)
         allocator.phase = PHASES.index("forward")
         activations, newer = allocator.alloc(32 * MIB), allocator.alloc(16 * MIB)
@@ -264,5 +264,5 @@ def leaking(
         allocator.phase = PHASES.index("data")
         allocator.free(allocator.alloc(MIB))
     holding = Holding(kind=kind, name=name, file="/home/me/train.py", line=line, counted_bytes=[0, 0])
-    shown = {"held": packed(held), "holdings": [holding], "looks": looks, "reason": "a leak was found"}
+    shown = {"held": packed(held), "holdings": [holding], "scans": scans, "reason": "a leak was found"}
     return recorded(start, allocator, **(shown | told))

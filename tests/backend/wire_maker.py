@@ -160,8 +160,8 @@ def leak(kind: str = "growing", name: str = "history", **told: Any) -> wire_mess
     return wire_messages.Leak(kind=kind, name=name, **made)
 
 
-def look(*leaks: wire_messages.Leak, time_ns: int | None = None, step: int = 412, **told: Any) -> wire_messages.Look:
+def scan(*leaks: wire_messages.Leak, time_ns: int | None = None, step: int = 412, **told: Any) -> wire_messages.Scan:
     made: dict[str, Any] = {"reason": "graphs outlive their step", "seconds": 0.12, "tensors": 5310} | told
-    return wire_messages.Look(
+    return wire_messages.Scan(
         time_ns=time.time_ns() if time_ns is None else time_ns, step=step, leaks=list(leaks), **made
     )

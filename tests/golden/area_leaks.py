@@ -44,9 +44,9 @@ def area_of(device: str) -> str:
 
 def findings(device: str, loop: str, answers: Answers) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Facts and sentences of each finding of the last scan."""
-    looks = answers.looks(device, loop)
+    scans = answers.scans(device, loop)
     facts, sentences = [], []
-    for leak in looks[-1][1].leaks if looks else []:
+    for leak in scans[-1][1].leaks if scans else []:
         told = msgspec.to_builtins(leak)
         told["file"] = Path(told["file"]).name if told["file"] else None
         # a key of a dictionary may be an address, or the number of a hook in this process

@@ -17,14 +17,14 @@ import test_oom_page
 from profile_maker import a_profile
 from running import RunningServer
 from snapshot_maker import snapshot_of, with_private_pool
-from window_maker import leaking, training
-from wire_maker import GIB, Agent, leak, look
-
-from vramscope import wire
 from vramscope.black_box import SURVIVED_EVENT
 from vramscope.black_box import pack as pack_box
 from vramscope.profile_tables import pack as pack_profile
 from vramscope.window import pack as pack_window
+from window_maker import leaking, training
+from wire_maker import GIB, Agent, leak, scan
+
+from vramscope import wire
 
 START_NS = 1_780_000_000_000_000_000
 """When the first run began; the others began a day later each."""
@@ -101,7 +101,7 @@ def _plain(server: RunningServer) -> None:
         agent,
         agent.samples(rows * 3, process_rss_bytes=3 * GIB, device_used_bytes=5 * GIB, process_device_bytes=4 * GIB,
                       gpu_utilization_percent=80, temperature_celsius=60, power_milliwatts=300_000, host_used_bytes=9 * GIB),
-        agent.steps(rows, floor_bytes=floors, end_allocated_bytes=floors, end_reserved_bytes=4 * GIB, micro_steps=1, watched=1,
+        agent.steps(rows, after_step_bytes=floors, end_allocated_bytes=floors, end_reserved_bytes=4 * GIB, micro_steps=1, watched=1,
                     graphs_alive=list(range(rows)), backward_ns=10**7, optimizer_ns=10**6, data_ns=10**6, agent_ns=10**4,
                     backward_peak_allocated_bytes=3 * GIB, optimizer_peak_allocated_bytes=2 * GIB),
         agent.scalars(loss=[2.5 - at * 0.01 for at in range(rows - 2)] + [None, float("inf")]),
@@ -110,7 +110,7 @@ def _plain(server: RunningServer) -> None:
     server.send(
         agent,
         _techniques(agent, batch, ("optimizer", "AdamW", {"variant": "AdamW"})),
-        look(leak(), leak("overlap", "output", held_bytes=16 << 20, exclusive_bytes=16 << 20), time_ns=START_NS + 3 * 10**9),
+        scan(leak(), leak("overlap", "output", held_bytes=16 << 20, exclusive_bytes=16 << 20), time_ns=START_NS + 3 * 10**9),
         wire.Event(time_ns=START_NS + 2 * 10**9, kind="notice", step=5, data={"text": "a notice"}),
         wire.Overhead(
             seconds_per_step=0.001, fraction=0.01, resolvable=True, noise_fraction=0.002, watched_steps=30,
@@ -136,11 +136,11 @@ def _lean(server: RunningServer) -> None:
     server.send(
         agent,
         agent.samples(rows),
-        agent.steps(rows, peak_allocated_bytes=2 * GIB, peak_reserved_bytes=3 * GIB, duration_ns=12 * 10**7, floor_bytes=GIB,
+        agent.steps(rows, peak_allocated_bytes=2 * GIB, peak_reserved_bytes=3 * GIB, duration_ns=12 * 10**7, after_step_bytes=GIB,
                     graphs_alive=0, watched=1),
         agent.scalars(loss=[2.5 - at * 0.012 for at in range(rows)]),
         _techniques(agent, ("batch", "batch 8", {"batch_size": 8}), ("gradient_checkpointing", "checkpointing", {})),
-        look(time_ns=START_NS + DAY_NS + 3 * 10**9),
+        scan(time_ns=START_NS + DAY_NS + 3 * 10**9),
     )  # fmt: skip
     _windows(server, agent)
     server.send(agent, agent.ended(at=15.0))
@@ -162,7 +162,7 @@ def _ranks(server: RunningServer) -> None:
             )
         server.send(
             agent,
-            look(leak("cycle", "Image.known", held_bytes=GIB >> rank), time_ns=START_NS + 2 * DAY_NS + 10**9, step=9),
+            scan(leak("cycle", "Image.known", held_bytes=GIB >> rank), time_ns=START_NS + 2 * DAY_NS + 10**9, step=9),
         )
         server.send(agent, agent.ended("failed", at=9.0, error_type="ValueError", error_line="a bad value"))
 

@@ -37,15 +37,15 @@ def watched() -> Iterator[list[Any]]:
     from vramscope.steps.hooks import LoopHooks
 
     torch.empty(1, device="cuda")
-    looks: list[Any] = []
+    scans: list[Any] = []
     clock = StepClock()
     clock.watch(share_peak_counters().watch(0))
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=looks.append, seconds=10.0)
+    hooks.graphs = GraphWatch(clock, report=scans.append, seconds=10.0)
     hooks.install()
     plain.connect(None, hooks)
     try:
-        yield looks
+        yield scans
     finally:
         hooks.remove()
 
@@ -63,7 +63,7 @@ def trained(evaluate: Callable[[Any], None], steps: int = 45) -> Any:
 
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, OUT)).cuda()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with watched() as looks:
+    with watched() as scans:
         for step in range(steps):
             optimizer.zero_grad()
             model(batch(32)).sum().backward()
@@ -73,7 +73,7 @@ def trained(evaluate: Callable[[Any], None], steps: int = 45) -> Any:
                 with torch.no_grad():
                     evaluate(model)
                 model.train()
-    return looks
+    return scans
 
 
 def of_a_loader(batches: int) -> Any:
@@ -156,17 +156,17 @@ def of_a_metric(model: Any) -> None:
     ],
 )
 def test_it_is_told_at_the_second_evaluation_and_stands(evaluate: Callable[[Any], None], batches: int) -> None:
-    looks = trained(evaluate)
-    told = [look for look in looks if look.leaks]
+    scans = trained(evaluate)
+    told = [scan for scan in scans if scan.leaks]
     assert told[0].step == 20
-    for look in told:
-        (leak,) = look.leaks
+    for scan in told:
+        (leak,) = scan.leaks
         assert (leak.kind, "kept" in leak.name) == ("tensor-growth", True)
     assert BATCH_BYTES * batches == pytest.approx(
         told[0].leaks[0].held_bytes, rel=0.1 if evaluate is of_a_metric else 0.001
     )
     assert told[0].leaks[0].emptied_after
-    assert told[-1] is looks[-1]
+    assert told[-1] is scans[-1]
 
 
 def test_it_is_not_taken_back_by_looks_at_steps_that_see_it_lie() -> None:
@@ -176,7 +176,7 @@ def test_it_is_not_taken_back_by_looks_at_steps_that_see_it_lie() -> None:
 
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, OUT)).cuda()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with watched() as looks:
+    with watched() as scans:
         for step in range(65):
             optimizer.zero_grad()
             model(batch(32)).sum().backward()
@@ -188,7 +188,7 @@ def test_it_is_not_taken_back_by_looks_at_steps_that_see_it_lie() -> None:
                     for _ in of_a_loader(20):
                         kept.append(model(batch()))
                 model.train()
-    told = [bool(look.leaks) for look in looks]
+    told = [bool(scan.leaks) for scan in scans]
     assert any(told) and told == sorted(told), "once told, it stands"
 
 
@@ -233,9 +233,9 @@ def written_into_one(model: Any) -> None:
 
 @pytest.mark.parametrize("evaluate", [prepared, ring, longer_and_longer, moved_to_the_host, written_into_one])
 def test_what_does_not_grow_by_each_batch_is_not(evaluate: Callable[[Any], None]) -> None:
-    looks = trained(evaluate)
-    assert looks
-    assert [leak for look in looks for leak in look.leaks] == []
+    scans = trained(evaluate)
+    assert scans
+    assert [leak for scan in scans for leak in scan.leaks] == []
 
 
 def test_a_cache_that_each_call_is_given_is_not() -> None:
@@ -255,7 +255,7 @@ def test_a_cache_that_each_call_is_given_is_not() -> None:
 
     model = Writer().cuda()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with watched() as looks:
+    with watched() as scans:
         for step in range(45):
             optimizer.zero_grad()
             model(torch.zeros(4, 8, dtype=torch.long, device="cuda"))[0].sum().backward()
@@ -269,7 +269,7 @@ def test_a_cache_that_each_call_is_given_is_not() -> None:
                         words = out.argmax(-1)
                 model.train()
                 del out, cache
-    assert [leak for look in looks for leak in look.leaks] == []
+    assert [leak for scan in scans for leak in scan.leaks] == []
 
 
 @pytest.mark.frameworks
@@ -292,7 +292,7 @@ def test_what_trainer_gathers_is_told_with_its_own_setting(tmp_path: Any) -> Non
         report_to=[],
         disable_tqdm=True,
     )
-    with watched() as looks:
+    with watched() as scans:
         Trainer(
             model=model,
             args=arguments,
@@ -300,7 +300,7 @@ def test_what_trainer_gathers_is_told_with_its_own_setting(tmp_path: Any) -> Non
             eval_dataset=data,
             compute_metrics=lambda prediction: {"a": 1.0},
         ).train()
-    (leak,) = looks[-1].leaks
+    (leak,) = scans[-1].leaks
     assert (leak.kind, leak.name) == ("tensor-growth", "all_preds.tensors")
     logits = 4 * 32 * 200 * 4
     assert leak.held_bytes == pytest.approx(20 * logits, rel=0.1)

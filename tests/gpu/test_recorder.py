@@ -627,14 +627,14 @@ def test_what_is_free_is_of_use_by_the_settings_of_its_time(training, made: str,
     finally:
         setter()("expandable_segments:False")
     (recorded,) = run.end()
-    live = Demand.of(recorded).stranded_bytes(torch.cuda.memory_snapshot(include_traces=False))
+    live = Demand.of(recorded).unusable_bytes(torch.cuda.memory_snapshot(include_traces=False))
     torch.cuda.empty_cache()
     assert (live >= 300 << 20) == (not served[1]), "and live, by the settings at the window's end"
     assert recorded.settings_before is not None
     until = recorded.settings_before.until_event
     parts = parts_of(from_window(recorded))
-    stranded = [int(parts.stranded[at]) >= 300 << 20 for at in (0, until, until + 1, len(parts.stranded) - 1)]
-    assert stranded == [not served[0]] * 2 + [not served[1]] * 2
+    unusable = [int(parts.unusable[at]) >= 300 << 20 for at in (0, until, until + 1, len(parts.unusable) - 1)]
+    assert unusable == [not served[0]] * 2 + [not served[1]] * 2
     assert served == [{"max_split_size_mb:32": False, "False": False}.get(text, True) for text in (before, after)]
 
 

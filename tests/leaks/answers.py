@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from child import Child, looks_of
+from child import Child, scans_of
 
 
 class Answers:
@@ -15,12 +15,12 @@ class Answers:
         self._children = {"cpu": Child(), "cuda": Child()}
         self._known: dict[tuple[str, str, bool], Any] = {}
 
-    def looks(self, device: str, loop: str, *, mended: bool = False) -> list[Any]:
+    def scans(self, device: str, loop: str, *, mended: bool = False) -> list[Any]:
         """``[(steps, wire.Look)]`` of a loop. Raises RuntimeError where the loop or the detector failed."""
         key = (device, loop, mended)
         if key not in self._known:
             self._known[key] = self._children[device].ask("watch", loop, device, mended=mended)
-        return looks_of(self._known[key])
+        return scans_of(self._known[key])
 
     def forget(self, device: str, loop: str) -> None:
         """Run the loop again when its scans are next asked for."""

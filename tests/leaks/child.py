@@ -85,14 +85,14 @@ class Child:
         return self._program, self._talk
 
 
-def looks_of(answer: dict[str, Any]) -> list[Any]:
-    """``[(steps, messages.Look)]`` from what a child answered to "watch"."""
+def scans_of(answer: dict[str, Any]) -> list[Any]:
+    """``[(steps, messages.Scan)]`` from what a child answered to "watch"."""
     import msgspec
 
     from vramscope.protocol import messages
 
     return [
-        (steps, msgspec.msgpack.decode(base64.b64decode(look), type=messages.Look)) for steps, look in answer["looks"]
+        (steps, msgspec.msgpack.decode(base64.b64decode(scan), type=messages.Scan)) for steps, scan in answer["scans"]
     ]
 
 
@@ -151,9 +151,9 @@ def answer(question: dict[str, Any], folder: Path) -> Any:
         return [dataclasses.asdict(reading) for reading in weigh(loop, device, collect=question["collect"])]
     if question["what"] == "watch":
         encode = msgspec.msgpack.Encoder().encode
-        looks, recorded = watch(loop, device, windows=question.get("windows", False))
+        scans, recorded = watch(loop, device, windows=question.get("windows", False))
         return {
-            "looks": [[entry["steps"], base64.b64encode(encode(entry["look"])).decode()] for entry in looks],
+            "scans": [[entry["steps"], base64.b64encode(encode(entry["scan"])).decode()] for entry in scans],
             **recorded,
             "windows": [base64.b64encode(data).decode() for data in recorded["windows"]],
         }

@@ -13,12 +13,12 @@ ROUNDING_BYTES = {"cpu": 1, "cuda": 512}
 """a tensor takes a multiple of that"""
 
 
-def faults(case: Case, looks: list[tuple[int, messages.Look]], device: str) -> list[str]:
+def faults(case: Case, scans: list[tuple[int, messages.Scan]], device: str) -> list[str]:
     """What is wrong with the findings; empty: all is right.
 
     looks  (steps done when it was made, the look), in order
     """
-    found = looks[-1][1].leaks if looks else []
+    found = scans[-1][1].leaks if scans else []
     if case.truth.innocent:
         return [f"false alarm: {in_words(leak)}" for leak in found]
     right = [leak for leak in found if leak.kind in case.truth.kinds and _names(case, leak)]
@@ -35,7 +35,7 @@ def faults(case: Case, looks: list[tuple[int, messages.Look]], device: str) -> l
         problems.append(f"emptied after {leak.emptied_after} steps, not after {case.truth.epoch or None}")
     if leak.emptied_after and leak.growth_bytes_per_step:
         problems.append("what is emptied again and again does not grow")
-    return [*problems, *_place(case, leak), *_bytes(case, leak, looks, ROUNDING_BYTES[device])]
+    return [*problems, *_place(case, leak), *_bytes(case, leak, scans, ROUNDING_BYTES[device])]
 
 
 def in_words(leak: messages.Leak) -> str:
@@ -61,13 +61,13 @@ def _place(case: Case, leak: messages.Leak) -> list[str]:
     return [f"the line is {right}, not {place[0]}:{place[1]}"]
 
 
-def _bytes(case: Case, leak: messages.Leak, looks: list[tuple[int, messages.Look]], rounding_bytes: int) -> list[str]:
+def _bytes(case: Case, leak: messages.Leak, scans: list[tuple[int, messages.Scan]], rounding_bytes: int) -> list[str]:
     """Bytes as the look saw them that saw the leak last; an item more or less, for it may lie before or after the append."""
     problems = []
     if case.truth.nodes and not leak.node_bytes:
         problems.append("nodes grow, but node_bytes is 0")
     # Without an optimizer all looks are at step 0; what a later look did not see again is in it as it was.
-    steps = [steps for steps, look in looks if look.step == leak.last_step and leak in look.leaks]
+    steps = [steps for steps, scan in scans if scan.step == leak.last_step and leak in scan.leaks]
     if not steps:
         return [*problems, f"no look at step {leak.last_step} holds this leak"]
     if leak.kind == "cycle":

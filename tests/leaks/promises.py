@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from child import Child, looks_of
+from child import Child, scans_of
 from corpus import Case, cases
 from evidence import pairs_of
 from promise import SHARE, SMALL_BYTES, Promise
@@ -55,13 +55,13 @@ def row(child: Child, scales: Child, case: Case) -> Row:
     answer = child.ask("watch", case.name, "cuda", windows=True)
     broken = scales.ask("weigh", case.name, "cuda", collect=None)
     # (A look at the loop's end has no reading to be held against.)
-    looks = [(steps, look) for steps, look in looks_of(answer) if not steps or steps < broken[-1]["steps"]]
-    found = looks[-1][1].leaks if looks else []
+    scans = [(steps, scan) for steps, scan in scans_of(answer) if not steps or steps < broken[-1]["steps"]]
+    found = scans[-1][1].leaks if scans else []
     right = [leak for leak in found if leak.kind in case.truth.kinds and _names(case, leak)]
     if not right:
         return Row(case, None)
     leak = max(right, key=lambda leak: leak.held_bytes)
-    steps, step = next((steps, look.step) for steps, look in looks if leak in look.leaks)
+    steps, step = next((steps, scan.step) for steps, scan in scans if leak in scan.leaks)
     mended = scales.ask("weigh", case.name, "cuda", mended=True, collect=None)
     told = promises(case, leak, steps, pairs_of(broken, mended), of_optimizers=round(steps / step) if step else 1)
     told.replay = replayed(leak, answer, mended, case.truth.item_bytes(512))

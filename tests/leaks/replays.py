@@ -65,15 +65,15 @@ def replayed(leak: messages.Leak, answer: dict[str, Any], mended: Any, item_byte
     looked_at = list(answer["looked_at"])
     for window in reversed(windows_of(answer)):
         steps, looked_at = (
-            looked_at[-len(window.looks) :] if window.looks else [],
-            looked_at[: -len(window.looks) or None],
+            looked_at[-len(window.scans) :] if window.scans else [],
+            looked_at[: -len(window.scans) or None],
         )
         try:
             effect = leak_effect(from_window(window), leak.kind, leak.name, leak.file, leak.line)
         except CannotTell as cannot:
             reason = str(cannot)
             continue
-        begin, end = (steps[window.looks.index(event)] for event in (effect.begin_event, effect.end_event))
+        begin, end = (steps[window.scans.index(event)] for event in (effect.begin_event, effect.end_event))
         same = [one for one in mended if begin < one["steps"] <= end]
         came = answer["before_bytes"] + max(one["peak_bytes"] for one in same)
         reserved = max(one["reserved_bytes"] for one in same)

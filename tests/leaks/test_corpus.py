@@ -32,14 +32,14 @@ def on_devices(mended: bool) -> list[Any]:
 
 @pytest.mark.parametrize(("device", "name"), on_devices(mended=False))
 def test_what_the_detector_says_is_the_truth(watched, device: str, name: str) -> None:
-    looks = watched.looks(device, name)
-    assert faults(cases()[name], looks, device) == []
+    scans = watched.scans(device, name)
+    assert faults(cases()[name], scans, device) == []
 
 
 @pytest.mark.parametrize(("device", "name"), on_devices(mended=True))
 def test_of_a_mended_loop_it_says_nothing(watched, device: str, name: str) -> None:
-    looks = watched.looks(device, name, mended=True)
-    assert faults(dataclasses.replace(cases()[name], truth=Truth(why="mended")), looks, device) == []
+    scans = watched.scans(device, name, mended=True)
+    assert faults(dataclasses.replace(cases()[name], truth=Truth(why="mended")), scans, device) == []
 
 
 def test_the_corpus_is_large_and_fair() -> None:
@@ -72,8 +72,8 @@ RIGHT = messages.Leak(
 
 
 def judged(*leaks: messages.Leak, case: Case = CASE) -> str:
-    look = messages.Look(time_ns=1, step=10, reason="a test", seconds=0.0, tensors=1, leaks=list(leaks))
-    return " ".join(faults(case, [(10, look)], "cpu"))
+    scan = messages.Scan(time_ns=1, step=10, reason="a test", seconds=0.0, tensors=1, leaks=list(leaks))
+    return " ".join(faults(case, [(10, scan)], "cpu"))
 
 
 def test_the_right_finding_passes() -> None:

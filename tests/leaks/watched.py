@@ -13,7 +13,7 @@ from vramscope.protocol import messages
 
 
 def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Each look in order, ``{"steps": done by then, "look": messages.Look}``; and, where they are wanted, of found leaks the
+    """Each look in order, ``{"steps": done by then, "scan": messages.Scan}``; and, where they are wanted, of found leaks the
     recorded ``windows``, the steps done at each look within one (``looked_at``), and what was allocated before the loop.
 
     Raises what the detector raises.
@@ -30,11 +30,11 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
 
     guard.raise_faults = True
     gc.collect()
-    looks: list[dict[str, Any]] = []
+    scans: list[dict[str, Any]] = []
     steps, clock = Steps(), StepClock()
 
-    def report(look: messages.Look) -> None:
-        looks.append({"steps": steps.count, "look": look})
+    def report(scan: messages.Scan) -> None:
+        scans.append({"steps": steps.count, "scan": scan})
 
     before_bytes = 0
     if device == "cuda":
@@ -68,4 +68,4 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
         if isinstance(message, messages.Piece):
             recorded.setdefault(message.artifact, []).append(message.data)
     packed = [b"".join(pieces) for pieces in recorded.values()]
-    return looks, {"windows": packed, "looked_at": looked_at, "before_bytes": before_bytes}
+    return scans, {"windows": packed, "looked_at": looked_at, "before_bytes": before_bytes}

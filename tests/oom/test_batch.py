@@ -16,11 +16,11 @@ def seen_in(model: nn.Module, *args: Any, **kwargs: Any) -> int | None:
     """What is told where the innermost module of a model asks for memory."""
     told: list[int | None] = []
 
-    def look(module: nn.Module, given: Any) -> None:
+    def scan(module: nn.Module, given: Any) -> None:
         frame: FrameType | None = sys._getframe(1)
         told.append(batch.rows_of(stack.stack_of(frame)))
 
-    handle = list(model.modules())[-1].register_forward_pre_hook(look)
+    handle = list(model.modules())[-1].register_forward_pre_hook(scan)
     model(*args, **kwargs)
     handle.remove()
     return told[0]

@@ -39,7 +39,7 @@ def test_a_teacher_and_a_checkpoint_are_weights_beside_the_model_and_count_once(
         "half": {k: v.clone() for k, v in trains.state_dict().items()},
     }
     batch = {"0.weight": torch.zeros(5), "labels": torch.zeros(1000, 64)}
-    seen = only(other_models.look(), trains, teacher)
+    seen = only(other_models.scan(), trains, teacher)
     assert {id(one) for one in seen.models} == {id(trains), id(teacher)}
     held = counted(trains, seen)
     assert held.owned_bytes["parameters"] == 32 * KIB, "the state dict that is the model's own counts with the model"
@@ -51,16 +51,16 @@ def test_a_teacher_and_a_checkpoint_are_weights_beside_the_model_and_count_once(
     assert batch and checkpoint
     del checkpoint, seen
     gc.collect()
-    assert counted(trains, only(other_models.look(), trains)).owned_bytes[OTHER_MODELS] == 0
+    assert counted(trains, only(other_models.scan(), trains)).owned_bytes[OTHER_MODELS] == 0
 
 
 def test_a_teacher_that_was_heard_is_none_of_the_models_that_train() -> None:
     """Each whose forward was called is known by then, and what no gradient is wanted of is no training's."""
     trains, teacher = model(), model().requires_grad_(False)
-    seen = only(other_models.look(), trains, teacher)
+    seen = only(other_models.scan(), trains, teacher)
     held = owners.count([], [trains, teacher], series.CPU, loading=False, beside=seen)
     assert (held.owned_bytes["parameters"], held.owned_bytes[OTHER_MODELS]) == (32 * KIB, 32 * KIB)
-    alone = owners.count([], [teacher], series.CPU, loading=False, beside=only(other_models.look(), teacher))
+    alone = owners.count([], [teacher], series.CPU, loading=False, beside=only(other_models.scan(), teacher))
     assert (alone.owned_bytes["parameters"], alone.owned_bytes[OTHER_MODELS]) == (32 * KIB, 0), "a model that serves"
 
 
@@ -69,7 +69,7 @@ def test_a_dict_of_copies_is_seen_while_it_is_being_made() -> None:
 
     def half(tensor: torch.Tensor, last: bool) -> torch.Tensor:
         if last:
-            found.append(counted(trains, only(other_models.look(), trains)).owned_bytes[OTHER_MODELS])
+            found.append(counted(trains, only(other_models.scan(), trains)).owned_bytes[OTHER_MODELS])
         return tensor.clone()
 
     deep = nn.Sequential(*(model() for _ in range(3)))
@@ -82,7 +82,7 @@ def test_a_dict_of_copies_is_seen_while_it_is_being_made() -> None:
 def test_the_optimizer_of_these_parameters_is_found_before_its_first_step_and_no_other_one() -> None:
     trains, earlier = model(), model()
     own, others = torch.optim.AdamW(trains.parameters()), torch.optim.AdamW(earlier.parameters())
-    seen = other_models.look()
+    seen = other_models.scan()
     assert any(one is own for one in seen.optimizers) and any(one is others for one in seen.optimizers)
     assert other_models.optimizers_of(trains.parameters(), seen.optimizers) == [own]
 
@@ -90,7 +90,7 @@ def test_the_optimizer_of_these_parameters_is_found_before_its_first_step_and_no
 def test_what_of_a_model_is_still_to_come_is_known_while_it_is_moved() -> None:
     trains, moved, found = model(), nn.ModuleDict({"encoder": model()}), []
 
-    def look(tensor: torch.Tensor) -> torch.Tensor:
+    def scan(tensor: torch.Tensor) -> torch.Tensor:
         frame, frames = sys._getframe(), []
         while frame is not None:
             frames.append(frame)
@@ -98,7 +98,7 @@ def test_what_of_a_model_is_still_to_come_is_known_while_it_is_moved() -> None:
         found.append(other_models.on_its_way(frames))
         return tensor
 
-    moved._apply(look)
+    moved._apply(scan)
     assert all(one is moved for one in found) and found, "the outermost, not the layer whose turn it is"
     assert other_models.on_its_way([sys._getframe()]) is None
     elsewhere = copy.deepcopy(trains).to("meta")
@@ -110,10 +110,10 @@ def test_results_by_the_names_of_parameters_are_no_copies() -> None:
     """Fast weights, say: they have a graph, and cannot be let go of."""
     trains = model()
     fast = {name: one * 0.9 for name, one in trains.named_parameters()}
-    assert counted(trains, only(other_models.look(), trains)).owned_bytes[OTHER_MODELS] == 0
+    assert counted(trains, only(other_models.scan(), trains)).owned_bytes[OTHER_MODELS] == 0
     kept = {name: one.detach() for name, one in fast.items()}
     del fast
-    assert counted(trains, only(other_models.look(), trains)).owned_bytes[OTHER_MODELS] == 32 * KIB
+    assert counted(trains, only(other_models.scan(), trains)).owned_bytes[OTHER_MODELS] == 32 * KIB
     assert kept
 
 
@@ -127,7 +127,7 @@ def test_within_torch_func_the_weights_count_that_its_wrappers_stand_for() -> No
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                told.append(counted(trains, only(other_models.look(), trains)))
+                told.append(counted(trains, only(other_models.scan(), trains)))
             return x
 
     trains.append(Asks())
@@ -138,7 +138,7 @@ def test_within_torch_func_the_weights_count_that_its_wrappers_stand_for() -> No
     torch.func.grad(loss_of)(weights, torch.zeros(2, 64))
     torch.func.vmap(lambda x: loss_of({"0.weight": x, "2.weight": x}, torch.zeros(2, 64)))(torch.zeros(3, 64, 64))
     assert [one.owned_bytes["parameters"] for one in told] == [32 * KIB, 48 * KIB]
-    assert counted(trains, only(other_models.look(), trains)).owned_bytes["gradients"] == 16 * KIB
+    assert counted(trains, only(other_models.scan(), trains)).owned_bytes["gradients"] == 16 * KIB
 
 
 def test_the_model_of_an_earlier_fold_lives_beside_the_one_that_an_optimizer_updates() -> None:
@@ -146,7 +146,7 @@ def test_the_model_of_an_earlier_fold_lives_beside_the_one_that_an_optimizer_upd
     old, trains = model(), model()
     old(torch.zeros(4, 64)).sum().backward()
     optimizer = torch.optim.AdamW(trains.parameters())
-    seen = only(other_models.look(), trains, old)
+    seen = only(other_models.scan(), trains, old)
     for heard in ([old], [old, trains]):
         held = owners.count([optimizer], heard, series.CPU, loading=False, beside=seen)
         assert (held.owned_bytes["parameters"], held.trainable_bytes) == (32 * KIB, 32 * KIB)
@@ -168,15 +168,15 @@ def test_in_a_forward_of_fsdp2_the_optimizer_is_known_by_its_shards_and_what_is_
         fully_shard(trains, mesh=mesh)
         optimizer = torch.optim.AdamW(trains.parameters())
         left = torch.optim.AdamW(old.parameters())
-        seen = only(other_models.look(), trains)._replace(optimizers=[optimizer, left])
+        seen = only(other_models.scan(), trains)._replace(optimizers=[optimizer, left])
         found: list[tuple[list[object], owners.Holdings]] = []
 
-        def look(*_: object) -> None:
+        def scan(*_: object) -> None:
             optimizers = other_models.optimizers_of(trains.parameters(), seen.optimizers)
             held = owners.count(optimizers, [trains], series.CPU, loading=False, beside=seen)
             found.append((optimizers, held))
 
-        list(trains.children())[-1].register_forward_pre_hook(look)
+        list(trains.children())[-1].register_forward_pre_hook(scan)
         trains(torch.zeros(4, 64))
         ((optimizers, held),) = found
         assert optimizers == [optimizer]

@@ -295,13 +295,13 @@ def test_what_was_raised_before_attach_is_not_told() -> None:
         raise RuntimeError("earlier")
     except RuntimeError:
         caught = CaughtErrors(lambda error, in_except: told.append(error))
-        caught.look()
-    caught.look()
+        caught.scan()
+    caught.scan()
     try:
         raise later
     except RuntimeError:
-        caught.look()
-        caught.look()
+        caught.scan()
+        caught.scan()
     assert told == [later]
 
 

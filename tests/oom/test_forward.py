@@ -117,12 +117,12 @@ def died_in(
     own = torch.cuda.memory_allocated()
     told: list[tuple[forward.Running | None, int]] = []
 
-    def look(module: nn.Module, args: Any, kwargs: Any = None) -> None:
+    def scan(module: nn.Module, args: Any, kwargs: Any = None) -> None:
         in_use = torch.cuda.memory_allocated() - own
         told.append((forward.running(stack.stack_of(sys._getframe(1)), [model]), in_use))
 
     leaf = list(leaves_of(model))[place]
-    handle = leaf.register_forward_pre_hook(look)
+    handle = leaf.register_forward_pre_hook(scan)
     torch.cuda.reset_peak_memory_stats()
     train(model).backward()  # type: ignore[no-untyped-call]
     handle.remove()
@@ -175,12 +175,12 @@ def test_of_a_loss_that_asks_for_its_first_tensor_two_as_large_are_to_come(
     own = torch.cuda.memory_allocated()
     told: list[tuple[forward.Running | None, int]] = []
 
-    def look(logits: torch.Tensor, *args: Any) -> Any:
+    def scan(logits: torch.Tensor, *args: Any) -> Any:
         in_use = torch.cuda.memory_allocated() - own + logits.nbytes
         told.append((forward.running(stack.stack_of(sys._getframe(1)), [model], asked_bytes=logits.nbytes), in_use))
         return original(logits, *args)
 
-    monkeypatch.setattr(torch._C._nn, "cross_entropy_loss", look)
+    monkeypatch.setattr(torch._C._nn, "cross_entropy_loss", scan)
     torch.cuda.reset_peak_memory_stats()
     speaks(model).backward()  # type: ignore[no-untyped-call]
     took = torch.cuda.max_memory_allocated() - own - sum(one.nbytes for one in model.parameters())

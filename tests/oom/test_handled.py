@@ -32,7 +32,7 @@ def attempt(model: nn.Module) -> None:
     raise RuntimeError(f"no number, of {out.numel()}")
 
 
-def look(faults: list[BaseException], model: nn.Module) -> messages.Leak | None:
+def scan(faults: list[BaseException], model: nn.Module) -> messages.Leak | None:
     return exception_refs.kept_by_living(faults, threading.get_ident(), list(model.parameters()), 3)
 
 
@@ -44,7 +44,7 @@ def test_an_error_that_is_kept_is_named_by_its_variable_with_what_its_frames_lea
     except RuntimeError as error:
         newest = error
     assert newest is not None
-    found = look([newest, ValueError("of no traceback")], model)
+    found = scan([newest, ValueError("of no traceback")], model)
     assert found is not None
     assert (found.name, found.kind, found.file, found.function) == (
         "newest",
@@ -56,7 +56,7 @@ def test_an_error_that_is_kept_is_named_by_its_variable_with_what_its_frames_lea
     assert found.advice.startswith("keep str(error)")
     in_a_list = [newest]
     newest = None
-    listed = look(in_a_list, model)
+    listed = scan(in_a_list, model)
     assert listed is not None and listed.name == "in_a_list"
 
 
@@ -65,7 +65,7 @@ def test_of_one_that_is_being_handled_the_other_look_tells(uncollected: None) ->
     try:
         attempt(model)
     except RuntimeError as error:
-        assert look([error], model) is None
+        assert scan([error], model) is None
         told = exception_refs.kept_by_handled(threading.get_ident(), list(model.parameters()), 3)
         assert told is not None and told.name == "RuntimeError in its except block"
 
@@ -87,6 +87,6 @@ def test_neither_look_keeps_what_it_looked_at(uncollected: None) -> None:
                 kept.append(error)
         if kept:
             gone = weakref.ref(model)
-            assert look(kept, model) is not None and gone() is not None
+            assert scan(kept, model) is not None and gone() is not None
         kept.clear()
         assert torch.cuda.memory_allocated() == before, looks_within

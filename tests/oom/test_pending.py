@@ -49,13 +49,13 @@ def test_the_verdict_does_not_wait_for_the_window(server: RunningServer, monkeyp
         agent,
         messages.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
     )
-    made, asked = window.look, threading.Event()
+    made, asked = window.scan, threading.Event()
 
     def slow(*given: Any) -> window.Seen:
         assert asked.wait(60)
         return replace(made(*given), replayed=[Replayed("expandable_segments:True", True, 0, True)])
 
-    monkeypatch.setattr(window, "look", slow)
+    monkeypatch.setattr(window, "scan", slow)
     first = server.get(f"/oom/{record}", wait_seconds=0)
     asked.set()
     assert (first["pending"], first["window"], first["by_site"]) == (True, recording, None)
@@ -86,7 +86,7 @@ def test_replays_that_take_longer_than_an_answer_waits_are_waited_for(
         agent,
         messages.Piece(artifact=recording, kind="window", number=0, pieces=1, about=about, data=pack(training(0))),
     )
-    made = window.look
+    made = window.scan
 
     def slow(trace: Any, confs: Any, progress: Any) -> window.Seen:
         for done in range(20):
@@ -94,7 +94,7 @@ def test_replays_that_take_longer_than_an_answer_waits_are_waited_for(
             time.sleep(0.05)
         return replace(made(trace, []), replayed=[Replayed("expandable_segments:True", True, 0, True)])
 
-    monkeypatch.setattr(window, "look", slow)
+    monkeypatch.setattr(window, "scan", slow)
     monkeypatch.setattr(server.house.sweeps, "_abandoned_seconds", 0.3)
     whole = server.get(f"/oom/{record}", wait_seconds=20)
     while whole["pending"]:

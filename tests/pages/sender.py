@@ -50,7 +50,7 @@ class Training:
     """bytes that stay behind after each step"""
     leaks: tuple[wire_messages.Leak, ...] | None = None
     """what a look finds; None: the agent never looks"""
-    not_looked_at: str = ""
+    not_scanned: str = ""
     techniques: tuple[wire_messages.Technique, ...] | None = None
     """None: the agent tells of none"""
     findings: tuple[wire_messages.Finding, ...] = ()
@@ -58,7 +58,7 @@ class Training:
     allocator_settings: str | None = ""
     framework: str = "loop"
     nvml: bool = True
-    stranded: float = 0.0
+    unusable: float = 0.0
     """share of what is free that is read as of no use, every two seconds; 0: no window was recorded, so it is unknown"""
     seed: int = 0
     run: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -201,7 +201,7 @@ class Rank:
                 "end_allocated_bytes": base,
                 "end_reserved_bytes": peak_reserved,
                 # a batch that is still referred to differs in length
-                "floor_bytes": base + 24 * MIB * self.random.beta(2, 5, steps),
+                "after_step_bytes": base + 24 * MIB * self.random.beta(2, 5, steps),
                 "graphs_alive": numbers * (training.growth > 0),
                 "forward_peak_allocated_bytes": base + activations,
                 "backward_peak_allocated_bytes": peak,
@@ -248,9 +248,9 @@ class Rank:
                 "alloc_retries": np.where(training.seed % 3 == 2, (numbers[position] // 90), 0),
                 "ooms": np.zeros(moments.size),
             }
-            if training.stranded:
+            if training.unusable:
                 readings = (moments % 2.0 < interval) & (moments > self.start + 5)
-                samples["stranded_bytes"] = np.where(readings, (reserved - allocated * 1.002) * training.stranded, -1)
+                samples["unusable_bytes"] = np.where(readings, (reserved - allocated * 1.002) * training.unusable, -1)
             if training.nvml:
                 busy = np.where(phase == 0, 35, 96) + 2 * wobble
                 samples |= {
@@ -264,15 +264,15 @@ class Rank:
         self.now = float(ends[-1])
         return samples, step_columns
 
-    def look(self, *leaks: wire_messages.Leak, reason: str = "graphs outlive their step") -> wire_messages.Look:
+    def scan(self, *leaks: wire_messages.Leak, reason: str = "graphs outlive their step") -> wire_messages.Scan:
         """What the agent would tell now: the leaks given, or those of the training."""
-        return wire_messages.Look(
+        return wire_messages.Scan(
             time_ns=int(self.now * 1e9),
             step=self.step,
             reason=reason,
             seconds=0.084,
             tensors=14_207,
-            not_looked_at=self.training.not_looked_at,
+            not_scanned=self.training.not_scanned,
             leaks=list(leaks or self.training.leaks or ()),
         )
 
@@ -304,9 +304,9 @@ class Rank:
         self.post(self.attached())
         for block in self.blocks(*self.make(steps, interval)):
             self.post(block)
-        looks = [self.look()] if self.training.leaks is not None else []
+        scans = [self.scan()] if self.training.leaks is not None else []
         trained = [self.trained()] if self.training.techniques is not None else []
-        self.post(*looks, *trained, self.overhead(), *([end] if end else []))
+        self.post(*scans, *trained, self.overhead(), *([end] if end else []))
 
     def ended(self, state: str = "finished", error: tuple[str, str] | None = None) -> wire_messages.Ended:
         """The last message, to be given to :meth:`history` (the moment is set by :meth:`finish`)."""
@@ -405,7 +405,7 @@ BASELINE = Training(
     name="baseline-fp32",
     tags=("sweep",),
     run="ba5e11e000000001",
-    stranded=0.3,
+    unusable=0.3,
     techniques=(ADAMW, BATCH),
     config={"batch_size": 32, "dtype": "fp32", "lr": 3e-4, "model.layers": 12},
 )
@@ -424,7 +424,7 @@ BF16 = dataclasses.replace(
     BASELINE,
     name="bf16",
     run="bf16000000000001",
-    stranded=0.0,
+    unusable=0.0,
     seed=2,
     activations=int(12.1 * GIB),
     step_seconds=0.28,
@@ -522,11 +522,9 @@ LEAKY = dataclasses.replace(
     seed=8,
     growth=22 * MIB,
     leaks=(HISTORY, OUTPUT, CACHE),
-    not_looked_at="3 of 41 holders: 250 ms were over",
+    not_scanned="3 of 41 holders: 250 ms were over",
 )
-FIXED = dataclasses.replace(
-    LEAKY, name="total-loss-fixed", run="1ea4f1ed00000001", growth=0, leaks=(), not_looked_at=""
-)
+FIXED = dataclasses.replace(LEAKY, name="total-loss-fixed", run="1ea4f1ed00000001", growth=0, leaks=(), not_scanned="")
 EIGHT = Training(name="ddp-8", project="llama", ranks=8, run="dd00000000000008", seed=6, step_seconds=0.8)
 
 

@@ -85,10 +85,10 @@ def test_the_peak_is_told_and_drawn_and_the_moment_can_be_chosen(page: Any, reco
     page.goto(recorded.page)
     strip = drawn(page, "strip")
     roles = strip.evaluate("(chart) => chart.traces.map((trace) => trace.meta.role)")
-    assert roles == ["requested", "rounding", "usable", "stranded", "total"]
+    assert roles == ["requested", "rounding", "usable", "unusable", "total"]
     assert re.fullmatch(r"Reserved at the peak [\d.]+ [GM]iB of 80\.0 GiB", words(page, "[data-kpi=reserved]"))
     assert re.fullmatch(
-        r"Of no use to the run [\d.]+ [KMG]?i?B [\d.]+ % of reserved", words(page, "[data-kpi=stranded]")
+        r"Of no use to the run [\d.]+ [KMG]?i?B [\d.]+ % of reserved", words(page, "[data-kpi=unusable]")
     )
     assert words(page, "[data-kpi=settings]") == "Recorded under default settings PyTorch 2.13.0+cu130"
     drawn(page, "map")
@@ -308,11 +308,11 @@ def test_where_memory_ran_out_the_page_tells_what_was_free_and_of_what_use(page:
     assert "Asked for when memory ran out 30.0 MiB" in words(page, "[data-kpi=oom-asked]")
     assert re.fullmatch(r"Reserved then 40\.0 MiB .*", words(page, "[data-kpi=oom-reserved]"))
     assert "In use by request 18.0 MiB 0 B more by rounding" in words(page, "[data-kpi=oom-requested]")
-    usable, stranded = (
+    usable, unusable = (
         float(re.search(r"([\d.]+) MiB", words(page, f"[data-kpi=oom-{part}]"))[1])  # type: ignore[index]
-        for part in ("usable", "stranded")
+        for part in ("usable", "unusable")
     )
-    assert usable + stranded == pytest.approx(22, abs=0.11) and stranded > 0
+    assert usable + unusable == pytest.approx(22, abs=0.11) and unusable > 0
 
 
 def test_own_settings_are_tried_and_bad_ones_refused_in_pytorchs_words(page: Any, recorded: Sender) -> None:

@@ -15,7 +15,7 @@ from legibility import assert_legible
 from test_fragmentation_page import Sender
 from window_maker import leaking
 from wire_maker import leak as a_leak
-from wire_maker import look
+from wire_maker import scan
 
 from vramscope.protocol import series
 
@@ -63,7 +63,7 @@ def test_the_floor_is_drawn_with_its_fit_and_zooming_judges_the_window(page: Any
 
 def test_few_graphs_are_counted_in_whole_numbers(page: Any, server: Any) -> None:
     run = Sender(server.url, "one graph alive")
-    run.send(run.agent.samples(20), run.agent.steps(30, graphs_alive=1, floor_bytes=1 << 30))
+    run.send(run.agent.samples(20), run.agent.steps(30, graphs_alive=1, after_step_bytes=1 << 30))
     page.goto(f"{server.url}/runs/{run.agent.run}/leaks")
     floor = drawn(page, "floor")
     assert floor.locator(".y2tick text").all_text_contents() == ["0", "1", "2", "3", "4"]
@@ -108,7 +108,7 @@ def test_what_is_not_known_of_a_leak_is_called_so_and_markup_stays_text(page: An
 def test_the_replay_of_a_recorded_step_stands_beside_what_was_measured(page: Any, server: Any) -> None:
     """At first there is nothing to replay, and that is said; it comes with the recording."""
     run = Sender(server.url, "one result too many")
-    run.send(run.agent.samples(20), run.agent.steps(4), look(a_leak("overlap", "output")))
+    run.send(run.agent.samples(20), run.agent.steps(4), scan(a_leak("overlap", "output")))
     page.goto(f"{server.url}/runs/{run.agent.run}/leaks")
     replay = page.locator(".leak-detail .replay")
     replay.get_by_text("not known: no window was recorded since it was found").wait_for()
@@ -165,7 +165,7 @@ def test_a_look_is_on_the_open_page_when_it_comes(page: Any, server: Any) -> Non
     page.get_by_text("has not looked yet").wait_for()
     drawn(page, "floor")
     page.locator(".live[data-state=live]").wait_for()
-    rank.post(rank.look(sender.HISTORY))
+    rank.post(rank.scan(sender.HISTORY))
     page.locator(".leaks tbody tr").wait_for()
     assert "history" in page.locator(".verdict").inner_text()
     assert page.locator(".tab-count").inner_text().startswith("1")
@@ -174,7 +174,7 @@ def test_a_look_is_on_the_open_page_when_it_comes(page: Any, server: Any) -> Non
         rank.post(block)
     chart = page.locator("vs-chart[data-figure=floor]")
     eventually(lambda: float(chart.get_attribute("data-newest")) == newest + 5, what="newer floors in the chart")
-    rank.post(rank.look(reason="asked again"))
+    rank.post(rank.scan(reason="asked again"))
     page.locator(".leaks").wait_for(state="detached")
     rank.finish()
     rank.client.close()
@@ -187,7 +187,7 @@ def test_where_streams_do_not_come_through_a_look_comes_by_polling(page: Any, se
     page.route("**/api/v1/live?*", lambda route: None)  # neither answered nor refused
     page.goto(f"{server.url}/runs/{training.run}/leaks")
     page.locator(".live[data-state=polling]").wait_for()
-    rank.post(rank.look(sender.HISTORY))
+    rank.post(rank.scan(sender.HISTORY))
     page.locator(".leaks tbody tr").wait_for()
     rank.finish()
     rank.client.close()
@@ -201,7 +201,7 @@ def test_several_ranks_share_an_entry_and_each_has_its_floor(page: Any, own_serv
         rank = sender.Rank(own.url, training, number, start=time.time() - 600)
         rank.history(60)
         found = [sender.HISTORY] if number != 2 else [sender.OUTPUT]
-        rank.post(rank.look(*found))
+        rank.post(rank.scan(*found))
         rank.finish()
         rank.client.close()
     page.goto(f"{own.url}/runs/{training.run}/leaks")
@@ -269,7 +269,7 @@ def test_every_kind_of_leak_has_words(page: Any, own_server: Any) -> None:
     rank = sender.Rank(own.url, sender.Training(name="all kinds", run="a11000000001ea40"), start=time.time() - 60)
     rank.history(10)
     kinds = [msgspec.structs.replace(sender.OUTPUT, kind=kind, name=f"of {kind}") for kind in series.LEAK_KINDS]
-    rank.post(rank.look(*kinds))
+    rank.post(rank.scan(*kinds))
     rank.finish()
     rank.client.close()
     page.goto(f"{own.url}/runs/a11000000001ea40/leaks")
@@ -286,7 +286,7 @@ def test_what_a_training_on_a_card_keeps_on_the_host_is_not_called_a_leak(page: 
         sender.OUTPUT, kind="tensor-growth", name="hosted", examples=["9 x float32[4] on cpu"], peak_effect_bytes=0,
         peak_effect="it lies in the host's memory, which grows; no peak of the GPU falls without it",
     )  # fmt: skip
-    rank.post(rank.look(hosted))
+    rank.post(rank.scan(hosted))
     rank.finish()
     rank.client.close()
     page.goto(f"{own.url}/runs/a11000000001ea42/leaks")
@@ -303,7 +303,7 @@ def test_what_is_emptied_when_an_epoch_is_over_says_when_and_that_it_does_not_gr
     run = Sender(server.url, "cleared each epoch")
     at = "on_train_epoch_end() (train.py:93)"
     emptied = a_leak("growing", "losses", emptied_at=at, emptied_after=1200, growth_bytes_per_step=0.0, age_steps=1200)
-    run.send(run.agent.samples(20), run.agent.steps(30, floor_bytes=1 << 30), look(emptied))
+    run.send(run.agent.samples(20), run.agent.steps(30, after_step_bytes=1 << 30), scan(emptied))
     page.goto(f"{server.url}/runs/{run.agent.run}/leaks")
     banner = page.locator(".banner.verdict")
     banner.wait_for()
@@ -327,7 +327,7 @@ def test_of_a_leak_on_the_host_no_recording_is_awaited(page: Any, own_server: An
         sender.OUTPUT, name="hosted", examples=["9 x float32[4] on cpu"], peak_effect_bytes=None,
         peak_effect="PyTorch counts no peaks on the CPU, so the effect on the peak is not known",
     )  # fmt: skip
-    rank.post(rank.look(host, sender.HISTORY))
+    rank.post(rank.scan(host, sender.HISTORY))
     rank.finish()
     rank.client.close()
     page.goto(f"{own.url}/runs/a11000000001ea41/leaks")
@@ -351,7 +351,7 @@ def test_a_lost_server_is_told_and_a_look_that_came_meanwhile_is_shown(page: Any
     page.get_by_text("Data stale since").wait_for()
     assert page.locator(".charts.stale").count() == 1
     own.start()
-    rank.post(rank.look(sender.HISTORY))
+    rank.post(rank.scan(sender.HISTORY))
     page.locator(".leaks tbody tr").wait_for()
     eventually(lambda: page.get_by_text("Data stale since").count() == 0)
     rank.finish()

@@ -10,7 +10,7 @@ from browsing import drawn, eventually
 from test_fragmentation_page import Sender
 from test_oom_page import GIB, rich_box
 from wire_maker import leak as a_leak
-from wire_maker import look
+from wire_maker import scan
 
 from vramscope.oom.messages import messages_of
 from vramscope.protocol import messages
@@ -24,7 +24,7 @@ def test_what_is_not_known_is_shown_by_its_name_and_what_is_left_out_is_said_onc
     known = [
         agent.samples(20, tensor_count=7),
         agent.steps(30, peak_phase=6),
-        look(echo, step=30),
+        scan(echo, step=30),
         messages.Event(time_ns=agent.start_ns, kind="tape_ran_out"),
         agent.ended("preempted"),
     ]

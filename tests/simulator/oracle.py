@@ -95,7 +95,7 @@ class Session:
         sure = True
         for position, (name, *words) in enumerate(script):
             if position == self.snapshot_at:
-                self.look()
+                self.scan()
             try:
                 sure = getattr(self, name)(*words)
             except torch.OutOfMemoryError:
@@ -121,7 +121,7 @@ class Session:
             "middle": self.middle,
         }
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """What lies there now: columns of segments and blocks, as the simulator's Initial has them."""
         items = {self.address_of[item]: item for item in (*self.tensors, *self.pending)}
         handles = sorted(stream.cuda_stream for stream in self.streams)

@@ -25,7 +25,7 @@ from vramscope.leaks.registry import Findings
 from vramscope.leaks.scan import name_roots, storages
 from vramscope.leaks.scan.call_arguments import given_storages, is_given
 from vramscope.leaks.scan.first_call import FirstCall
-from vramscope.leaks.scan.scanner import AGAIN_SECONDS, LOOK_SECONDS, Looker
+from vramscope.leaks.scan.scanner import AGAIN_SECONDS, LOOK_SECONDS, Scanner
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.schedule import Rounds
 from vramscope.leaks.verdict.judge import Judge, material_bytes
@@ -57,7 +57,7 @@ class GraphWatch:
     def __init__(
         self,
         clock: StepClock,
-        report: Callable[[messages.Look], None],
+        report: Callable[[messages.Scan], None],
         *,
         seconds: float = LOOK_SECONDS,
         tell: Callable[[messages.Leak], None] | None = None,
@@ -67,7 +67,7 @@ class GraphWatch:
         self._clock = clock
         self._findings = Findings(clock, report, tell)
         self._kinds = TensorKinds()
-        self._looker = Looker(self._kinds, seconds)
+        self._looker = Scanner(self._kinds, seconds)
         self._sequence: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
         self._cuda = torch.cuda
         self._plainly = torch._C.DisableTorchFunctionSubclass
@@ -188,12 +188,12 @@ class GraphWatch:
             self._judge.gathered.end_step(self._clock, stretches)
         cuts = stretches[-1].cuts
         self._end_round()
-        floor_bytes = self._floor.add(sum(map(_allocated_bytes, cuts)) if cuts else None)
+        after_step_bytes = self._floor.add(sum(map(_allocated_bytes, cuts)) if cuts else None)
         if self._floor.rises and not self._rounds.look_again_at:  # (else it is known why)
             self._rounds.suspect("what is in use at the end of a step rises")
         if self._unheard and self.is_due:
             self._first_call.listen()
-        return Held(self._sentinels.older_than(self._rounds.number), floor_bytes)
+        return Held(self._sentinels.older_than(self._rounds.number), after_step_bytes)
 
     def _begin_steps(self) -> None:
         """From now on steps end rounds: backwards before the first were its micro-steps, as far as can be known."""
@@ -244,10 +244,10 @@ class GraphWatch:
         if self._rounds.suspicion or self._rounds.due:
             self._look_given(args, kwargs, lambda: self._look_if_due(fresh=False))
 
-    def _look_given(self, args: Any, kwargs: Any, look: Callable[[], None]) -> None:
+    def _look_given(self, args: Any, kwargs: Any, scan: Callable[[], None]) -> None:
         with self._plainly():
             self._given = given_storages(args, kwargs, self._kinds)
-        look()
+        scan()
         self._given = {}
 
     def _part_called(self, module: Any) -> None:
@@ -407,7 +407,7 @@ class GraphWatch:
             return
         newest = list(self._boundaries)[-RECENT_STEPS:]
         step_numbers = max((after - before for before, after in pairwise(newest)), default=0)
-        looked = self._looker.look(step_numbers, self._steps_no_more, self._differentiable)
+        looked = self._looker.scan(step_numbers, self._steps_no_more, self._differentiable)
         if evaluating and self._may_be_summed_up(looked.optimizers):
             return
         if self._waits_for_a_step(looked.optimizers) and not evaluating:

@@ -54,7 +54,7 @@ class Findings:
     def __init__(
         self,
         clock: StepClock,
-        report: Callable[[messages.Look], None],
+        report: Callable[[messages.Scan], None],
         tell: Callable[[messages.Leak], None] | None = None,
     ) -> None:
         self.retained: tuple[str, int, str] | None = None
@@ -85,13 +85,13 @@ class Findings:
 
     def send(self, reason: str) -> None:
         self._report(
-            messages.Look(
+            messages.Scan(
                 time_ns=time.time_ns(),
                 step=self._clock.step,
                 reason=reason,
                 seconds=self._seconds,
                 tensors=self._tensors,
-                not_looked_at=self._left_out,
+                not_scanned=self._left_out,
                 leaks=sorted(self._leaks.values(), key=lambda leak: -leak.held_bytes)[:MOST_LEAKS],
             )
         )

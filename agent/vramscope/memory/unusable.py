@@ -1,8 +1,8 @@
 """How much of the free memory is of no use to this run, read now and then while it trains.
 
-``stranded_bytes``, as the server defines it for recorded windows (``analysis/fragmentation``): each free piece counts by
+``unusable_bytes``, as the server defines it for recorded windows (``analysis/fragmentation``): each free piece counts by
 the share of its heap's demand that does not fit into it. The demand is what the run asked for in its last recorded window;
-before there is one, stranded is not known.
+before there is one, unusable is not known.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class Demand:
             closed=settings.get("expandable_segments") is False,
         )
 
-    def stranded_bytes(self, segments: Iterable[Mapping[str, Any]]) -> int:
+    def unusable_bytes(self, segments: Iterable[Mapping[str, Any]]) -> int:
         """Of the segments of one device, as ``torch.cuda.memory_snapshot()`` gives them."""
-        stranded = 0
+        unusable = 0
         for segment in segments:
             heap = (tuple(segment["segment_pool_id"]), segment["segment_type"] == "large", segment["stream"])
             sizes = self.heaps.get(heap)
@@ -97,10 +97,10 @@ class Demand:
                     continue
                 size = block["size"]
                 if sizes is None or (self._closed and segment["is_expandable"]):
-                    stranded += size
+                    unusable += size
                 elif not (segment["is_expandable"] and block is blocks[-1]):  # (behind that one more can be mapped)
-                    stranded += round(size * (1.0 - self._served(sizes, size)))
-        return stranded
+                    unusable += round(size * (1.0 - self._served(sizes, size)))
+        return unusable
 
     def _served(self, sizes: Sizes, size: int) -> float:
         upper = bisect_right(sizes.size_bytes, size)
@@ -127,7 +127,7 @@ class Fragments:
         self._demands[window.device] = demand
 
     def read(self, device: int) -> int:
-        """Stranded bytes, or UNKNOWN: no window yet, or not due yet."""
+        """Unusable bytes, or UNKNOWN: no window yet, or not due yet."""
         demand = self._demands.get(device)
         began = time.monotonic()
         if demand is None or began < self._due_s[device]:
@@ -135,10 +135,10 @@ class Fragments:
         segments = layout()
         if segments is None:
             return series.UNKNOWN
-        stranded = demand.stranded_bytes(segment for segment in segments if segment["device"] == device)
+        unusable = demand.unusable_bytes(segment for segment in segments if segment["device"] == device)
         took = time.monotonic() - began
         self._due_s[device] = began + max(EVERY_S, took / MOST_SHARE)
-        return stranded
+        return unusable
 
 
 def layout() -> list[dict[str, Any]] | None:

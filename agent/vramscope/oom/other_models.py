@@ -37,7 +37,7 @@ class Beside(NamedTuple):
     """exceptions, those among them that were caught and are still held"""
 
 
-def look() -> Beside:
+def scan() -> Beside:
     """One sweep over all objects: 0.1 s where there are 330,000."""
     import torch
 

@@ -54,7 +54,7 @@ class Bystander:
         """This rank runs out."""
         self._word.leave()
 
-    def look(self, *, ran_out: bool) -> None:
+    def scan(self, *, ran_out: bool) -> None:
         """Write, where somebody has asked. On the sampler's thread. ``ran_out``: this rank did so itself, and has said it all."""
         asked_by = HOST if self._word.came() else self._asked_by
         self._asked_by = ""

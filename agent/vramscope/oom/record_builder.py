@@ -108,7 +108,7 @@ class Scene:
         if device is not None:
             with guarded("the count of who owns what"):
                 roots = self.roots() if error.roots is None else error.roots
-                seen = other_models.look() if error.here else None
+                seen = other_models.scan() if error.here else None
                 optimizers = list(self._optimizers)
                 if not optimizers and seen is not None:
                     optimizers = other_models.optimizers_of(

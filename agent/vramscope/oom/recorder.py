@@ -216,7 +216,7 @@ class OomRecorder:
         """Has the run gone on since the last error, and has another rank run out? On the sampler's thread, and at the end."""
         box = self._open
         if self.bystander is not None:
-            self.bystander.look(ran_out=box is not None)
+            self.bystander.scan(ran_out=box is not None)
         if box is not None and self._clock.step > box.step:
             self._open = None
             self._went_on(box)

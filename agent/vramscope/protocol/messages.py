@@ -146,7 +146,7 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     """shapes of what is held: ``12 x float32[32, 512] on cuda:0``"""
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True, tag="look"):
+class Scan(msgspec.Struct, frozen=True, kw_only=True, tag="scan"):
     """One look at what is held between steps. ``leaks`` is all that the session has found; the newest replaces the one before."""
 
     time_ns: Whole
@@ -157,7 +157,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, tag="look"):
     """that it took, on the training thread"""
     tensors: Whole
     """Python tensors seen"""
-    not_looked_at: Text = ""
+    not_scanned: Text = ""
     """what the bounds in time and number left out, in words; empty: nothing"""
     leaks: Annotated[list[Leak], msgspec.Meta(max_length=64)]
 
@@ -258,7 +258,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, tag="piece"):
     data: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_PIECE_BYTES)]
 
 
-Message = Attached | Block | Event | Look | Techniques | Piece | Overhead | Ended
+Message = Attached | Block | Event | Scan | Techniques | Piece | Overhead | Ended
 
 
 class Scalars(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,7 +93,7 @@ SAMPLES: Final[dict[str, Series]] = {
     "active_bytes": Series("bytes", "allocated, and blocks that wait for a stream"),
     "requested_bytes": Series("bytes", "what the program asked for, before rounding"),
     "inactive_split_bytes": Series("bytes", "free pieces of segments that are partly in use"),
-    "stranded_bytes": Series(
+    "unusable_bytes": Series(
         "bytes", "free bytes that this run's requests cannot use; read now and then, once a window was recorded"
     ),
     "private_pools_bytes": Series(
@@ -140,7 +140,7 @@ STEPS: Final[dict[str, Series]] = {
         "0: none; 1: somebody reset the peak counters through PyTorch's functions, the peak is still exact; "
         "2: behind PyTorch's functions, the peak is a lower bound",
     ),
-    "floor_bytes": Series(
+    "after_step_bytes": Series(
         "bytes",
         "what was still in use when the step ended: allocated on the device; on the CPU what the C allocator has handed out",
     ),

@@ -171,7 +171,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     held: Columns = {}
     """empty where no leak was known, or the window was too short for two looks"""
     holdings: list[Holding] = []
-    looks: list[int] = []
+    scans: list[int] = []
     """how many events had happened at each look at what is held"""
     notes: list[Text] = []
     """what a reader should know: a history that the user has cleared, a bound that was met"""

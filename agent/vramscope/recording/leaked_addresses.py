@@ -39,7 +39,7 @@ class Held:
         """leak -> bytes, one a look; UNKNOWN before it was found"""
         self._marks, self._addresses, self._of = array("q"), array("q"), array("q")
 
-    def look(self, mark: int, seen: Iterable[Seen]) -> None:
+    def scan(self, mark: int, seen: Iterable[Seen]) -> None:
         """What all known leaks hold when the mark is made."""
         self._looks.append(mark)
         for leak in seen:
@@ -80,5 +80,5 @@ class Held:
             )
             for (kind, name, file, line), held in self._holdings.items()
         ]
-        looks = [bounds[min(mark, last)] for mark in self._looks]
-        return {name: column.tobytes() for name, column in columns.items()} if self._marks else {}, holdings, looks
+        scans = [bounds[min(mark, last)] for mark in self._looks]
+        return {name: column.tobytes() for name, column in columns.items()} if self._marks else {}, holdings, scans

@@ -177,7 +177,7 @@ class Recorder:
         self._mark()
         window = self.window
         if window is not None and window.raw.held is not None:
-            window.raw.held.look(len(window.raw.marks) - 1, seen)
+            window.raw.held.scan(len(window.raw.marks) - 1, seen)
 
     def needed(self, addresses: Iterable[int]) -> None:
         """A backward is about to begin, and these are saved for it."""

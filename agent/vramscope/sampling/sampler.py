@@ -161,7 +161,7 @@ class Sampler:
             ):
                 row[name] = stats[array]["all"]["current"]
             row["alloc_retries"], row["ooms"] = stats["num_alloc_retries"], stats["num_ooms"]
-            row["stranded_bytes"] = self.fragments.read(device)
+            row["unusable_bytes"] = self.fragments.read(device)
             row.update(self._private_pools.read(device, stats))
         row["time_ns"] = self.wall_ns(time.perf_counter_ns())
         row.update(reading._asdict())

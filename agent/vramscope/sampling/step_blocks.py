@@ -54,7 +54,7 @@ def step_row(step: FinishedStep, duration_ns: int, device: int) -> dict[str, int
         "watched": int(step.watched),
         "agent_ns": step.agent_ns,
         "graphs_alive": step.held.graphs_alive,
-        "floor_bytes": step.held.floor_bytes,
+        "after_step_bytes": step.held.after_step_bytes,
     }
     position = step.devices.index(device) if device in step.devices else None
     for stretch in step.stretches:
@@ -78,7 +78,7 @@ def step_row(step: FinishedStep, duration_ns: int, device: int) -> dict[str, int
         row["peak_reserved_bytes"] = max(row.get("peak_reserved_bytes", 0), cut.peak_reserved_bytes)
         row["foreign_reset"] = max(row.get("foreign_reset", 0), cut.reset_seen)
         row["end_allocated_bytes"], row["end_reserved_bytes"] = cut.allocated_bytes, cut.reserved_bytes
-        row["floor_bytes"] = cut.allocated_bytes
+        row["after_step_bytes"] = cut.allocated_bytes
     if step.splits:
         at_end, at_peak = step.splits[position or 0]
         row.update(split_columns("end", at_end))

@@ -156,7 +156,7 @@ class LoopHooks:
     def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         clock, graphs = self.clock, self.graphs
         if sys.exc_info()[1] is not None:
-            self.caught.look()
+            self.caught.scan()
         if self.loss is not None:
             self._forward_begins()
         clock.rows = self._rows_of(module, args, kwargs)
@@ -238,7 +238,7 @@ class LoopHooks:
     @guarded("optimizer hook")
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if sys.exc_info()[1] is not None:
-            self.caught.look()
+            self.caught.scan()
         if self._leader is None or self._leader() is not optimizer:
             self.optimizers.add(optimizer)
         self._nests = self._nests or id(optimizer) in self._in_step

@@ -27,7 +27,7 @@ class Held(NamedTuple):
     """What outlives a step."""
 
     graphs_alive: int
-    floor_bytes: int
+    after_step_bytes: int
 
 
 NOT_KNOWN = Held(series.UNKNOWN, series.UNKNOWN)

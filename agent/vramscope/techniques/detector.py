@@ -211,7 +211,7 @@ class TechniqueWatch:
         )
         found = [told for find in KINDS if (told := find(facts)) is not None]
         findings = [told.finding for told in found if told.finding is not None]
-        findings += [trap for look in (*TRAPS, self._earlier.find) if (trap := look(facts)) is not None]
+        findings += [trap for scan in (*TRAPS, self._earlier.find) if (trap := scan(facts)) is not None]
         if self._evaluation is not None:
             findings.append(self._evaluation)
         # A finding keeps the step of its first sight: what is found again is the same finding.

@@ -28,7 +28,7 @@ CellColumns = Annotated[int, Query(ge=16, le=2048)]
 Offset = Annotated[int, Query(ge=0, description="bytes from the first segment's start, laid end to end")]
 SMALLEST_VIEW_BYTES = 512
 OUTLINE_POINTS = 300
-PARTS = ("requested", "rounding", "usable", "stranded")
+PARTS = ("requested", "rounding", "usable", "unusable")
 
 
 @router.get("/recordings/{recording}/moments", summary="What a recording holds, and where to look")
@@ -65,7 +65,7 @@ def get_moments(request: Request, recording: str) -> Response:
 
 @router.get("/recordings/{recording}/strip", summary="Where reserved memory was, over the events")
 def get_strip(request: Request, recording: str, first: First = None, end: End = None, points: Points = 800) -> Response:
-    """``{figure, from, to, events, highest, peak, out_of_memory, misfits, outline}``: requested, rounding, usable, stranded.
+    """``{figure, from, to, events, highest, peak, out_of_memory, misfits, outline}``: requested, rounding, usable, unusable.
 
     ``highest`` is of the window; ``peak``, ``out_of_memory`` and ``outline`` are of the whole recording.
     """

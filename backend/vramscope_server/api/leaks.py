@@ -61,7 +61,7 @@ def get_leaks(
         outside_bytes = _outside_bytes(connection, record, place)
     leaks = [
         leak | {"kind_words": kind_words(leak), "emptied": emptied_words(leak)}
-        for leak in merge_leaks({r: x.look for r, x in looked.items()})
+        for leak in merge_leaks({r: x.scan for r, x in looked.items()})
     ]
     floor = _floor(record, place, fit, used_bytes, outside_bytes) | {"damaged": told_damage(damaged, place)}
     died = record["state"] == "failed" and "OutOfMemory" in (record["error_type"] or "")
@@ -85,15 +85,15 @@ def get_leaks(
             "verdict": dataclasses.asdict(verdict),
             **{name: record[name] for name in ("leaked_bytes", "worst_leak", "graphs_alive")},
             "leaks": leaks,
-            "looks": [
+            "scans": [
                 {
                     "rank": number,
-                    "time_seconds": seconds(told.look.time_ns - display_skew_ns(told.skew_ns)),
+                    "time_seconds": seconds(told.scan.time_ns - display_skew_ns(told.skew_ns)),
                     **{
-                        name: getattr(told.look, name)
-                        for name in ("step", "reason", "seconds", "tensors", "not_looked_at")
+                        name: getattr(told.scan, name)
+                        for name in ("step", "reason", "seconds", "tensors", "not_scanned")
                     },
-                    "leaks": len(told.look.leaks),
+                    "leaks": len(told.scan.leaks),
                 }
                 for number, told in sorted(looked.items())
             ],
@@ -108,7 +108,7 @@ def get_replay(request: Request, run: str, leak: str) -> Response:
     house: House = request.app.state.house
     with reader(house) as connection:
         record = the_run(connection, run)
-        leaks = merge_leaks({rank: told.look for rank, told in load_looks(connection, record).items()})
+        leaks = merge_leaks({rank: told.scan for rank, told in load_looks(connection, record).items()})
         found = next((one for one in leaks if one["id"] == leak), None)
         if found is None:
             raise NotFound(
@@ -153,10 +153,18 @@ def _fit(
 ) -> tuple[Trend | None, list[Damage]]:
     """The fit of the floor in a window of steps, and what of it cannot be read."""
     told = load_columns(
-        connection, run, place, "steps", ["floor_bytes"], x="step", first=first, last=last, since_ns=place.started_ns
+        connection,
+        run,
+        place,
+        "steps",
+        ["after_step_bytes"],
+        x="step",
+        first=first,
+        last=last,
+        since_ns=place.started_ns,
     )
-    x, floor_bytes = told.columns["step"].astype(np.float64), floats(told.columns["floor_bytes"])
-    return trend(x, floor_bytes, on_host=place.device == series.CPU), told.damaged
+    x, after_step_bytes = told.columns["step"].astype(np.float64), floats(told.columns["after_step_bytes"])
+    return trend(x, after_step_bytes, on_host=place.device == series.CPU), told.damaged
 
 
 def _fit_of_models(connection: Connection, run: Run, place: Place, first: int | None, last: int | None) -> Trend | None:
@@ -177,12 +185,14 @@ def _used_bytes(connection: Connection, run: Run, place: Place) -> int | None:
         run,
         place,
         "steps",
-        ["peak_allocated_bytes", "floor_bytes"],
+        ["peak_allocated_bytes", "after_step_bytes"],
         x="step",
         first=round(newest * (1 - _RECENT)),
         since_ns=place.started_ns,
     )
-    tops = (int(told.columns[name].max(initial=series.UNKNOWN)) for name in ("peak_allocated_bytes", "floor_bytes"))
+    tops = (
+        int(told.columns[name].max(initial=series.UNKNOWN)) for name in ("peak_allocated_bytes", "after_step_bytes")
+    )
     return next((top for top in tops if top != series.UNKNOWN), None)
 
 

@@ -75,7 +75,7 @@ def post_whatif(request: Request, recording: str, question: Question | None = No
 def get_whatif(request: Request, recording: str, job: str) -> Response:
     """``{job, state: waiting|running|done|failed, place, done, total, compiling, result, problem}``."""
     house: House = request.app.state.house
-    found = house.sweeps.look(job)
+    found = house.sweeps.scan(job)
     if found is None:
         raise NotFound(
             f"There is no what-if {job[:40]!r} (any more): ask for it again.",

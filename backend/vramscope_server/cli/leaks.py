@@ -44,30 +44,30 @@ def show(server: str, as_json: bool, run: str) -> None:
         leak["replay"] = {name: replay[name] for name in ("recording", "rank", "effect", "reason")}
     if as_json:
         print_json(told["leaks"])
-        if not told["looks"]:
+        if not told["scans"]:
             print("vramscope: the agent has not looked yet; no leak is known.", file=sys.stderr)
         return
     out = console()
     verdict = told["verdict"]
     out.print(Text(plain(verdict["sentence"]), style=_VERDICT_STYLE.get(verdict["level"], "default")))
-    for look in told["looks"]:
-        if look["not_looked_at"]:
-            out.print(Text(f"not looked at{_of_rank(look, told)}: {plain(look['not_looked_at'])}", style="yellow"))
+    for scan in told["scans"]:
+        if scan["not_scanned"]:
+            out.print(Text(f"not looked at{_of_rank(scan, told)}: {plain(scan['not_scanned'])}", style="yellow"))
     if told["leaks"]:
         out.print()
-        several = len(told["looks"]) > 1
+        several = len(told["scans"]) > 1
         print_table(out, _COLUMNS, [_cells(leak, several=several) for leak in told["leaks"]])
         for leak in told["leaks"]:
             _print_detail(out, leak)
         out.print()
-    for look in told["looks"]:
-        said = f"last look{_of_rank(look, told)}: at step {count(look['step'])}, {plain(look['reason'])}; "
-        out.print(Text(f"{said}{count(look['tensors'])} tensors in {duration(look['seconds'])}", style="dim"))
+    for scan in told["scans"]:
+        said = f"last look{_of_rank(scan, told)}: at step {count(scan['step'])}, {plain(scan['reason'])}; "
+        out.print(Text(f"{said}{count(scan['tensors'])} tensors in {duration(scan['seconds'])}", style="dim"))
     out.print(Text(f"{address(server)}/runs/{told['run_id']}/leaks", style="cyan"))
 
 
-def _of_rank(look: dict[str, Any], told: dict[str, Any]) -> str:
-    return f" of rank {look['rank']}" if len(told["looks"]) > 1 else ""
+def _of_rank(scan: dict[str, Any], told: dict[str, Any]) -> str:
+    return f" of rank {scan['rank']}" if len(told["scans"]) > 1 else ""
 
 
 def _cells(leak: dict[str, Any], *, several: bool) -> list[str | Text]:

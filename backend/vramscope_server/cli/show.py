@@ -26,7 +26,7 @@ from vramscope_server.cli.tables import console, put
 
 _CALLED: Final = {"optimizer": "optimizer state", "activations": "activations, temporaries"}
 """As the pages call them: what came since the forward began is one sum, which a recorded step takes apart."""
-PARTS: Final = {"stranded": "free and of no use", "usable": "free", "rounding": "rounding", "requested": "asked for"}
+PARTS: Final = {"unusable": "free and of no use", "usable": "free", "rounding": "rounding", "requested": "asked for"}
 """of what is reserved (docs/fragmentation.md)"""
 _BAR: Final = 32
 _BESIDE_BAR: Final = 50
@@ -163,7 +163,7 @@ def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if told["foreign_reset_steps"]:
         yield "counters reset", _resets(told)
     yield "never needed", _never_needed(told)
-    yield "stranded", _stranded(told)
+    yield "unusable", _unusable(told)
     yield "allocator", _allocator(told["allocator_settings"])
     yield "trained with", _techniques(told["techniques"])
     yield "loss", _loss(told.get("loss"))
@@ -216,14 +216,14 @@ def _never_needed(told: dict[str, Any]) -> str:
     return f"{percent(fraction)}: {amount(held.get('never_needed_bytes'))} of what was reserved at most were never needed at once"
 
 
-def _stranded(told: dict[str, Any]) -> str:
+def _unusable(told: dict[str, Any]) -> str:
     """Free and of no use to this run when most was reserved, and where the rest was."""
     held = told["fragmentation"] or {}
-    stranded, parts = held.get("stranded_bytes"), held.get("parts")
-    if stranded is None:
+    unusable, parts = held.get("unusable_bytes"), held.get("parts")
+    if unusable is None:
         return UNKNOWN if has_no_card(told) else f"{UNKNOWN}: a recorded window tells what is of use to this run"
     if parts is None:
-        return f"{amount(stranded)} free and of no use to this run when most was reserved"
+        return f"{amount(unusable)} free and of no use to this run when most was reserved"
     sums = (f"{amount(parts[f'{name}_bytes'])} {words}" for name, words in PARTS.items())
     return f"{' + '.join(sums)} = {amount(parts['reserved_bytes'])} reserved, when it was most"
 

@@ -97,7 +97,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "out_of_memory": int((trace.events.action == ACTIONS.index("oom")).sum()),
         "strip": {
             f"{part}_bytes": int(getattr(made, part)[made.peak])
-            for part in ("requested", "rounding", "usable", "stranded")
+            for part in ("requested", "rounding", "usable", "unusable")
         },
         "categories": kinds if set(kinds) - {"unknown"} else None,
         "sites": [
@@ -137,7 +137,7 @@ def _print(out: Console, told: dict[str, Any]) -> None:
     out.print(Text(f"peak: {peak} reserved, {amount(told['peak_allocated_bytes'])} allocated{oom}"))
     parts = told["strip"]
     reserved = sum(parts.values())
-    words = {"requested": "asked for", "rounding": "rounding", "usable": "free and usable", "stranded": "of no use"}
+    words = {"requested": "asked for", "rounding": "rounding", "usable": "free and usable", "unusable": "of no use"}
     shares = [f"{amount(parts[f'{p}_bytes'])} {w} ({_share(parts[f'{p}_bytes'], reserved)})" for p, w in words.items()]
     out.print(Text("of what was reserved then: " + ", ".join(shares)))
     if told["categories"]:

@@ -11,16 +11,16 @@ from vramscope_server.analysis.series.window import FloatArray, RunWindow
 from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known
 
-NEEDS = {"steps": ["floor_bytes", "graphs_alive"]}
+NEEDS = {"steps": ["after_step_bytes", "graphs_alive"]}
 NEWEST_SESSION = True
-TREND = "floor_bytes"
+TREND = "after_step_bytes"
 
 
 def draw(window: RunWindow) -> go.Figure:
     """The floor of each step, the line that was fitted through it with its interval, and the graphs alive."""
     drawing = Drawing.over(window)
     steps = window.steps
-    floor = steps.columns["floor_bytes"]
+    floor = steps.columns["after_step_bytes"]
     unit = byte_unit(highest(floor.max))
     # What matters is whether it rises: from zero, a leak of megabytes would be flat among gigabytes.
     drawing.y_axis(unit, rangemode="normal")
@@ -28,11 +28,11 @@ def draw(window: RunWindow) -> go.Figure:
         drawing.no_rows("steps", "no step has ended in this window")
     elif not drawing.line(
         steps,
-        "floor_bytes",
+        "after_step_bytes",
         role="floor",
         label="floor",
         unit=unit,
-        meaning=STEPS["floor_bytes"].meaning,
+        meaning=STEPS["after_step_bytes"].meaning,
         line={"width": 1.6},
     ):
         drawing.unknown("floor")

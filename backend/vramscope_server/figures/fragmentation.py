@@ -13,10 +13,10 @@ from vramscope.protocol.series import SAMPLES
 from vramscope_server.analysis.series.window import FloatArray, RunWindow, StreamWindow
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known, samples_of
 
-READ = ["stranded_bytes", "reserved_bytes", "active_bytes", "requested_bytes"]
+READ = ["unusable_bytes", "reserved_bytes", "active_bytes", "requested_bytes"]
 NEEDS = {"samples": [*READ, "alloc_retries"]}
-AT_PEAK = ("stranded_bytes", READ)
-"""Where samples were thinned, a reading stands for its bucket: the one with most stranded. Its parts are of one moment."""
+AT_PEAK = ("unusable_bytes", READ)
+"""Where samples were thinned, a reading stands for its bucket: the one with most unusable. Its parts are of one moment."""
 
 APART: Final = 10
 """So many usual distances between two readings are a gap, in which what is free is drawn as one: it is not known apart."""
@@ -25,14 +25,14 @@ PARTS: Final = (
     ("requested", "requested", "asked for, in blocks that tensors own or other streams still use"),
     ("rounding", "rounding", "what blocks in use have beyond what was asked for"),
     ("usable", "free, usable", "free, and of use to this run: weighted by what it asks for"),
-    ("stranded", "free, stranded", SAMPLES["stranded_bytes"].meaning),
-    ("unused", "free", "reserved minus active: usable or stranded, which is not known apart here"),
+    ("unusable", "free, unusable", SAMPLES["unusable_bytes"].meaning),
+    ("unused", "free", "reserved minus active: usable or unusable, which is not known apart here"),
 )
 _FEEDS: Final[dict[str, dict[str, Any]]] = {
     "requested": {"field": "requested_bytes"},
     "rounding": {"field": "active_bytes", "minus": "requested_bytes"},
-    "usable": {"field": "reserved_bytes", "minus": ["active_bytes", "stranded_bytes"]},
-    "stranded": {"field": "stranded_bytes"},
+    "usable": {"field": "reserved_bytes", "minus": ["active_bytes", "unusable_bytes"]},
+    "unusable": {"field": "unusable_bytes"},
     "unused": {"field": "reserved_bytes", "minus": "active_bytes"},
 }
 
@@ -65,7 +65,7 @@ def draw(window: RunWindow) -> go.Figure:
 
 def _stack(drawing: Drawing, samples: StreamWindow, unit: Unit) -> None:
     parts, at = _parts(samples)
-    read = known(parts["stranded"])
+    read = known(parts["unusable"])
     for name, label, meaning in PARTS:
         values = parts[name]
         if not known(values):
@@ -73,7 +73,7 @@ def _stack(drawing: Drawing, samples: StreamWindow, unit: Unit) -> None:
                 drawing.unknown(label)
             continue
         # Live, a row is drawn where its parts are told: readings are some samples of many.
-        needs = {"needs": "stranded_bytes"} if read else {}
+        needs = {"needs": "unusable_bytes"} if read else {}
         drawing.trace(
             samples.x_values[at],
             values,
@@ -92,25 +92,25 @@ def _stack(drawing: Drawing, samples: StreamWindow, unit: Unit) -> None:
     if not known(parts["unused"]) and not read:
         drawing.unknown("free")
     elif not read:
-        drawing.say("stranded: unknown until a window was recorded")
+        drawing.say("unusable: unknown until a window was recorded")
     elif known(parts["unused"]):
-        drawing.say("stranded is unknown where what is free is drawn as one")
+        drawing.say("unusable is unknown where what is free is drawn as one")
 
 
 def _parts(samples: StreamWindow) -> tuple[dict[str, FloatArray], npt.NDArray[np.int64]]:
-    """The parts at some of the rows, and which those are: the readings of stranded, and what lies in gaps between them."""
+    """The parts at some of the rows, and which those are: the readings of unusable, and what lies in gaps between them."""
     columns = samples.columns
     peak = samples.at_peak or {name: columns[name].mean for name in READ}
-    read = np.isfinite(peak["stranded_bytes"])
-    stranded, reserved, active, requested = (np.where(read, peak[name], columns[name].mean) for name in READ)
+    read = np.isfinite(peak["unusable_bytes"])
+    unusable, reserved, active, requested = (np.where(read, peak[name], columns[name].mean) for name in READ)
     free = np.maximum(reserved - active, 0.0)
-    stranded = np.minimum(stranded, free)  # the pieces are read a moment after the counters
-    known_apart = np.isfinite(stranded)
+    unusable = np.minimum(unusable, free)  # the pieces are read a moment after the counters
+    known_apart = np.isfinite(unusable)
     parts = {
         "requested": requested,
         "rounding": np.maximum(active - requested, 0.0),
-        "usable": free - stranded,
-        "stranded": stranded,
+        "usable": free - unusable,
+        "unusable": unusable,
         "unused": np.where(known_apart, np.nan, free),
     }
     at = np.flatnonzero(known_apart | _in_gap(known_apart))

@@ -14,7 +14,7 @@ PARTS = (
     ("requested", "requested", "asked for, in blocks that tensors own or other streams still use"),
     ("rounding", "rounding", "what these blocks have beyond that"),
     ("usable", "free, usable", "free, and of use to this run: weighted by what it asks for"),
-    ("stranded", "free, stranded", "free, and of no use: in pieces or pools that this run's requests cannot use"),
+    ("unusable", "free, unusable", "free, and of no use: in pieces or pools that this run's requests cannot use"),
 )
 _MOST_TICKS = 8
 _AT_THE_RIGHT = 0.9

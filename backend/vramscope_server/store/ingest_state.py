@@ -23,7 +23,7 @@ from vramscope_server.store.rows import run_row
 from vramscope_server.store.run_cache import KnownRuns
 from vramscope_server.store.run_states import add_sequence, display_skew_ns
 from vramscope_server.store.summary import RankSummary
-from vramscope_server.store.tables import artifacts, chunks, events, looks, ranks, runs, sessions
+from vramscope_server.store.tables import artifacts, chunks, events, ranks, runs, scans, sessions
 from vramscope_server.store.validation import BadBatch, ReadyBatch, ReadyBlock, UnknownSession
 
 MAX_GAPS: Final = 1000
@@ -39,7 +39,7 @@ class Stored:
     rank: int
     skew_ns: int
     blocks: list[ReadyBlock]
-    look: messages.Look | None = None
+    scan: messages.Scan | None = None
     recordings: Sequence[str] = ()
     """ids of those that are whole now"""
 
@@ -118,16 +118,16 @@ class Book:
         batch = ready.batch
         number = batch.rank
         rank = run.ranks[number]
-        look = None
+        scan = None
         recordings: list[str] = []
         for message in batch.messages:
             if isinstance(message, messages.Attached):
                 run.attach(session, message)
             elif isinstance(message, messages.Event):
                 self._unwritten.event(run, number, message.time_ns, message.kind, message.step, message.data)
-            elif isinstance(message, messages.Look):
+            elif isinstance(message, messages.Scan):
                 if session.take_look(message, batch.sequence) and rank.session_id == batch.session:
-                    look = message
+                    scan = message
             elif isinstance(message, messages.Techniques):
                 if message.step >= (session.values["techniques"] or {}).get("step", 0):
                     session.values["techniques"] = msgspec.to_builtins(message)
@@ -146,7 +146,7 @@ class Book:
                 for tail in message.tails:
                     rank.summary.end(tail)
                     rank.dirty = True
-        if look is not None:
+        if scan is not None:
             run.looks_changed = run.announce = True
         if ready.left_out:
             rank.summary.leave_out(ready.left_out)
@@ -159,9 +159,9 @@ class Book:
             self._unwritten.chunk((run.values["key"], number, chunk.device, chunk.stream), values)
         if recordings:
             run.announce = True
-        if ready.blocks or look is not None or recordings:
+        if ready.blocks or scan is not None or recordings:
             skew = display_skew_ns(session.skew.skew_ns)
-            self._news.append(Stored(run.values["id"], number, skew, ready.blocks, look, recordings))
+            self._news.append(Stored(run.values["id"], number, skew, ready.blocks, scan, recordings))
 
     def _check_pieces(self, connection: Connection, run: RunRecord | None, batch: messages.Batch) -> None:
         for piece in {p.artifact: p for p in batch.messages if isinstance(p, messages.Piece)}.values():
@@ -211,7 +211,7 @@ class Book:
         if rank is None:
             run.ranks[batch.rank] = RankRecord(batch.session, RankSummary(), new=True, dirty=True)
         elif not older:
-            run.sessions[rank.session_id].look = None  # what that process held died with it
+            run.sessions[rank.session_id].scan = None  # what that process held died with it
             rank.session_id, rank.dirty, run.looks_changed = batch.session, True, True
         return session
 
@@ -308,7 +308,7 @@ class Book:
             raise ValueError("the run is live")
         key = run.values["key"]
         delete_artifacts(connection, artifacts.c.run_key == key)
-        for table in (chunks, events, looks, ranks, sessions):
+        for table in (chunks, events, scans, ranks, sessions):
             connection.execute(table.delete().where(table.c.run_key == key))
         connection.execute(runs.delete().where(runs.c.key == key))
         self._runs.drop(run)

@@ -1,6 +1,6 @@
 """From the looks of a run's ranks to what is shown: one list of leaks, worst first, and the figures that lists need.
 
-Pure rules on ``messages.Look``. A look counts if it is the newest of the newest session of its rank (``book.py`` sees to
+Pure rules on ``messages.Scan``. A look counts if it is the newest of the newest session of its rank (``book.py`` sees to
 that). The same leak, by kind, name, file and line, is one entry, however many ranks have it.
 """
 
@@ -27,11 +27,11 @@ _LARGEST: Final = (
     "last_step",
 )  # fmt: skip
 
-encode_look = msgspec.msgpack.Encoder().encode
-_decode_look = msgspec.msgpack.Decoder(messages.Look).decode
+encode_scan = msgspec.msgpack.Encoder().encode
+_decode_look = msgspec.msgpack.Decoder(messages.Scan).decode
 
 
-def read_look(data: bytes) -> messages.Look | None:
+def read_look(data: bytes) -> messages.Scan | None:
     """A look as it was stored; None if its bytes were damaged since: as if nobody had looked, until the next one."""
     try:
         return _decode_look(data)
@@ -40,7 +40,7 @@ def read_look(data: bytes) -> messages.Look | None:
         return None
 
 
-def merge_leaks(looks: Mapping[int, messages.Look]) -> list[dict[str, Any]]:
+def merge_leaks(scans: Mapping[int, messages.Scan]) -> list[dict[str, Any]]:
     """All leaks of a run, worst first: each as in ``messages.Leak``, and besides
 
     id      the same as long as kind, name, file and line are: for links
@@ -49,27 +49,27 @@ def merge_leaks(looks: Mapping[int, messages.Look]) -> list[dict[str, Any]]:
             words, chain and examples are those of the rank that holds most
     """
     found: dict[str, list[tuple[int, messages.Leak]]] = {}
-    for rank, look in sorted(looks.items()):
-        for leak in look.leaks:
+    for rank, scan in sorted(scans.items()):
+        for leak in scan.leaks:
             found.setdefault(_id(leak), []).append((rank, leak))
     merged = [_merged(ident, places) for ident, places in found.items()]
     return sorted(merged, key=_badness, reverse=True)
 
 
-def leak_columns(looks: Mapping[int, messages.Look]) -> dict[str, Any]:
+def leak_columns(scans: Mapping[int, messages.Scan]) -> dict[str, Any]:
     """What a run's row tells of leaks (``tables.runs``); all None while nobody has looked.
 
     leaks         how many; what a training on a card keeps on the host is none of them
     leaked_bytes  what they hold together, on the rank where that is most
     worst_leak    kind of the worst
     """
-    if not looks:
+    if not scans:
         return {"leaks": None, "leaked_bytes": None, "worst_leak": None}
-    merged = [entry for entry in merge_leaks(looks) if not entry["on_host"]]
+    merged = [entry for entry in merge_leaks(scans) if not entry["on_host"]]
     return {
         "leaks": len(merged),
         "leaked_bytes": max(
-            held_together(leak for leak in look.leaks if not is_on_host(leak)) for look in looks.values()
+            held_together(leak for leak in scan.leaks if not is_on_host(leak)) for scan in scans.values()
         ),
         "worst_leak": merged[0]["kind"] if merged else None,
     }

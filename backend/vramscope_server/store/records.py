@@ -19,7 +19,7 @@ from vramscope_server.store.rows import device_words
 from vramscope_server.store.run_states import Skew, display_skew_ns, run_state
 from vramscope_server.store.run_summary import aggregate
 from vramscope_server.store.summary import RankSummary, decode_summary
-from vramscope_server.store.tables import looks, ranks, runs, sessions
+from vramscope_server.store.tables import ranks, runs, scans, sessions
 
 COUNTED: Final = {"recordings": "window", "profiles": "profile", "oom_records": "oom"}
 """columns of a run's row that count its whole artifacts of a kind"""
@@ -27,7 +27,7 @@ COUNTED: Final = {"recordings": "window", "profiles": "profile", "oom_records": 
 RUN_MOVES: Final = (
     "state", "attempt", "started_ns", "last_seen_ns", "ended_ns", "ranks_reporting", "dropped_samples", "steps",
     "peak_allocated_bytes", "peak_reserved_bytes", "peak_step", "peak_phase", "inactive_split_bytes",
-    "reserved_minus_allocated_bytes", "stranded_bytes", "never_needed_bytes", "fragmentation_fraction", "step_median_ns",
+    "reserved_minus_allocated_bytes", "unusable_bytes", "never_needed_bytes", "fragmentation_fraction", "step_median_ns",
     "out_of_memory", "graphs_alive", "sparkline", "first_time_ns", "last_time_ns", "first_step", "last_step",
 )  # fmt: skip
 """columns that a batch of rows may change; the others stay as they are for most of a run, and are long (config, command)"""
@@ -42,7 +42,7 @@ class SessionRecord:
 
     values: dict[str, Any]
     skew: Skew
-    look: messages.Look | None = None
+    scan: messages.Scan | None = None
     """its newest; only kept while it is the newest session of its rank"""
     look_sequence: int = 0
     """number of the batch that brought it: batches may come out of order"""
@@ -83,15 +83,15 @@ class SessionRecord:
             dropped_samples=message.dropped_samples,
         )
 
-    def take_look(self, look: messages.Look, sequence: int) -> bool:
+    def take_look(self, scan: messages.Scan, sequence: int) -> bool:
         """Replace the look by a newer one; False if this one is older than what is known.
 
         By its step first: the cut-off half of a batch that was too large comes later, under a higher number.
         """
-        known = -1 if self.look is None else self.look.step
-        if (look.step, sequence) < (known, self.look_sequence):
+        known = -1 if self.scan is None else self.scan.step
+        if (scan.step, sequence) < (known, self.look_sequence):
             return False
-        self.look, self.look_sequence, self.look_dirty = look, sequence, True
+        self.scan, self.look_sequence, self.look_dirty = scan, sequence, True
         return True
 
     @property
@@ -159,11 +159,11 @@ class RunRecord:
         for row in connection.execute(sa.select(ranks).where(ranks.c.run_key == key)).mappings():
             run.ranks[row["rank"]] = RankRecord(row["session_id"], decode_summary(row["summary"]))
         newest = {rank.session_id for rank in run.ranks.values()}
-        for row in connection.execute(sa.select(looks).where(looks.c.run_key == key)).mappings():
+        for row in connection.execute(sa.select(scans).where(scans.c.run_key == key)).mappings():
             session = run.sessions[row["session_id"]]
             session.look_sequence = row["sequence"]
             if row["session_id"] in newest:
-                session.look = read_look(row["data"])
+                session.scan = read_look(row["data"])
         run.artifacts = load_artifacts(connection, key)
         return run
 
@@ -174,10 +174,10 @@ class RunRecord:
         return [session for session in newest if session.values["attempt"] == self.values["attempt"]]
 
     @property
-    def looks(self) -> dict[int, messages.Look]:
+    def scans(self) -> dict[int, messages.Scan]:
         """By rank, the newest look of its newest session; ranks that have not looked are left out."""
-        newest = {number: self.sessions[rank.session_id].look for number, rank in self.ranks.items()}
-        return {number: look for number, look in newest.items() if look is not None}
+        newest = {number: self.sessions[rank.session_id].scan for number, rank in self.ranks.items()}
+        return {number: scan for number, scan in newest.items() if scan is not None}
 
     def attach(self, session: SessionRecord, attached: messages.Attached) -> None:
         """Take in who watches what, where: of the lowest rank what the run's row tells."""
@@ -206,7 +206,7 @@ class RunRecord:
         values = self.values
         values.update(aggregate(rank.summary for rank in self.ranks.values()))
         if self.looks_changed:
-            values.update(leak_columns(self.looks))
+            values.update(leak_columns(self.scans))
             self.looks_changed = False
         current = self.current
         state = run_state(session.values["state"] for session in current)

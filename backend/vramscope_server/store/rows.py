@@ -35,7 +35,7 @@ def run_row(run: Mapping[str, Any]) -> dict[str, Any]:
         "peak_step": run["peak_step"],
         "step_seconds_median": seconds(run["step_median_ns"]),
         "fragmentation_fraction": run["fragmentation_fraction"],
-        "stranded_bytes": run["stranded_bytes"],
+        "unusable_bytes": run["unusable_bytes"],
         "pinned": bool(run["pinned"]),
         "baseline": bool(run["baseline"]),
         "error_type": run["error_type"],

@@ -18,14 +18,14 @@ from vramscope_server.store.run_states import OPEN, display_skew_ns
 from vramscope_server.store.scalars import told_loss
 from vramscope_server.store.series_reader import Run
 from vramscope_server.store.summary import RankSummary, decode_summary
-from vramscope_server.store.tables import artifacts, events, looks, ranks, runs, sessions
+from vramscope_server.store.tables import artifacts, events, ranks, runs, scans, sessions
 
 MAX_EVENTS: Final = 1000
 MAX_TAGS: Final = 500
 FRAGMENTATION: Final = (
     "inactive_split_bytes",
     "reserved_minus_allocated_bytes",
-    "stranded_bytes",
+    "unusable_bytes",
     "never_needed_bytes",
 )
 RESETS: Final = ("foreign_reset_steps", "lower_bound_steps")
@@ -143,7 +143,7 @@ def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
         else {name: run[name] for name in FRAGMENTATION} | {"parts": _parts(connection, run)},
         "leaks": None
         if run["leaks"] is None
-        else merge_leaks({r: x.look for r, x in load_looks(connection, run).items()}),
+        else merge_leaks({r: x.scan for r, x in load_looks(connection, run).items()}),
         "leak_count": run["leaks"],
         "out_of_memory": None if ooms is None else [event for event in happened if event["kind"] == "out_of_memory"],
         "out_of_memory_count": ooms,
@@ -222,10 +222,10 @@ def _not_understood(connection: Connection, run: Run) -> dict[str, Any] | None:
 
 
 def _parts(connection: Connection, run: Run) -> dict[str, int] | None:
-    """Of the rank whose stranded bytes the run's are: see run_summary.aggregate."""
+    """Of the rank whose unusable bytes the run's are: see run_summary.aggregate."""
     found = connection.execute(sa.select(ranks.c.summary).where(ranks.c.run_key == run["key"])).scalars()
-    summaries = [summary for summary in map(decode_summary, found) if summary.stranded_reserved_bytes is not None]
-    return max(summaries, key=lambda summary: summary.stranded_reserved_bytes or 0).parts if summaries else None
+    summaries = [summary for summary in map(decode_summary, found) if summary.unusable_reserved_bytes is not None]
+    return max(summaries, key=lambda summary: summary.unusable_reserved_bytes or 0).parts if summaries else None
 
 
 def _most(places: list[dict[str, Any]], name: str) -> int | None:
@@ -287,7 +287,7 @@ def scalars_of_rank(connection: Connection, run: Run, rank: int) -> list[str]:
 class Looked:
     """The newest look of a rank's newest session, and by how much its moments are off."""
 
-    look: messages.Look
+    scan: messages.Scan
     skew_ns: int | None
 
 
@@ -301,13 +301,13 @@ def summary_of_rank(connection: Connection, run: Run, rank: int) -> RankSummary 
 def load_looks(connection: Connection, run: Run) -> dict[int, Looked]:
     """By rank, as far as they have looked: see ``leaks.py``."""
     joined = (
-        sa.select(ranks.c.rank, looks.c.data, sessions.c.skew_ns)
-        .join(looks, looks.c.session_id == ranks.c.session_id)
+        sa.select(ranks.c.rank, scans.c.data, sessions.c.skew_ns)
+        .join(scans, scans.c.session_id == ranks.c.session_id)
         .join(sessions, sessions.c.id == ranks.c.session_id)
         .where(ranks.c.run_key == run["key"])
     )
     read = {row.rank: (read_look(row.data), row.skew_ns) for row in connection.execute(joined)}
-    return {rank: Looked(look, skew_ns) for rank, (look, skew_ns) in read.items() if look is not None}
+    return {rank: Looked(scan, skew_ns) for rank, (scan, skew_ns) in read.items() if scan is not None}
 
 
 def counts_by_state(connection: Connection) -> dict[str, int]:

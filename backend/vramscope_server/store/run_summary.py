@@ -16,7 +16,7 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
     held = _best(ranks, "reserved_bytes")
     median = _best(ranks, "steps")
     spark = [r.by_step.values for r in ranks if len(r.by_step.values) > 1] or [r.by_time.values for r in ranks]
-    stranded = _best(ranks, "stranded_reserved_bytes")
+    unusable = _best(ranks, "unusable_reserved_bytes")
     return {
         "steps": _over(ranks, "steps", max),
         "peak_allocated_bytes": _over(ranks, "peak_allocated_bytes", max),
@@ -24,7 +24,7 @@ def aggregate(summaries: Iterable[RankSummary]) -> dict[str, Any]:
         **(peak or RankSummary()).peak_place,
         "inactive_split_bytes": held.inactive_split_bytes if held else None,
         "reserved_minus_allocated_bytes": held.reserved_minus_allocated_bytes if held else None,
-        "stranded_bytes": stranded.stranded_bytes if stranded else None,
+        "unusable_bytes": unusable.unusable_bytes if unusable else None,
         **_never_needed(_best(ranks, "reserved_by_steps")),
         "step_median_ns": median.durations.median_ns() if median else None,
         "out_of_memory": _over(ranks, "ooms", sum),

@@ -10,10 +10,10 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.sql.base import Executable
 
 from vramscope_server.store.artifacts import delete_artifacts
-from vramscope_server.store.leaks import encode_look
+from vramscope_server.store.leaks import encode_scan
 from vramscope_server.store.records import RUN_MOVES, RUN_TELLS, SESSION_MOVES, SESSION_TELLS, RunRecord, SessionRecord
 from vramscope_server.store.summary import encode_summary
-from vramscope_server.store.tables import artifact_pieces, artifacts, looks, ranks, runs, sessions
+from vramscope_server.store.tables import artifact_pieces, artifacts, ranks, runs, scans, sessions
 
 
 def put_rows(connection: Connection, statement: Executable, rows: Sequence[dict[str, Any]]) -> None:
@@ -78,12 +78,12 @@ def _put_looks(connection: Connection, dirty: Sequence[RunRecord]) -> None:
             "session_id": session.values["id"],
             "run_key": session.values["run_key"],
             "sequence": session.look_sequence,
-            "data": encode_look(session.look),
+            "data": encode_scan(session.scan),
         }
         for session in seen
-        if session.look is not None
+        if session.scan is not None
     ]
-    put_rows(connection, looks.insert(), rows)
+    put_rows(connection, scans.insert(), rows)
 
 
 def put_artifacts(
@@ -106,4 +106,4 @@ _UPDATE_RANK: Final = ranks.update().where(
 _UPDATE_ARTIFACT: Final = artifacts.update().where(artifacts.c.id == sa.bindparam("b_id")).values(
     {name: sa.bindparam(name) for name in ("received", "bytes", "received_ns")}
 )  # fmt: skip
-_DELETE_LOOK: Final = looks.delete().where(looks.c.session_id == sa.bindparam("b_id"))
+_DELETE_LOOK: Final = scans.delete().where(scans.c.session_id == sa.bindparam("b_id"))

@@ -49,12 +49,12 @@ class RankSummary(msgspec.Struct):
     """highest reserved of a sample; of the samples with so much the two below are of the one with most allocated"""
     inactive_split_bytes: int | None = None
     reserved_minus_allocated_bytes: int | None = None
-    stranded_bytes: int | None = None
+    unusable_bytes: int | None = None
     """of the readings of it likewise: most reserved, of these most allocated; the next four fields are of the same reading"""
-    stranded_reserved_bytes: int | None = None
-    stranded_allocated_bytes: int | None = None
-    stranded_active_bytes: int | None = None
-    stranded_requested_bytes: int | None = None
+    unusable_reserved_bytes: int | None = None
+    unusable_allocated_bytes: int | None = None
+    unusable_active_bytes: int | None = None
+    unusable_requested_bytes: int | None = None
     process_device_bytes: int | None = None
     """highest of the device's memory that the process was seen to use (NVML)"""
     device_used_bytes: int | None = None
@@ -92,22 +92,22 @@ class RankSummary(msgspec.Struct):
 
     @property
     def parts(self) -> dict[str, int] | None:
-        """Where reserved was at the reading of ``stranded_bytes``: four that add up (docs/fragmentation.md). None: not known."""
+        """Where reserved was at the reading of ``unusable_bytes``: four that add up (docs/fragmentation.md). None: not known."""
         reserved, active, requested = (
-            self.stranded_reserved_bytes,
-            self.stranded_active_bytes,
-            self.stranded_requested_bytes,
+            self.unusable_reserved_bytes,
+            self.unusable_active_bytes,
+            self.unusable_requested_bytes,
         )
-        if self.stranded_bytes is None or reserved is None or active is None or requested is None:
+        if self.unusable_bytes is None or reserved is None or active is None or requested is None:
             return None
         free = max(0, reserved - active)
-        stranded = min(free, self.stranded_bytes)  # the pieces are read a moment after the counters
+        unusable = min(free, self.unusable_bytes)  # the pieces are read a moment after the counters
         return {
             "reserved_bytes": reserved,
             "requested_bytes": min(requested, active),
             "rounding_bytes": max(0, active - requested),
-            "usable_bytes": free - stranded,
-            "stranded_bytes": stranded,
+            "usable_bytes": free - unusable,
+            "unusable_bytes": unusable,
         }
 
     @property
@@ -240,7 +240,7 @@ class RankSummary(msgspec.Struct):
         if allocated is None:
             allocated = np.full_like(reserved, series.UNKNOWN)
         self._add_held(columns.get("inactive_split_bytes"), reserved, allocated)
-        self._add_stranded(columns, reserved, allocated)
+        self._add_unusable(columns, reserved, allocated)
 
     def _add_held(self, inactive_split: IntArray | None, reserved: IntArray, allocated: IntArray) -> None:
         at = _nearest_to_peak(reserved, allocated)
@@ -263,17 +263,17 @@ class RankSummary(msgspec.Struct):
                 others = int(np.maximum(used[both] - process[both], 0).max())
                 self.other_processes_bytes = _most(self.other_processes_bytes, others)
 
-    def _add_stranded(self, columns: Mapping[str, IntArray], reserved: IntArray, allocated: IntArray) -> None:
-        stranded = columns.get("stranded_bytes")
-        if stranded is None or not (known := (stranded != series.UNKNOWN).nonzero()[0]).size:
+    def _add_unusable(self, columns: Mapping[str, IntArray], reserved: IntArray, allocated: IntArray) -> None:
+        unusable = columns.get("unusable_bytes")
+        if unusable is None or not (known := (unusable != series.UNKNOWN).nonzero()[0]).size:
             return
         at = int(known[_nearest_to_peak(reserved[known], allocated[known])])
         read = int(reserved[at]), int(allocated[at])
-        if read >= (self.stranded_reserved_bytes or 0, _rank(self.stranded_allocated_bytes)):
-            self.stranded_bytes = int(stranded[at])
-            self.stranded_reserved_bytes, self.stranded_allocated_bytes = read[0], _known(allocated, at)
-            self.stranded_active_bytes = _known(columns.get("active_bytes"), at)
-            self.stranded_requested_bytes = _known(columns.get("requested_bytes"), at)
+        if read >= (self.unusable_reserved_bytes or 0, _rank(self.unusable_allocated_bytes)):
+            self.unusable_bytes = int(unusable[at])
+            self.unusable_reserved_bytes, self.unusable_allocated_bytes = read[0], _known(allocated, at)
+            self.unusable_active_bytes = _known(columns.get("active_bytes"), at)
+            self.unusable_requested_bytes = _known(columns.get("requested_bytes"), at)
 
 
 def _phase(codes: IntArray | None, at: int) -> str | None:

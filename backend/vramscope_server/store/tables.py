@@ -88,7 +88,7 @@ runs = Table(
     Column("peak_categories", JSON),
     Column("inactive_split_bytes", BigInteger),
     Column("reserved_minus_allocated_bytes", BigInteger),
-    Column("stranded_bytes", BigInteger),
+    Column("unusable_bytes", BigInteger),
     Column("never_needed_bytes", BigInteger),
     Column("fragmentation_fraction", Float),  # never_needed of the most that a step reserved
     Column("step_median_ns", BigInteger),
@@ -162,13 +162,13 @@ chunks = Table(
     Index("chunks_of_stream", "run_key", "rank", "device", "stream", "level"),
 )
 
-looks = Table(
-    "looks",
+scans = Table(
+    "scans",
     metadata,
     Column("session_id", String(40), primary_key=True),
     Column("run_key", Key, ForeignKey("runs.key", ondelete="CASCADE"), nullable=False, index=True),
     Column("sequence", BigInteger, nullable=False),  # of the batch that brought it: a later one replaces it
-    Column("data", LargeBinary, nullable=False),  # messages.Look
+    Column("data", LargeBinary, nullable=False),  # messages.Scan
 )
 
 events = Table(

@@ -147,9 +147,9 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
         elif isinstance(message, messages.Overhead):
             numbers = ("seconds_per_step", "fraction", "noise_fraction", "hook_seconds", "sampler_cpu_seconds")
             _check_finite({f"{at}.{name}": getattr(message, name) for name in numbers})
-        elif isinstance(message, messages.Event | messages.Ended | messages.Look | messages.Techniques):
+        elif isinstance(message, messages.Event | messages.Ended | messages.Scan | messages.Techniques):
             _check_moment(f"{at}.time_ns", message.time_ns, latest_ns)
-            if isinstance(message, messages.Look):
+            if isinstance(message, messages.Scan):
                 _check_look(message, at)
             if isinstance(message, messages.Ended) and message.state in ("running", "lost"):
                 raise BadBatch(f"{at}.state", message.state, "how it ended: finished or failed")
@@ -191,9 +191,9 @@ def _check_moment(field: str, time_ns: int, latest_ns: int) -> None:
         raise BadBatch(field, time_ns, "nanoseconds since 1970, after 1999 and at most a day ahead of sent_ns")
 
 
-def _check_look(look: messages.Look, at: str) -> None:
-    told: dict[str, float | None] = {f"{at}.seconds": look.seconds}
-    told |= {f"{at}.leaks[{i}].growth_bytes_per_step": leak.growth_bytes_per_step for i, leak in enumerate(look.leaks)}
+def _check_look(scan: messages.Scan, at: str) -> None:
+    told: dict[str, float | None] = {f"{at}.seconds": scan.seconds}
+    told |= {f"{at}.leaks[{i}].growth_bytes_per_step": leak.growth_bytes_per_step for i, leak in enumerate(scan.leaks)}
     _check_finite(told)
 
 

@@ -46,7 +46,7 @@ class _Boring(NamedTuple):
     """of its holder; None: not known"""
 
 
-class Looker:
+class Scanner:
     """One a session; all on the training thread. It keeps no tensor.
 
     seconds   that a look may take; what it left out is said
@@ -63,7 +63,7 @@ class Looker:
         self.live_bytes = 0
         """of all tensors, at the last look"""
 
-    def look(
+    def scan(
         self,
         step_numbers: int,
         steps_no_more: Callable[[Any], bool],

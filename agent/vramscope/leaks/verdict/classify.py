@@ -105,8 +105,8 @@ class Case:
             return True
         least = 3 if moment.evaluating else LEAST_GROWTH_ROUNDS
         # (as old as what is held, or younger)
-        looks = [seen for seen in self.before if seen.round >= now.round - now.reach]
-        return rises([*looks, now], lambda seen: seen.tensors, least, 2 if moment.evaluating else 3)
+        scans = [seen for seen in self.before if seen.round >= now.round - now.reach]
+        return rises([*scans, now], lambda seen: seen.tensors, least, 2 if moment.evaluating else 3)
 
     def _reaches_further(self) -> bool:
         """Whether one graph reaches back through more and more rounds."""

@@ -44,39 +44,39 @@ def was_renewed(before: Sequence[Remembered]) -> bool:
     return bool(before) and all(reference() is None for reference in before[-1].tensors_then)
 
 
-def rises(looks: list[Remembered], value: Callable[[Remembered], int], rounds: int, least_looks: int) -> bool:
+def rises(scans: list[Remembered], value: Callable[[Remembered], int], rounds: int, least_scans: int) -> bool:
     """Whether a value rose without a fall over so many rounds and looks, and has not slowed down at the end."""
-    rising = _rising(looks, value)
+    rising = _rising(scans, value)
     newest, oldest = rising[0], rising[-1]
     span = newest.round - oldest.round
     # Not simply the look before: where optimizers take turns it lies within the same batch.
     second = next((seen for seen in rising[1:] if newest.round - seen.round >= span * LATELY), oldest)
     gained = value(newest) - value(oldest)
-    if len(rising) < least_looks or span < rounds or gained < 2:
+    if len(rising) < least_scans or span < rounds or gained < 2:
         return False
     lately = (value(newest) - value(second)) / (newest.round - second.round)
     return lately >= 0.75 * gained / span
 
 
-def lengthens(looks: list[Remembered], rounds: int, least_looks: int) -> bool:
+def lengthens(scans: list[Remembered], rounds: int, least_scans: int) -> bool:
     """Whether a single tensor is made longer and longer. One of changing size, a batch of texts say, rises over some looks by
     chance: what gets longer begins its rise no lower than it ever was, and keeps its pace from look to look."""
-    rising = _rising(looks, _bytes)
+    rising = _rising(scans, _bytes)
     start, span = rising[-1], rising[0].round - rising[-1].round
-    highest_before = max((seen.held_bytes for seen in looks if seen.round < start.round), default=0)
-    if rises(looks, _given, rounds, least_looks):
+    highest_before = max((seen.held_bytes for seen in scans if seen.round < start.round), default=0)
+    if rises(scans, _given, rounds, least_scans):
         return False  # of batches that get longer and longer each one's result is longer than the last
-    if start.held_bytes < highest_before or not rises(looks, _bytes, rounds, least_looks):
+    if start.held_bytes < highest_before or not rises(scans, _bytes, rounds, least_scans):
         return False
     least = LEAST_PACE * _pace(_bytes, start, rising[0])
     long = [now for now in rising if now.round - start.round >= span * LATELY]
     return all(_pace(_bytes, before, now) >= least for now, before in pairwise([*long, start]))
 
 
-def _rising(looks: list[Remembered], value: Callable[[Remembered], int]) -> list[Remembered]:
+def _rising(scans: list[Remembered], value: Callable[[Remembered], int]) -> list[Remembered]:
     """The newest looks, over which the value never fell, newest first: one a round."""
-    rising = [looks[-1]]
-    for seen in reversed(looks[:-1]):
+    rising = [scans[-1]]
+    for seen in reversed(scans[:-1]):
         if value(seen) > value(rising[-1]):
             break
         if seen.round < rising[-1].round:
@@ -84,27 +84,27 @@ def _rising(looks: list[Remembered], value: Callable[[Remembered], int]) -> list
     return rising
 
 
-def has_settled(looks: list[Remembered]) -> bool:
+def has_settled(scans: list[Remembered]) -> bool:
     """Whether growth has stopped or has all but stopped: caches that fill with what comes ever more seldom never quite do."""
-    late = _since_lately(looks)
-    return late is not None and all(_slowed(value, looks, late) for value in (_tensors, _bytes))
+    late = _since_lately(scans)
+    return late is not None and all(_slowed(value, scans, late) for value in (_tensors, _bytes))
 
 
-def _since_lately(looks: list[Remembered]) -> Remembered | None:
+def _since_lately(scans: list[Remembered]) -> Remembered | None:
     """The look since which a third of the rounds have gone by, with another one between; None where there is none."""
-    now = looks[-1]
-    least = max(LEAST_GROWTH_ROUNDS, (now.round - looks[0].round) * SETTLING)
-    late = next((seen for seen in reversed(looks) if now.round - seen.round >= least), None)
-    return late if late is not None and sum(seen.round >= late.round for seen in looks) >= 3 else None
+    now = scans[-1]
+    least = max(LEAST_GROWTH_ROUNDS, (now.round - scans[0].round) * SETTLING)
+    late = next((seen for seen in reversed(scans) if now.round - seen.round >= least), None)
+    return late if late is not None and sum(seen.round >= late.round for seen in scans) >= 3 else None
 
 
-def _slowed(value: Callable[[Remembered], int], looks: list[Remembered], late: Remembered) -> bool:
-    return _pace(value, late, looks[-1]) <= SLOWED * max(0.0, _pace(value, looks[0], looks[-1]))
+def _slowed(value: Callable[[Remembered], int], scans: list[Remembered], late: Remembered) -> bool:
+    return _pace(value, late, scans[-1]) <= SLOWED * max(0.0, _pace(value, scans[0], scans[-1]))
 
 
-def has_shrunk(looks: list[Remembered]) -> bool:
+def has_shrunk(scans: list[Remembered]) -> bool:
     """Whether there is less of it than at the look before: what a loop makes longer and longer never gets shorter."""
-    return len(looks) > 1 and looks[-1].held_bytes < looks[-2].held_bytes
+    return len(scans) > 1 and scans[-1].held_bytes < scans[-2].held_bytes
 
 
 def was_plain_and_is_dead(seen: Remembered) -> bool:
@@ -151,7 +151,7 @@ def _bytes_a(before: list[Remembered], now: Remembered, number: Callable[[Rememb
     return pace
 
 
-def began(looks: list[Remembered]) -> int:
+def began(scans: list[Remembered]) -> int:
     """The round in which there was none of it, by the pace at which there came to be more."""
-    pace, now = _pace(_tensors, looks[0], looks[-1]), looks[-1]
+    pace, now = _pace(_tensors, scans[0], scans[-1]), scans[-1]
     return round(now.round - now.tensors / pace) if pace > 0 else now.round - now.reach

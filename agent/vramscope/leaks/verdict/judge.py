@@ -118,7 +118,7 @@ class Judge:
     def _of_evaluation(self, groups: Sequence[Group], moment: Moment) -> Iterator[Verdict]:
         in_steps = {*self._fills, *self._heights}
         in_steps.update(
-            key for key, looks in self._seen.items() if any(one.tensors < two.tensors for one, two in pairwise(looks))
+            key for key, scans in self._seen.items() if any(one.tensors < two.tensors for one, two in pairwise(scans))
         )
         for group in self.gathered.seen(groups, self._considerable_bytes, self._live_bytes, in_steps):
             words, freed = advice.of("tensor-growth", group, moment.retained, chain=False, per="batch")
@@ -231,8 +231,8 @@ class Judge:
 
     def _told(self, kind: Kind, group: Group, moment: Moment, growth: float | None) -> Verdict:
         """The verdict on what leaks so, with what is known of its being emptied."""
-        holder, looks = group.holder, self._seen[group.holder.key]
-        now = looks[-1]
+        holder, scans = group.holder, self._seen[group.holder.key]
+        now = scans[-1]
         if kind.name in GROWS:
             self._accused[holder.key] = kind.name, kind.chain
         words, freed = advice.of(kind.name, group, moment.retained, chain=kind.chain, per=moment.per)
@@ -243,7 +243,7 @@ class Judge:
         if kind.name in GROWS and holder.container and not kind.chain:
             fill = self._fills.get(holder.key)
             if fill is None:
-                fill = self._fills[holder.key] = Fill(kind.name, began(looks), self._rounds)
+                fill = self._fills[holder.key] = Fill(kind.name, began(scans), self._rounds)
                 fill.watch(_living(group))
             fill.whole_looks += moment.ends_epoch or now.round == fill.next_whole(now.round - 1)
             found.waits = not moment.evaluating and self._waits(holder, fill, now, moment)

@@ -55,7 +55,7 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
     owners, owner_names = (
         ({}, []) if raw.owners is None else raw.owners.columns(device, bounds, events.freed, (starting, ending))
     )
-    held, holdings, looks = raw.held.columns(events.bounds()) if raw.held is not None else ({}, [], [])
+    held, holdings, scans = raw.held.columns(events.bounds()) if raw.held is not None else ({}, [], [])
     told = raw.end.get("allocator_settings", {})
     settings = given(told)
     began, changed, earlier = raw.start.get("allocator_settings", {}), raw.settings_changed, None
@@ -99,7 +99,7 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
         owner_names=[name[:MOST_TEXT] for name in owner_names],
         held=held,
         holdings=holdings,
-        looks=looks,
+        scans=scans,
         notes=notes,
     )
 

@@ -40,11 +40,11 @@ class CaughtErrors:
     def install(self, fronts: Fronts) -> None:
         import torch
 
-        look = guarded("an error that was caught")(self.look)
+        scan = guarded("an error that was caught")(self.scan)
 
         def empty_cache(original: Callable[..., Any], *args: Any) -> Any:
             if sys.exc_info()[1] is not None:
-                look()
+                scan()
             return original(*args)
 
         # (empty_cache() of torch.cuda and of torch.accelerator call these, under whatever name the user has imported it.)
@@ -52,7 +52,7 @@ class CaughtErrors:
             if hasattr(torch._C, name):
                 fronts.put(torch._C, name, empty_cache)
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Is an error being handled that was not told of?"""
         error = sys.exc_info()[1]
         if error is not None and _is_new(error):

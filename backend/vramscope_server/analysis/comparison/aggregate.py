@@ -9,7 +9,7 @@ from vramscope_server.analysis.comparison.mean_and_range import Spread, spread, 
 from vramscope_server.analysis.comparison.repeats import Run, repeats
 from vramscope_server.analysis.comparison.rows import MEMORY, Row
 
-WHOLE: Final = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "stranded_bytes")
+WHOLE: Final = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "unusable_bytes")
 """figures of which there are no parts: their means are rounded"""
 MEANS: Final = (
     *WHOLE, "step_seconds_median", "wall_seconds", "samples_per_second", "fragmentation_fraction", "final_loss", "first_loss",

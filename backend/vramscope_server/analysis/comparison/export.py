@@ -118,7 +118,7 @@ COLUMNS: Final = (
     Column("final loss", _final_loss, "loss_source"),
     Column("leaked", _leaked, "leaks"),
     Column("never needed", _with_spread("fragmentation_fraction", percent), "fragmentation_fraction"),
-    Column("stranded MiB", _mib("stranded_bytes"), "stranded_bytes"),
+    Column("unusable MiB", _mib("unusable_bytes"), "unusable_bytes"),
 )
 
 
@@ -263,7 +263,7 @@ CSV_FIELDS: Final = (
     "run", "name", "label", "techniques", "peak_allocated_bytes", "saved_fraction", "peak_reserved_bytes",
     "reserved_saved_fraction", "peak_device_bytes", "peak_device_of", "device_saved_fraction", "wall_seconds",
     "wall_time_ratio", "step_seconds_median", "step_time_ratio", "batch", "accumulation", "effective_batch",
-    "samples_per_second", "throughput_ratio", "fragmentation_fraction", "stranded_bytes", "leaks", "leaked_bytes", "worst_leak",
+    "samples_per_second", "throughput_ratio", "fragmentation_fraction", "unusable_bytes", "leaks", "leaked_bytes", "worst_leak",
     "graphs_alive", "steps", "state", "not_comparable", "final_loss", "first_loss", "loss_source", "loss_words",
 )  # fmt: skip
 """bytes, seconds and fractions as they are; empty: not known"""

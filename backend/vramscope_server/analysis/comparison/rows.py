@@ -65,7 +65,7 @@ def _own(run: Run) -> Row:
         "emulated": any(device["emulated"] for rank in run["ranks"] for device in rank["devices"]),
         **{
             name: run[name]
-            for name in ("fragmentation_fraction", "stranded_bytes", "leaked_bytes", "worst_leak", "graphs_alive")
+            for name in ("fragmentation_fraction", "unusable_bytes", "leaked_bytes", "worst_leak", "graphs_alive")
         },
         "leaks": run["leak_count"],
         **_loss(run),

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from vramscope_server.analysis.diff.holdings import Held, Site
 
 Sites = Mapping[Site, Held]
-Look = Callable[[Held], Hashable]
+Scan = Callable[[Held], Hashable]
 """what a line looks like from outside"""
 Pair = tuple[Site | None, Site | None]
 
@@ -72,15 +72,15 @@ def _lines(in_a: list[Site], in_b: list[Site], a: Sites, b: Sites) -> list[Pair]
     return _aligned(in_a, in_b, a, b, [_exactly, _roughly])
 
 
-def _aligned(in_a: list[Site], in_b: list[Site], a: Sites, b: Sites, looks: list[Look]) -> list[Pair]:
+def _aligned(in_a: list[Site], in_b: list[Site], a: Sites, b: Sites, scans: list[Scan]) -> list[Pair]:
     """In their order: first those that look exactly alike; between these, those that do so roughly; then by their lines."""
-    if not in_a or not in_b or not looks:
+    if not in_a or not in_b or not scans:
         lines = {site.line: site for site in in_b}
         taken = {site.line for site in in_a}
         pairs: list[Pair] = [(site, lines.get(site.line)) for site in in_a]
         return pairs + [(None, site) for site in in_b if site.line not in taken]
-    look, *others = looks
-    aligned = SequenceMatcher(None, [look(a[s]) for s in in_a], [look(b[s]) for s in in_b], autojunk=False)
+    scan, *others = scans
+    aligned = SequenceMatcher(None, [scan(a[s]) for s in in_a], [scan(b[s]) for s in in_b], autojunk=False)
     pairs = []
     for kind, low_a, high_a, low_b, high_b in aligned.get_opcodes():
         left, right = in_a[low_a:high_a], in_b[low_b:high_b]

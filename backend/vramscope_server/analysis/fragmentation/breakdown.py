@@ -1,14 +1,14 @@
-"""Where reserved memory is, moment by moment: reserved = requested + rounding + usable + stranded, to the byte.
+"""Where reserved memory is, moment by moment: reserved = requested + rounding + usable + unusable, to the byte.
 
 requested   asked for, in blocks that tensors own or other streams still use (PyTorch: requested_bytes)
 rounding    what these blocks have beyond that
 usable      free, and of use to this run
-stranded    free, and of no use to it: in pieces too small for what it asks, or in a heap that it does not ask
+unusable    free, and of no use to it: in pieces too small for what it asks, or in a heap that it does not ask
 
-A free piece is as good as the requests that it can serve. Each piece is stranded by the share of its heap's demand (bytes
+A free piece is as good as the requests that it can serve. Each piece is unusable by the share of its heap's demand (bytes
 asked for in the window, by rounded size) that does not fit into it; a piece at the end of an expandable segment grows, and
 fits all, unless such segments are switched off by then: they serve nothing. Where settings were changed within a window, all
-that is free is judged anew. So stranded is the mean, over what the run asks for, of the free bytes that a request cannot
+that is free is judged anew. So unusable is the mean, over what the run asks for, of the free bytes that a request cannot
 use. The idea is the unusable free space index of Gorman and Whitcroft (2005), weighted by the run's own requests.
 """
 
@@ -50,7 +50,7 @@ class Strip(NamedTuple):
     requested: Whole
     rounding: Whole
     usable: Whole
-    stranded: Whole
+    unusable: Whole
     peak: int
     """position of the moment at which most was reserved, and of these most in use"""
     ooms: list[int]
@@ -66,7 +66,7 @@ class Strip(NamedTuple):
     @property
     def reserved(self) -> Whole:
         """What PyTorch has taken from the device: all of it."""
-        return self.in_use + self.usable + self.stranded
+        return self.in_use + self.usable + self.unusable
 
 
 def strip(
@@ -82,7 +82,7 @@ def strip(
     ooms = np.flatnonzero(trace.events.action == _OOM) + 1
     ooms = ooms[(ooms >= low) & (ooms < high)]
     edges = low + np.linspace(0, high - low, min(points, high - low) + 1).astype(np.int64)
-    highest, peak = _highest(parts.requested, parts.rounding, parts.usable, parts.stranded, edges)
+    highest, peak = _highest(parts.requested, parts.rounding, parts.usable, parts.unusable, edges)
     chosen = np.unique(np.concatenate([highest, [low, peak, high - 1], ooms]).astype(np.int64))
     return Strip(
         event=chosen - 1,
@@ -92,7 +92,7 @@ def strip(
         requested=parts.requested[chosen],
         rounding=parts.rounding[chosen],
         usable=parts.usable[chosen],
-        stranded=parts.stranded[chosen],
+        unusable=parts.unusable[chosen],
         peak=int(np.searchsorted(chosen, peak)),
         ooms=np.searchsorted(chosen, ooms).tolist(),
         misfits=parts.misfits,
@@ -100,7 +100,7 @@ def strip(
 
 
 @entry
-def _highest(requested: Any, rounding: Any, usable: Any, stranded: Any, edges: Any) -> Any:
+def _highest(requested: Any, rounding: Any, usable: Any, unusable: Any, edges: Any) -> Any:
     """(the first moment between each two edges at which most was in use; the first at which most was reserved, and of these
     most in use)"""
     found = np.empty(len(edges) - 1, np.int64)
@@ -109,7 +109,7 @@ def _highest(requested: Any, rounding: Any, usable: Any, stranded: Any, edges: A
         best, most = edges[part], np.int64(-1)
         for at in range(edges[part], edges[part + 1]):
             in_use = requested[at] + rounding[at]
-            reserved = in_use + usable[at] + stranded[at]
+            reserved = in_use + usable[at] + unusable[at]
             if at == edges[part] or in_use > most:
                 best, most = at, in_use
             if reserved > peak_reserved or (reserved == peak_reserved and in_use > peak_in_use):

@@ -1,4 +1,4 @@
-"""The free pieces of a device through a recorded history, and how many of their bytes are stranded (see fragmentation.py).
+"""The free pieces of a device through a recorded history, and how many of their bytes are unusable (see fragmentation.py).
 
 numba, because there are millions of moves. A step takes as long with a million free pieces as with ten (``places``).
 """
@@ -66,7 +66,7 @@ class Parts(NamedTuple):
     requested: Whole
     rounding: Whole
     usable: Whole
-    stranded: Whole
+    unusable: Whole
     misfits: int
     """moves that fit nowhere, for the history is not complete: with any the parts are not exact"""
 
@@ -98,13 +98,13 @@ class _State(NamedTuple):
     """the set of the places at which ranges of expandable segments begin"""
     range_size: Whole
     now: Whole
-    """NOW_REQUESTED ... NOW_STRANDED"""
+    """NOW_REQUESTED ... NOW_UNUSABLE"""
 
 
 NOW_REQUESTED: Final = 0
 NOW_ROUNDING: Final = 1
 NOW_FREE: Final = 2
-NOW_STRANDED: Final = 3
+NOW_UNUSABLE: Final = 3
 
 
 @entry
@@ -121,7 +121,7 @@ def _walk(
 ) -> Any:
     count = len(places)
     requested, rounding = np.zeros(moments, np.int64), np.zeros(moments, np.int64)
-    usable, stranded = np.zeros(moments, np.int64), np.zeros(moments, np.int64)
+    usable, unusable = np.zeros(moments, np.int64), np.zeros(moments, np.int64)
     segment_of = np.zeros(len(begin), np.int64)
     now = np.zeros(4, np.int64)
     state = _State(
@@ -162,8 +162,8 @@ def _walk(
                 now[NOW_ROUNDING] += sign * (size - spans.requested_bytes[span])
             move += 1
         requested[moment], rounding[moment] = now[NOW_REQUESTED], now[NOW_ROUNDING]
-        usable[moment], stranded[moment] = now[NOW_FREE] - now[NOW_STRANDED], now[NOW_STRANDED]
-    return requested, rounding, usable, stranded, misfits
+        usable[moment], unusable[moment] = now[NOW_FREE] - now[NOW_UNUSABLE], now[NOW_UNUSABLE]
+    return requested, rounding, usable, unusable, misfits
 
 
 @lean
@@ -215,12 +215,12 @@ def _put_piece(state: _State, at: int, size: int, heap: int, segment: int, rules
     state.lost[at] = lost = _lost(state, at, rules)
     put(state.free[0], state.free[1], at)
     state.now[NOW_FREE] += size
-    state.now[NOW_STRANDED] += lost
+    state.now[NOW_UNUSABLE] += lost
 
 
 @lean
 def _lost(state: _State, at: int, rules: Rules) -> Any:
-    """How many bytes of the free piece are stranded."""
+    """How many bytes of the free piece are unusable."""
     size, heap = state.size[at], state.heap[at]
     if state.segment[at] < 0 and rules.demand.first[heap] < rules.demand.first[heap + 1]:
         if rules.closed:
@@ -233,19 +233,19 @@ def _lost(state: _State, at: int, rules: Rules) -> Any:
 
 @lean
 def _judge_anew(state: _State, rules: Rules) -> None:
-    """What is stranded of all that is free, by other rules than before."""
+    """What is unusable of all that is free, by other rules than before."""
     at = at_or_below(state.free[0], state.free[1], len(state.places) - 1)
-    state.now[NOW_STRANDED] = 0
+    state.now[NOW_UNUSABLE] = 0
     while at >= 0:
         state.lost[at] = _lost(state, at, rules)
-        state.now[NOW_STRANDED] += state.lost[at]
+        state.now[NOW_UNUSABLE] += state.lost[at]
         at = at_or_below(state.free[0], state.free[1], at - 1)
 
 
 @lean
 def _remove_piece(state: _State, at: int) -> None:
     state.now[NOW_FREE] -= state.size[at]
-    state.now[NOW_STRANDED] -= state.lost[at]
+    state.now[NOW_UNUSABLE] -= state.lost[at]
     state.size[at] = 0
     drop(state.free[0], state.free[1], at)
 

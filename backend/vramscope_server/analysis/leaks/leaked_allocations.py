@@ -54,14 +54,14 @@ def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | No
     if not ours:
         raise CannotTell("no look within this window saw it")
     counted = trace.holdings[ours[0]].counted_bytes
-    looks = [(event, known) for event, known in zip(trace.looks, counted, strict=True) if known >= 0]
-    if not looks:
+    scans = [(event, known) for event, known in zip(trace.scans, counted, strict=True) if known >= 0]
+    if not scans:
         raise CannotTell("it was found after the last look within this window")
-    begin, known = looks[0]
+    begin, known = scans[0]
     step = _step(trace, begin)
-    end = next((event for event, _ in looks if _step(trace, event) > step), None)
-    if end is None and kind in OF_EVALUATIONS and len(looks) > 1:
-        end = looks[-1][0]  # an evaluation makes no steps: some batches, then
+    end = next((event for event, _ in scans if _step(trace, event) > step), None)
+    if end is None and kind in OF_EVALUATIONS and len(scans) > 1:
+        end = scans[-1][0]  # an evaluation makes no steps: some batches, then
     if end is None:
         raise CannotTell("the window holds no whole step from one look to the next")
     held = trace.held or {

@@ -26,7 +26,7 @@ class Seen:
     replayed: list[Replayed]
 
 
-def look(trace: Trace, confs: Sequence[str], progress: Callable[[int, int], None] = lambda done, total: None) -> Seen:
+def scan(trace: Trace, confs: Sequence[str], progress: Callable[[int, int], None] = lambda done, total: None) -> Seen:
     """``confs``: values of PYTORCH_CUDA_ALLOC_CONF to replay, on the recorded card; what cannot be replayed is left out."""
     sites = by_site(trace)
     recorded = max(trace.end.reserved_bytes, trace.end.counters.get("reserved_bytes.all.peak", 0))

@@ -82,26 +82,26 @@ class Trend:
         return height
 
 
-def trend(x: FloatArray, floor_bytes: FloatArray, *, on_host: bool = False) -> Trend | None:
+def trend(x: FloatArray, after_step_bytes: FloatArray, *, on_host: bool = False) -> Trend | None:
     """Fit the floor. None with fewer than 24 known floors, or where all were seen at the same x.
 
     x            shape (n,), not falling: steps
-    floor_bytes  shape (n,), NaN where it is not known
+    after_step_bytes  shape (n,), NaN where it is not known
     on_host      it is the heap of a process that trains on the CPU
     Cost: about 3 ms for 100,000 steps.
     """
-    known = np.isfinite(floor_bytes) & np.isfinite(x)
-    x, floor_bytes = x[known], floor_bytes[known]
+    known = np.isfinite(after_step_bytes) & np.isfinite(x)
+    x, after_step_bytes = x[known], after_step_bytes[known]
     points = int(x.size)
     begin = float(x[0]) if points else 0.0
     if points < FEWEST_STEPS:
         return None
     warm_up = min(max(2, int(points * _WARM_UP)), _MOST_WARM_UP_STEPS)
-    x, floor_bytes = x[warm_up:], floor_bytes[warm_up:]
+    x, after_step_bytes = x[warm_up:], after_step_bytes[warm_up:]
     span = float(x[-1] - x[0])
     if span <= 0:
         return None
-    at, low = lowest(x, floor_bytes)
+    at, low = lowest(x, after_step_bytes)
     slope, half = theil_sen(at, low)
     offset = float(np.median(low - slope * at))
     rest = low - slope * at - offset
@@ -120,12 +120,12 @@ def trend(x: FloatArray, floor_bytes: FloatArray, *, on_host: bool = False) -> T
     )
 
 
-def lowest(x: FloatArray, floor_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
+def lowest(x: FloatArray, after_step_bytes: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The lowest floor of each stretch of at least four points, at most 60 of them, and where it was."""
     stretches = min(_STRETCHES, x.size // _STRETCH_STEPS)
     edges = np.linspace(0, x.size, stretches + 1).astype(np.int64)
-    rows = np.array([a + int(floor_bytes[a:b].argmin()) for a, b in itertools.pairwise(edges.tolist())])
-    return x[rows], floor_bytes[rows]
+    rows = np.array([a + int(after_step_bytes[a:b].argmin()) for a, b in itertools.pairwise(edges.tolist())])
+    return x[rows], after_step_bytes[rows]
 
 
 def theil_sen(x: FloatArray, y: FloatArray) -> tuple[float, float]:

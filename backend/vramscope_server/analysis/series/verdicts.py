@@ -96,20 +96,20 @@ def leak_verdict(
             said.append("It does not grow." if leaks[0]["kind"] in STEADY else "It does not grow beyond that.")
         return Verdict("leak" if not steady else "growth" if rises else "held", " ".join(filter(None, said)))
     kept = "" if not leaks else f" {_kept_on_host(leaks)}"
-    looks = "The agent looked and found no holder." if looked else f"The agent has not looked{'' if ended else ' yet'}."
+    scans = "The agent looked and found no holder." if looked else f"The agent has not looked{'' if ended else ' yet'}."
     if floor is not None and floor.growing and models is not None and _is_of_models(floor, models):
         own = f"parameters, gradients, buffers and optimizer state take {amount(models.slope)} more a step"
         return Verdict(
-            "none", f"The models themselves grow: {own}, and the floor rises by {_slope(floor)}{end}. {looks}{kept}"
+            "none", f"The models themselves grow: {own}, and the floor rises by {_slope(floor)}{end}. {scans}{kept}"
         )
     if floor is not None and floor.growing:
-        return Verdict("growth", f"The floor rises by {_slope(floor)}{end}. {looks}{kept}")
+        return Verdict("growth", f"The floor rises by {_slope(floor)}{end}. {scans}{kept}")
     if leaks:
         return Verdict("host", kept.strip())
     if steps == 0:
-        return Verdict("none" if looked else "unknown", f"{looks} {_NO_STEPS}")
+        return Verdict("none" if looked else "unknown", f"{scans} {_NO_STEPS}")
     still = _still(floor)
-    return Verdict("none", still) if looked else Verdict("unknown", f"{looks} {still}")
+    return Verdict("none", still) if looked else Verdict("unknown", f"{scans} {still}")
 
 
 def _who(leak: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from vramscope_server.analysis.trace.stacks import Stacks
 from vramscope_server.analysis.trace.trace import LABELS, Blocks, Events, Layout, Segments, Trace
 
 FORMAT: Final = 1
-PARTS: Final = ("requested", "rounding", "usable", "stranded")
+PARTS: Final = ("requested", "rounding", "usable", "unusable")
 _TABLES: Final[dict[str, Any]] = {
     "events": Events,
     "end.segments": Segments,

@@ -70,23 +70,23 @@ def from_window(window: Window) -> Trace:
         owner_names=window.owner_names,
         held={name: _column("held", name, data, bounds) for name, data in window.held.items()},
         holdings=window.holdings,
-        looks=window.looks,
+        scans=window.scans,
         settings_before=window.settings_before,
         emptied=window.emptied,
     )  # fmt: skip
 
 
 def _check_looks(window: Window, events: int) -> None:
-    if any(not 0 <= event <= events for event in window.looks):
+    if any(not 0 <= event <= events for event in window.scans):
         raise BadWindow(f"looks: an event that is none of the {events}")
     if any(event > events for event in window.emptied):
         raise BadWindow(f"emptied: an event that is none of the {events}")
     if window.settings_before is not None and window.settings_before.until_event > events:
         raise BadWindow(f"settings_before: an event that is none of the {events}")
     for at, holding in enumerate(window.holdings):
-        if len(holding.counted_bytes) != len(window.looks):
+        if len(holding.counted_bytes) != len(window.scans):
             raise BadWindow(
-                f"holdings.{at}.counted_bytes: {len(holding.counted_bytes)} of them for {len(window.looks)} looks"
+                f"holdings.{at}.counted_bytes: {len(holding.counted_bytes)} of them for {len(window.scans)} looks"
             )
 
 

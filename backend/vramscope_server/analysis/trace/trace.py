@@ -144,7 +144,7 @@ class Trace:
     held: dict[str, Bytes] = field(default_factory=dict)
     """columns of window.HELD"""
     holdings: list[Holding] = field(default_factory=list)
-    looks: list[int] = field(default_factory=list)
+    scans: list[int] = field(default_factory=list)
 
     emptied: list[int] = field(default_factory=list)
     """as in window.Window; [] of a file, which does not tell them"""

@@ -227,9 +227,9 @@ def explain(house: House, record: str, wait_seconds: float) -> Explained:
 
 def _work(house: House, window: str, confs: Sequence[str]) -> Work:
     def work(progress: Progress) -> Seen:
-        from vramscope_server.analysis.oom.window import look
+        from vramscope_server.analysis.oom.window import scan
 
-        return look(house.shelf.open(window).trace, confs, progress)
+        return scan(house.shelf.open(window).trace, confs, progress)
 
     return work
 
@@ -262,11 +262,11 @@ def _growth(connection: Connection, run: Run, box: BlackBox) -> int | None:
     try:
         place = find_place(connection, run, box.rank, box.device)
         told = load_columns(
-            connection, run, place, "steps", ["floor_bytes"], x="step", last=box.step, since_ns=place.started_ns
+            connection, run, place, "steps", ["after_step_bytes"], x="step", last=box.step, since_ns=place.started_ns
         )
     except UnknownPlace:
         return None
-    fit = trend(told.columns["step"].astype(np.float64), floats(told.columns["floor_bytes"]))
+    fit = trend(told.columns["step"].astype(np.float64), floats(told.columns["after_step_bytes"]))
     if fit is None or not fit.growing:
         return None
     return int(fit.slope * (fit.last - fit.begin))

@@ -15,7 +15,7 @@ Key = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 def upgrade() -> None:
     op.create_table(
-        "looks",
+        "scans",
         sa.Column("session_id", sa.String(length=40), nullable=False),
         sa.Column("run_key", Key, nullable=False),
         sa.Column("sequence", sa.BigInteger(), nullable=False),
@@ -23,7 +23,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run_key"], ["runs.key"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("session_id"),
     )
-    op.create_index(op.f("ix_looks_run_key"), "looks", ["run_key"], unique=False)
+    op.create_index(op.f("ix_scans_run_key"), "scans", ["run_key"], unique=False)
     # Plain ALTER TABLE on both: SQLite adds a column that may be NULL without copying the table.
     op.add_column("runs", sa.Column("leaks", sa.Integer(), nullable=True))
     op.add_column("runs", sa.Column("leaked_bytes", sa.BigInteger(), nullable=True))

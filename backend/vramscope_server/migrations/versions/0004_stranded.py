@@ -12,5 +12,5 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("runs", sa.Column("stranded_bytes", sa.BigInteger(), nullable=True))
+    op.add_column("runs", sa.Column("unusable_bytes", sa.BigInteger(), nullable=True))
     op.execute(sa.text("UPDATE runs SET fragmentation_fraction = NULL"))  # it was of another quantity

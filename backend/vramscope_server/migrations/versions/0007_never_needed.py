@@ -1,4 +1,4 @@
-"""A run's share of fragmentation is of its two peaks: what was reserved at most and never needed, instead of stranded bytes."""
+"""A run's share of fragmentation is of its two peaks: what was reserved at most and never needed, instead of unusable bytes."""
 
 from __future__ import annotations
 
