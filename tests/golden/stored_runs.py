@@ -17,14 +17,14 @@ import test_oom_page
 from profile_maker import a_profile
 from running import RunningServer
 from snapshot_maker import snapshot_of, with_private_pool
-from vramscope.black_box import SURVIVED_EVENT
-from vramscope.black_box import pack as pack_box
-from vramscope.profile_tables import pack as pack_profile
-from vramscope.window import pack as pack_window
 from window_maker import leaking, training
 from wire_maker import GIB, Agent, leak, scan
 
-from vramscope import wire
+from vramscope.protocol import messages
+from vramscope.protocol.oom_record import SURVIVED_EVENT
+from vramscope.protocol.oom_record import pack as pack_box
+from vramscope.protocol.profile import pack as pack_profile
+from vramscope.protocol.window import pack as pack_window
 
 START_NS = 1_780_000_000_000_000_000
 """When the first run began; the others began a day later each."""
@@ -55,27 +55,27 @@ def started(data_dir: Path) -> tuple[RunningServer, str]:
     return server, ident
 
 
-def _techniques(agent: Agent, *chips: tuple[str, str, dict[str, Any]]) -> wire.Techniques:
-    return wire.Techniques(
+def _techniques(agent: Agent, *chips: tuple[str, str, dict[str, Any]]) -> messages.Techniques:
+    return messages.Techniques(
         time_ns=agent.start_ns,
         step=1,
         techniques=[
-            wire.Technique(kind=kind, chip=chip, declared=chip, observed=chip, detail=detail)
+            messages.Technique(kind=kind, chip=chip, declared=chip, observed=chip, detail=detail)
             for kind, chip, detail in chips
         ],
         findings=[
-            wire.Finding(
+            messages.Finding(
                 kind="eager-attention", text="Attention is eager.", advice="Use sdpa.", file="train.py", line=7
             )
         ],
     )
 
 
-def _pieces(ident: str, kind: str, data: bytes, **about: Any) -> list[wire.Piece]:
-    size = wire.MAX_PIECE_BYTES
+def _pieces(ident: str, kind: str, data: bytes, **about: Any) -> list[messages.Piece]:
+    size = messages.MAX_PIECE_BYTES
     parts = [data[at : at + size] for at in range(0, len(data), size)]
     return [
-        wire.Piece(artifact=ident, kind=kind, number=number, pieces=len(parts), about=about, data=part)
+        messages.Piece(artifact=ident, kind=kind, number=number, pieces=len(parts), about=about, data=part)
         for number, part in enumerate(parts)
     ]
 
@@ -101,7 +101,7 @@ def _plain(server: RunningServer) -> None:
         agent,
         agent.samples(rows * 3, process_rss_bytes=3 * GIB, device_used_bytes=5 * GIB, process_device_bytes=4 * GIB,
                       gpu_utilization_percent=80, temperature_celsius=60, power_milliwatts=300_000, host_used_bytes=9 * GIB),
-        agent.steps(rows, after_step_bytes=floors, end_allocated_bytes=floors, end_reserved_bytes=4 * GIB, micro_steps=1, watched=1,
+        agent.steps(rows, floor_bytes=floors, end_allocated_bytes=floors, end_reserved_bytes=4 * GIB, micro_steps=1, watched=1,
                     graphs_alive=list(range(rows)), backward_ns=10**7, optimizer_ns=10**6, data_ns=10**6, agent_ns=10**4,
                     backward_peak_allocated_bytes=3 * GIB, optimizer_peak_allocated_bytes=2 * GIB),
         agent.scalars(loss=[2.5 - at * 0.01 for at in range(rows - 2)] + [None, float("inf")]),
@@ -111,8 +111,8 @@ def _plain(server: RunningServer) -> None:
         agent,
         _techniques(agent, batch, ("optimizer", "AdamW", {"variant": "AdamW"})),
         scan(leak(), leak("overlap", "output", held_bytes=16 << 20, exclusive_bytes=16 << 20), time_ns=START_NS + 3 * 10**9),
-        wire.Event(time_ns=START_NS + 2 * 10**9, kind="notice", step=5, data={"text": "a notice"}),
-        wire.Overhead(
+        messages.Event(time_ns=START_NS + 2 * 10**9, kind="notice", step=5, data={"text": "a notice"}),
+        messages.Overhead(
             seconds_per_step=0.001, fraction=0.01, resolvable=True, noise_fraction=0.002, watched_steps=30,
             unwatched_steps=10, hook_seconds=0.04, sampler_cpu_seconds=0.1, dropped_samples=0,
         ),
@@ -136,7 +136,7 @@ def _lean(server: RunningServer) -> None:
     server.send(
         agent,
         agent.samples(rows),
-        agent.steps(rows, peak_allocated_bytes=2 * GIB, peak_reserved_bytes=3 * GIB, duration_ns=12 * 10**7, after_step_bytes=GIB,
+        agent.steps(rows, peak_allocated_bytes=2 * GIB, peak_reserved_bytes=3 * GIB, duration_ns=12 * 10**7, floor_bytes=GIB,
                     graphs_alive=0, watched=1),
         agent.scalars(loss=[2.5 - at * 0.012 for at in range(rows)]),
         _techniques(agent, ("batch", "batch 8", {"batch_size": 8}), ("gradient_checkpointing", "checkpointing", {})),
@@ -192,13 +192,13 @@ def _dead(server: RunningServer) -> None:
         told = {"record": box.record, "asked_bytes": box.asked_bytes}
         server.send(
             agent,
-            wire.Event(time_ns=box.time_ns, kind="out_of_memory", step=box.step, data=told),
+            messages.Event(time_ns=box.time_ns, kind="out_of_memory", step=box.step, data=told),
             *_pieces(box.record, "oom", pack_box(box), **about),
         )
     survived = {"record": LATER_RECORD}
     server.send(
         agent,
-        wire.Event(time_ns=at_error - 19 * 10**9, kind=SURVIVED_EVENT, step=13, data=survived),
+        messages.Event(time_ns=at_error - 19 * 10**9, kind=SURVIVED_EVENT, step=13, data=survived),
         agent.ended(
             "failed",
             at=41.0,
