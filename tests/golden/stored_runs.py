@@ -101,7 +101,7 @@ def _plain(server: RunningServer) -> None:
         agent,
         agent.samples(rows * 3, process_rss_bytes=3 * GIB, device_used_bytes=5 * GIB, process_device_bytes=4 * GIB,
                       gpu_utilization_percent=80, temperature_celsius=60, power_milliwatts=300_000, host_used_bytes=9 * GIB),
-        agent.steps(rows, floor_bytes=floors, end_allocated_bytes=floors, end_reserved_bytes=4 * GIB, micro_steps=1, watched=1,
+        agent.steps(rows, after_step_bytes=floors, end_allocated_bytes=floors, end_reserved_bytes=4 * GIB, micro_steps=1, watched=1,
                     graphs_alive=list(range(rows)), backward_ns=10**7, optimizer_ns=10**6, data_ns=10**6, agent_ns=10**4,
                     backward_peak_allocated_bytes=3 * GIB, optimizer_peak_allocated_bytes=2 * GIB),
         agent.scalars(loss=[2.5 - at * 0.01 for at in range(rows - 2)] + [None, float("inf")]),
@@ -136,7 +136,7 @@ def _lean(server: RunningServer) -> None:
     server.send(
         agent,
         agent.samples(rows),
-        agent.steps(rows, peak_allocated_bytes=2 * GIB, peak_reserved_bytes=3 * GIB, duration_ns=12 * 10**7, floor_bytes=GIB,
+        agent.steps(rows, peak_allocated_bytes=2 * GIB, peak_reserved_bytes=3 * GIB, duration_ns=12 * 10**7, after_step_bytes=GIB,
                     graphs_alive=0, watched=1),
         agent.scalars(loss=[2.5 - at * 0.012 for at in range(rows)]),
         _techniques(agent, ("batch", "batch 8", {"batch_size": 8}), ("gradient_checkpointing", "checkpointing", {})),
