@@ -22,12 +22,13 @@ from vramscope.leaks import detector as watch
 from vramscope.leaks.autograd import graph_walk
 from vramscope.leaks.detector import GraphWatch
 from vramscope.leaks.holders.user_code import Codes
-from vramscope.leaks.scan import first_call, name_roots, paths, referrers
+from vramscope.leaks.scan import name_roots, paths, referrers
 from vramscope.leaks.scan import scanner as scanner
 from vramscope.leaks.scan.explanation import explain
 from vramscope.leaks.scan.scanner import LOOK_SECONDS, Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Allowance, Costs
+from vramscope.process.module_calls import module_calls
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 
@@ -618,7 +619,7 @@ def test_models_of_trainings_that_are_over_are_kept_by_whoever_has_them(monkeypa
 
     monkeypatch.setattr(scanner, "MOST_SECONDS", 1e9)  # every look that is asked for, as on the fastest machine
     # And a floor of each step, however long the tests before made the heap.
-    monkeypatch.setattr(watch.floor, "HEAP_SHARE", 1.0)
+    monkeypatch.setattr(watch.baseline, "HEAP_SHARE", 1.0)
     with watched() as scans:
         for number in range(14):
             training(number * 1e-4)
@@ -958,34 +959,29 @@ def test_an_evaluation_of_a_function_of_tensors_is_seen_without_any_module():
 
 
 def train_parts(steps):
-    """A model whose own forward is never called; gives how many hooks all modules had as each step began."""
-    from torch.nn.modules.module import _global_forward_pre_hooks as hooks
-
+    """A model whose own forward is never called; returns whether the calls of all modules were listened to as each step began."""
     parts = nn.ModuleDict({"encoder": nn.Linear(32, 8), "decoder": nn.Linear(8, 32)})
     optimizer = torch.optim.SGD(parts.parameters(), lr=0.1)
     x, waiting = torch.randn(4, 32), []
     for _ in range(steps):
-        waiting.append(len(hooks))
+        waiting.append(module_calls.listens_to_all)
         decoded = parts["decoder"](parts["encoder"](x))
-        assert not hooks
+        assert not module_calls.listens_to_all
         optimizer.zero_grad()
         decoded.sum().backward()
         optimizer.step()
-    return [*waiting, len(hooks)]
+    return [*waiting, module_calls.listens_to_all]
 
 
-def test_the_hook_on_all_modules_is_there_only_while_a_look_waits(monkeypatch):
-    """And nothing of it is left when the session ends, nor does it come where something was compiled."""
-    monkeypatch.setattr(first_call, "_something_is_compiled", lambda: False)
+def test_all_modules_are_listened_to_only_while_a_scan_waits():
+    """Nothing of it is left when the session ends, and there is never a hook in PyTorch's own lists."""
     with watched() as scans:
         assert [at for at, waits in enumerate(train_parts(10)) if waits] == [3, 7]
     assert len(scans) == 2
     with watched():
         assert train_parts(3)[-1]
-    assert not nn.modules.module._global_forward_pre_hooks
-    monkeypatch.setattr(first_call, "_something_is_compiled", lambda: True)
-    with watched():
-        assert not any(train_parts(10))
+        assert not nn.modules.module._global_forward_pre_hooks
+    assert not module_calls.listens_to_all
 
 
 def test_of_what_grows_on_the_cpu_no_fall_of_a_peak_is_promised():

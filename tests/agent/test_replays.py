@@ -22,7 +22,8 @@ for _ in range(300):
     graph.replay()
     {each}
 agent.detach()
-assert not hasattr(torch.cuda.CUDAGraph.replay, "__wrapped__")
+from vramscope.process.watched_calls import is_watched
+assert not is_watched(torch.cuda.CUDAGraph.replay)
 """
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from vramscope.memory.peak_counters import Interval
+from vramscope.process.watched_calls import is_watched
 from vramscope.protocol import series
 from vramscope.sampling.step_blocks import step_row
 from vramscope.steps.clock import BACKWARD, FORWARD, StepClock
@@ -243,7 +244,7 @@ def test_what_somebody_has_wrapped_meanwhile_is_heard_no_more_after_removal(cloc
     assert torch.autograd.backward is theirs
     model(torch.ones(2, 4)).sum().backward()
     assert (heard, clock.micro_steps) == ([0, 1], 1)
-    monkeypatch.setattr(torch.autograd, "backward", ours.__wrapped__)
+    assert not is_watched(ours)
 
 
 def test_evaluation_without_gradients_is_its_own_phase(clock, hooks) -> None:
@@ -540,13 +541,15 @@ class TestTheModelIsTheUsers:
     def test_removal_puts_every_function_back(self, clock) -> None:
         from torch.utils.data import dataloader
 
-        before = torch.autograd.backward, dataloader._BaseDataLoaderIter.__next__
+        watched = torch.autograd.backward, dataloader._BaseDataLoaderIter.__next__, nn.Module._call_impl
+        before = [function.__code__ for function in watched]
         hooks = LoopHooks(clock)
         model = nn.Linear(8, 2)
         hooks.install([model])
+        assert all(map(is_watched, watched))
+        assert not model._forward_pre_hooks and not model._forward_hooks
         hooks.remove()
-        assert (torch.autograd.backward, dataloader._BaseDataLoaderIter.__next__) == before
-        assert not model._forward_pre_hooks
+        assert [function.__code__ for function in watched] == before
 
     def test_numbers_are_the_same_to_the_bit(self, clock) -> None:
         def weights(watched: bool) -> list[torch.Tensor]:

@@ -19,6 +19,7 @@ import warm
 
 from vramscope.guard import guard
 from vramscope.process import terminal
+from vramscope.process.module_calls import module_calls
 from vramscope.profiler.plan import ASKED, LINES, WARM, Plan, Wish
 from vramscope.protocol import messages, series
 from vramscope.protocol import profile as profile_tables
@@ -114,11 +115,10 @@ def training() -> Iterator[Callable[..., Training]]:
     for one in made:
         one.end()
     from torch.autograd import profiler
-    from torch.nn.modules import module
 
     assert not torch._C._autograd._profiler_enabled()
     assert not hasattr(profiler._prepare_profiler, "__wrapped__"), "the beginning is PyTorch's again"
-    assert not module._global_forward_pre_hooks and not module._global_forward_hooks
+    assert not module_calls.listens_to_all
 
 
 def rows(profile: Profile, table: str) -> list[dict[str, Any]]:
@@ -529,8 +529,8 @@ def test_an_evaluation_is_no_step_and_puts_the_profile_off(training, monkeypatch
 FORKS = """
 import os, sys, torch
 from torch import nn
-from torch.nn.modules import module
 from vramscope import agent
+from vramscope.process.module_calls import module_calls
 
 torch.empty(1, device="cuda")
 model = nn.Sequential(nn.Linear(64, 64), nn.ReLU()).cuda()
@@ -542,7 +542,7 @@ def step():
     optimizer.step()
 
 def left():
-    return [int(torch._C._autograd._profiler_enabled()), len(module._global_forward_pre_hooks)]
+    return [int(torch._C._autograd._profiler_enabled()), int(module_calls.listens_to_all)]
 
 step()
 session._profiler.ask()

@@ -120,8 +120,6 @@ NOT_YET: set[tuple[str, str]] = {
 CYCLES_NOT_YET: set[str] = {
     "vramscope.integrations.deepspeed",
     "vramscope.integrations.lomo",
-    "vramscope.leaks.detector",
-    "vramscope.leaks.scan.first_call",
     "vramscope.memory.tensor_bytes",
     "vramscope.steps.clock",
     "vramscope.steps.events",

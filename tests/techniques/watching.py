@@ -68,25 +68,25 @@ left_in_modules: list[str] = []
 
 
 def hooks_left_in(model: nn.Module) -> Iterator[str]:
-    """Ours in the user's own modules."""
-    from vramscope.steps.root_modules import ModuleHook
-
+    """Hooks in the user's own modules that the user has not put there."""
     for name, module in model.named_modules():
-        if any(isinstance(hook, ModuleHook) for hook in module._forward_pre_hooks.values()):
-            yield f"a hook in {name or 'the model'}"
+        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
+            if getattr(hook, "__module__", type(hook).__module__).startswith("vramscope"):
+                yield f"a hook in {name or 'the model'}"
 
 
 def left_behind() -> Iterator[str]:
     """What a watch should have taken out again and has not."""
-    from torch.nn.modules import module
+    from vramscope.process.module_calls import module_calls
+    from vramscope.process.watched_calls import is_watched
 
     yield from left_in_modules
     left_in_modules.clear()
-    if module._global_forward_pre_hooks:
-        yield "a global module hook"
+    if module_calls.listens_to_all:
+        yield "a listener to all modules"
     going_up = (torch.autograd.graph.saved_tensors_hooks, "__enter__")
     for owner, attribute in ((torch.cuda, "empty_cache"), (torch.amp.GradScaler, "scale"), going_up):
-        if hasattr(getattr(owner, attribute), "__wrapped__"):
+        if hasattr(getattr(owner, attribute), "__wrapped__") or is_watched(getattr(owner, attribute)):
             yield attribute
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vramscope.integrations import zero
 from vramscope.memory.peak_counters import Interval
 from vramscope.memory.tensor_bytes import storages
+from vramscope.process.hook_numbers import own_hook_numbers
 
 if TYPE_CHECKING:
     import torch
@@ -66,11 +67,12 @@ class BackwardPeaks:
                     grown[device] += size if key not in counted else 0
                     counted.add(key)
 
-        for parameter in parameters:
-            if parameter.requires_grad and parameter.is_leaf:
-                if parameter.grad is None:
-                    fresh.add(id(parameter))
-                self._handles.append(parameter.register_post_accumulate_grad_hook(finished))
+        with own_hook_numbers():
+            for parameter in parameters:
+                if parameter.requires_grad and parameter.is_leaf:
+                    if parameter.grad is None:
+                        fresh.add(id(parameter))
+                    self._handles.append(parameter.register_post_accumulate_grad_hook(finished))
 
     def stop(self, devices: tuple[int, ...], cuts: list[Interval]) -> None:
         """The backward is over; ``cuts`` are what it came to."""

@@ -7,6 +7,7 @@ from threading import get_ident
 from typing import Any
 
 from vramscope.guard import guarded
+from vramscope.process.optimizer_calls import optimizer_calls
 
 
 def on_thread(ident: int, errand: Callable[[], None]) -> None:
@@ -17,13 +18,11 @@ def on_thread(ident: int, errand: Callable[[], None]) -> None:
     if ident == get_ident():
         errand()
         return
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
     do = guarded("putting back what a thread had")(errand)
 
     def stepped(*_: Any) -> None:
         if get_ident() == ident:
-            waiting.remove()
+            end()
             do()
 
-    waiting = register_optimizer_step_post_hook(stepped)
+    end = optimizer_calls.after(stepped)

@@ -6,6 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from vramscope.process import watched_calls
+from vramscope.process.untraced import skip_frames
+
 
 class Fronts:
     """Those that one part of a session has put up."""
@@ -22,6 +25,9 @@ class Fronts:
         def ours(*args: Any, **kwargs: Any) -> Any:
             return around(original, *args, **kwargs) if hears else original(*args, **kwargs)
 
+        ours._torchdynamo_inline = original  # type: ignore[attr-defined]  # Dynamo looks through it
+        skip_frames(ours.__code__, below=False)  # type: ignore[attr-defined]
+        skip_frames(around.__code__, below=False)
         setattr(owner, name, ours)
 
         def put_back() -> None:
@@ -31,6 +37,18 @@ class Fronts:
                 setattr(owner, name, original)
 
         self._removals.append(put_back)
+
+    def watch(
+        self,
+        owner: Any,
+        name: str,
+        *,
+        before: Callable[..., Any],
+        after: Callable[[Any, Any], None] | None = None,
+        failed: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Have a Python function of a module or class watched, which stays the same object; see :class:`watched_calls.Watcher`."""
+        self._removals.append(watched_calls.watch(owner, name, watched_calls.Watcher(before, after, failed)))
 
     def remove(self) -> None:
         """The originals again; where somebody has put a function in front of ours, ours only passes the call on."""

@@ -7,6 +7,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.process.module_calls import CallListener, module_calls
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +17,7 @@ MARK: Final = "vramscope module "
 
 
 class ModuleMarks:
-    """Global forward hooks of ``torch.nn``, for the time of some steps. About 2 µs a module call; gone afterwards.
+    """Listens to the calls of all modules, for the time of some steps. About 2 µs a module call.
 
     On every thread: a checkpointed block is computed again on autograd's.
     """
@@ -25,27 +26,22 @@ class ModuleMarks:
         import torch
 
         self._mark: Callable[[str], Any] = torch._C._profiler._RecordFunctionFast
-        self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
         self._marks: dict[int, str] = {}
         self.kinds: dict[int, str] = {}
         """class by id()"""
         self._inside: dict[int, list[tuple[int, Any]]] = {}
         """by thread"""
-        self._handles: list[Any] = []
+        self._ends: list[Callable[[], None]] = []
 
     def begin(self) -> None:
-        from torch.nn.modules import module
-
-        self._handles = [
-            module.register_module_forward_pre_hook(guarded("module marks")(self._before)),
-            # Also where forward raises: a checkpointed block's second run is ended that way.
-            module.register_module_forward_hook(guarded("module marks")(self._after), always_call=True),
-        ]
+        after = guarded("module marks")(self._after)
+        # Also where forward raises: a checkpointed block's second run is ended that way.
+        self._ends = [module_calls.listen_to_all(CallListener(guarded("module marks")(self._before), after, after))]
 
     def forget(self) -> None:
         """The hooks are gone."""
-        while self._handles:
-            self._handles.pop().remove()
+        while self._ends:
+            self._ends.pop()()
 
     def end(self) -> None:
         """The hooks are gone; marks that are open on this thread are closed."""
@@ -54,9 +50,7 @@ class ModuleMarks:
         while inside:
             inside.pop()[1].__exit__(None, None, None)
 
-    def _before(self, module: Any, args: Any) -> None:
-        if self._is_compiling():
-            return
+    def _before(self, module: Any, *_: Any) -> None:
         ident = id(module)
         if ident not in self._marks:
             self._marks[ident], self.kinds[ident] = f"{MARK}{ident}", type(module).__name__
@@ -64,9 +58,9 @@ class ModuleMarks:
         mark.__enter__()
         self._inside.setdefault(get_ident(), []).append((ident, mark))
 
-    def _after(self, module: Any, args: Any, output: Any) -> None:
+    def _after(self, module: Any, *_: Any) -> None:
         inside = self._inside.get(get_ident())
-        if not inside or self._is_compiling():
+        if not inside:
             return
         ident = id(module)
         if all(ident != entered for entered, _ in inside):

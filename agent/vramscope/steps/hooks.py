@@ -1,9 +1,9 @@
-"""Finds steps and phases in any PyTorch loop: a handful of hooks, all but one of them public.
+"""Finds steps and phases in any PyTorch loop, by watching a handful of PyTorch's functions.
 
 ==========  =====================================================================================
-data        the DataLoader is asked for a batch (its iterator's ``__next__``, wrapped; private)
-forward     forward hooks on the root modules only: per-module hooks would cost 2 µs each
-backward    ``torch.autograd.backward`` and ``grad``, wrapped (``loss.backward()`` calls it by name)
+data        the DataLoader is asked for a batch (its iterator's ``__next__``, watched; private)
+forward     ``torch.nn.Module.__call__``, watched for the root modules only
+backward    ``torch.autograd.backward`` and ``grad``, watched (``loss.backward()`` calls the first)
 other       that ``backward`` has returned, and nothing of the above has begun yet
 optimizer   ``torch.optim.optimizer.register_optimizer_step_pre_hook``
 step's end  ``torch.optim.optimizer.register_optimizer_step_post_hook``
@@ -24,8 +24,11 @@ from typing import TYPE_CHECKING, Any
 from vramscope.guard import guarded
 from vramscope.integrations.deepspeed import EngineFront
 from vramscope.integrations.lomo import LomoFront
+from vramscope.process.module_calls import CallListener
+from vramscope.process.optimizer_calls import optimizer_calls
 from vramscope.process.patching import Fronts
-from vramscope.steps.call_stack import failed_with, steps_within_its_own_step
+from vramscope.process.untraced import skip_own_frames
+from vramscope.steps.call_stack import steps_within_its_own_step
 from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
 from vramscope.steps.patches.backward import OUTSIDE, BackwardFront
 from vramscope.steps.patches.caught_errors import OF_MEMORY, CaughtErrors
@@ -61,7 +64,7 @@ class LoopHooks:
         """takes numbers that a framework logs of a step"""
         self.heard_forward = False
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
-        self.models = RootHooks(self, self._before_forward, self._after_forward)
+        self.models = RootHooks(self, CallListener(self._before_forward, self._after_forward, self._forward_failed))
         self.engines = EngineFront(self)
         self.loader = LoaderFront(self)
         self.lomo = LomoFront(self)
@@ -97,11 +100,12 @@ class LoopHooks:
     def install(self, roots: Iterable[torch.nn.Module] = ()) -> None:
         """Hook optimizers, backward and the DataLoader; and the given root modules."""
         import torch
-        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-        pre = register_optimizer_step_pre_hook(self._before_optimizer)
-        post = register_optimizer_step_post_hook(self._after_optimizer)
-        self._removals += [pre.remove, post.remove]
+        skip_own_frames()
+        self._removals += [
+            optimizer_calls.before(self._before_optimizer),
+            optimizer_calls.after(self._after_optimizer),
+        ]
         self._tensor = torch.Tensor
         self._plainly = torch._C.DisableTorchFunction
         self.graph_task = torch._C._current_graph_task_id
@@ -225,15 +229,18 @@ class LoopHooks:
 
     @guarded("forward hook")
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if output is None and (error := failed_with(module)) is not None:
-            if self._forward_of == id(module):
-                self.clock.forwards = max(0, self.clock.forwards - 1)  # (it waits for no backward)
-            self.error_passes(error)
-            return
         if self.clock.calm or self.graphs is None or not self.grad_enabled():
             return
         if self.graph_task() == OUTSIDE:
             self.timed(self.graphs.after_forward, module, args, output)
+
+    @guarded("forward hook")
+    def _forward_failed(self, module: torch.nn.Module) -> None:
+        if self._forward_of == id(module):
+            self.clock.forwards = max(0, self.clock.forwards - 1)  # (it waits for no backward)
+        error = sys.exc_info()[1]
+        if error is not None:
+            self.error_passes(error)
 
     @guarded("optimizer hook")
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -1,14 +1,13 @@
-"""The models of a process: which modules are the outermost, and the hooks that live in them."""
+"""The models of a process: which modules are the outermost, and what listens to their calls."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from vramscope.guard import guarded
 from vramscope.integrations import zero
 from vramscope.process.live_objects import living
+from vramscope.process.module_calls import CallListener, module_calls
 
 if TYPE_CHECKING:
     import torch
@@ -18,39 +17,15 @@ if TYPE_CHECKING:
 MOST_ROOTS: Final = 16
 
 
-class ModuleHook:
-    """A hook that lives in the user's module, and so goes where the module goes: into copies, files and compilers."""
-
-    __slots__ = ("_call", "_is_compiling")
-
-    def __init__(self, call: Callable[..., None]) -> None:
-        import torch
-
-        self._call = call
-        self._is_compiling = torch.compiler.is_compiling
-
-    def __call__(self, *args: Any) -> None:
-        # torch.compile traces hooks into its graph: this test is constant there, and nothing of ours is left in it.
-        if not self._is_compiling():
-            self._call(*args)
-
-    def __deepcopy__(self, memo: Any) -> ModuleHook:
-        return self  # an EMA copy of the model must not copy the session (its locks cannot be copied)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A pickled model must load where vramscope is not installed: there the hook is a function that does nothing.
-        return (getattr, (contextlib.nullcontext(), "__exit__"))
-
-
 class RootHooks:
-    """In front of and behind the calls of one session's root modules, given or found. It keeps none of them.
+    """Listens to the calls of one session's root modules, given or found. It keeps none of them.
 
-    before, after   called as forward hooks are
+    listener   to the calls of each
     """
 
-    def __init__(self, hooks: LoopHooks, before: Callable[..., None], after: Callable[..., None]) -> None:
+    def __init__(self, hooks: LoopHooks, listener: CallListener) -> None:
         self._hooks = hooks
-        self._before, self._after = before, after
+        self._listener = listener
         self._are_given = False
         self._found_once = False
 
@@ -61,7 +36,7 @@ class RootHooks:
         hooks = self._hooks
 
         @guarded("model hook")
-        def shown(module: torch.nn.Module) -> None:
+        def shown(module: torch.nn.Module, mode: bool = True) -> None:
             # Called for each child too, from within; the outermost comes first. A teacher's eval() makes no root of it where the
             # model that trains is known.
             if self._are_given or hooks.heard_forward:
@@ -71,11 +46,7 @@ class RootHooks:
                 if id(module) not in inner and next(module.parameters(), None) is not None:
                     self._hook(module)
 
-        def train(original: Callable[..., Any], module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            shown(module)
-            return original(module, *args, **kwargs)
-
-        hooks.fronts.put(torch.nn.Module, "train", train)
+        hooks.fronts.watch(torch.nn.Module, "train", before=shown)
 
     def add(self, module: torch.nn.Module) -> None:
         """A module whose call is the forward of the training (or its evaluation, without gradients), as the user told us."""
@@ -83,7 +54,7 @@ class RootHooks:
         self._hook(module)
 
     def find(self) -> None:
-        """Hook the outermost modules that have parameters. A sweep over all objects: some 30 ms, once or twice a run."""
+        """Listen to the outermost modules that have parameters. A sweep over all objects: some 30 ms, once or twice a run."""
         for module in outermost_modules():
             self._hook(module)
 
@@ -102,14 +73,10 @@ class RootHooks:
         hooks = self._hooks
         if module in hooks.roots:
             return
-        if getattr(module, "_compiled_call_impl", None) is not None:
-            return  # module.compile(): a hook would be traced into the graph and break it; backward still tells
         if zero.is_engine(module):
             hooks.engines.found(module)
         hooks.roots.add(module)
-        hooks.when_removed(module.register_forward_pre_hook(ModuleHook(self._before), with_kwargs=True).remove)
-        # (always_call: also where the forward ends with an error, which costs nothing until then)
-        hooks.when_removed(module.register_forward_hook(ModuleHook(self._after), always_call=True).remove)
+        hooks.when_removed(module_calls.listen(module, self._listener))
 
 
 def outermost_modules(modules: list[torch.nn.Module] | None = None) -> list[torch.nn.Module]:

@@ -19,8 +19,9 @@ from vramscope.guard import guarded
 from vramscope.integrations import zero
 from vramscope.leaks.scan import name_roots as places
 from vramscope.memory.peak_counters import EMPTIERS
+from vramscope.process.module_calls import CallListener, module_calls
+from vramscope.process.optimizer_calls import optimizer_calls
 from vramscope.process.patching import Fronts
-from vramscope.steps.root_modules import ModuleHook
 from vramscope.techniques.checkpoint_regions import Regions
 from vramscope.techniques.graph_nodes import (
     PRODUCTS,
@@ -80,7 +81,6 @@ class Sight:
 
         self._clock = clock
         self._loader = loader
-        self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
         self._graph_task: Callable[[], int] = torch._C._current_graph_task_id
         self._grad_enabled = torch.is_grad_enabled
         self._autocast_dtype = _autocast_reader("cuda")
@@ -145,8 +145,6 @@ class Sight:
         models       those that train: what they are given by name no global hook hears
         """
         import torch
-        from torch.nn.modules import module
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
 
         parameters = list(parameters)
         if parameters and parameters[0].device.type == "cpu":  # it trains there, or they are offloaded
@@ -154,26 +152,26 @@ class Sight:
             self._autocast_dtype = lambda: on_gpu() or on_host()
         self._batches_before = self._loader.batches
         self.blind = compiled
-        heard = [self._hear(model, self._before_model) for model in around]
+        heard = [_listen(model, self._before_model) for model in around]
         if not compiled:
             hook = guarded("techniques' hook")(self._before_module)
-            heard.append(module.register_module_forward_pre_hook(hook))
-            heard += [self._hear(model, self._before_named) for model in models]
+            heard.append(module_calls.listen_to_all(CallListener(hook)))
+            heard += [_listen(model, self._before_named) for model in models]
         if heard:
             for parameter in () if zero.takes_gradients() else parameters:
                 if parameter.grad is not None:
                     self._probes.append(weakref.ref(parameter))
                     if len(self._probes) == PROBES:
                         break
-            heard.append(register_optimizer_step_pre_hook(guarded("techniques' hook")(self._before_optimizer)))
-        self._removals += [handle.remove for handle in heard]
+            heard.append(optimizer_calls.before(guarded("techniques' hook")(self._before_optimizer)))
+        self._removals += heard
         if not compiled:
             scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
             if scaler is not None:  # (a step ends within scaler.step)
                 for kind in (scaler, *scaler.__subclasses__()):
                     if "scale" in vars(kind):
-                        self._front(kind, "scale", self._scaled)
-            self._front(torch.autograd.graph.saved_tensors_hooks, "__enter__", self._hooks_go_up)
+                        self._watch(kind, "scale", self._scaled)
+            self._watch(torch.autograd.graph.saved_tensors_hooks, "__enter__", self._hooks_go_up)
             for name in EMPTIERS:
                 if hasattr(torch._C, name):
                     self._front(torch._C, name, self._emptied)
@@ -216,9 +214,7 @@ class Sight:
                 self.saved_to_host = self._packs
             self._clock.spent(time.perf_counter_ns() - began)
 
-    def _before_module(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if self._is_compiling():
-            return
+    def _before_module(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.called.add(id(module))
         if self._graph_task() != -1:  # in backward, which on CUDA is a thread of autograd's
             self.regions.called_again(module, self._grad_enabled())
@@ -269,19 +265,12 @@ class Sight:
         self._see_input(module, args[0] if args else None)
         self._in_round(module)
 
-    def _hear(self, model: torch.nn.Module, told: Callable[..., None]) -> Any:
-        """The handle of a hook in the user's own model: a copy that is made of it now keeps the hook, and nothing of ours."""
-        own = weakref.WeakMethod(told)
-        hook = guarded("techniques' hook")(lambda *call: hears(*call) if (hears := own()) is not None else None)
-        return model.register_forward_pre_hook(ModuleHook(hook), with_kwargs=True)
-
     def _before_named(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not args and not self.input_shape and not self._is_compiling():
+        if not args and not self.input_shape:
             self._before_model(module, args, kwargs)
 
     def _before_model(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        is_over = not self._removals  # and a copy of the model was called
-        if not is_over and self._graph_task() == -1 and self._clock.is_training_thread() and self._grad_enabled():
+        if self._graph_task() == -1 and self._clock.is_training_thread() and self._grad_enabled():
             given = args[0] if args else kwargs.get(getattr(type(module), "main_input_name", "input_ids"))
             self._see_input(module, given)
             if self.blind:
@@ -335,6 +324,18 @@ class Sight:
         self.emptied_ns += nanoseconds
         self.emptied_at = self.emptied_at or places.user_line()
 
+    def _watch(self, owner: Any, name: str, heard: Callable[[tuple[Any, ...], int], None]) -> None:
+        @guarded("techniques' hook")
+        def before(*args: Any) -> tuple[int, tuple[Any, ...]]:
+            return time.perf_counter_ns(), args
+
+        @guarded("techniques' hook")
+        def after(call: tuple[int, tuple[Any, ...]], _: Any) -> None:
+            began, args = call
+            heard(args, time.perf_counter_ns() - began)
+
+        self._fronts.watch(owner, name, before=before, after=after)
+
     def _front(self, owner: Any, name: str, heard: Callable[[tuple[Any, ...], int], None]) -> None:
         told = guarded("techniques' hook")(heard)
 
@@ -345,6 +346,10 @@ class Sight:
             return answer
 
         self._fronts.put(owner, name, timed)
+
+
+def _listen(model: torch.nn.Module, heard: Callable[..., None]) -> Callable[[], None]:
+    return module_calls.listen(model, CallListener(guarded("techniques' hook")(heard)))
 
 
 def _takes_to_host(module: str, name: str) -> bool:

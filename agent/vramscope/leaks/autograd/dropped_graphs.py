@@ -20,6 +20,7 @@ from vramscope.leaks.holders import line_search, type_info
 from vramscope.leaks.scan import name_roots, storages
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.verdict.peak_effect import NOT_MEASURED, NOT_ON_CPU, Effect, Follower, effect_of_made
+from vramscope.process.hook_numbers import own_hook_numbers
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
@@ -149,8 +150,9 @@ class UnwalkedInSteps:
             nodes = [*nodes, *ends]
         if nodes:
             mark = _Mark(followed)
-            for node in nodes:
-                node.register_prehook(mark)
+            with own_hook_numbers():
+                for node in nodes:
+                    node.register_prehook(mark)
             followed.mark = weakref.ref(mark)
             if followed.saved_bytes and len(self._clock.counters) == 1:
                 followed.since = self._clock.mark()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,9 +33,9 @@ class BackwardFront:
         passes = hooks.error_passes
         walk, loss = guarded("graph watch")(self._before_walk), guarded("the loss")(self._before_backward)
 
-        def backward(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def before_backward(*args: Any, **kwargs: Any) -> bool:
             if graph_task() != OUTSIDE:  # reentrant checkpointing calls backward within backward
-                return original(*args, **kwargs)
+                return False
             if "deepspeed" in sys.modules:
                 engine_calls()
             enter(BACKWARD)
@@ -44,21 +43,25 @@ class BackwardFront:
                 walk(args, kwargs, "tensors", 2)
             if hooks.loss is not None:
                 loss(args, kwargs)
-            try:
-                answer = original(*args, **kwargs)
-            except OF_MEMORY as error:
-                passes(error)
-                raise
-            hooks.after_backward()
-            return answer
+            return True
 
-        def grad(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def after_backward(is_outermost: bool, _: Any) -> None:
+            if is_outermost:
+                hooks.after_backward()
+
+        def backward_failed(is_outermost: bool) -> None:
+            error = sys.exc_info()[1]
+            if is_outermost and isinstance(error, OF_MEMORY):
+                passes(error)
+
+        def before_grad(*args: Any, **kwargs: Any) -> None:
             if graph_task() == OUTSIDE:
                 walk(args, kwargs, "outputs", 3)
-            return original(*args, **kwargs)
 
-        hooks.fronts.put(torch.autograd, "backward", backward)
-        hooks.fronts.put(torch.autograd, "grad", grad)
+        hooks.fronts.watch(
+            torch.autograd, "backward", before=before_backward, after=after_backward, failed=backward_failed
+        )
+        hooks.fronts.watch(torch.autograd, "grad", before=before_grad)
 
     def _before_walk(self, args: tuple[Any, ...], kwargs: dict[str, Any], roots: str, retain_graph_at: int) -> None:
         """``roots``: what the first argument is called; retain_graph and create_graph stand at a place and the next."""

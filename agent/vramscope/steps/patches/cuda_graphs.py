@@ -9,8 +9,6 @@ from vramscope.guard import guarded
 from vramscope.steps.clock import BACKWARD, EVAL, FORWARD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from vramscope.process.notices import Notice
     from vramscope.steps.hooks import LoopHooks
 
@@ -43,14 +41,9 @@ class ReplayFront:
         if not hasattr(graphs, "replay"):
             return
         heard = guarded("the hook of CUDA graphs")(self._replayed)
+        self._hooks.fronts.watch(graphs, "replay", before=heard)
 
-        def replay(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            heard()
-            return original(*args, **kwargs)
-
-        self._hooks.fronts.put(graphs, "replay", replay)
-
-    def _replayed(self) -> None:
+    def _replayed(self, *_: Any) -> None:
         clock = self._hooks.clock
         if self._is_over or clock.phase in WITHIN:
             return

@@ -1,8 +1,8 @@
-"""A function in front of the DataLoader's ``__next__`` (private): data is being waited for, or there is no more of it."""
+"""Watches the DataLoader's ``__next__`` (private): data is being waited for, or there is no more of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from typing import TYPE_CHECKING, Any
 
 from vramscope.guard import guarded
@@ -29,22 +29,23 @@ class LoaderFront:
         iterator = getattr(dataloader, "_BaseDataLoaderIter", None)
         if iterator is None:
             return
-        asked, ended = guarded("data hook")(self._asked), guarded("data hook")(self._ended)
-
+        ended = guarded("data hook")(self._ended)
         passes = self._hooks.error_passes
 
-        def next_batch(original: Callable[..., Any], self: Any) -> Any:
-            asked(self)
-            try:
-                return original(self)
-            except StopIteration:
-                ended(getattr(self, "_num_yielded", 0))
-                raise
-            except OF_MEMORY as error:
-                passes(error)
-                raise
+        @guarded("data hook")
+        def asked(iterator: Any) -> Any:
+            self._asked(iterator)
+            return iterator
 
-        self._hooks.fronts.put(iterator, "__next__", next_batch)
+        @guarded("data hook")
+        def failed(iterator: Any) -> None:
+            error = sys.exc_info()[1]
+            if isinstance(error, StopIteration):
+                ended(getattr(iterator, "_num_yielded", 0))
+            elif isinstance(error, OF_MEMORY):
+                passes(error)
+
+        self._hooks.fronts.watch(iterator, "__next__", before=asked, failed=failed)
 
     def _asked(self, iterator: Any) -> None:
         hooks, clock = self._hooks, self._hooks.clock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vramscope.guard import guarded
@@ -23,35 +22,34 @@ class ScalerFront:
         scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
         if scaler is None:
             return
-        heard, begun, over = (guarded("the loss")(call) for call in (self._scaled, self._before_step, self._after_step))
+        fronts = self._hooks.fronts
+        fronts.watch(scaler, "scale", before=_first_two, after=guarded("the loss")(self._scaled))
+        fronts.watch(
+            scaler,
+            "step",
+            before=guarded("the loss")(self._before_step),
+            after=guarded("the loss")(self._after_step),
+        )
 
-        def scale(original: Callable[..., Any], self: Any, outputs: Any) -> Any:
-            scaled = original(self, outputs)
-            heard(self, outputs, scaled)
-            return scaled
-
-        def step(original: Callable[..., Any], self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            before = begun(self, optimizer)
-            answer = original(self, optimizer, *args, **kwargs)
-            over(before)
-            return answer
-
-        self._hooks.fronts.put(scaler, "scale", scale)
-        self._hooks.fronts.put(scaler, "step", step)
-
-    def _scaled(self, scaler: Any, given: Any, result: Any) -> None:
+    def _scaled(self, call: tuple[Any, Any], result: Any) -> None:
         loss = self._hooks.loss
+        scaler, given = call
         if loss is not None and scaler.is_enabled() and self._hooks.clock.is_training_thread():
             self._hooks.timed(loss.scaled, given, result)
 
-    def _before_step(self, scaler: Any, optimizer: Any) -> int | None:
+    def _before_step(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> int | None:
         """Optimizer steps so far, where one is about to be made by an enabled scaler."""
         loss, clock = self._hooks.loss, self._hooks.clock
         if loss is None or not scaler.is_enabled() or not clock.is_training_thread():
             return None
         return clock.step if loss.scaler_steps(optimizer) else None
 
-    def _after_step(self, before: int | None) -> None:
+    def _after_step(self, before: int | None, _: Any) -> None:
         loss = self._hooks.loss
         if before is not None and loss is not None and self._hooks.clock.step == before:
             loss.skipped()
+
+
+@guarded("the loss")
+def _first_two(scaler: Any, outputs: Any) -> tuple[Any, Any]:
+    return scaler, outputs

@@ -1,0 +1,70 @@
+"""The steps of all optimizers of the process, through one pair of PyTorch's global hooks.
+
+One pair for all parts of a session: Dynamo compiles an optimizer's step anew when the hooks are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from vramscope.process.hook_numbers import own_hook_numbers
+from vramscope.process.untraced import outside_of_graphs
+
+Listener = Callable[[Any, Any, Any], None]
+
+
+class OptimizerCalls:
+    """Listeners to the begin and the end of steps. One for the process: :data:`optimizer_calls`."""
+
+    def __init__(self) -> None:
+        self._before: tuple[Listener, ...] = ()
+        self._after: tuple[Listener, ...] = ()
+        self._removals: list[Callable[[], None]] = []
+
+    def before(self, listener: Listener) -> Callable[[], None]:
+        """Call ``listener(optimizer, args, kwargs)`` before each step, until what is returned is called."""
+        self._before = (*self._before, listener)
+        self._update()
+
+        def end() -> None:
+            self._before = tuple(one for one in self._before if one is not listener)
+            self._update()
+
+        return end
+
+    def after(self, listener: Listener) -> Callable[[], None]:
+        """Call ``listener(optimizer, args, kwargs)`` after each step, until what is returned is called."""
+        self._after = (*self._after, listener)
+        self._update()
+
+        def end() -> None:
+            self._after = tuple(one for one in self._after if one is not listener)
+            self._update()
+
+        return end
+
+    def _update(self) -> None:
+        if not (self._before or self._after):
+            while self._removals:
+                self._removals.pop()()
+        elif not self._removals:
+            from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+            with own_hook_numbers():
+                handles = (
+                    register_optimizer_step_pre_hook(outside_of_graphs(self._begins)),
+                    register_optimizer_step_post_hook(outside_of_graphs(self._ends)),
+                )
+            self._removals = [handle.remove for handle in handles]
+
+    def _begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        for listener in self._before:
+            listener(optimizer, args, kwargs)
+
+    def _ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        for listener in self._after:
+            listener(optimizer, args, kwargs)
+
+
+optimizer_calls: Final = OptimizerCalls()

@@ -1,0 +1,89 @@
+"""Keeps torch.compile away from the agent's own code.
+
+Dynamo compiles each Python frame that runs inside a compiled region, and follows each call that it traces. Nothing of the agent
+may be compiled: it costs time, prints warnings, and retains the user's tensors in caches and guards.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, ModuleType
+from typing import Any, Final, TypeVar
+
+_PACKAGE: Final = __name__.partition(".")[0]
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+_set: Final[dict[int, CodeType]] = {}
+"""By identity, code for which it was said how Dynamo treats it."""
+
+
+def skip_frames(code: CodeType, *, below: bool) -> None:
+    """Have Dynamo run frames of this code as they are; with ``below`` also all frames that they call.
+
+    It costs nothing in a call. PyTorch before 2.7 knows only the first half of it.
+    """
+    eval_frame: Any = sys.modules.get(
+        "torch._C._dynamo.eval_frame"
+    )  # with PyTorch itself; nothing is compiled without it
+    if eval_frame is None:
+        return
+    _set[id(code)] = code
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        action = eval_frame._FrameAction
+        strategy = eval_frame._FrameExecStrategy(action.SKIP, action.SKIP if below else action.DEFAULT)
+        eval_frame.set_code_exec_strategy(code, strategy)
+    elif hasattr(eval_frame, "skip_code"):
+        eval_frame.skip_code(code)
+
+
+def skip_own_frames() -> None:
+    """Have Dynamo run all of the agent's functions as they are, whoever calls them: hooks, weak references, the collector.
+
+    Some 10 ms the first time. Functions that call the user's code are marked by :func:`skip_frames` on their own.
+    """
+    if "torch._C._dynamo.eval_frame" not in sys.modules:
+        return
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == _PACKAGE:
+            for code in _codes_of(module, name):
+                if id(code) not in _set:
+                    skip_frames(code, below=True)
+
+
+def _codes_of(module: ModuleType, name: str) -> Iterator[CodeType]:
+    """The code of all functions that a module defines."""
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == name]
+    for value in own:
+        for one in vars(value).values() if isinstance(value, type) else (value,):
+            function = inspect.unwrap(getattr(one, "__func__", getattr(one, "fget", one)))
+            code = getattr(function, "__code__", None)
+            if isinstance(code, CodeType):
+                yield from _with_inner(code)
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
+
+
+def outside_of_graphs(call: C) -> C:
+    """The same function, for a place where Dynamo traces a call: it does nothing there, and leaves nothing in the graph.
+
+    Dynamo knows the answer of ``is_compiling()`` while it traces, so that it never reaches the call itself.
+    """
+    import torch
+
+    is_compiling = torch.compiler.is_compiling
+
+    def hook(*args: Any) -> Any:
+        if not is_compiling():
+            return call(*args)
+        return None
+
+    skip_frames(hook.__code__, below=True)
+    return hook  # type: ignore[return-value]

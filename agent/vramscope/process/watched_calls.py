@@ -1,0 +1,337 @@
+"""Watches the calls of a Python function without replacing it.
+
+The function's code object is exchanged for one with the same statements and with calls of ours at its begin and its end. The
+function stays the same object: whoever imported it earlier is watched too, it is pickled, inspected and compared as before, and
+a traceback shows no frame of ours and the same lines. Dynamo, which knows PyTorch's functions by identity, sees the original
+statements only.
+
+Where that is not possible (no source text, say) a wrapper is set in the function's place.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import copy
+import functools
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any, Final, NamedTuple
+
+from vramscope.process.untraced import skip_frames
+
+MARK: Final = "<the calls that vramscope watches>"
+"""Constant in the compiled code that is exchanged for the :class:`Calls`."""
+TOKEN: Final = "_watched_call"
+RESULT: Final = "_watched_result"
+
+
+class Watcher(NamedTuple):
+    """What is called at the begin and at the end of each call. None of them may raise.
+
+    before   gets the call's arguments, the named ones by position; what it returns is the token of the call
+    after    gets the token and the result
+    failed   gets the token; ``sys.exc_info()`` has the error
+    """
+
+    before: Callable[..., Any]
+    after: Callable[[Any, Any], None] | None = None
+    failed: Callable[[Any], None] | None = None
+
+
+class Calls:
+    """All watchers of one function, as its code sees them. Hashable by identity: it is a constant of that code."""
+
+    __slots__ = ("after", "before", "failed", "restore", "wanted", "watchers")
+
+    def __init__(self) -> None:
+        self.watchers: list[Watcher] = []
+        self.wanted: Any = ()
+        """Container of the identities of first arguments, of a function that is watched for some of them alone."""
+        self.restore: Callable[[], None] = lambda: None
+        self.changed()
+
+    def changed(self) -> None:
+        """The list of watchers is another one."""
+        watchers = tuple(self.watchers)
+        if len(watchers) == 1:
+            one = watchers[0]
+            self.before, self.after, self.failed = one.before, one.after or _nothing, one.failed or _nothing
+        else:
+            self.before, self.after, self.failed = _combined(watchers)
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def _combined(watchers: tuple[Watcher, ...]) -> tuple[Callable[..., Any], Callable[..., None], Callable[..., None]]:
+    def before(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        return tuple([watcher.before(*args, **kwargs) for watcher in watchers])
+
+    def after(tokens: tuple[Any, ...], result: Any) -> None:
+        for watcher, token in zip(watchers, tokens, strict=True):
+            if watcher.after is not None:
+                watcher.after(token, result)
+
+    def failed(tokens: tuple[Any, ...]) -> None:
+        for watcher, token in zip(watchers, tokens, strict=True):
+            if watcher.failed is not None:
+                watcher.failed(token)
+
+    return before, after, failed
+
+
+_watched: dict[tuple[int, str], Calls] = {}
+"""By the owner's identity (a class or module, which lives as long as the process) and the function's name."""
+
+
+def watch(owner: Any, name: str, watcher: Watcher) -> Callable[[], None]:
+    """Have a watcher called with each call of ``owner.name``; returns what ends that. The last one restores the function."""
+    key = id(owner), name
+    calls = _watched.get(key)
+    if calls is None:
+        calls = _watched[key] = Calls()
+        calls.watchers.append(watcher)
+        calls.changed()
+        install(owner, name, calls)
+    else:
+        calls.watchers.append(watcher)
+        calls.changed()
+
+    def end() -> None:
+        if watcher not in calls.watchers:
+            return
+        calls.watchers.remove(watcher)
+        calls.changed()
+        if not calls.watchers and _watched.get(key) is calls:
+            del _watched[key]
+            calls.restore()
+
+    return end
+
+
+def is_watched(function: Any) -> bool:
+    """Whether calls of ours are in a function's code."""
+    return any(isinstance(constant, Calls) for constant in function.__code__.co_consts)
+
+
+def install(owner: Any, name: str, calls: Calls, *, for_wanted: bool = False) -> None:
+    """Have ``calls`` called from the function from now on, until ``calls.restore()``.
+
+    for_wanted   only where the identity of the first argument is in ``calls.wanted``
+    """
+    function = inspect.getattr_static(owner, name)
+    if not isinstance(function, FunctionType):
+        _wrap(owner, name, calls, for_wanted)
+        return
+    plain = function.__code__
+    if plain not in _made:  # (some ms; a function may be watched again and again)
+        _made[plain] = watched_code(function, for_wanted=for_wanted)
+    made = _made[plain]
+    if made is None:
+        _wrap(owner, name, calls, for_wanted)
+        return
+    watched = made.replace(co_consts=tuple(calls if constant == MARK else constant for constant in made.co_consts))
+    function.__code__ = watched
+
+    def restore() -> None:
+        if function.__code__ is watched:
+            function.__code__ = plain
+
+    calls.restore = restore
+
+
+_made: dict[CodeType, CodeType | None] = {}
+"""By the code of functions, what :func:`watched_code` made of it."""
+
+
+def watched_code(function: FunctionType, *, for_wanted: bool = False) -> CodeType | None:
+    """The function's code with calls of :data:`MARK`'s attributes in it; None where it cannot be made."""
+    plain = function.__code__
+    try:
+        lines, first = inspect.getsourcelines(plain)
+    except (OSError, TypeError):
+        return None
+    # (Indented as in its file, so that a traceback marks the same columns.)
+    indented = lines[0][:1].isspace()
+    try:
+        tree = ast.parse(("if 1:\n" if indented else "") + "".join(lines))
+    except SyntaxError:
+        return None
+    ast.increment_lineno(tree, first - 1 - indented)
+    definition = tree.body[0].body[0] if isinstance(tree.body[0], ast.If) else tree.body[0]
+    if not isinstance(definition, ast.FunctionDef) or definition.decorator_list or _mangles(definition):
+        return None
+    _inject(definition, plain, for_wanted, "torch" in function.__globals__)
+    module = ast.Module([_enclosed(definition, plain.co_freevars)], [])
+    ast.fix_missing_locations(module)
+    future = plain.co_flags & _FUTURE_FLAGS
+    outer = compile(module, plain.co_filename, "exec", flags=future, dont_inherit=True)
+    made = _code_named(outer, plain.co_name)
+    if made is None or made.co_freevars != plain.co_freevars or _parameters(made) != _parameters(plain):
+        return None
+    if sys.version_info >= (3, 11):
+        made = made.replace(co_qualname=plain.co_qualname)
+    return made
+
+
+_FUTURE_FLAGS: Final = functools.reduce(
+    int.__or__, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names), 0
+)
+
+
+def _parameters(code: CodeType) -> tuple[Any, ...]:
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_varnames[:count]
+
+
+def _mangles(definition: ast.FunctionDef) -> bool:
+    """Whether a name in it means another one within its class."""
+    names = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
+    names |= {node.attr for node in ast.walk(definition) if isinstance(node, ast.Attribute)}
+    return any(name.startswith("__") and not name.endswith("__") for name in names)
+
+
+def _enclosed(definition: ast.FunctionDef, free: tuple[str, ...]) -> ast.stmt:
+    """Within a function that has the free variables, where there are any (``__class__`` of a ``super()``)."""
+    if not free:
+        return definition
+    outer: ast.FunctionDef = ast.parse(f"def outer({', '.join(free)}): pass").body[0]  # type: ignore[assignment]
+    outer.body = [definition]
+    return outer
+
+
+def _code_named(code: CodeType, name: str) -> CodeType | None:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found = constant if constant.co_name == name else _code_named(constant, name)
+            if found is not None:
+                return found
+    return None
+
+
+def _inject(definition: ast.FunctionDef, code: CodeType, for_wanted: bool, knows_torch: bool) -> None:
+    """Put the calls into the function's statements; nothing is watched while Dynamo traces them."""
+    body = definition.body
+    doc = body[:1] if ast.get_docstring(definition, clean=False) is not None else []
+    plain = body[len(doc) :] or [ast.Pass()]
+    arguments = definition.args
+    named = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+    given = [*named, *([f"*{arguments.vararg.arg}"] if arguments.vararg else [])]
+    given += [f"{one.arg}={one.arg}" for one in arguments.kwonlyargs]
+    given += [f"**{arguments.kwarg.arg}"] if arguments.kwarg else []
+    conditions = []
+    if knows_torch and _knows_dynamo():
+        conditions.append("torch.compiler.is_dynamo_compiling()")
+    if for_wanted:
+        conditions.append(f"id({named[0]}) not in {MARK!r}.wanted")
+    template = ast.parse(
+        textwrap.dedent(
+            f"""
+            if {" or ".join(conditions) or "False"}:
+                pass
+            else:
+                {TOKEN} = {MARK!r}.before({", ".join(given)})
+                try:
+                    pass
+                except BaseException:
+                    {MARK!r}.failed({TOKEN})
+                    raise
+            """
+        )
+    ).body[0]
+    assert isinstance(template, ast.If)
+    attempt = template.orelse[1]
+    assert isinstance(attempt, ast.Try)
+    for node in ast.walk(template):  # all of ours is at the first line of the function's own
+        if hasattr(node, "lineno"):
+            ast.copy_location(node, plain[0])
+    template.body = plain
+    kept = [name for name in code.co_varnames if name not in code.co_cellvars]
+    returns = _Returns(kept)
+    attempt.body = [statement for one in copy.deepcopy(plain) for statement in _listed(returns.visit(one))]
+    if not isinstance(plain[-1], ast.Return | ast.Raise):
+        attempt.body += returns.end(ast.copy_location(ast.Return(None), plain[-1]))
+    definition.body = [*doc, template]
+
+
+def _knows_dynamo() -> bool:
+    import torch
+
+    return hasattr(getattr(torch, "compiler", None), "is_dynamo_compiling")
+
+
+def _listed(nodes: Any) -> list[ast.stmt]:
+    return nodes if isinstance(nodes, list) else [nodes]
+
+
+class _Returns(ast.NodeTransformer):
+    """Gives the result of each return of a function to ``after`` first; functions within it are left alone.
+
+    kept   the function's variables: what they refer to is gone when a call is over, and so it is before ``after``
+    """
+
+    def __init__(self, kept: list[str]) -> None:
+        self._clear = " = ".join([*kept, "None"])
+
+    def end(self, node: ast.Return) -> list[ast.stmt]:
+        """Statements for one return."""
+        lines = (f"{RESULT} = None", self._clear, f"{MARK!r}.after({TOKEN}, {RESULT})", f"return {RESULT}")
+        made = ast.parse("\n".join(lines)).body
+        for statement in made:
+            for part in ast.walk(statement):
+                if hasattr(part, "lineno"):
+                    ast.copy_location(part, node)
+        assert isinstance(made[0], ast.Assign)
+        made[0].value = node.value or made[0].value
+        return made
+
+    def visit_Return(self, node: ast.Return) -> list[ast.stmt]:
+        return self.end(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        return node
+
+
+def _wrap(owner: Any, name: str, calls: Calls, for_wanted: bool) -> None:
+    """Set a wrapper in the function's place, which Dynamo looks through."""
+    original = getattr(owner, name)
+    watches = True
+
+    @functools.wraps(original)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        if not watches or (for_wanted and id(args[0]) not in calls.wanted):
+            return original(*args, **kwargs)
+        token = calls.before(*args, **kwargs)
+        ends = False
+        try:
+            result = original(*args, **kwargs)
+            ends = True
+        finally:
+            if not ends:
+                calls.failed(token)
+        calls.after(token, result)
+        return result
+
+    watched._torchdynamo_inline = original  # type: ignore[attr-defined]
+    skip_frames(watched.__code__, below=False)  # type: ignore[attr-defined]
+    setattr(owner, name, watched)
+
+    def restore() -> None:
+        nonlocal watches
+        watches = False
+        if getattr(owner, name) is watched:
+            setattr(owner, name, original)
+
+    calls.restore = restore
