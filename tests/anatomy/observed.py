@@ -6,9 +6,11 @@ The truth is kept as (allocations so far, address, category): what the program i
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +29,40 @@ JUDGED = (
     *("fsdp2", "ddp", "sam", "lbfgs", "accumulated", "offloaded"),
 )
 """trainings whose categories are held to the truth"""
+REMEDIES = (
+    "gpt2_chunked",
+    "gpt2_half",
+    "gpt2_half_chunked",
+    "gpt2_more_rows",
+    "wide",
+    "wide_loop",
+    "wide_autocast",
+    "wide_bfloat16",
+    "wide_eight_bit",
+    "gpt2.expandable",
+    "zeros",
+    "early_clear",
+    "evaluation",
+    "evaluation_no_grad",
+    "t5_checkpointed",
+    "contrastive",
+    "contrastive_more_rows",
+    "ema",
+    "lora",
+    "best_state",
+    "best_state_on_the_host",
+)
+
+WAYS = (
+    *(f"roberta{how}" for how in ("+as", "+4", "+checkpointing", "+8bit", "+4+checkpointing", "+4+checkpointing+8bit")),
+    *(f"encoder{how}" for how in ("+as", "+8bit", "+4+checkpointing+8bit")),
+    *(f"roberta+bf16{how}" for how in ("", "+4", "+x3", "+checkpointing+x3")),
+    *(f"tied{how}" for how in ("+as", "+4")),
+    *(f"vit{how}" for how in ("+as", "+4", "+checkpointing")),
+)
+
+SNAPSHOTS = ("gpt2.snapshot", "gpt2.snapshot_with_cpp")
+
 STEPS = 3
 """the first window's"""
 Note = tuple[int, int, str]
@@ -264,6 +300,13 @@ def run(folder: Path, names: Sequence[str], scale: int = 1) -> dict[str, Observe
     if done.returncode:
         raise RuntimeError(done.stderr)
     return {name: read(folder / f"{name}.pickle") for name in names}
+
+
+@functools.cache
+def shared() -> dict[str, Observed]:
+    """All trainings of the tests, a third as deep as in docs/anatomy.md: run once a process."""
+    with tempfile.TemporaryDirectory(prefix="anatomy-") as folder:
+        return run(Path(folder), [*JUDGED, *REMEDIES, *WAYS, *SNAPSHOTS], scale=3)
 
 
 class Observed(NamedTuple):

@@ -7,33 +7,28 @@ step, that have a smaller last batch, and that accumulate over other lengths.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from measured import measure_all
-from predictions_table import CARD, CONFS, COUNTED, recorded
+from predictions_table import CARD, CONFS, COUNTED
+from settings_compared import NAMES, shared
 
 from vramscope_server.analysis.whatif.sweep import check, predict
 
-NAMES = ("gpt", "cnn", "accumulation")
-STEPS = 4  # the fourth batch of an epoch is the smaller one
 
-
-def test_fourteen_settings_of_three_trainings_come_as_predicted(emulated_gpu: None, tmp_path: Path) -> None:
+@pytest.mark.xdist_group("whatif settings")  # tests/golden compares the same runs
+def test_fourteen_settings_of_three_trainings_come_as_predicted(emulated_gpu: None) -> None:
     """To the byte and to the call, and each says of itself that it is exact."""
-    histories = recorded(tmp_path, NAMES, steps=STEPS, total=CARD)
-    asked: list[Any] = [(name, conf, {"steps": STEPS, "total": CARD}) for name in NAMES for conf in CONFS]
+    histories, rows = shared()
     differences = []
-    for (name, conf, _), measured in zip(asked, measure_all(asked), strict=True):
-        told = predict(histories[name][0], conf, device_bytes=CARD)
+    for name, conf, told, measured in rows:
         predicted, came = ({key: one[key] for key in COUNTED} for one in (vars(told), measured))
         if predicted != came or told.certainty != "exact":
             differences.append((name, conf, predicted, came, told.certainty, told.reasons))
     assert not differences
-    assert len(asked) == 42
+    assert len(rows) == 42
     for name in NAMES:
-        assert check(histories[name][0]).exact
-        peaks = {predict(histories[name][0], conf, device_bytes=CARD).peak_reserved_bytes for conf in CONFS}
+        assert check(histories[name]).exact
+        peaks = {predict(histories[name], conf, device_bytes=CARD).peak_reserved_bytes for conf in CONFS}
         assert len(peaks) >= 8, "the settings make a difference"
 
 
