@@ -27,7 +27,7 @@ import torch
 from training_cost import mlp  # beside this file
 
 from vramscope.integrations import plain
-from vramscope.leaks.detector import GraphWatch
+from vramscope.leaks.detector import LeakDetector
 from vramscope.protocol import messages
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
@@ -43,7 +43,7 @@ def hooks(graphs: bool, scans: list[messages.Scan] | None = None) -> Iterator[Lo
     clock = StepClock()
     installed = LoopHooks(clock)
     if graphs:
-        installed.graphs = GraphWatch(clock, report=(scans if scans is not None else []).append)
+        installed.graphs = LeakDetector(clock, report=(scans if scans is not None else []).append)
     installed.install()
     plain.connect(None, installed)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from vramscope.guard import guarded
 from vramscope.integrations.registry import Target
-from vramscope.leaks.detector import GraphWatch
+from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.terminal_lines import LeakLines
 from vramscope.memory.breakdown import Categories
 from vramscope.metrics.loss import LossWatch
@@ -111,7 +111,7 @@ class Session:
             self._hooks.tell = self._told.tell
 
         if settings.leaks:
-            self._hooks.graphs = GraphWatch(self._clock, report=self._looked, tell=self._leak_found)
+            self._hooks.graphs = LeakDetector(self._clock, report=self._looked, tell=self._leak_found)
         if settings.windows:
             self._recorder = Recorder(
                 self._clock,

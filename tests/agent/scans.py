@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramscope.integrations.plain import connect
-from vramscope.leaks.detector import GraphWatch
+from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.scan.scanner import LOOK_SECONDS
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
@@ -19,7 +19,7 @@ def watched(seconds: float = LOOK_SECONDS) -> Iterator[list[Any]]:
     scans: list[Any] = []
     clock = StepClock()
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=scans.append, seconds=seconds)
+    hooks.graphs = LeakDetector(clock, report=scans.append, seconds=seconds)
     hooks.install()
     connect(None, hooks)
     try:

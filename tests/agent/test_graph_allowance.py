@@ -18,7 +18,6 @@ import warm
 from vramscope.leaks.scan import (
     container_sampling,
     explanation,
-    name_roots,
     object_children,
     paths,
     referrers,
@@ -28,7 +27,7 @@ from vramscope.leaks.scan import tensors as sweep
 from vramscope.leaks.scan.scanner import LOOK_SECONDS, Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Allowance, Costs
-from vramscope.process import live_objects
+from vramscope.process import live_objects, name_roots
 
 SECONDS = LOOK_SECONDS
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from vramscope.leaks.detector import GraphWatch
+from vramscope.leaks.detector import LeakDetector
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 
@@ -40,9 +40,9 @@ def of_an_endless_one(rows):
 def test_a_validation_within_an_epoch_ends_none(validation, graphs_off, monkeypatch) -> None:
     ended = []
     clock = StepClock()
-    monkeypatch.setattr(GraphWatch, "end_epoch", lambda watch: ended.append(clock.step))
+    monkeypatch.setattr(LeakDetector, "end_epoch", lambda watch: ended.append(clock.step))
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=[].append)
+    hooks.graphs = LeakDetector(clock, report=[].append)
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters())
     hooks.install([model])

@@ -20,14 +20,15 @@ from torch.utils.checkpoint import checkpoint
 from vramscope.integrations.plain import connect
 from vramscope.leaks import detector as watch
 from vramscope.leaks.autograd import graph_walk
-from vramscope.leaks.detector import GraphWatch
+from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.holders.user_code import Codes
-from vramscope.leaks.scan import name_roots, paths, referrers
+from vramscope.leaks.scan import paths, referrers
 from vramscope.leaks.scan import scanner as scanner
 from vramscope.leaks.scan.explanation import explain
 from vramscope.leaks.scan.scanner import LOOK_SECONDS, Scanner
 from vramscope.leaks.scan.storages import TensorKinds
 from vramscope.leaks.scan.time_budget import Allowance, Costs
+from vramscope.process import frames, name_roots
 from vramscope.process.module_calls import module_calls
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
@@ -324,7 +325,7 @@ def test_a_look_lengthens_nobodys_life(no_collection, way):
     deaths(None)  # (PyTorch loads a part of itself with the first step, and keeps what it was called with)
     bare = deaths(None)
     with watched():
-        seen = deaths(GraphWatch(StepClock(), report=[].append))
+        seen = deaths(LeakDetector(StepClock(), report=[].append))
     assert sorted(seen) == sorted(bare)
     assert {name for _, name in bare} == {"ctx", "ctx.gate", "hidden", "out", "loss"}
 
@@ -372,7 +373,7 @@ def test_a_generator_and_a_dead_frame_are_left_as_they_were():
 
 
 def test_frames_under_a_debugger_are_not_touched():
-    if not name_roots.LOCALS_ARE_COPIED:
+    if not frames.LOCALS_ARE_COPIED:
         pytest.skip("from Python 3.13 on there is nothing to touch")
     x = torch.randn(3)
 
@@ -437,7 +438,7 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
         import torch
         from vramscope.guard import guard
         from vramscope.leaks.scan import scanner as looker
-        from vramscope.leaks.detector import GraphWatch
+        from vramscope.leaks.detector import LeakDetector
         from vramscope.integrations import plain
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
@@ -446,7 +447,7 @@ def test_a_chain_of_sixty_thousand_steps_is_freed_without_a_crash():
         looker.MOST_SECONDS = 1e9  # every look that is asked for, as on the fastest machine
         clock, looks = StepClock(), []
         hooks = LoopHooks(clock)
-        hooks.graphs = GraphWatch(clock, report=looks.append)
+        hooks.graphs = LeakDetector(clock, report=looks.append)
         hooks.install()
         plain.connect(None, hooks)
 
@@ -1122,7 +1123,7 @@ def test_a_graph_that_nothing_named_holds_has_the_place_where_it_is_built(tmp_pa
         looker.MOST_SECONDS = 60.0  # on a busy machine, too
         looks, clock = [], StepClock()
         hooks = LoopHooks(clock)
-        hooks.graphs = watch.GraphWatch(clock, report=looks.append, seconds=20.0)
+        hooks.graphs = watch.LeakDetector(clock, report=looks.append, seconds=20.0)
         hooks.install()
         connect(None, hooks)
         net = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 10))

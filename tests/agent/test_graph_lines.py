@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vramscope.leaks.holders import bytecode, drains, line_search
-from vramscope.leaks.scan import name_roots
+from vramscope.process import frames, name_roots
 
 
 def code_of(body: str):
@@ -91,7 +91,7 @@ COMPREHENSIONS = f"""
 import sys
 sys.path.insert(0, {str(Path(name_roots.__file__).parents[2])!r})
 from vramscope.leaks.holders import line_search as lines
-from vramscope.leaks.scan import name_roots as roots
+from vramscope.process import name_roots as roots
 
 def note():
     frame = roots.building()
@@ -128,10 +128,10 @@ def test_a_package_in_a_folder_of_ones_own_is_a_library_and_what_lies_beside_it_
     """``pip install --target``: the user's line is named, not the package's."""
     (tmp_path / "frames-1.0.dist-info").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert name_roots.is_library(str(tmp_path / "frames" / "frame.py"))
-    assert not name_roots.is_library(str(tmp_path / "train.py"))
-    assert name_roots.is_library("<eval_with_key>.3"), "what torch.fx has made is in no file of the user's"
-    assert not name_roots.is_library(str(tmp_path / "mine" / "model.py"))
+    assert frames.is_library(str(tmp_path / "frames" / "frame.py"))
+    assert not frames.is_library(str(tmp_path / "train.py"))
+    assert frames.is_library("<eval_with_key>.3"), "what torch.fx has made is in no file of the user's"
+    assert not frames.is_library(str(tmp_path / "mine" / "model.py"))
 
 
 def module_of(text):

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from vramscope.leaks import detector
-from vramscope.leaks.detector import GraphWatch
+from vramscope.leaks.detector import LeakDetector
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 
@@ -100,7 +100,7 @@ def test_a_step_that_is_told_by_its_end_alone_is_one_round(training) -> None:
     scans: list = []
     clock = StepClock()
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=scans.append)
+    hooks.graphs = LeakDetector(clock, report=scans.append)
     hooks.install([model])
     try:
         for _ in range(23):

@@ -9,8 +9,8 @@ from torch import nn
 from vramscope.leaks.autograd.dropped_graphs import UnwalkedInSteps
 from vramscope.leaks.autograd.graph_walk import Chains
 from vramscope.leaks.holders import line_search
-from vramscope.leaks.scan import name_roots
 from vramscope.leaks.scan.storages import TensorKinds
+from vramscope.process import frames
 from vramscope.steps.clock import StepClock
 
 X = torch.ones(64, 32)
@@ -142,11 +142,11 @@ def test_several_from_one_line_that_are_alive_at_the_backward_are_one_finding():
 
 
 def test_of_a_comprehension_the_variable_is_told_that_gets_its_result():
-    scores = [name_roots.user_place() for _ in range(2)]
+    scores = [frames.user_place() for _ in range(2)]
     assert [(code.co_name, line_search.stored_on(code, line)) for code, line in scores] == [
         ("test_of_a_comprehension_the_variable_is_told_that_gets_its_result", "scores")
     ] * 2
-    shares = dict(zip("ab", (name_roots.user_place() for _ in range(2)), strict=True))
+    shares = dict(zip("ab", (frames.user_place() for _ in range(2)), strict=True))
     assert {line_search.stored_on(*place) for place in shares.values()} == {"shares"}
 
 

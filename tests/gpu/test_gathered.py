@@ -31,7 +31,7 @@ def watched() -> Iterator[list[Any]]:
     import torch
 
     from vramscope.integrations import plain
-    from vramscope.leaks.detector import GraphWatch
+    from vramscope.leaks.detector import LeakDetector
     from vramscope.memory.peak_counters import share_peak_counters
     from vramscope.steps.clock import StepClock
     from vramscope.steps.hooks import LoopHooks
@@ -41,7 +41,7 @@ def watched() -> Iterator[list[Any]]:
     clock = StepClock()
     clock.watch(share_peak_counters().watch(0))
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=scans.append, seconds=10.0)
+    hooks.graphs = LeakDetector(clock, report=scans.append, seconds=10.0)
     hooks.install()
     plain.connect(None, hooks)
     try:

@@ -21,7 +21,7 @@ import json, os, sys, tempfile
 import torch
 from torch import nn
 from torch.nn import functional as F
-from vramscope.leaks.detector import GraphWatch
+from vramscope.leaks.detector import LeakDetector
 from vramscope.guard import guard
 from vramscope.memory.peak_counters import share_peak_counters
 from vramscope.integrations import plain
@@ -34,7 +34,7 @@ looks = []
 def watch():
     clock = StepClock()
     hooks = LoopHooks(clock)
-    hooks.graphs = GraphWatch(clock, report=looks.append)
+    hooks.graphs = LeakDetector(clock, report=looks.append)
     hooks.install()
     plain.connect(None, hooks)
     if torch.cuda.is_initialized():

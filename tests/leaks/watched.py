@@ -20,7 +20,7 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
     """
     from vramscope.guard import guard
     from vramscope.integrations import plain
-    from vramscope.leaks.detector import GraphWatch
+    from vramscope.leaks.detector import LeakDetector
     from vramscope.memory.peak_counters import share_peak_counters
     from vramscope.recording.plan import FIRST, Plan
     from vramscope.recording.recorder import Recorder
@@ -51,7 +51,7 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
             super().held(seen)
 
     recorder = Noting(clock, ring, roots=hooks.roots, optimizers=hooks.optimizers, pace_s=0.0, plan=plan)
-    hooks.graphs = GraphWatch(clock, report=report, tell=lambda leak: recorder.leak_found())
+    hooks.graphs = LeakDetector(clock, report=report, tell=lambda leak: recorder.leak_found())
     hooks.install()
     plain.connect(None, hooks)
     if windows:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
-from vramscope.leaks.scan.name_roots import locals_of
+from vramscope.process.frames import locals_of
 
 if TYPE_CHECKING:
     import torch

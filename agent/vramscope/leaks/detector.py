@@ -19,10 +19,9 @@ from vramscope.leaks.autograd.dropped_graphs import UnwalkedInSteps
 from vramscope.leaks.autograd.graph_walk import Budget, walk
 from vramscope.leaks.autograd.saved_tensors import saved
 from vramscope.leaks.autograd.sentinels import UNWALKED, NewestNode, Outputs, Sentinels
-from vramscope.leaks.holders import type_info
 from vramscope.leaks.holders.holder_bytes import Group
 from vramscope.leaks.registry import Findings
-from vramscope.leaks.scan import name_roots, storages
+from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.call_arguments import given_storages, is_given
 from vramscope.leaks.scan.first_call import FirstCall
 from vramscope.leaks.scan.scanner import AGAIN_SECONDS, LOOK_SECONDS, Scanner
@@ -31,6 +30,7 @@ from vramscope.leaks.schedule import Rounds
 from vramscope.leaks.verdict.judge import Judge, material_bytes
 from vramscope.leaks.verdict.periodic import ROUNDS_AFTER_AN_EPOCH
 from vramscope.leaks.verdict.scan_context import Moment
+from vramscope.process import frames, type_info
 from vramscope.protocol import messages
 from vramscope.steps.clock import EVAL, FORWARD
 from vramscope.steps.records import Held
@@ -48,7 +48,7 @@ MOST_UNSTEPPED: Final = 512
 _allocated_bytes = attrgetter("allocated_bytes")
 
 
-class GraphWatch:
+class LeakDetector:
     """One a session. All calls come on the training thread, and none of them keeps a tensor or a module.
 
     report   called with a Look each time something was looked at
@@ -139,9 +139,9 @@ class GraphWatch:
             self._end_round()
         root = roots_ if not isinstance(roots_, (list, tuple)) else roots_[0] if roots_ else None
         if create_graph:
-            self._differentiable = name_roots.user_line()
+            self._differentiable = frames.user_line()
         if retain_graph:
-            self._findings.retained = name_roots.user_line()
+            self._findings.retained = frames.user_line()
         if root is not None and self._kinds.owns_memory(type(root)):
             with self._plainly():
                 if create_graph and root.device.type != "cpu":

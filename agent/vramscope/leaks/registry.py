@@ -14,11 +14,11 @@ from vramscope.leaks.autograd.graph_walk import NODE_BYTES
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS, Group
 from vramscope.leaks.holders.wording import NAMELESS
-from vramscope.leaks.scan import name_roots
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.peak_effect import NOT_ON_CPU, Effect, Follower, avoidable_bytes
 from vramscope.leaks.verdict.verdict import GROWS, OVERLAPS, Verdict
+from vramscope.process import frames
 from vramscope.protocol import messages
 from vramscope.recording.leaked_addresses import Seen
 
@@ -130,7 +130,7 @@ class Findings:
             peak_effect=effect.words,
             advice=words[:MOST_WORDS],
         )
-        if kind == "no_grad-missing" and holder.key[0] == NAMELESS and (place := name_roots.user_line()) is not None:
+        if kind == "no_grad-missing" and holder.key[0] == NAMELESS and (place := frames.user_line()) is not None:
             file, line, function = place  # where the evaluation is at work
             leak = msgspec.structs.replace(leak, file=file, line=line, function=function)
         if verdict.waits or verdict.emptied_after is not None:
@@ -190,7 +190,7 @@ class Findings:
 
     def add_nobodys(self, module: str, saved_bytes: int, nodes: int) -> None:
         """A graph that no variable holds: what ``module`` gives is built and dropped with each batch."""
-        place, step = name_roots.user_line(), self._clock.step
+        place, step = frames.user_line(), self._clock.step
         leak = messages.Leak(
             kind="no_grad-missing",
             name=module,

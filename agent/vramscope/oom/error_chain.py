@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import FrameType
 from typing import Final
 
-from vramscope.leaks.scan.name_roots import is_own as is_ours
 from vramscope.oom import stack
+from vramscope.process.frames import is_own as is_ours
 from vramscope.protocol.oom_record import MAX_FRAMES, Frame
 
 CHAIN: Final = 6

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.leaks.autograd.graph_walk import Budget, tensors_in, walk
 from vramscope.leaks.scan import storages
-from vramscope.leaks.scan.name_roots import is_library, is_own, locals_of
 from vramscope.leaks.scan.storages import Storages
 from vramscope.oom.error_chain import chain_of
+from vramscope.process.frames import is_library, is_own, locals_of
 from vramscope.protocol import messages
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from vramscope.leaks.autograd.graph_walk import MOST_CHAINED, Budget, Chains, tensors_in, walk
 from vramscope.leaks.scan import storages
-from vramscope.leaks.scan.name_roots import locals_of
 from vramscope.leaks.scan.storages import Storages
 from vramscope.oom.layers import Blocks, Layer, blocks_of, layers_of
 from vramscope.oom.stack import given_to, module_of
+from vramscope.process.frames import locals_of
 
 if TYPE_CHECKING:
     from types import FrameType

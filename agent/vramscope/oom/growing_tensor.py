@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator, Sequence
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from vramscope.leaks.scan.name_roots import is_own, locals_of
 from vramscope.leaks.scan.object_children import Shapes, children
 from vramscope.oom_diagnosis.cause import amount
 from vramscope.oom_diagnosis.facts import place
+from vramscope.process.frames import is_own, locals_of
 from vramscope.protocol import messages
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.integrations import lomo
-from vramscope.leaks.scan.name_roots import locals_of
+from vramscope.process.frames import locals_of
 from vramscope.protocol.oom_record import Update
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from vramscope.leaks.scan.name_roots import locals_of
+from vramscope.process.frames import locals_of
 from vramscope.process.live_objects import living
 from vramscope.steps.root_modules import outermost_modules
 

@@ -36,7 +36,7 @@ from vramscope.steps.root_modules import outermost_modules
 if TYPE_CHECKING:
     import torch
 
-    from vramscope.leaks.detector import GraphWatch
+    from vramscope.leaks.detector import LeakDetector
     from vramscope.recording.recorder import Recorder
     from vramscope.sampling.sampler import Sampler
     from vramscope.steps.clock import StepClock
@@ -64,7 +64,7 @@ class Scene:
         roots: Iterable[torch.nn.Module],
         windows: Recorder | None,
         leaks: Callable[[], Sequence[messages.Leak]],
-        graphs: Callable[[], GraphWatch | None],
+        graphs: Callable[[], LeakDetector | None],
         techniques: Callable[[], Sequence[messages.Technique]],
         losses: Callable[[int], dict[str, bytes]],
         place: identity.Place,

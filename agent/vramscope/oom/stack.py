@@ -9,8 +9,8 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from vramscope.leaks.scan.name_roots import is_library, locals_of
-from vramscope.leaks.scan.name_roots import is_own as is_ours
+from vramscope.process.frames import is_library, locals_of
+from vramscope.process.frames import is_own as is_ours
 from vramscope.protocol.oom_record import MAX_FRAMES, Frame
 
 if TYPE_CHECKING:

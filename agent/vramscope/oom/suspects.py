@@ -15,7 +15,7 @@ from vramscope.protocol import messages
 from vramscope.steps.clock import EVAL, FORWARD
 
 if TYPE_CHECKING:
-    from vramscope.leaks.detector import GraphWatch
+    from vramscope.leaks.detector import LeakDetector
     from vramscope.oom.owners import Holdings
     from vramscope.oom.trigger import Error
     from vramscope.steps.clock import StepClock
@@ -29,7 +29,7 @@ NAMED_SHARE: Final = 0.5
 class Suspects:
     """One a session. ``graphs``: who watches over graphs; None where nobody does."""
 
-    def __init__(self, clock: StepClock, graphs: Callable[[], GraphWatch | None]) -> None:
+    def __init__(self, clock: StepClock, graphs: Callable[[], LeakDetector | None]) -> None:
         self._clock, self._graphs = clock, graphs
         self._looked = False
 

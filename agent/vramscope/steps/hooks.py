@@ -39,7 +39,7 @@ from vramscope.steps.root_modules import RootHooks
 if TYPE_CHECKING:
     import torch
 
-    from vramscope.leaks.detector import GraphWatch
+    from vramscope.leaks.detector import LeakDetector
     from vramscope.metrics.loss import LossWatch
     from vramscope.techniques.detector import TechniqueWatch
 
@@ -57,7 +57,7 @@ class LoopHooks:
         self.timed = clock.timed
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-        self.graphs: GraphWatch | None = None
+        self.graphs: LeakDetector | None = None
         self.techniques: TechniqueWatch | None = None
         self.loss: LossWatch | None = None
         self.tell: Callable[[int, Mapping[str, Any]], None] | None = None

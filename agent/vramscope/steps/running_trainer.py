@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any, Final
 
 from vramscope.integrations import huggingface, lightning
-from vramscope.leaks.scan.name_roots import locals_of
+from vramscope.process.frames import locals_of
 
 MOST_FRAMES: Final = 200
 """from here out to the Trainer's loop"""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from vramscope.leaks.scan.name_roots import is_library, is_own, locals_of
+from vramscope.process.frames import is_library, is_own, locals_of
 from vramscope.techniques.function_bindings import MOST_FRAMES, Bindings
 
 if TYPE_CHECKING:

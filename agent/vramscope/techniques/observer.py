@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
 from vramscope.integrations import zero
-from vramscope.leaks.scan import name_roots as places
 from vramscope.memory.peak_counters import EMPTIERS
+from vramscope.process import frames
 from vramscope.process.module_calls import CallListener, module_calls
 from vramscope.process.optimizer_calls import optimizer_calls
 from vramscope.process.patching import Fronts
@@ -322,7 +322,7 @@ class Sight:
     def _emptied(self, args: tuple[Any, ...], nanoseconds: int) -> None:
         self.emptied += 1
         self.emptied_ns += nanoseconds
-        self.emptied_at = self.emptied_at or places.user_line()
+        self.emptied_at = self.emptied_at or frames.user_line()
 
     def _watch(self, owner: Any, name: str, heard: Callable[[tuple[Any, ...], int], None]) -> None:
         @guarded("techniques' hook")

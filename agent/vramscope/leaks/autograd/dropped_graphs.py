@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.leaks.autograd.graph_walk import Budget, Chains, walk
 from vramscope.leaks.autograd.sentinels import NO_NUMBER, UNWALKED, nodes_of
-from vramscope.leaks.holders import line_search, type_info
-from vramscope.leaks.scan import name_roots, storages
+from vramscope.leaks.holders import line_search
+from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.verdict.peak_effect import NOT_MEASURED, NOT_ON_CPU, Effect, Follower, effect_of_made
+from vramscope.process import frames, type_info
 from vramscope.process.hook_numbers import own_hook_numbers
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class UnwalkedInSteps:
 
     def follow(self, module: Any, args: tuple[Any, ...], output: Any, walks: int) -> None:
         """A root module has answered, after so many backward passes of the run. Some 20 µs; of a suspect its graph is walked."""
-        at = name_roots.user_place()
+        at = frames.user_place()
         if len(self._followed) >= MOST_FOLLOWED or at is None or self._level() is not None:
             return
         code, line = at

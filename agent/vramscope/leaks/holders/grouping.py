@@ -12,9 +12,10 @@ import weakref
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from vramscope.leaks.holders import line_search, type_info
+from vramscope.leaks.holders import line_search
 from vramscope.leaks.scan.object_children import is_array
 from vramscope.leaks.scan.paths import Path
+from vramscope.process import type_info
 
 MANY_NUMBERED: Final = 4
 TRACEBACK: Final = ".__traceback__"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import Final, NamedTuple
 
-from vramscope.leaks.holders import drains, line_search, type_info
+from vramscope.leaks.holders import drains, line_search
 from vramscope.leaks.holders.drains import Taking
 from vramscope.leaks.holders.grouping import (
     GROWS,
@@ -26,6 +26,7 @@ from vramscope.leaks.holders.source_line import inner_place, numbered_place, pla
 from vramscope.leaks.holders.user_code import Codes, own_codes
 from vramscope.leaks.scan.object_children import is_array
 from vramscope.leaks.scan.paths import Path
+from vramscope.process import type_info
 
 SEVERAL: Final = 3
 """elements in each of some windows, so that there are not more and more windows"""

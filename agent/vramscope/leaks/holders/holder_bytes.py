@@ -9,12 +9,13 @@ from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES, Budget, Graph, walk
-from vramscope.leaks.holders import line_search, type_info
+from vramscope.leaks.holders import line_search
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.scan.tensors import add_with_gradient
 from vramscope.memory.peak_counters import block_bytes
+from vramscope.process import type_info
 from vramscope.protocol import messages
 
 MOST_GRAPHS_WALKED: Final = 27

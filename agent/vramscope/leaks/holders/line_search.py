@@ -10,8 +10,8 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from vramscope.leaks.holders import type_info
 from vramscope.leaks.holders.bytecode import Line, arguments_of, has_variable, lines_of, with_inner
+from vramscope.process import type_info
 
 NO_KEYS: Final[frozenset[str]] = frozenset()
 

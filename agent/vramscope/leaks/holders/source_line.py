@@ -6,11 +6,12 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from vramscope.leaks.holders import line_search, type_info
+from vramscope.leaks.holders import line_search
 from vramscope.leaks.holders.bytecode import with_inner
 from vramscope.leaks.holders.grouping import GROWS
 from vramscope.leaks.holders.user_code import Codes, own_codes
 from vramscope.leaks.scan.paths import Path
+from vramscope.process import type_info
 
 _SCOPES: Final[dict[str, Callable[[types.CodeType], tuple[str, ...]]]] = {
     " default ": lambda code: code.co_varnames[: code.co_argcount + code.co_kwonlyargcount],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import types
 
-from vramscope.leaks.holders import line_search, type_info
-from vramscope.leaks.scan import name_roots
+from vramscope.leaks.holders import line_search
+from vramscope.process import frames, name_roots, type_info
 
 
 class Codes:
@@ -15,8 +15,8 @@ class Codes:
     @functools.cached_property
     def all(self) -> list[types.CodeType]:
         found: dict[types.CodeType, None] = {}
-        for frame in name_roots.frames():
-            if not name_roots.is_library(frame.f_code.co_filename):
+        for frame in frames.running_frames():
+            if not frames.is_library(frame.f_code.co_filename):
                 found[frame.f_code] = None
         for module in name_roots.user_modules():
             for value in list(module.__dict__.values()):
@@ -27,9 +27,9 @@ class Codes:
                     code = line_search.code_of(value)
                     if code is not None:
                         found[code] = None
-        return [code for code in found if not name_roots.is_library(code.co_filename)]
+        return [code for code in found if not frames.is_library(code.co_filename)]
 
 
 def own_codes(kind: type) -> list[types.CodeType]:
     """The functions that the user wrote of a class."""
-    return [code for code in line_search.codes_of_class(kind) if not name_roots.is_library(code.co_filename)]
+    return [code for code in line_search.codes_of_class(kind) if not frames.is_library(code.co_filename)]

@@ -7,12 +7,12 @@ import types
 from typing import Any, Final
 
 from vramscope.leaks.autograd import graph_walk
-from vramscope.leaks.holders import line_search, type_info
+from vramscope.leaks.holders import line_search
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.user_code import Codes
-from vramscope.leaks.scan import name_roots
 from vramscope.leaks.scan.object_children import children
 from vramscope.leaks.scan.reachability import reached
+from vramscope.process import frames, name_roots, type_info
 
 NAMELESS: Final = "unknown"
 """begins the key of a holder that was not found"""
@@ -41,7 +41,7 @@ def telling(
     if kind is types.FrameType:
         code = thing.f_code
         name = next(
-            (name for name, value in name_roots.locals_of(thing).items() if issubclass(type(value), BaseException)), ""
+            (name for name, value in frames.locals_of(thing).items() if issubclass(type(value), BaseException)), ""
         )
         at = line_search.name_kept_at(code, name, container=False) if name else None
         words = f"frame of {code.co_name}()" + (f", kept by its exception '{name}'" if name else "")
@@ -80,7 +80,7 @@ def telling(
         label, contained = back[0]
     else:
         label, contained = next((label for label, value in children(thing) if value is child), ""), True
-    own = [code for code in line_search.codes_of_class(kind) if not name_roots.is_library(code.co_filename)]
+    own = [code for code in line_search.codes_of_class(kind) if not frames.is_library(code.co_filename)]
     name = label.partition("[")[0].lstrip(".")
     at = line_search.attribute_kept_at([*own, *codes.all], name, container=contained) if label.startswith(".") else None
     words = f"{'objects' if cyclic else 'an object'} of {type_info.qualified_name(kind)}{label}"

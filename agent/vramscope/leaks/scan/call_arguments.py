@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from vramscope.leaks.holders.holder_bytes import Group
 from vramscope.leaks.scan import storages
-from vramscope.leaks.scan.name_roots import ATOMS
 from vramscope.leaks.scan.object_children import Shapes, children
 from vramscope.leaks.scan.storages import Storages, TensorKinds
+from vramscope.process.name_roots import ATOMS
 
 MOST_OBJECTS: Final = 4_000
 """some 2 µs each"""

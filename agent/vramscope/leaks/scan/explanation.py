@@ -24,12 +24,13 @@ from vramscope.leaks.holders.grouping import Family, Keys, family_of, group_key
 from vramscope.leaks.holders.holder import Holder, holder_of
 from vramscope.leaks.holders.holder_bytes import Group, group_of, joined, spread
 from vramscope.leaks.holders.user_code import Codes
-from vramscope.leaks.scan import name_roots, referrers, storages, time_budget
+from vramscope.leaks.scan import referrers, storages, time_budget
 from vramscope.leaks.scan.container_sampling import Contents
 from vramscope.leaks.scan.paths import Path, find, leads_through_us
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.tensors import Seen, held_by_python, in_use, parameters_of, sweep, with_gradients
 from vramscope.leaks.scan.time_budget import Allowance
+from vramscope.process import name_roots
 from vramscope.process.gc_pause import collector_paused
 
 HolderKey = tuple[str, ...]

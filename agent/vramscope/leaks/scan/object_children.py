@@ -18,8 +18,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from vramscope.leaks.holders import type_info
-from vramscope.leaks.scan.name_roots import ATOMS, is_library, locals_of
+from vramscope.process import type_info
+from vramscope.process.frames import is_library, locals_of
+from vramscope.process.name_roots import ATOMS
 
 MOST_OF_A_CONTAINER: Final = 2_000
 """of a long container its first and last elements are looked at"""

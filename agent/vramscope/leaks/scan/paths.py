@@ -12,13 +12,13 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from vramscope.leaks.holders import type_info
 from vramscope.leaks.holders.line_search import made_anew
 from vramscope.leaks.scan import time_budget
 from vramscope.leaks.scan.container_sampling import Contents, contents
-from vramscope.leaks.scan.name_roots import ATOMS, Root
 from vramscope.leaks.scan.object_children import MOST_OF_A_CONTAINER, Shapes, bound_of, children, length, may_hold
 from vramscope.leaks.scan.time_budget import Allowance
+from vramscope.process import type_info
+from vramscope.process.name_roots import ATOMS, Root
 
 MOST_OBJECTS: Final = 200_000
 LEAST_OBJECTS: Final = 20_000

@@ -13,13 +13,13 @@ import sys
 import types
 from typing import Any, Final
 
-from vramscope.leaks.holders import type_info, wording
+from vramscope.leaks.holders import wording
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.user_code import Codes
-from vramscope.leaks.scan import name_roots, reachability, time_budget
+from vramscope.leaks.scan import reachability, time_budget
 from vramscope.leaks.scan.tensor_sampling import Weight, Weights, sample
 from vramscope.leaks.scan.time_budget import Allowance
-from vramscope.process import live_objects
+from vramscope.process import frames, live_objects, type_info
 
 MOST_TENSORS: Final = 48
 """traced upwards; the others of the same sizes are taken to be alike"""
@@ -184,7 +184,7 @@ def _is_ours(thing: Any) -> bool:
     """Frames and variables of this package that are at work right now."""
     kind = type(thing)
     if kind is types.FrameType:
-        return name_roots.is_own(thing.f_code.co_filename)
+        return frames.is_own(thing.f_code.co_filename)
     return type_info.module_of(kind).startswith("vramscope.")
 
 

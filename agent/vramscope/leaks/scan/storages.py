@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.leaks.holders import type_info
 from vramscope.memory.peak_counters import block_bytes
+from vramscope.process import type_info
 
 if TYPE_CHECKING:
     import torch

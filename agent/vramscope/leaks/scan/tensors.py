@@ -11,11 +11,10 @@ from collections.abc import Callable
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
-from vramscope.leaks.holders import type_info
-from vramscope.leaks.scan import name_roots, paths, storages, time_budget
+from vramscope.leaks.scan import paths, storages, time_budget
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.time_budget import Allowance
-from vramscope.process import live_objects
+from vramscope.process import live_objects, name_roots, type_info
 from vramscope.process.live_objects import with_subclasses
 
 MOST_TENSORS: Final = 20_000

@@ -13,10 +13,9 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.leaks.scan.name_roots import roots
-from vramscope.leaks.verdict.judge import material_bytes
 from vramscope.memory.tensor_bytes import storages
 from vramscope.process.live_objects import living, of_types
+from vramscope.process.name_roots import roots
 from vramscope.protocol import messages
 from vramscope.steps.root_modules import outermost_modules
 from vramscope.techniques.observation import Facts, some
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 LEAST_BYTES: Final = 128 * 2**20
 """cuBLAS's workspaces (64 MiB on an H100) and a batch or two explain less than that"""
+LEAST_FRACTION: Final = 0.01
+"""Smallest share of this training's own bytes that is reported."""
 LEAST_RESULT: Final = 2**20
 """bytes of a tensor that is worth a word"""
 MOST_NAMES: Final = 3
@@ -61,7 +62,7 @@ class EarlierRun:
             return None
         ours = _bytes_of(facts.optimizers, facts.alive)
         total = sum(ours.values())
-        if allocated_bytes() - total >= max(LEAST_BYTES, material_bytes(total)):
+        if allocated_bytes() - total >= max(LEAST_BYTES, int(LEAST_FRACTION * total)):
             self._finding = self._look(facts, ours, total)
         return self._finding
 
@@ -78,7 +79,7 @@ class EarlierRun:
         for tensor in results:
             held.update(_on_device(tensor))
         size = sum(bytes_ for key, bytes_ in held.items() if key not in used)
-        if size < max(LEAST_BYTES // 2, material_bytes(total)):
+        if size < max(LEAST_BYTES // 2, int(LEAST_FRACTION * total)):
             return None  # some of what was there at attach, and not most of it
         parts = []
         if left or models:

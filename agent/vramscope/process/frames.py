@@ -1,0 +1,125 @@
+"""Frames of the process: which code the user wrote, and the variables and the line of a running function.
+
+Reading ``frame.f_locals`` up to Python 3.12 copies the variables into a dict that stays with the frame, and would keep
+alive what the function deletes afterwards. So the dict is cleared again, unless somebody else has it (the user's own
+``locals()``). Python 3.13 returns a view: nothing to undo.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+import threading
+import types
+from pathlib import Path
+from typing import Any, Final
+
+LOCALS_ARE_COPIED: Final = sys.version_info < (3, 13)
+INLINED: Final = sys.version_info >= (3, 12)
+"""comprehensions are loops of the function that they stand in"""
+_OWN = str(Path(__file__).resolve().parents[1]) + os.sep
+_LIBRARIES = tuple(
+    path + os.sep
+    for path in {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
+    if path
+)
+
+MOST_FRAMES: Final = 400
+COMPREHENSIONS: Final = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
+
+
+@functools.lru_cache(maxsize=8192)
+def is_library(file: str | None) -> bool:
+    """Whether a file belongs to Python or to an installed package: the user did not write it."""
+    return (
+        file is None
+        or file.startswith(("<frozen", "<string>", "<eval_with_key>", *_LIBRARIES))
+        or f"{os.sep}site-packages{os.sep}" in file
+        or any(_is_installed(folder, file) for folder in sys.path if folder)
+    )
+
+
+def _is_installed(folder: str, file: str) -> bool:
+    """Whether a file is of a package that was put into a folder of one's own: ``pip install --target``."""
+    if not file.startswith(folder + os.sep):
+        return False
+    package = file[len(folder) + 1 :].partition(os.sep)[0].removesuffix(".py").lower()
+    return package in _packages_in(folder)
+
+
+@functools.lru_cache(maxsize=256)
+def _packages_in(folder: str) -> frozenset[str]:
+    try:
+        names = [path.name for path in Path(folder).iterdir()]
+    except OSError:
+        return frozenset()
+    return frozenset(name.partition("-")[0].lower() for name in names if name.endswith(".dist-info"))
+
+
+def is_own(file: str | None) -> bool:
+    return file is not None and file.startswith(_OWN)
+
+
+def is_torch(file: str) -> bool:
+    return f"{os.sep}torch{os.sep}" in file and is_library(file)
+
+
+def running_frames() -> list[types.FrameType]:
+    """Frames of all threads, this thread's first, each from the innermost out; without the agent's and PyTorch's own."""
+    found: list[types.FrameType] = []
+    current = sys._current_frames()
+    here = threading.get_ident()
+    frame: types.FrameType | None
+    for ident in sorted(current, key=lambda ident: ident != here):
+        frame = current[ident]
+        while frame is not None and len(found) < MOST_FRAMES:
+            file = frame.f_code.co_filename
+            if not is_own(file) and not is_torch(file):
+                found.append(frame)
+            frame = frame.f_back
+    # This function's own frame is one of them: held by its own variable it would outlive the call, with all that our
+    # callers' variables hold, until a garbage collection.
+    current.clear()
+    frame = None
+    return found
+
+
+def locals_of(frame: types.FrameType) -> dict[str, Any]:
+    """Names and values of a frame's variables, as a dict of our own; the frame is left as it was."""
+    values = frame.f_locals
+    names = dict(values)
+    if LOCALS_ARE_COPIED and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(values) <= _REFERENCES:
+        values.clear()
+    return names
+
+
+def user_line() -> tuple[str, int, str] | None:
+    """File, line and function of the user's code that is running now."""
+    at = user_place()
+    return None if at is None else (at[0].co_filename, at[1], at[0].co_name)
+
+
+def user_place() -> tuple[types.CodeType, int] | None:
+    """The user's function that is running now, and the line in it; of a comprehension the function in which it stands."""
+    frame = sys._getframe(1)
+    place: tuple[types.CodeType, int] | None = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_own(file) and not is_library(file):
+            place = frame.f_code, frame.f_lineno
+            if frame.f_code.co_name not in COMPREHENSIONS:
+                break
+        frame = frame.f_back  # type: ignore[assignment]
+    return place
+
+
+def _count_references() -> int:
+    values = sys._getframe().f_locals
+    return sys.getrefcount(values)
+
+
+_REFERENCES: Final = _count_references()
+"""of a frame's dict that nobody else holds: the frame's, our variable's, the call's"""
