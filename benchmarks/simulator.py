@@ -29,7 +29,8 @@ from vramscope_server.analysis.simulator.replay import UNLIMITED, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.simulator.versions import NEWEST
 from vramscope_server.analysis.trace.from_window import from_window
-from vramscope_server.analysis.trace.trace import Events, Trace, layout_at
+from vramscope_server.analysis.trace.trace import Trace, layout_at
+from vramscope_server.analysis.trace.types import Events
 from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, sweep
 
 EVENTS = 200_000

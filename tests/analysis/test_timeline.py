@@ -36,7 +36,8 @@ from vramscope_server.analysis.trace import export
 from vramscope_server.analysis.trace.export import as_perfetto
 from vramscope_server.analysis.trace.frames import is_library
 from vramscope_server.analysis.trace.from_window import from_window
-from vramscope_server.analysis.trace.trace import Events, Trace, layout_at
+from vramscope_server.analysis.trace.trace import Trace, layout_at
+from vramscope_server.analysis.trace.types import Events
 from vramscope_server.figures import timeline as timeline_figure
 
 

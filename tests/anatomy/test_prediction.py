@@ -17,7 +17,7 @@ from vramscope_server.analysis.techniques import changes as techniques
 from vramscope_server.analysis.techniques.memory_curve import recorded
 from vramscope_server.analysis.techniques.plan import Way, all_ways, way_of
 from vramscope_server.analysis.techniques.predict import WORTH_FRACTION, Predicted, predict
-from vramscope_server.analysis.trace.trace import Events
+from vramscope_server.analysis.trace.types import Events
 
 pytestmark = [pytest.mark.xdist_group("anatomy"), pytest.mark.timeout(600)]
 
@@ -67,7 +67,7 @@ def test_under_autocast_copies_of_the_weights_do_not_go_with_the_rows(observed) 
     facts = Facts(before.trace, techniques=rows)
     told = predict(facts, [Way(4)]).rows[1].peak_allocated_bytes
     assert abs(told - observed["roberta+bf16+4"].peak_allocated_bytes) <= 0.01 * before.peak_allocated_bytes
-    copies = weight_copies.lives_of(facts)
+    copies = weight_copies.lifetimes_of(facts)
     by_module = {facts.module_of(int(life)) for life in np.flatnonzero(copies)}
     assert "lm_head.decoder" in by_module, "its weight bears the name of the embedding that it shares it with"
     assert not any("dropout" in str(module) for module in by_module), "what is as large by chance"

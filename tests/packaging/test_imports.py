@@ -147,10 +147,6 @@ CYCLES_NOT_YET: set[str] = {
     "vramscope.techniques.pitfalls.reentrant",
     "vramscope.techniques.pitfalls.scaler",
     "vramscope_server.__main__",
-    "vramscope_server.analysis.trace.allocator_config",
-    "vramscope_server.analysis.trace.lifetimes",
-    "vramscope_server.analysis.trace.segment_sizes",
-    "vramscope_server.analysis.trace.trace",
     "vramscope_server.cli",
 }
 

@@ -18,7 +18,8 @@ from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.simulator.versions import NEWEST, PROFILES, profile_of
 from vramscope_server.analysis.snapshot_format.reader import read
 from vramscope_server.analysis.trace.from_window import from_window
-from vramscope_server.analysis.trace.trace import Events, Trace
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.trace.types import Events
 from vramscope_server.analysis.whatif.sweep import check, predict, sweep
 from vramscope_server.analysis.whatif.variants import waiting
 

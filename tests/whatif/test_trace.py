@@ -19,7 +19,8 @@ from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.snapshot_format.reader import read
 from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.stacks import Stacks
-from vramscope_server.analysis.trace.trace import Events, Trace, checked, layout_at
+from vramscope_server.analysis.trace.trace import Trace, checked, layout_at
+from vramscope_server.analysis.trace.types import Events
 from vramscope_server.analysis.whatif.baseline_replay import check
 from vramscope_server.analysis.whatif.program import derivation_of, reserved_after
 from vramscope_server.analysis.whatif.sweep import predict, sweep

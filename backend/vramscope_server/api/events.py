@@ -19,7 +19,8 @@ from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.analysis.trace.export import as_csv, as_perfetto, write_parquet
 from vramscope_server.analysis.trace.search import Wanted, found
 from vramscope_server.analysis.trace.segment_map import stack_lines
-from vramscope_server.analysis.trace.trace import Events, Trace, address_told
+from vramscope_server.analysis.trace.trace import Trace, address_told
+from vramscope_server.analysis.trace.types import Events
 from vramscope_server.analysis.units import amount
 from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import Conflict, InvalidParameter

@@ -26,7 +26,7 @@ from vramscope_server.analysis.fragmentation.usable import Moves, Parts, Rules, 
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.trace.block_sizes import SMALL_BYTES
 from vramscope_server.analysis.trace.counting_sort import in_order, numbered
-from vramscope_server.analysis.trace.lifetimes import SEGMENT_MAP
+from vramscope_server.analysis.trace.types import SEGMENT_MAP
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.simulator.settings import AllocatorSettings

@@ -27,7 +27,7 @@ class CannotTell(Exception):
 
 @dataclass(frozen=True)
 class Held:
-    """One leak over one step, from a look at its beginning to the next. Lives are positions in ``trace.lives``."""
+    """One leak over one step, from a look at its beginning to the next. Allocations are positions in ``trace.lives``."""
 
     kind: str
     begin: int

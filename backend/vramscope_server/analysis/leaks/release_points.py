@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.leaks.leaked_allocations import Held
-from vramscope_server.analysis.trace.lifetimes import ALLOC
 from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.trace.types import ALLOC
 
 Whole = npt.NDArray[np.int64]
 

@@ -107,9 +107,10 @@ def by_phase(trace: Trace) -> Codes:
 
 
 def _passing(trace: Trace, spells: Spells) -> Flags:
-    """Lives that go within two steps: what stays longer was not made for one of them. What is there at the end of the recording
-    was made in its last step, for outputs are held until the next ones come; what was there before that is more than an output
-    (buckets of gradients, say).
+    """Allocations freed within two steps. Others do not belong to one step.
+
+    Of the allocations that exist at the end, only those of the last step count: outputs live until the next ones replace them.
+    Older ones are more than an output, for example gradient buckets.
     """
     lives, events = trace.lives, trace.events
     stays = lives.requested_event >= len(events)

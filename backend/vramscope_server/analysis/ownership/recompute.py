@@ -24,7 +24,7 @@ FROM_HOST: Final = frozenset(("unpack_from_cpu",))
 
 
 def recomputed(trace: Trace, spells: Spells, in_backward: Flags) -> Flags:
-    """Lives that a checkpoint's second forward made, or that came back from the host, and that a backward then uses.
+    """Allocations that a checkpoint's second forward made, or that came back from the host, and that a backward then uses.
 
     Backward allocates on autograd's threads, where no Python runs; a recomputation does, and its stacks go through PyTorch's
     checkpoint, or (a function of somebody's own) through a module's call. It is one run of such allocations: what lives on behind

@@ -65,7 +65,7 @@ def with_phases(trace: Trace) -> Trace:
 
 
 def moved_or_made(trace: Trace) -> Flags:
-    """Lives that a module's ``.to()`` or ``.cuda()`` made, or an ``__init__`` outside of any forward: parameters and buffers."""
+    """Allocations by a module's ``.to()`` or ``.cuda()``, or by an ``__init__`` outside of a forward: parameters and buffers."""
     lives = trace.lives
     moves = lives_with(trace, stacks_through(trace, functions=_MOVES))
     calls = lives_with(trace, stacks_through(trace, functions=MODULE_CALLS))

@@ -46,7 +46,8 @@ from vramscope_server.analysis.trace.duplicate_events import repeats
 from vramscope_server.analysis.trace.event_pools import pools_at
 from vramscope_server.analysis.trace.forward_stacks import with_texts
 from vramscope_server.analysis.trace.stacks import Stacks
-from vramscope_server.analysis.trace.trace import MAX_ADDRESS, Blocks, Events, Layout, Segments, Trace, checked, rows_of
+from vramscope_server.analysis.trace.trace import MAX_ADDRESS, Trace, checked
+from vramscope_server.analysis.trace.types import Blocks, Events, Layout, Segments, rows_of
 from vramscope_server.analysis.units import times
 
 __all__ = ["BadSnapshot", "Progress", "Snapshot", "read"]

@@ -33,7 +33,7 @@ def checkpointed_blocks(facts: Facts, course: Course) -> Change | None:
     words = f"the {len({block.name for block in blocks})} blocks {checkpointing.named(stems)}"
     change = checkpointing.changes(facts, blocks)
     # (a 16-bit copy of a weight is as large for any number of rows)
-    stays = checkpointing.changes(facts, blocks, weight_copies.lives_of(facts))
+    stays = checkpointing.changes(facts, blocks, weight_copies.lifetimes_of(facts))
     return Change(in_step(facts, stays), in_step(facts, change - stays), words)
 
 

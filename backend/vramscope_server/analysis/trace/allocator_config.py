@@ -1,58 +1,55 @@
-"""The allocator's settings in a trace: those in force at its end, and those before, where they were changed within it."""
+"""Allocator settings of a trace: the parsed settings, and the ones that decide on the sizes of blocks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
-from vramscope_server.analysis.simulator.timed_settings import Told, settings_in_force
+from vramscope_server.analysis.simulator.timed_settings import Told as SettingsInForce
+from vramscope_server.analysis.simulator.timed_settings import settings_in_force
 from vramscope_server.analysis.simulator.versions import profile_of
 from vramscope_server.analysis.trace.block_sizes import Rounding
 from vramscope_server.analysis.trace.segment_sizes import large_segment_bytes
-
-if TYPE_CHECKING:
-    from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.trace.types import Bytes, Codes
 
 
-def at_end(trace: Trace) -> tuple[AllocatorSettings, str]:
-    """See ``Trace.parsed_settings``."""
-    return _parsed(trace, trace.settings, trace.settings_in_force)
+def parsed(
+    text: str,
+    in_force: SettingsInForce,
+    torch: str,
+    events: tuple[Codes, Bytes, Bytes],
+    *,
+    without_limit: bool,
+) -> tuple[AllocatorSettings, str]:
+    """Settings of a recording, and a note if they are unknown here. The note is "" otherwise.
+
+    text            the settings as they were set
+    in_force        values that PyTorch reported; they win over the text
+    torch           version of PyTorch
+    events          columns action, size_bytes and stream of the events that show the size of large segments
+    without_limit   the device's size is known and the process had no limit
+    """
+    profile, _ = profile_of(torch)
+    try:
+        settings = settings_in_force(text, in_force, profile, lambda slots: large_segment_bytes(*events, slots))
+    except BadSetting as refusal:
+        note = f"The recorded settings {text!r} are unknown here ({refusal}). The replay uses default settings."
+        return replace(AllocatorSettings.parse("", profile), text=text), note
+    if without_limit:
+        # A fraction set in a running process limits nothing. Without a limit the fraction is therefore 1.
+        settings = replace(settings, per_process_memory_fraction=1.0)
+    return settings, ""
 
 
-def before(trace: Trace) -> tuple[int, AllocatorSettings] | None:
-    """See ``Trace.earlier_settings``."""
-    earlier = trace.settings_before
-    if earlier is None:
-        return None
-    first = slice(earlier.until_event)
-    return earlier.until_event, _parsed(trace, earlier.settings, earlier.settings_in_force, first)[0]
-
-
-def rounding(trace: Trace) -> Rounding:
-    """See ``Trace.rounding``."""
-    settings, _ = trace.parsed_settings
-    until, earlier = trace.earlier_settings or (0, settings)
-    both = (earlier, settings)
+def rounding_of(settings: AllocatorSettings, earlier: tuple[int, AllocatorSettings] | None) -> Rounding:
+    """Settings that decide on the sizes of blocks, before and after the change of settings, if there was one."""
+    until, before = earlier or (0, settings)
+    both = (before, settings)
     return Rounding(
         until,
         np.array([one.divisions for one in both], np.int64),
         np.array([one.max_split_bytes for one in both], np.int64),
         np.array([one.expandable_segments for one in both]),
     )
-
-
-def _parsed(trace: Trace, text: str, told: Told, seen: slice = slice(None)) -> tuple[AllocatorSettings, str]:
-    """``seen``: the events that show the size of segments."""
-    profile, _ = profile_of(trace.torch)
-    try:
-        settings = settings_in_force(text, told, profile, lambda slots: large_segment_bytes(trace.events, slots, seen))
-    except BadSetting as refusal:
-        note = f"The recorded settings {text!r} are not known here ({refusal}); replayed as default settings."
-        return replace(AllocatorSettings.parse("", profile), text=text), note
-    if trace.device_total_bytes is not None and trace.limit_bytes is None:
-        # That there is no limit is known then: a fraction that was given to a process that ran already sets none.
-        settings = replace(settings, per_process_memory_fraction=1.0)
-    return settings, ""

@@ -17,10 +17,11 @@ import numpy.typing as npt
 from vramscope_server.analysis.fragmentation.breakdown import parts_of
 from vramscope_server.analysis.fragmentation.usable import Parts
 from vramscope_server.analysis.trace.annotations import Annotations, none
-from vramscope_server.analysis.trace.lifetimes import Lives, SegmentLives
+from vramscope_server.analysis.trace.lifetimes import AllocationLifetimes, SegmentLifetimes
 from vramscope_server.analysis.trace.notable_events import Moments, moments_of
 from vramscope_server.analysis.trace.stacks import Stacks
-from vramscope_server.analysis.trace.trace import LABELS, Blocks, Events, Layout, Segments, Trace
+from vramscope_server.analysis.trace.trace import LABELS, Trace
+from vramscope_server.analysis.trace.types import Blocks, Events, Layout, Segments
 
 FORMAT: Final = 1
 PARTS: Final = ("requested", "rounding", "usable", "unusable")
@@ -30,8 +31,8 @@ _TABLES: Final[dict[str, Any]] = {
     "end.blocks": Blocks,
     "start.segments": Segments,
     "start.blocks": Blocks,
-    "lives": Lives,
-    "segment_lives": SegmentLives,
+    "lives": AllocationLifetimes,
+    "segment_lives": SegmentLifetimes,
     "annotations": Annotations,
 }
 _PLAIN: Final = (

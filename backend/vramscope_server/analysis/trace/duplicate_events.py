@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from vramscope_server.analysis.numba_compile import entry, inner
-from vramscope_server.analysis.trace.lifetimes import ALLOC, FREE_COMPLETED, SEGMENT_UNMAP
+from vramscope_server.analysis.trace.types import ALLOC, FREE_COMPLETED, SEGMENT_UNMAP
 
 _MOST: Final = 1000
 """events of one microsecond that are looked at for each"""

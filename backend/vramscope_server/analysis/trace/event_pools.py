@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.trace.lifetimes import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_UNMAP
+from vramscope_server.analysis.trace.types import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_UNMAP
 
 if TYPE_CHECKING:
-    from vramscope_server.analysis.trace.trace import Segments
+    from vramscope_server.analysis.trace.types import Segments
 
 
 def pools_at(pool: npt.NDArray[Any], action: Any, address: Any, segments: Segments) -> npt.NDArray[Any]:

@@ -11,18 +11,8 @@ from vramscope.protocol.series import MOST_PHASES, PHASES, UNKNOWN
 from vramscope.protocol.window import ACTIONS, OWNER_CATEGORIES, STATES, BadWindow, Columns, Window
 from vramscope.protocol.window import Layout as RecordedLayout
 from vramscope_server.analysis.trace.stacks import Stacks
-from vramscope_server.analysis.trace.trace import (
-    MAX_ADDRESS,
-    Blocks,
-    Bytes,
-    Events,
-    Layout,
-    Rows,
-    Segments,
-    Trace,
-    checked,
-    rows_of,
-)
+from vramscope_server.analysis.trace.trace import MAX_ADDRESS, Trace, checked
+from vramscope_server.analysis.trace.types import Blocks, Bytes, Events, Layout, Rows, Segments, rows_of
 
 _LIMITS: Final = {"action": len(ACTIONS) - 1, "phase": len(PHASES) - 1, "state": len(STATES) - 1}
 

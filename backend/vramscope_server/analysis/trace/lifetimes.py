@@ -1,4 +1,4 @@
-"""Lives: which event began each allocation and each segment, and which ended it.
+"""Lifetimes: which event began each allocation and each segment, and which event ended it.
 
 Addresses are used again and again, so an event belongs to whatever lies open at its address at that moment. What begins
 before the first event has the event -1; what does not end has the number of events.
@@ -7,12 +7,12 @@ before the first event has the event -1; what does not end has the number of eve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from vramscope.protocol.window import ACTIONS, STATES
+from vramscope.protocol.window import STATES
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.simulator.rounding import rounded
 from vramscope_server.analysis.trace.block_sizes import (
@@ -24,19 +24,19 @@ from vramscope_server.analysis.trace.block_sizes import (
     Rounding,
     followed,
 )
+from vramscope_server.analysis.trace.types import (
+    ALLOC,
+    FREE_COMPLETED,
+    FREE_REQUESTED,
+    SEGMENT_ALLOC,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    Bytes,
+    Events,
+    Flags,
+    Layout,
+)
 
-if TYPE_CHECKING:
-    from vramscope_server.analysis.trace.trace import Events, Layout
-
-Bytes = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
-ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (
-    ACTIONS.index(word)
-    for word in (
-        "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
-    )
-)  # fmt: skip
 SMALL_SEGMENT_BYTES: Final = 2 << 20
 """Segments of this size serve requests of up to 1 MiB; others are larger."""
 MIB: Final = 1 << 20
@@ -47,7 +47,7 @@ _FREED: Final = -2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lives:
+class AllocationLifetimes:
     """One row an allocation; those that were there at the beginning first, by address, then in the order of their events."""
 
     alloc_event: Bytes
@@ -74,7 +74,7 @@ class Lives:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SegmentLives:
+class SegmentLifetimes:
     """One row a cudaMalloc'd segment, or a piece of an expandable one that is always mapped and unmapped as a whole."""
 
     born_event: Bytes
@@ -106,7 +106,7 @@ class SegmentLives:
 # ---- segments ----
 
 
-def segment_lives_of(events: Events, start: Layout | None, end: Layout) -> SegmentLives:
+def segment_lifetimes_of(events: Events, start: Layout | None, end: Layout) -> SegmentLifetimes:
     """The lives of all segments. Without a recorded start, what was there is rolled back from the end."""
     changes = np.flatnonzero((events.action >= SEGMENT_ALLOC) & (events.action <= SEGMENT_UNMAP))
     action = events.action[changes]
@@ -171,7 +171,7 @@ def _of_changes(events: Events, changes: Bytes, action: npt.NDArray[np.uint8]) -
 def _paired(
     when: Bytes, gain: Bytes, address: Bytes, size: Bytes, stream: Bytes, large: Bytes, expandable: Bytes, pool: Bytes,
     *, end: int,
-) -> SegmentLives:  # fmt: skip
+) -> SegmentLifetimes:  # fmt: skip
     """Rows of gains and losses, matched by address in the order of time. A row at ``end`` says that it is there then."""
     order = np.lexsort((when, size, address))
     address, size, when, gain = address[order], size[order], when[order], gain[order]
@@ -188,7 +188,7 @@ def _paired(
     ended = np.where(born, died, when)[keep]
     wide = [column[order][keep] for column in (stream, large, expandable, pool)]
     # What a layout says of a piece holds for all its lives, where an event does not tell.
-    return SegmentLives(begun, ended, address[keep], size[keep], wide[0], wide[1], wide[2], np.maximum(wide[3], 0))
+    return SegmentLifetimes(begun, ended, address[keep], size[keep], wide[0], wide[1], wide[2], np.maximum(wide[3], 0))
 
 
 # ---- allocations ----
@@ -232,7 +232,9 @@ def _matched(
     return rows
 
 
-def lives_of(events: Events, start: Layout | None, end: Layout, segments: SegmentLives, rules: Rounding) -> Lives:
+def lifetimes_of(
+    events: Events, start: Layout | None, end: Layout, segments: SegmentLifetimes, rules: Rounding
+) -> AllocationLifetimes:
     """The lives of all allocations, and the sizes of their blocks."""
     count = len(events)
     told = start.blocks if start is not None else None
@@ -296,14 +298,14 @@ def lives_of(events: Events, start: Layout | None, end: Layout, segments: Segmen
     order = np.lexsort((made["address"], begun))
     made = {name: column[order] for name, column in made.items()}
     made["pool"] = np.maximum(made["pool"], 0)
-    lives = Lives(alloc_event=begun[order], unended=unended, **made)
+    lives = AllocationLifetimes(alloc_event=begun[order], unended=unended, **made)
     guessed = (lives.alloc_event < 0) & (lives.size_bytes < 0)
     _fill_earlier_sizes(lives, segments, rules)
     _fill_sizes(lives, segments, rules, count, guessed)
     return lives
 
 
-def _fill_earlier_sizes(lives: Lives, segments: SegmentLives, rules: Rounding) -> None:
+def _fill_earlier_sizes(lives: AllocationLifetimes, segments: SegmentLifetimes, rules: Rounding) -> None:
     """Of blocks from before the history: their requests, rounded, and what lies behind them if it is too little to be free.
 
     The allocator cuts off no piece of 1 MiB or less of a large block, so that such a gap is the end of the block before it.
@@ -326,7 +328,9 @@ def _fill_earlier_sizes(lives: Lives, segments: SegmentLives, rules: Rounding) -
     lives.size_bytes[there] = size
 
 
-def _fill_sizes(lives: Lives, segments: SegmentLives, rules: Rounding, end: int, guessed: Flags) -> None:
+def _fill_sizes(
+    lives: AllocationLifetimes, segments: SegmentLifetimes, rules: Rounding, end: int, guessed: Flags
+) -> None:
     made = segments.expandable == 0
     if rules.expandable.all():
         made[:] = False  # no piece is handed out whole then: all sizes are those of the requests

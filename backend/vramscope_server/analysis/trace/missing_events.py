@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vramscope_server.analysis.trace.lifetimes import ALLOC, SEGMENT_ALLOC, SEGMENT_MAP
+from vramscope_server.analysis.trace.types import ALLOC, SEGMENT_ALLOC, SEGMENT_MAP
 from vramscope_server.analysis.units import amount
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from vramscope.protocol.window import STATES
 from vramscope_server.analysis.trace.frames import brief, is_library, is_native, is_recording
-from vramscope_server.analysis.trace.trace import Layout, Trace, address_told
+from vramscope_server.analysis.trace.trace import Trace, address_told
+from vramscope_server.analysis.trace.types import Layout
 
 Whole = npt.NDArray[np.int64]
 

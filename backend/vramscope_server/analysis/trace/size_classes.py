@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
 from vramscope_server.analysis.trace.segment_map import INACTIVE
-from vramscope_server.analysis.trace.trace import Layout, Trace
+from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.analysis.trace.types import Layout
 
 Whole = npt.NDArray[np.int64]
 

@@ -8,106 +8,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramscope.protocol.window import STATES, BadWindow, Holding, SettingsBefore
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
+from vramscope_server.analysis.simulator.timed_settings import Told as SettingsInForce
 from vramscope_server.analysis.trace import allocator_config
 from vramscope_server.analysis.trace.annotations import Annotations
 from vramscope_server.analysis.trace.annotations import none as no_annotations
 from vramscope_server.analysis.trace.block_sizes import Rounding
 from vramscope_server.analysis.trace.lifetimes import (
+    AllocationLifetimes,
+    SegmentLifetimes,
+    lifetimes_of,
+    segment_lifetimes_of,
+)
+from vramscope_server.analysis.trace.stacks import Stacks
+from vramscope_server.analysis.trace.types import (
     SEGMENT_ALLOC,
     SEGMENT_FREE,
     SEGMENT_MAP,
     SEGMENT_UNMAP,
-    Lives,
-    SegmentLives,
-    lives_of,
-    segment_lives_of,
+    Blocks,
+    Bytes,
+    Events,
+    Ids,
+    Layout,
+    Segments,
+    rows_of,
 )
-from vramscope_server.analysis.trace.stacks import Stacks
-
-Integers = npt.NDArray[Any]
-Ids = npt.NDArray[np.int32]
-Bytes = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.uint8]
 
 MAX_ADDRESS: Final = 1 << 62
 """Those from 2**63 on stand below 0 in the columns, by the same 64 bits: in their order, and nothing overflows."""
 LABELS: Final = ("user_metadata", "compile_context", "forward_stack")
 """of events, where a program set them: its own words, the compiled region, the stack of the forward that a backward belongs to"""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Events:
-    """One row an event, in the allocator's own order. See window.EVENTS; -1 is unknown."""
-
-    action: Codes
-    address: Bytes
-    size_bytes: Bytes
-    stream: Bytes
-    time_ns: Bytes
-    pool: Ids
-    stack: Ids
-    step: Ids
-    phase: npt.NDArray[np.int8]
-    module: Ids
-
-    def __len__(self) -> int:
-        return len(self.action)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Segments:
-    """One row a segment or mapped range, by rising address. See window.SEGMENTS."""
-
-    address: Bytes
-    size_bytes: Bytes
-    stream: Bytes
-    large: Codes
-    expandable: Codes
-    pool: Ids
-
-    def __len__(self) -> int:
-        return len(self.address)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
-    """One row a block, by rising address; together they fill their segments. See window.BLOCKS."""
-
-    segment: Ids
-    address: Bytes
-    size_bytes: Bytes
-    requested_bytes: Bytes
-    state: Codes
-    stack: Ids
-
-    def __len__(self) -> int:
-        return len(self.address)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Layout:
-    """All that the allocator held of the device at one moment."""
-
-    segments: Segments
-    blocks: Blocks
-    counters: dict[str, int] = field(default_factory=dict)
-    """torch.cuda.memory_stats() at that moment, flattened; empty where they were not read"""
-
-    @property
-    def reserved_bytes(self) -> int:
-        return int(self.segments.size_bytes.sum())
-
-    @property
-    def allocated_bytes(self) -> int:
-        """In blocks that the program holds, rounding included."""
-        return int(self.blocks.size_bytes[self.blocks.state == STATES.index("active_allocated")].sum())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -162,36 +98,48 @@ class Trace:
         return self.words[word] if word >= 0 else None
 
     @cached_property
-    def lives(self) -> Lives:
+    def lives(self) -> AllocationLifetimes:
         """Each allocation's interval. O(events log events), once."""
-        return lives_of(self.events, self.start, self.end, self.segment_lives, self.rounding)
+        return lifetimes_of(self.events, self.start, self.end, self.segment_lives, self.rounding)
 
     @cached_property
     def rounding(self) -> Rounding:
-        """What of the settings decides on the sizes of blocks."""
-        return allocator_config.rounding(self)
+        """Settings that decide on the sizes of blocks."""
+        settings, _ = self.parsed_settings
+        return allocator_config.rounding_of(settings, self.earlier_settings)
 
     def settings_at(self, event: int) -> AllocatorSettings:
-        """Those in force when this event came."""
+        """Settings in force at an event."""
         earlier = self.earlier_settings
         return earlier[1] if earlier is not None and event < earlier[0] else self.parsed_settings[0]
 
     @cached_property
     def parsed_settings(self) -> tuple[AllocatorSettings, str]:
-        """The settings in force at the end, and a note where they are not known here: PyTorch took them, so it is another version.
+        """Settings in force at the end, and a note if they are unknown here: another version of PyTorch accepted them.
 
-        Their ``text`` gives all of them at once; ``settings`` is what was given last, which may be a part.
+        The ``text`` of the result has all settings. ``settings`` has those that were set last, which may be a part.
         """
-        return allocator_config.at_end(self)
+        return self._parsed(self.settings, self.settings_in_force, slice(None))
 
     @cached_property
     def earlier_settings(self) -> tuple[int, AllocatorSettings] | None:
-        """(events that had happened when they were changed, the settings in force before); None: they were as at the end."""
-        return allocator_config.before(self)
+        """Number of events before the settings changed, and the settings until then. None if they did not change."""
+        earlier = self.settings_before
+        if earlier is None:
+            return None
+        first = slice(earlier.until_event)
+        return earlier.until_event, self._parsed(earlier.settings, earlier.settings_in_force, first)[0]
+
+    def _parsed(self, text: str, in_force: SettingsInForce, part: slice) -> tuple[AllocatorSettings, str]:
+        events = self.events
+        return allocator_config.parsed(
+            text, in_force, self.torch, (events.action[part], events.size_bytes[part], events.stream[part]),
+            without_limit=self.device_total_bytes is not None and self.limit_bytes is None,
+        )  # fmt: skip
 
     @cached_property
-    def segment_lives(self) -> SegmentLives:
-        return segment_lives_of(self.events, self.start, self.end)
+    def segment_lives(self) -> SegmentLifetimes:
+        return segment_lifetimes_of(self.events, self.start, self.end)
 
     @cached_property
     def beginning(self) -> Layout:
@@ -279,19 +227,6 @@ def checked(layout: Layout, where: str) -> Layout:
     if not inside.all() or np.any(filled != segments.size_bytes):
         raise BadWindow(f"{where}.blocks: they do not fill their segments")
     return layout
-
-
-Rows = TypeVar("Rows", Events, Segments, Blocks)
-
-
-_DTYPES: Final[dict[str, Any]] = {
-    "action": np.uint8, "state": np.uint8, "large": np.uint8, "expandable": np.uint8, "phase": np.int8, "pool": np.int32,
-    "stack": np.int32, "step": np.int32, "module": np.int32, "segment": np.int32,
-}  # fmt: skip
-
-
-def rows_of(kind: type[Rows], columns: dict[str, Integers]) -> Rows:
-    return kind(**{name: column.astype(_DTYPES.get(name, np.int64)) for name, column in columns.items()})
 
 
 def address_told(address: int) -> int | str:

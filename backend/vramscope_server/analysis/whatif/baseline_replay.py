@@ -16,8 +16,9 @@ from vramscope_server.analysis.simulator.program import ALLOC, EMPTY_CACHE, EMPT
 from vramscope_server.analysis.simulator.replay import STATISTICS, UNLIMITED, replay
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, NotReplayable
 from vramscope_server.analysis.simulator.versions import profile_of
-from vramscope_server.analysis.trace.lifetimes import SEGMENT_ALLOC, SEGMENT_MAP, SEGMENT_UNMAP, SMALL_SEGMENT_BYTES
+from vramscope_server.analysis.trace.lifetimes import SMALL_SEGMENT_BYTES
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
+from vramscope_server.analysis.trace.types import SEGMENT_ALLOC, SEGMENT_MAP, SEGMENT_UNMAP
 from vramscope_server.analysis.whatif.program import derivation_of, initial_of
 
 USUAL_TOTAL_BYTES: Final = 80 << 30

@@ -27,15 +27,10 @@ from vramscope_server.analysis.simulator.program import (
 from vramscope_server.analysis.simulator.rounding import rounded
 from vramscope_server.analysis.simulator.segments import GRANULE, OWN_SEGMENT
 from vramscope_server.analysis.trace.block_sizes import SMALL_BYTES
-from vramscope_server.analysis.trace.lifetimes import ALLOC as ALLOCATED
-from vramscope_server.analysis.trace.lifetimes import (
-    SEGMENT_ALLOC,
-    SEGMENT_FREE,
-    SEGMENT_MAP,
-    SEGMENT_UNMAP,
-    SMALL_SEGMENT_BYTES,
-)
-from vramscope_server.analysis.trace.trace import Layout, Trace, reserved_after
+from vramscope_server.analysis.trace.lifetimes import SMALL_SEGMENT_BYTES
+from vramscope_server.analysis.trace.trace import Trace, reserved_after
+from vramscope_server.analysis.trace.types import ALLOC as ALLOCATED
+from vramscope_server.analysis.trace.types import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, Layout
 from vramscope_server.analysis.units import times
 
 Int64 = npt.NDArray[np.int64]

@@ -119,7 +119,7 @@ def _goes(facts: Facts) -> Flags:
     categories = facts.categories
     passing = (categories == TEMPORARIES) & np.isin(_phase_of_birth(facts), IN_STEP)
     chosen: Flags = (categories == ACTIVATIONS) | (categories == INPUT) | passing
-    return chosen & ~weight_copies.lives_of(facts) & ~_parts_of_gradients(facts, passing)
+    return chosen & ~weight_copies.lifetimes_of(facts) & ~_parts_of_gradients(facts, passing)
 
 
 def _parts_of_gradients(facts: Facts, passing: Flags) -> Flags:

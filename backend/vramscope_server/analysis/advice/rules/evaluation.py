@@ -50,7 +50,7 @@ def advise(facts: Facts) -> Advice | None:
 
 
 def _kept_by(facts: Facts, spell: int) -> npt.NDArray[np.int64]:
-    """Lives that a forward made and that are there when it is over, but for the last one."""
+    """Allocations of a forward pass that exist at its end, except the last one."""
     lives, events = facts.trace.lives, facts.trace.events
     made = np.flatnonzero((facts.spells.born == spell) & facts.is_of("activations", "temporaries"))
     by_module = made[events.module[lives.alloc_event[made]] >= 0]

@@ -14,7 +14,7 @@ import numpy as np
 
 from vramscope.protocol.window import ACTIONS
 from vramscope_server.analysis.advice.facts import Advice, Facts
-from vramscope_server.analysis.trace.trace import Events
+from vramscope_server.analysis.trace.types import Events
 from vramscope_server.analysis.units import duration, percent
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management"

@@ -31,7 +31,7 @@ def advise(facts: Facts) -> Advice | None:
     copies, modules = _copies(facts)
     if not copies:
         return None
-    chosen = lives_of(facts)
+    chosen = lifetimes_of(facts)
     parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
     held = facts.bytes_of(facts.at_peak[chosen[facts.at_peak]])
     after = facts.peak_after(facts.without(chosen) + facts.lowered(_halves(facts, copies.keys())))
@@ -51,7 +51,7 @@ def advise(facts: Facts) -> Advice | None:
     )
 
 
-def lives_of(facts: Facts) -> Flags:
+def lifetimes_of(facts: Facts) -> Flags:
     """The lives that are 16-bit copies of 32-bit weights, made in the forwards of the peak's step."""
     copies, _ = _copies(facts)
     chosen = np.zeros(len(facts.trace.lives), np.bool_)
