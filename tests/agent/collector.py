@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -27,7 +27,6 @@ class Collector:
     trickle           answers a byte now and then
     small             413 over ``limit_bytes``
     picky             422 for batches that hold an event named ``poison``
-    older             422 for series of ``not_known``, and for events named ``poison``: names the field, one at a time
     forgetful         409 unknown session, until a batch begins with Attached
     not_ours          200 with an HTML page
     """
@@ -35,7 +34,6 @@ class Collector:
     def __init__(self, port: int = 0) -> None:
         self.mode = "ok"
         self.limit_bytes = 2000
-        self.not_known: set[str] = set()
         self.retry_after_ms = 0
         self.requests: list[str] = []
         self.posts = 0
@@ -145,9 +143,6 @@ class Collector:
         ):
             problem(request, 422, "invalid", "an event that cannot be", "messages[0].kind: saw 'poison'")
             return
-        if self.mode == "older" and (refused := _refused(batch, self.not_known)):
-            problem(request, 422, "invalid-batch", "The batch has a field that cannot be", "so it is", None, *refused)
-            return
         introduced = bool(batch.messages) and isinstance(batch.messages[0], wire_messages.Attached)
         if self.mode == "forgetful" and not introduced:
             problem(request, 409, "unknown-session", "this session is not known here", "Send Attached first.")
@@ -162,18 +157,6 @@ class Collector:
                 self.stored[identity] = batch
         ack = wire_messages.Ack(accepted=batch.sequence, retry_after_ms=self.retry_after_ms, requests=self.requests)
         reply(request, 200, wire_messages.encode(ack), wire_messages.CONTENT_TYPE)
-
-
-def _refused(batch: wire_messages.Batch, not_known: set[str]) -> tuple[str, str] | None:
-    """The first field that a server does not know, and what it saw there: as servers did before 2026-11-25."""
-    for at, message in enumerate(batch.messages):
-        if isinstance(message, wire_messages.Block):
-            for name in message.columns:
-                if name in not_known:
-                    return f"messages[{at}].columns", name
-        elif isinstance(message, wire_messages.Event) and message.kind == "poison":
-            return f"messages[{at}].kind", message.kind
-    return None
 
 
 class _Server(ThreadingHTTPServer):
@@ -216,11 +199,8 @@ def problem(
     title: str,
     detail: str = "",
     headers: dict[str, str] | None = None,
-    field: str | None = None,
-    seen: str | None = None,
 ) -> None:
     body = {"type": f"urn:vramscope:problem:{slug}", "title": title, "status": status, "detail": detail}
-    body |= {} if field is None else {"field": field, "seen": seen}
     reply(request, status, json.dumps(body).encode(), "application/problem+json", headers)
 
 
@@ -240,9 +220,9 @@ def column(*values: int) -> bytes:
     return b"".join(value.to_bytes(8, "little", signed=True) for value in values)
 
 
-def sample(*steps: int, device: int = 0, also: Sequence[str] = ()) -> wire_messages.Block:
-    """A block of the stream ``samples`` with the given steps as its rows; ``also``: more series of the same numbers."""
-    columns = {"time_ns": column(*[step + 1 for step in steps]), **{name: column(*steps) for name in ("step", *also)}}
+def sample(*steps: int, device: int = 0) -> wire_messages.Block:
+    """A block of the stream ``samples`` with these steps as its rows."""
+    columns = {"time_ns": column(*[step + 1 for step in steps]), "step": column(*steps)}
     return wire_messages.Block(stream="samples", device=device, rows=len(steps), columns=columns)
 
 

@@ -390,76 +390,8 @@ def test_a_bad_batch_that_waited_does_not_block_the_others(start, tmp_path):
         wait_for(lambda: waiting(tmp_path) == 0)
 
 
-# --- a server that is older ---------------------------------------------------------------------------------------
-
-NEW = ["private_pools_bytes", "others_device_bytes"]
-
-
-def columns_of(collector: Collector) -> list[list[str]]:
-    return [list(m.columns) for m in collector.messages if isinstance(m, messages.Block)]
-
-
-def test_series_that_a_server_does_not_know_are_left_out_and_said_once(start, collector, tmp_path, capsys):
-    collector.mode, collector.not_known = "older", set(NEW)
-    sender = start(collector)
-    for step in range(1, 31):
-        sender.ring.put(sample(step, also=["allocated_bytes", *NEW]))
-        sender.flush()
-    assert collector.steps == list(range(1, 31))
-    assert {tuple(names) for names in columns_of(collector)} == {("time_ns", "step", "allocated_bytes")}
-    assert collector.posts <= len(collector.batches) + len(NEW), "they are not tried again with each batch"
-    said = capsys.readouterr().err
-    assert said == (
-        f"vramscope: the server at {collector.url} is older and does not know {', '.join(NEW)}: "
-        "left out of what is sent; a newer server takes all\n"
-    )
-    assert sender.close()
-    assert not (tmp_path / "spool").exists(), "nothing is left to send"
-
-
-def test_a_server_that_was_upgraded_meanwhile_is_sent_everything(start, tmp_path):
-    port = free_port()
-    with Collector(port) as older:
-        older.mode, older.not_known = "older", set(NEW)
-        sender = start(older)
-        sender.ring.put(sample(1, also=NEW))
-        sender.flush()
-        assert older.steps == [1]
-    sender.ring.put(sample(2, also=NEW))
-    sender.flush()
-    with Collector(port) as newer:
-        wait_for(lambda: newer.steps == [2] or (sender.flush() and False))
-        assert columns_of(newer)[-1] == ["time_ns", "step", *NEW], "the first batch after the outage has them, too"
-        sender.ring.put(sample(3, also=NEW))
-        sender.flush()
-        assert newer.steps == [2, 3]
-        assert columns_of(newer)[-1] == ["time_ns", "step", *NEW]
-
-
-def test_of_a_batch_only_the_message_that_is_refused_is_left_out(start, collector, tmp_path, capsys):
-    collector.mode, collector.not_known = "older", {NEW[0]}
-    sender = start(collector)
-    sender.flush()
-    for message in (
-        sample(1, also=NEW),
-        messages.Event(time_ns=1, kind="poison"),
-        messages.Event(time_ns=2, kind="notice"),
-    ):
-        sender.ring.put(message)
-    sender.flush()
-    assert collector.steps == [1]
-    assert [m.kind for m in collector.messages if isinstance(m, messages.Event)] == ["notice"]
-    said = capsys.readouterr().err
-    assert said.count("\n") == 2
-    assert "refuses part of a batch: event (messages[1].kind: poison). The batch is set aside" in said
-    sender.close()
-    (kept, reason) = sorted((tmp_path / "spool" / SESSION / "refused").iterdir())
-    assert [m.kind for m in messages.decode_batch(kept.read_bytes()).messages[1:]] == ["poison", "notice"], "as it was"
-    assert reason.read_text() == "the server would not have event (messages[1].kind: poison)\n"
-
-
 def test_what_is_refused_for_good_without_end_is_said_to_be_lost(start, collector, tmp_path, capsys):
-    collector.mode = "older"
+    collector.mode = "picky"
     sender = start(collector)
     for number in range(20):
         sender.ring.put(messages.Event(time_ns=1 + number, kind="poison"))

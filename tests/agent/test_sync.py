@@ -169,29 +169,6 @@ def test_a_bad_batch_is_set_aside_and_the_rest_arrives(spool_dir, collector, cap
     assert sync_main([]) == 0
 
 
-def test_what_an_older_server_does_not_know_is_left_out_of_what_waited_and_told(spool_dir, collector, capsys):
-    spool = Spool(spool_dir, 64 * 1024**2)
-    spool.begin(session="abcdef0123", server=collector.url)
-    spool.introduce(batching.encode(attached(name="abcdef0123")))
-    for sequence in (1, 2, 3):
-        messages = [attached(), sample(sequence, also=["unusable_bytes"])]
-        messages += [wire_messages.Event(time_ns=1, kind="poison")] if sequence == 2 else []
-        batch = wire_messages.Batch(
-            wire=1, session="abcdef0123", run="r" * 8, rank=0, sequence=sequence, sent_ns=1, messages=messages
-        )
-        spool.append(sequence, 1, batching.encode(batch))
-    spool.close()
-    collector.mode, collector.not_known = "older", {"unusable_bytes"}
-    assert sync_main([]) == 1
-    assert collector.steps == [1, 2, 3]
-    assert collector.posts == 3 + 2, "a series is tried once"
-    out, err = capsys.readouterr()
-    assert f"Not accepted, and set aside in {spool_dir}" in out and ": 1 batch." in out
-    assert "is older and does not know unusable_bytes: not sent" in err
-    assert "refuses part of a batch: event (messages[2].kind: poison)" in err
-    assert len(list((spool_dir / "abcdef0123" / "refused").iterdir())) == 2
-
-
 def leave_large(spool_dir: Path, server: str, rows: int = 1000) -> None:
     """One batch of so many rows and an event, and a small one after it."""
     leave(spool_dir, server, first=2, count=1)

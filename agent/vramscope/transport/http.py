@@ -49,10 +49,6 @@ class Answer(NamedTuple):
     """for the person at the terminal: what the server said, or why there was no answer"""
     retry_after_s: float | None = None
     ack: messages.Ack | None = None
-    field: str = ""
-    """what of the batch was rejected, such as ``messages[2].columns``, as far as the server told"""
-    seen: str = ""
-    """and what it found there"""
 
 
 class Delivery:
@@ -172,7 +168,7 @@ class Delivery:
             return Answer("too_large", text)
         if status in (408, 425, 429) or status >= 500:
             return Answer("busy", text, retry_after_s=_retry_after_s(headers.get("Retry-After")))
-        return Answer("rejected", text, field=str(problem.get("field", "")), seen=str(problem.get("seen", "")))
+        return Answer("rejected", text)
 
     def close(self) -> None:
         """Let the connection go."""

@@ -20,7 +20,6 @@ from vramscope.transport.backoff import Outage
 from vramscope.transport.batch_packer import Packed, Packer
 from vramscope.transport.http import Answer, Delivery
 from vramscope.transport.ring import Ring
-from vramscope.transport.server_compat import OlderServer
 from vramscope.transport.spool import Spool
 from vramscope.transport.spool_dir import Kept
 
@@ -96,7 +95,6 @@ class Sender:
         self._last_words = itertools.count(1)
         self._in_hand: Packed | None = None  # being posted, and not in the spool
         self._outage = Outage(for_good=not sends)
-        self._older = OlderServer()
         self._next_keep_s = 0.0
         self._last_sent_s = 0.0
         self._caught_up_batches = 0
@@ -282,7 +280,6 @@ class Sender:
         if kept is not None:
             self.spool.remove(kept)
         if answer.verdict == "stored":
-            self._tell_left_out(packed)
             self._on_stored(packed, answer, was_kept=kept is not None)
             return True
         halves = self._packer.halves(packed) if answer.verdict == "too_large" else None
@@ -296,14 +293,12 @@ class Sender:
     def _post(self, packed: Packed, *, in_spool: bool, until_s: float | None) -> Answer:
         """The server's answer; says first who we are where the server may not know."""
         # After an outage it may be another server, one with an empty database, or a newer one.
-        if self._outage.on:
-            self._older.forget()
         body = self._packer.introduced(packed.body) if self._outage.on else packed.body
         self._in_hand = None if in_spool else packed
-        answer = self._older.post(body, lambda part: self._post_away_from_desk(part, until_s))
+        answer = self._post_away_from_desk(body, until_s)
         if answer.verdict == "unknown_session":
             body = self._packer.introduced(packed.body)
-            answer = self._older.post(body, lambda part: self._post_away_from_desk(part, until_s))
+            answer = self._post_away_from_desk(body, until_s)
         self._in_hand = None
         return answer
 
@@ -319,21 +314,6 @@ class Sender:
         if self._given_up:
             raise _GivenUp
         return answer
-
-    def _tell_left_out(self, packed: Packed) -> None:
-        """Once for each series, and once for messages; a batch of which one was left out is kept as it was."""
-        server = self.settings.server
-        if series := self._older.take_series():
-            names = ", ".join(series)
-            said = f"the server at {server} is older and does not know {names}: left out of what is sent"
-            terminal.say_once(f"older {names}", f"{said}; a newer server takes all")
-        if cut := ", ".join(self._older.cut):
-            where = self.spool.directory
-            self._set_aside(packed, f"the server would not have {cut}")
-            terminal.say_once(
-                "set-aside",
-                f"the server at {server} refuses part of a batch: {cut}. The batch is set aside in {where}; its rest is stored",
-            )
 
     def _set_aside(self, packed: Packed, reason: str) -> None:
         lost_before = self.spool.dropped_batches

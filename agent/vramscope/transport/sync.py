@@ -20,7 +20,6 @@ from vramscope.protocol import messages as wire_messages
 from vramscope.settings import Settings
 from vramscope.transport import batching
 from vramscope.transport.http import Answer, Delivery
-from vramscope.transport.server_compat import OlderServer
 from vramscope.transport.spool_dir import ATTACHED, Kept, SessionFolder, on_disk, session_folders
 
 DONE: Final = 0
@@ -98,7 +97,6 @@ class Sync:
         self._tally = tally
         self._to_one_server = to_one_server
         self._deliveries: dict[str, Delivery] = {}
-        self._older: dict[str, OlderServer] = {}
         self._lost: set[str] = set()  # servers that take nothing now
         self._state = DONE
 
@@ -158,7 +156,6 @@ class Sync:
 
     def _settle(self, folder: SessionFolder, kept: Kept, body: bytes, answer: Answer, server: str) -> None:
         if answer.verdict == "stored":
-            self._tell_left_out(folder, kept, body, server)
             folder.remove_batch(kept)
             self._tally.sent_batches += 1
             self._tally.sent_bytes += len(body)
@@ -176,18 +173,6 @@ class Sync:
                 self._tally.problems.append(answer.text)
             self._state = self._state or NOT_ACCEPTED
 
-    def _tell_left_out(self, folder: SessionFolder, kept: Kept, body: bytes, server: str) -> None:
-        """What an older server would not have; a batch of which a message was left out is set aside as it was."""
-        older = self._older[server]
-        if series := older.take_series():
-            names = ", ".join(series)
-            self._tally.problems.append(f"the server at {server} is older and does not know {names}: not sent")
-        if cut := ", ".join(older.cut):
-            folder.set_aside(kept, body, f"the server would not have {cut}")
-            self._tally.set_aside_batches += 1
-            self._tally.problems.append(f"the server at {server} refuses part of a batch: {cut}")
-            self._state = self._state or NOT_ACCEPTED
-
     def _cut(self, folder: SessionFolder, kept: Kept, body: bytes) -> Sequence[Kept] | None:
         """What takes the batch's place; None where it cannot be cut, nothing where the disk takes no halves now."""
         try:
@@ -201,7 +186,7 @@ class Sync:
     def _patiently(self, delivery: Delivery, body: bytes) -> Answer:
         until_s = time.monotonic() + PATIENCE_S
         while True:
-            answer = self._older[delivery.server].post(body, delivery.post)
+            answer = delivery.post(body)
             pause_s = answer.retry_after_s or 1.0
             if answer.ack is not None and answer.ack.retry_after_ms > 0:
                 time.sleep(min(answer.ack.retry_after_ms / 1000, PATIENCE_S))
@@ -215,7 +200,6 @@ class Sync:
         server = theirs or self._settings.server
         if server not in self._deliveries:
             self._tally.servers.append(server)
-            self._older[server] = OlderServer()
             self._deliveries[server] = Delivery(
                 server,
                 self._settings.token,
