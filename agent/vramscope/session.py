@@ -13,7 +13,9 @@ from vramscope.guard import guarded
 from vramscope.integrations.registry import Target
 from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.terminal_lines import LeakLines
+from vramscope.memory.allocator_settings import allocator_settings
 from vramscope.memory.breakdown import Categories
+from vramscope.memory.host import Host
 from vramscope.metrics.loss import LossWatch
 from vramscope.metrics.reported import Told
 from vramscope.oom.peer_signal import Word
@@ -72,8 +74,8 @@ class Session:
         self._settings = settings
         self._secrets = Secrets(given=[settings.token])
         self._secrets.command_line(sys.argv)  # what is a secret there is one in an error's words, too
-        self._where = identity.place()
-        self.run_id = identity.run_id(settings.run_id, self._where)
+        self._job = identity.job_rank()
+        self.run_id = identity.run_id(settings.run_id, self._job)
         self.url = f"{settings.server}/runs/{self.run_id}"
         self._leak_lines = LeakLines(self.url)
         self.name = identity.run_name(settings.run_name)
@@ -82,12 +84,12 @@ class Session:
         self._clock = StepClock(phases=bool(settings.phases), in_every_step=settings.phases == "every")
         self._hooks = LoopHooks(self._clock)
         self._ring = Ring()
-        session_id = identity.fresh_id()
+        session_id = identity.random_id()
         self._sender = Sender(
             settings,
             session=session_id,
             run=self.run_id,
-            rank=self._where.rank,
+            rank=self._job.rank,
             first_message=self._hello,
             look_up=self._look_up_commit,
             ring=self._ring,
@@ -140,7 +142,7 @@ class Session:
             graphs=lambda: self._hooks.graphs,
             techniques=lambda: () if self._techniques is None else self._techniques.known,
             losses=self._told.losses,
-            place=self._where,
+            place=self._job,
         )
         self._oom = OomRecorder(
             self._clock,
@@ -149,14 +151,14 @@ class Session:
             put=self._ring.put,
             hide=self._secrets.hide,
             url=self.url,
-            word=Word(settings.spool_dir, self.run_id) if self._where.world_size > 1 else None,
+            word=Word(settings.spool_dir, self.run_id) if self._job.world_size > 1 else None,
         )
         self._hooks.on_error = self._oom.passes
         self._sampler.at_ticks = self._at_tick
         if settings.techniques:
             self._techniques = TechniqueWatch(self._clock, self._hooks, report=self._ring.put)
         self._hooks.install()
-        ReplayFront(self._hooks, Notice(self._ring, self._clock, UNSEEN)).install()
+        ReplayFront(self._hooks, Notice(self._ring.put, lambda: self._clock.step, UNSEEN)).install()
         self._target = Target(
             self._hooks,
             self._techniques,
@@ -365,13 +367,15 @@ class Session:
             tags=self._settings.tags,
             config=self._target.config,
             resumes=self._settings.resume,
-            where=self._where,
+            job=self._job,
             framework=self._target.framework,
-            watched=self._devices,
+            device_indices=self._devices,
             start_ns=self._start_ns,
             driver=None if nvml is None else nvml.driver,
             commit=self._commit,
-            hidden=self._secrets,
+            allocator_settings=allocator_settings(),
+            host_total_bytes=Host().total_bytes(),
+            secrets=self._secrets,
         )
 
     def _peak_of(self, device: int) -> int:

@@ -14,7 +14,7 @@ import torch
 from training import Arrived, environment
 
 from vramscope import __version__
-from vramscope.process.identity import git_commit, place, run_name
+from vramscope.process.identity import git_commit, job_rank, run_name
 
 TRAINING = """
 import os, sys, torch
@@ -125,4 +125,4 @@ def test_a_changed_file_is_told_and_a_new_one_is_not_and_outside_of_git_there_is
     ],
 )
 def test_rank_and_world_size_are_as_the_launcher_says_where_it_makes_sense(environ, expected) -> None:
-    assert place(environ) == expected
+    assert job_rank(environ) == expected

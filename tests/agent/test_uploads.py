@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 from vramscope.protocol import messages
-from vramscope.steps.clock import StepClock
 from vramscope.transport.ring import Ring
 from vramscope.transport.uploads import Artifact, Uploads
 
@@ -17,7 +16,7 @@ def test_where_no_thread_can_begin_what_is_here_is_brought_at_the_end(monkeypatc
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     ring = Ring()
-    uploads = Uploads(ring, StepClock(), pace_s=0.0, name="windows")
+    uploads = Uploads(ring, lambda: 0, pace_s=0.0, name="windows")
     monkeypatch.setattr(threading.Thread, "start", refuse)
     uploads.put(lambda pause: [Artifact("window", {}, b"recorded")])
     uploads.close(2.0)

@@ -14,10 +14,9 @@ from collector import Collector, attached, sample
 from training import Arrived, run
 
 from vramscope.process import terminal
-from vramscope.process.identity import fresh_id
+from vramscope.process.identity import random_id
 from vramscope.protocol import messages as wire_messages
 from vramscope.protocol import window
-from vramscope.steps.clock import StepClock
 from vramscope.transport import batching
 from vramscope.transport.ring import DEFAULT_BYTES, Ring, size_bytes
 from vramscope.transport.sync import main as sync_main
@@ -61,7 +60,7 @@ def large_window(events: int) -> window.Window:
 
 
 def piece(data: bytes = b"x", **changes: Any) -> wire_messages.Piece:
-    values = {"artifact": fresh_id(), "kind": "window", "number": 0, "pieces": 1, "about": {}, "data": data}
+    values = {"artifact": random_id(), "kind": "window", "number": 0, "pieces": 1, "about": {}, "data": data}
     return wire_messages.Piece(**{**values, **changes})
 
 
@@ -69,7 +68,7 @@ def test_a_large_window_waits_for_room_and_no_sample_leaves_for_it() -> None:
     """A ring that nobody empties stays below a quarter; what is taken out is made up for, until all is there."""
     whole = window.pack(large_window(40_000))
     ring = Ring(max_bytes=4 * 1024 * 1024)
-    uploads = Uploads(ring, StepClock(), pace_s=0.001, name="windows")
+    uploads = Uploads(ring, lambda: 0, pace_s=0.001, name="windows")
     assert len(whole) > ring.max_bytes // 2
     uploads.put(lambda pause: [Artifact("window", {}, whole)])
     taken: list[Any] = []
@@ -89,7 +88,7 @@ def test_what_does_not_fit_at_the_end_is_left_out_and_said_once_and_the_end_is_n
     """No room in the ring; and one that is being packed when the end has waited long enough."""
     terminal.forget_said()
     ring = Ring(max_bytes=1024 * 1024)
-    uploads = Uploads(ring, StepClock(), pace_s=60.0, name="windows")
+    uploads = Uploads(ring, lambda: 0, pace_s=60.0, name="windows")
     uploads.put(lambda pause: [Artifact("window", {}, window.pack(large_window(40_000)))])
     ring.put(sample(1))
     began = time.monotonic()
@@ -100,7 +99,7 @@ def test_what_does_not_fit_at_the_end_is_left_out_and_said_once_and_the_end_is_n
     assert windows_in(messages) == [] and any(isinstance(message, wire_messages.Block) for message in messages)
 
     goes_on = threading.Event()
-    uploads = Uploads(ring, StepClock(), pace_s=0.0, name="profiles")
+    uploads = Uploads(ring, lambda: 0, pace_s=0.0, name="profiles")
 
     def slow(pause: Any) -> list[Artifact]:
         goes_on.wait(60)
@@ -122,7 +121,7 @@ def test_what_does_not_fit_at_the_end_is_left_out_and_said_once_and_the_end_is_n
 
 def test_what_is_packed_in_time_is_no_news(capsys) -> None:
     ring = Ring()
-    uploads = Uploads(ring, StepClock(), pace_s=0.0, name="windows")
+    uploads = Uploads(ring, lambda: 0, pace_s=0.0, name="windows")
     uploads.put(lambda pause: [Artifact("window", {}, window.pack(large_window(10)))])
     uploads.close(60.0)
     (message,) = ring.take(1 << 30)
@@ -132,7 +131,7 @@ def test_what_is_packed_in_time_is_no_news(capsys) -> None:
 def test_what_is_larger_than_the_wire_takes_is_left_out_and_said(capsys) -> None:
     terminal.forget_said()
     ring = Ring()
-    uploads = Uploads(ring, StepClock(), pace_s=0.0, name="windows")
+    uploads = Uploads(ring, lambda: 0, pace_s=0.0, name="windows")
     uploads.put(
         lambda pause: [Artifact("window", {}, bytes(wire_messages.MAX_PIECES * wire_messages.MAX_PIECE_BYTES + 1))]
     )

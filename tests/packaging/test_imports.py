@@ -88,15 +88,7 @@ NOT_YET: set[tuple[str, str]] = {
     ("vramscope.oom.record_builder", "vramscope.recording.convert.layouts"),
     ("vramscope.oom.record_builder", "vramscope.recording.convert.pools"),
     ("vramscope.oom.record_builder", "vramscope.recording.convert.stacks"),
-    ("vramscope.oom.record_builder", "vramscope.recording.raw_window"),
     ("vramscope.oom.record_builder", "vramscope.recording.recorder"),
-    ("vramscope.oom.record_builder", "vramscope.recording.settings_in_force"),
-    ("vramscope.process.identity", "vramscope.memory.host"),
-    ("vramscope.process.identity", "vramscope.recording.settings_in_force"),
-    ("vramscope.process.notices", "vramscope.steps.clock"),
-    ("vramscope.process.notices", "vramscope.transport.ring"),
-    ("vramscope.profiler.recorder", "vramscope.recording.module_tags"),
-    ("vramscope.profiler.recorder", "vramscope.recording.raw_window"),
     ("vramscope.sampling.sampler", "vramscope.oom.recent_samples"),
     ("vramscope.steps.events", "vramscope.recording.leaked_addresses"),
     ("vramscope.steps.hooks", "vramscope.integrations.deepspeed"),
@@ -107,8 +99,6 @@ NOT_YET: set[tuple[str, str]] = {
     ("vramscope.steps.root_modules", "vramscope.integrations.zero"),
     ("vramscope.steps.running_trainer", "vramscope.integrations.huggingface"),
     ("vramscope.steps.running_trainer", "vramscope.integrations.lightning"),
-    ("vramscope.techniques.detector", "vramscope.recording.module_tags"),
-    ("vramscope.transport.uploads", "vramscope.steps.clock"),
 }
 # Modules that are still in an import cycle.
 CYCLES_NOT_YET: set[str] = {

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from history_windows import window_of
 
+from vramscope.memory.allocator_settings import settings_in_force as agents_in_force
 from vramscope.protocol.window import ACTIONS, STATES, BadWindow, pack, unpack
-from vramscope.recording.settings_in_force import in_force as agents_in_force
 from vramscope_server.analysis.simulator.program import EMPTY_CACHE
 from vramscope_server.analysis.simulator.settings import AllocatorSettings
 from vramscope_server.analysis.snapshot_format.reader import read

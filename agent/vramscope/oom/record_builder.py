@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.memory.allocator_counters import counters_of
+from vramscope.memory.allocator_settings import settings_in_force, settings_text
 from vramscope.memory.host import Host
 from vramscope.memory.peak_counters import limit_bytes, share_peak_counters
 from vramscope.memory.step_splits import allocated_before_forward
@@ -27,8 +29,6 @@ from vramscope.protocol.window import Layout
 from vramscope.recording.convert.layouts import layout
 from vramscope.recording.convert.pools import Pools
 from vramscope.recording.convert.stacks import Stacks
-from vramscope.recording.raw_window import counters_of
-from vramscope.recording.settings_in_force import given, in_force
 from vramscope.sampling.step_blocks import step_row
 from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.root_modules import outermost_modules
@@ -67,7 +67,7 @@ class Scene:
         graphs: Callable[[], LeakDetector | None],
         techniques: Callable[[], Sequence[messages.Technique]],
         losses: Callable[[int], dict[str, bytes]],
-        place: identity.Place,
+        place: identity.JobRank,
     ) -> None:
         self._clock, self._sampler = clock, sampler
         self._optimizers, self._roots = optimizers, roots
@@ -134,10 +134,10 @@ class Scene:
         host = self._host.read()
         neighbours, own_bytes = self._on_card(device if is_cuda else None)
         reserved = counters.get("reserved_bytes.all.current")
-        settings = given({})
+        settings = settings_text({})
         windows = self._close_window(notes) if is_cuda and error.here else {}
         return BlackBox(
-            record=identity.fresh_id(),
+            record=identity.random_id(),
             seen_by=error.seen_by,
             time_ns=now_ns,
             rank=self._place.rank,
@@ -193,7 +193,7 @@ class Scene:
             host_total_bytes=self._host.total_bytes(),
             host_kills=self._host.kills(),
             settings=settings[:4096],
-            settings_in_force=in_force({}, settings),
+            settings_in_force=settings_in_force({}, settings),
             torch=str(torch.__version__),
             leaks=leaks,
             last_look=self._suspects.last_look(steps, leaks, self._suspects.gathered_bytes(counters, held), error),

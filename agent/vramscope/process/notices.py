@@ -1,32 +1,32 @@
-"""News that concern a whole session: said once at the terminal, told once to the server."""
+"""Notices about a session, printed once on the terminal and sent once to the server."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from vramscope.process import terminal
 from vramscope.protocol import messages
 
-if TYPE_CHECKING:
-    from vramscope.steps.clock import StepClock
-    from vramscope.transport.ring import Ring
-
 
 class Notice:
-    """One piece of news, for when it comes true: what is recorded gives way to the user's own, say."""
+    """A notice that is reported at most once: vramscope stops recording because the program records itself, say.
 
-    def __init__(self, ring: Ring, clock: StepClock, text: str) -> None:
-        self._ring = ring
-        self._clock = clock
+    put    sends a message to the server
+    step   returns the number of completed optimizer steps
+    """
+
+    def __init__(self, put: Callable[[messages.Event], None], step: Callable[[], int], text: str) -> None:
+        self._put = put
+        self._step = step
         self._text = text
-        self._told = False
+        self._reported = False
 
-    def tell(self) -> None:
+    def report(self) -> None:
+        """Print the notice and send it to the server, unless that was done before."""
         terminal.say_once(self._text, self._text)
-        if not self._told:
-            self._told = True
-            event = messages.Event(
-                time_ns=time.time_ns(), kind="notice", step=self._clock.step, data={"text": self._text}
+        if not self._reported:
+            self._reported = True
+            self._put(
+                messages.Event(time_ns=time.time_ns(), kind="notice", step=self._step(), data={"text": self._text})
             )
-            self._ring.put(event)

@@ -15,9 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from vramscope.guard import guarded
+from vramscope.memory.allocator_counters import counters_of
 from vramscope.memory.peak_counters import share_peak_counters
 from vramscope.process.gc_pause import collector_paused
 from vramscope.process.notices import Notice
+from vramscope.process.torch_compile import is_compiled
 from vramscope.profiler.events import mark_beginning
 from vramscope.profiler.module_marks import ModuleMarks, names_of
 from vramscope.profiler.packing import Packing
@@ -25,8 +27,6 @@ from vramscope.profiler.plan import Plan, Wish
 from vramscope.profiler.pytorch_profiler import Switch
 from vramscope.profiler.raw import Counters, Mark, Raw
 from vramscope.protocol import series
-from vramscope.recording.module_tags import is_compiled
-from vramscope.recording.raw_window import counters_of
 from vramscope.transport.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class ProfileRecorder:
         self._plan = plan or Plan()
         self._other_is_open = other_is_open
         self._switch = Switch(self._give_way)
-        self._users_profiler = Notice(ring, clock, USERS_PROFILER)
-        self._uploads = Uploads(ring, clock, pace_s=pace_s, name="profiles")
+        self._users_profiler = Notice(ring.put, lambda: clock.step, USERS_PROFILER)
+        self._uploads = Uploads(ring, lambda: clock.step, pace_s=pace_s, name="profiles")
         self._packing = Packing(self._plan.ended)
         self._asks_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
         self._device_name: Callable[[int], str] = torch.cuda.get_device_name
@@ -159,7 +159,7 @@ class ProfileRecorder:
             return
         if self._switch.is_the_users:
             self._plan.missed()
-            self._users_profiler.tell()
+            self._users_profiler.report()
             return
         with self._all_or_nothing():
             self._open(wish, step_s or None)
@@ -288,7 +288,7 @@ class ProfileRecorder:
     def _give_way(self) -> None:
         self._give_up()
         self._plan.missed()
-        self._users_profiler.tell()
+        self._users_profiler.report()
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vramscope.memory.allocator_counters import counters_of
 from vramscope.memory.peak_counters import limit_bytes, share_peak_counters
 from vramscope.process.gc_pause import collector_paused
-from vramscope.recording.raw_window import Facts, Tree, counters_of
+from vramscope.recording.raw_window import Facts, Tree
 
 
 class Readings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -70,10 +69,3 @@ class ModuleTags:
         if get_ident() == self._thread and self._outer:  # (else it was entered before we listened)
             self._inside = self._outer.pop()
             self._set_tag(self._prefix + self._inside)
-
-
-def is_compiled() -> bool:
-    """Whether torch.compile has been at work: a function in front of a module's call would make it compile again."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    counters = getattr(dynamo, "counters", None)
-    return bool(counters and counters.get("frames"))

@@ -67,20 +67,3 @@ class Raw:
     """marks at which empty_cache() was called"""
     owners: Owners | None = None
     held: Held | None = None
-
-
-def counters_of(stats: Tree) -> dict[str, int]:
-    """torch._C._cuda_memoryStats() flattened, without the peaks: those are cut by the agent, and no window's own."""
-    flat: dict[str, int] = {}
-    _flatten("", stats, flat)
-    return flat
-
-
-def _flatten(name: str, value: Any, flat: dict[str, int]) -> None:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            text = "_".join(map(str, key)) if isinstance(key, tuple) else str(key)
-            if text != "peak":
-                _flatten(f"{name}.{text}" if name else text, inner, flat)
-    elif isinstance(value, int):
-        flat[name] = value

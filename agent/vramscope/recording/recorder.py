@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
 from vramscope.integrations import zero
-from vramscope.process.identity import fresh_id
+from vramscope.process.identity import random_id
 from vramscope.process.notices import Notice
 from vramscope.process.on_thread import on_thread
+from vramscope.process.torch_compile import is_compiled
 from vramscope.protocol import series
 from vramscope.recording.counters import Readings
 from vramscope.recording.leaked_addresses import Held, Seen
-from vramscope.recording.module_tags import ModuleTags, is_compiled
+from vramscope.recording.module_tags import ModuleTags
 from vramscope.recording.owners import Owners
 from vramscope.recording.packing import Packing
 from vramscope.recording.plan import LEAK, Plan, Wish
@@ -98,8 +99,8 @@ class Recorder:
         self._most_events = most_events
         self._other_is_open = other_is_open
         self._history = History(self._give_way, self._settings_changed, self._emptying)
-        self._users_history = Notice(ring, clock, USERS_HISTORY)
-        self._uploads = Uploads(ring, clock, pace_s=pace_s, name="windows")
+        self._users_history = Notice(ring.put, lambda: clock.step, USERS_HISTORY)
+        self._uploads = Uploads(ring, lambda: clock.step, pace_s=pace_s, name="windows")
         self._packing = Packing(on_window, self._plan.ended)
         self._set_metadata: Callable[[str], None] = getattr(torch._C, "_cuda_setMemoryMetadata", lambda text: None)
         self._get_metadata: Callable[[], str] = getattr(torch._C, "_cuda_getMemoryMetadata", lambda: "")
@@ -241,7 +242,7 @@ class Recorder:
             return  # and again at the next phase
         if self._history.is_the_users:
             self._plan.missed()
-            self._users_history.tell()
+            self._users_history.report()
             return
         with self._all_or_nothing:
             self._open(wish)
@@ -365,7 +366,7 @@ class Recorder:
             if self._is_capturing():
                 self._give_up()
                 return {}
-            window.raw.idents = {facts.device: fresh_id() for facts in window.raw.facts}
+            window.raw.idents = {facts.device: random_id() for facts in window.raw.facts}
             self._close("it ends with an out-of-memory error", in_step=True)
         return window.raw.idents
 
@@ -415,7 +416,7 @@ class Recorder:
     def _give_way(self) -> None:
         self._give_up()
         self._plan.missed()
-        self._users_history.tell()
+        self._users_history.report()
 
     def _failed(self) -> None:
         self._off = True

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from vramscope.memory import unusable
-from vramscope.process.identity import fresh_id
+from vramscope.process.identity import random_id
 from vramscope.protocol import series
 from vramscope.recording.counters import Readings
 from vramscope.recording.raw_window import Facts, Mark, Raw
@@ -51,7 +51,7 @@ def ring_of(readings: Readings, devices: Sequence[int], step: int, notes: list[s
         notes=[],
         stacks=True,
         is_the_users=True,
-        idents={one.device: fresh_id() for one in facts},
+        idents={one.device: random_id() for one in facts},
     )
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
+from vramscope.memory.allocator_counters import counters_of
 from vramscope.protocol import series
 from vramscope.recording.counters import Readings
 from vramscope.recording.module_tags import ModuleTags
 from vramscope.recording.owners import Owners
 from vramscope.recording.plan import Wish
-from vramscope.recording.raw_window import Raw, counters_of
+from vramscope.recording.raw_window import Raw
 
 if TYPE_CHECKING:
     from vramscope.memory.peak_counters import Interval

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.process.torch_compile import is_compiled
 from vramscope.protocol import messages
-from vramscope.recording.module_tags import is_compiled
 from vramscope.techniques.detectors import (
     accumulation,
     allocator,

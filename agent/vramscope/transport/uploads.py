@@ -10,16 +10,13 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from vramscope.guard import guarded
-from vramscope.process.identity import fresh_id
+from vramscope.process.identity import random_id
 from vramscope.process.notices import Notice
 from vramscope.protocol import messages
 from vramscope.transport.ring import Ring
-
-if TYPE_CHECKING:
-    from vramscope.steps.clock import StepClock
 
 MOST_WAITING: Final = 2
 """recordings that are read and not yet with the sender; while there are so many no further one begins"""
@@ -52,9 +49,9 @@ class Uploads:
     name   what is recorded, in the plural
     """
 
-    def __init__(self, ring: Ring, clock: StepClock, *, pace_s: float, name: str) -> None:
+    def __init__(self, ring: Ring, step: Callable[[], int], *, pace_s: float, name: str) -> None:
         self._ring = ring
-        self._clock = clock
+        self._step = step
         self._pace_s = pace_s
         self._name = name
         self._waiting: queue.SimpleQueue[Make | None] = queue.SimpleQueue()
@@ -90,7 +87,7 @@ class Uploads:
         left_out = self._count + self._without_room
         if left_out:
             text = f"the session ended before all recorded {self._name} were packed; left out: {left_out}"
-            Notice(self._ring, self._clock, text).tell()
+            Notice(self._ring.put, self._step, text).report()
 
     def after_fork_in_child(self) -> None:
         self._thread = None
@@ -113,11 +110,11 @@ class Uploads:
 
     def _feed(self, artifact: Artifact) -> None:
         kind, about, data, ident = artifact
-        ident, size = ident or fresh_id(), messages.MAX_PIECE_BYTES
+        ident, size = ident or random_id(), messages.MAX_PIECE_BYTES
         most = messages.MAX_PIECES * size
         if len(data) > most:
             text = f"a {kind} is left out: it has {len(data)} bytes when packed, and at most {most} are sent"
-            Notice(self._ring, self._clock, text).tell()
+            Notice(self._ring.put, self._step, text).report()
             return
         parts = [data[start : start + size] for start in range(0, len(data), size)]
         for number, part in enumerate(parts):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from vramscope.memory.allocator_settings import settings_in_force, settings_text, text_in_force
 from vramscope.protocol.series import UNKNOWN
 from vramscope.protocol.window import SettingsBefore, Window
 from vramscope.recording.convert.events import Entries, Events
@@ -13,7 +14,6 @@ from vramscope.recording.convert.layouts import layout
 from vramscope.recording.convert.pools import Pools
 from vramscope.recording.convert.stacks import Stacks
 from vramscope.recording.raw_window import Facts, Raw, Tree
-from vramscope.recording.settings_in_force import given, in_force, words_in_force
 
 MOST_TEXT: Final = 4096
 
@@ -57,16 +57,16 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
     )
     held, holdings, scans = raw.held.columns(events.bounds()) if raw.held is not None else ({}, [], [])
     told = raw.end.get("allocator_settings", {})
-    settings = given(told)
+    settings = settings_text(told)
     began, changed, earlier = raw.start.get("allocator_settings", {}), raw.settings_changed, None
     if began != told:
-        before, after = (words_in_force(one, given(one)) or "the default ones" for one in (began, told))
+        before, after = (text_in_force(one, settings_text(one)) or "the default ones" for one in (began, told))
         notes.append(f"the allocator's settings were changed within this window, from {before!r} to {after!r}")
         if len(changed) == 1:
             earlier = SettingsBefore(
                 until_event=bounds[min(changed[0], len(bounds) - 1)],
-                settings=given(began)[:MOST_TEXT],
-                settings_in_force=in_force(began, given(began)),
+                settings=settings_text(began)[:MOST_TEXT],
+                settings_in_force=settings_in_force(began, settings_text(began)),
             )
         else:
             notes.append("when is not known, so that it is replayed as if the latter had held throughout")
@@ -80,7 +80,7 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
         cuda=torch.version.cuda,
         backend="native",
         settings=settings[:MOST_TEXT],
-        settings_in_force=in_force(told, settings),
+        settings_in_force=settings_in_force(told, settings),
         settings_before=earlier,
         emptied=[bounds[min(mark, len(bounds) - 1)] for mark in raw.emptied],
         reason=raw.reason,

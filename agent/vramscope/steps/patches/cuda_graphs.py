@@ -54,4 +54,4 @@ class ReplayFront:
             self._is_over = True
         elif self._replays >= REPLAYS and time.monotonic() - self._since_s >= SECONDS:
             self._is_over = True
-            self._notice.tell()
+            self._notice.report()

@@ -6,7 +6,7 @@ import os
 import re
 from typing import Final
 
-from vramscope.process.identity import allocator_settings
+from vramscope.memory.allocator_settings import allocator_settings
 from vramscope.techniques.observation import Facts, Found, technique
 
 KIND: Final = "allocator"
