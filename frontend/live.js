@@ -7,7 +7,7 @@
  * holds the stream back, each tab polls `/live/delta`, which carries the same events and keeps no connection open; the
  * stream is tried again now and then, for it may have been a server that was busy.
  *
- * What subscribers get: `{event: "rows" | "look" | "recording" | "run", data}`, and `{event: "resync"}` when something may have been missed
+ * What subscribers get: `{event: "rows" | "scan" | "recording" | "run", data}`, and `{event: "resync"}` when something may have been missed
  * and the window must be fetched again. What is wrong with the server goes into the store as `problems`, for frame.js.
  */
 
@@ -190,7 +190,7 @@ function hear(message) {
 
 function tellAll(message) {
   for (const { runs, listener } of [...subscribers]) {
-    if (["rows", "look", "recording"].includes(message.event) && !runs.has(message.data.run)) continue;
+    if (["rows", "scan", "recording"].includes(message.event) && !runs.has(message.data.run)) continue;
     listener(message);
   }
 }
@@ -249,7 +249,7 @@ function stream() {
       if (fallback) tryAgain();
       else lost();
     };
-    for (const name of ["rows", "run", "look", "recording", "gap"]) {
+    for (const name of ["rows", "run", "scan", "recording", "gap"]) {
       mine.addEventListener(name, (event) => {
         if (mine !== source) return;
         came();

@@ -16,7 +16,7 @@ const AGAIN_MS = 10_000; // while it runs, the fit is made anew so often; a look
 
 class LeaksPage extends RunPage {
   tab = "leaks";
-  askAfter = "look";
+  askAfter = "scan";
   askIfChanged = ["state", "recordings"];
   replays = new Map(); // by leak: what the newest replay told, and how many recordings there were when it was asked for
 
@@ -124,7 +124,7 @@ class LeaksPage extends RunPage {
     const several = this.run.ranks.length > 1;
     this.drawHead();
     this.put("verdict", told.verdict, () => verdictBanner(told.verdict));
-    this.put("left", told.scans.map((look) => look.not_scanned), () => omissions(told.scans));
+    this.put("left", told.scans.map((scan) => scan.not_scanned), () => omissions(told.scans));
     this.put("figures", [told, Math.floor(Date.now() / 5_000)], () => figures(told));
     this.put("table", [told.leaks, this.chosen?.id, several], () => told.leaks.length > 0 && leaksTable(told.leaks, { chosen: this.chosen.id, several, onChoose: (id) => setQuery({ leak: id }) }));
     const replay = this.chosen && this.replayOf(this.chosen);

@@ -2,7 +2,7 @@
 
 import { api } from "vramscope/api.js";
 import { fill, h } from "vramscope/dom.js";
-import { endBanner, headline, newerBanner } from "vramscope/parts/run_head.js";
+import { endBanner, headline } from "vramscope/parts/run_head.js";
 import { RunPage, headOf, opens, withRow } from "vramscope/parts/run_page.js";
 import { addressNote, anything, isNumber, oneOf } from "vramscope/parts/address.js";
 import { Kpis } from "vramscope/parts/kpis.js";
@@ -72,7 +72,7 @@ class MemoryPage extends RunPage {
 
   build() {
     this.view = this.readView();
-    const { stale, head, ended, newer, verdict, findings, bar, techniques, who, events } = this.divide("stale", "head", "ended", "newer", "verdict", "findings", "bar", "techniques", "who", "events");
+    const { stale, head, ended, verdict, findings, bar, techniques, who, events } = this.divide("stale", "head", "ended", "verdict", "findings", "bar", "techniques", "who", "events");
     stale.setAttribute("aria-live", "polite");
     bar.className = "view-bar";
     techniques.className = "wide";
@@ -82,7 +82,7 @@ class MemoryPage extends RunPage {
     this.ranks = new RanksPanel((rank) => setQuery({ rank, device: null }));
     const address = addressNote(ADDRESS);
     this.stops.push(address.stop);
-    fill(this.root, stale, head, address.element, ended, newer, verdict, findings, this.kpis.element, bar, this.map.element, this.charts.element, this.ranks.element, h("div", { class: "panels" }, techniques, who, events));
+    fill(this.root, stale, head, address.element, ended, verdict, findings, this.kpis.element, bar, this.map.element, this.charts.element, this.ranks.element, h("div", { class: "panels" }, techniques, who, events));
     this.drawAll();
     this.fetchLast();
     this.map.load();
@@ -265,7 +265,6 @@ class MemoryPage extends RunPage {
   drawHead() {
     const { run, base } = this;
     this.drawTitle(run.name);
-    this.put("newer", [run.not_understood], () => newerBanner(run));
     this.put("verdict", [roomOf(run), ...VERDICT_OF.map((name) => run[name])], () => runVerdict(run));
     const drawn = this.put("head", [headOf(run), base?.run_id, base?.peak_allocated_bytes, run.peak_allocated_bytes], () => headline(run, { base, onBaseline: () => this.toggleBaseline(), share: () => location.href, tab: this.tab, deletion: this.deletion }));
     if (drawn) this.drawAge();

@@ -1,4 +1,4 @@
-/** The server's own page: tokens, alerts, what is stored and for how long, versions, scans, and lines to copy. */
+/** The server's own page: tokens, alerts, what is stored and for how long, versions, appearance, and lines to copy. */
 
 import { api } from "vramscope/api.js";
 import { copyButton, fill, h } from "vramscope/dom.js";
@@ -20,11 +20,11 @@ class SettingsPage {
     this.tokens = h("section", { class: "card wide tokens" });
     this.storage = h("section", { class: "card" });
     this.versions = h("section", { class: "card" });
-    this.scans = h("section", { class: "card" });
+    this.appearance = h("section", { class: "card" });
     this.starts = h("section", { class: "card wide" });
-    fill(root, h("div", { class: "page-head" }, h("h1", {}, "Settings")), this.trouble, h("div", { class: "settings" }, this.tokens, new AlertRules().element, this.scans, this.storage, this.versions, this.starts));
-    this.stopTheme = onThemeChange(() => this.drawLooks());
-    this.drawLooks();
+    fill(root, h("div", { class: "page-head" }, h("h1", {}, "Settings")), this.trouble, h("div", { class: "settings" }, this.tokens, new AlertRules().element, this.appearance, this.storage, this.versions, this.starts));
+    this.stopTheme = onThemeChange(() => this.drawAppearance());
+    this.drawAppearance();
     this.drawStarts();
     this.loadTokens();
     this.loadServer();
@@ -82,14 +82,14 @@ class SettingsPage {
     );
   }
 
-  drawLooks() {
+  drawAppearance() {
     const chosen = chosenTheme();
     const palette = chosenPalette();
     const press = (label, on, onclick) => h("button", { type: "button", "aria-pressed": String(on), onclick }, label);
     const theme = (label, value) => press(label, chosen === value, () => setTheme(value));
     const colours = (label, value) => press(label, palette === value, () => setPalette(value));
     fill(
-      this.scans,
+      this.appearance,
       h("header", {}, h("h2", {}, "Appearance")),
       h("div", { class: "pad stack" },
         h("p", { class: "muted" }, "Kept in this browser."),

@@ -13,28 +13,28 @@ export function verdictBanner({ level, sentence }) {
   return h("div", { class: `banner verdict ${BANNERS[level]}`, "data-level": level }, h("strong", {}, HEADS[level]), h("span", {}, sentence));
 }
 
-/** What the looks had not looked at, where there is such. */
-export function omissions(looks) {
-  const left = looks.filter((look) => look.not_scanned);
+/** Banner for memory that the scans could not search. */
+export function omissions(scans) {
+  const left = scans.filter((scan) => scan.not_scanned);
   if (left.length === 0) return null;
-  const of = (look) => (looks.length > 1 ? `rank ${look.rank}: ` : "");
-  return h("div", { class: "banner warn", "data-omissions": true }, h("strong", {}, "Not looked at:"), h("span", {}, left.map((look, i) => [i > 0 && "; ", of(look), look.not_scanned]), ". There may be more than is listed."));
+  const of = (scan) => (scans.length > 1 ? `rank ${scan.rank}: ` : "");
+  return h("div", { class: "banner warn", "data-omissions": true }, h("strong", {}, "Not scanned:"), h("span", {}, left.map((scan, i) => [i > 0 && "; ", of(scan), scan.not_scanned]), ". There may be more than is listed."));
 }
 
 /** The strip of numbers, for an answer of `/leaks`. */
 export function figures({ leaks: listed, scans, leaked_bytes: held, graphs_alive: alive, floor, state }) {
-  const looked = looks.length > 0;
+  const scanned = scans.length > 0;
   const leaks = listed.filter((leak) => !leak.on_host);
   const worst = leaks[0];
   return h(
     "section",
     { class: "card kpis", "aria-label": "Key figures of the leaks" },
-    cell("held", "Held", looked ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : looked ? (listed.length ? "of the card" : "that should be gone") : "nobody has looked"),
-    cell("saved", "The peak would fall by", worst ? bytes(worst.peak_effect_bytes) : looked ? "nothing" : UNKNOWN, worst ? `by fixing ${worst.name}: held is not saved` : "", worst?.peak_effect),
+    cell("held", "Held", scanned ? (leaks.length ? bytes(held) : "nothing") : UNKNOWN, leaks.length ? heldBy(leaks) : scanned ? (listed.length ? "of the card" : "that should be gone") : "nobody has scanned"),
+    cell("saved", "The peak would fall by", worst ? bytes(worst.peak_effect_bytes) : scanned ? "nothing" : UNKNOWN, worst ? `by fixing ${worst.name}: held is not saved` : "", worst?.peak_effect),
     cell("graphs", "Graphs alive", graphs(alive), isKnown(alive) ? "of earlier steps, at the newest step" : "not told by this agent"),
     cell("slope", "The floor's slope", isKnown(floor.slope_bytes_per_step) ? perStep(floor.slope_bytes_per_step) : UNKNOWN, slopeNote(floor)),
     cell("end", isKnown(floor.ran_out_step) ? "Out of memory" : "Out of memory in", endOf(floor), endNote(floor, state, leaks)),
-    cell("look", "Last look", looked ? lastLook(looks) : "none", looked ? lookNote(looks) : ""),
+    cell("scan", "Last look", scanned ? lastScan(scans) : "none", scanned ? scanNote(scans) : ""),
   );
 }
 
@@ -74,12 +74,12 @@ function endNote(floor, state, leaks) {
   return isKnown(floor.capacity_bytes) ? "" : "the capacity is unknown";
 }
 
-function lastLook(looks) {
-  const step = Math.max(...scans.map((look) => look.step));
+function lastScan(scans) {
+  const step = Math.max(...scans.map((scan) => scan.step));
   return step > 0 ? `step ${count(step)}` : "before step 1";
 }
 
-function lookNote(looks) {
-  const newest = looks.reduce((a, b) => (b.time_seconds > a.time_seconds ? b : a));
+function scanNote(scans) {
+  const newest = scans.reduce((a, b) => (b.time_seconds > a.time_seconds ? b : a));
   return `${ago(newest.time_seconds, Date.now() / 1000)}: ${newest.reason}`;
 }

@@ -68,9 +68,6 @@ export function drawAge(head, { started_seconds: started, ended_seconds: ended, 
 /** To where an out-of-memory error is explained. */
 const whyLink = (run) => run.oom_records > 0 && h("a", { class: "nowrap", href: `/runs/${encodeURIComponent(run.run_id)}/oom` }, "Why, and what would have helped");
 
-/** What its agent told and this server does not know; null where all of it was understood. */
-export const newerBanner = ({ not_understood: told }) => told && h("div", { class: "banner warn", "data-newer": "" }, h("strong", {}, "Its agent tells what this server does not know."), h("span", {}, told.sentence));
-
 /** How it ended, where that is worth a banner. */
 export function endBanner(run) {
   if (run.state === "failed") {

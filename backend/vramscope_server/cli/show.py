@@ -72,8 +72,6 @@ def print_summary(
     )
     if told["error_type"]:
         out.print(Text(f"{plain(told['error_type'])}: {plain(told['error_line'] or '')}", style="red"))
-    if newer := told.get("not_understood"):
-        out.print(Text(f"Its agent tells what this server does not know. {plain(newer['sentence'])}", style="yellow"))
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

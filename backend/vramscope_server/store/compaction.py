@@ -22,7 +22,6 @@ from vramscope.protocol import series
 from vramscope_server.store import columns as codec
 from vramscope_server.store.chunking import Stream
 from vramscope_server.store.database import Database
-from vramscope_server.store.forward_compat import MOST_SERIES, unknown_series
 from vramscope_server.store.tables import FULL_LEVEL, FULL_ROWS, chunks
 from vramscope_server.store.writer import QueueFull, StorageTrouble, Writer, WriterClosed
 
@@ -95,7 +94,7 @@ class Compactor:
         if len(opened) < 2:
             return False
         level_after = max(row.level for row, _ in opened) + 1
-        merged = _merged(_bounded(name, [columns for _, columns in opened]), level_after)
+        merged = _merged([columns for _, columns in opened], level_after)
         if len(merged) >= len(opened):
             return False
         assert self._writer is not None
@@ -113,17 +112,6 @@ def _columns(blob: bytes) -> codec.Columns | None:
     except codec.CorruptChunk as damage:
         log.warning("a damaged chunk was left as it is: %s", damage)
         return None
-
-
-def _bounded(stream: str, opened: list[codec.Columns]) -> list[codec.Columns]:
-    """The same, with all series that are known here and so many others that no table gets too wide: each chunk may have brought
-    other names, and all of them together are the columns of what is merged."""
-    names = {name for columns in opened for name in columns}
-    unknown = unknown_series(stream, names)[MOST_SERIES:] if stream in series.STREAMS else []
-    if not unknown:
-        return opened
-    log.warning("of the stream %s %d series that are not known here were left out", stream, len(unknown))
-    return [{name: values for name, values in columns.items() if name not in unknown} for columns in opened]
 
 
 def _merged(opened: list[codec.Columns], level: int) -> list[dict[str, Any]]:

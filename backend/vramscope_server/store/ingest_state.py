@@ -148,9 +148,6 @@ class Book:
                     rank.dirty = True
         if scan is not None:
             run.looks_changed = run.announce = True
-        if ready.left_out:
-            rank.summary.leave_out(ready.left_out)
-            rank.dirty = run.announce = True
         for block in ready.blocks:
             rank.summary.add(block.stream, block.columns)
             rank.dirty = True

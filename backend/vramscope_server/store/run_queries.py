@@ -11,14 +11,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
-from vramscope_server.store.forward_compat import told_of
 from vramscope_server.store.leaks import merge_leaks, read_look
 from vramscope_server.store.rows import is_emulated, run_row, seconds
 from vramscope_server.store.run_states import OPEN, display_skew_ns
 from vramscope_server.store.scalars import told_loss
 from vramscope_server.store.series_reader import Run
 from vramscope_server.store.summary import RankSummary, decode_summary
-from vramscope_server.store.tables import artifacts, events, ranks, runs, scans, sessions
+from vramscope_server.store.tables import events, ranks, runs, scans, sessions
 
 MAX_EVENTS: Final = 1000
 MAX_TAGS: Final = 500
@@ -163,7 +162,6 @@ def run_in_full(connection: Connection, run: Run) -> dict[str, Any]:
             )
         },
         "dropped_samples": _dropped_samples(connection, run),
-        "not_understood": _not_understood(connection, run),
         **{name: _most(places, name) for name in RESETS},
         "framework": run["framework"],
         "config": run["config"],
@@ -207,18 +205,6 @@ def _dropped_samples(connection: Connection, run: Run) -> int | None:
             return None
         dropped += int(session.dropped_samples)
     return dropped
-
-
-def _not_understood(connection: Connection, run: Run) -> dict[str, Any] | None:
-    """What its agent told and this server does not know (``newer.py``); None: nothing, or it is known by now."""
-    found = connection.execute(sa.select(ranks.c.summary).where(ranks.c.run_key == run["key"])).scalars()
-    summaries = [decode_summary(summary) for summary in found]
-    series: dict[str, set[str]] = {}
-    for summary in summaries:
-        for stream, names in summary.unknown_series.items():
-            series.setdefault(stream, set()).update(names)
-    kinds = connection.execute(sa.select(artifacts.c.kind).where(artifacts.c.run_key == run["key"]).distinct())
-    return told_of([summary.left_out for summary in summaries], series, kinds.scalars())
 
 
 def _parts(connection: Connection, run: Run) -> dict[str, int] | None:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from vramscope.protocol import messages, series
 from vramscope_server.store.durations import Durations
-from vramscope_server.store.forward_compat import MOST_SERIES, counted, unknown_series
 from vramscope_server.store.scalars import MOST_SCALARS, SCALARS, ScalarSummary
 from vramscope_server.store.sparkline import Sparkline
 
@@ -73,10 +72,6 @@ class RankSummary(msgspec.Struct):
     last_time_ns: int | None = None
     first_step: int | None = None
     last_step: int | None = None
-    left_out: dict[str, int] = {}
-    """by name, messages of a newer agent that could not be kept"""
-    unknown_series: dict[str, list[str]] = {}
-    """by stream, series of it that were not known when they came; they are kept"""
     scalars: dict[str, ScalarSummary] = {}
     """what the training tells of itself by name, the loss among it"""
     durations: Durations = msgspec.field(default_factory=Durations)
@@ -130,9 +125,6 @@ class RankSummary(msgspec.Struct):
         if stream == SCALARS:
             self._add_scalars(columns)
             return
-        if more := unknown_series(stream, columns):
-            before = self.unknown_series.get(stream, [])
-            self.unknown_series[stream] = sorted({*before, *more})[:MOST_SERIES]
         time_ns, step = columns["time_ns"], columns["step"]
         self.first_time_ns = _least(self.first_time_ns, int(time_ns.min()))
         self.last_time_ns = _most(self.last_time_ns, int(time_ns.max()))
@@ -172,10 +164,6 @@ class RankSummary(msgspec.Struct):
             self.peak_phase = self.peak_categories = None
         if highest == self.step_peak_bytes:
             self._describe_peak(columns, (peaks == highest).nonzero()[0])
-
-    def leave_out(self, counts: Mapping[str, int]) -> None:
-        """Count what of a batch could not be kept."""
-        self.left_out = counted(self.left_out, counts)
 
     def end(self, tail: messages.Tail) -> None:
         """What came after the last step, which no row tells."""

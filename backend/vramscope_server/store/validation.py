@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +17,6 @@ import numpy.typing as npt
 
 from vramscope.protocol import messages, series
 from vramscope_server.store import columns as codec
-from vramscope_server.store.forward_compat import MOST_SERIES, SERIES_NAME, Sifted
 from vramscope_server.store.scalars import SCALARS
 from vramscope_server.store.tables import FULL_LEVEL, FULL_ROWS
 
@@ -89,8 +87,6 @@ class ReadyBatch:
     batch: messages.Batch
     blocks: list[ReadyBlock]
     chunks: list[ReadyChunk]
-    left_out: Mapping[str, int]
-    """by name, messages that only a newer server knows"""
     received_ns: int
     size: int
     values: int
@@ -101,7 +97,6 @@ class _Version(msgspec.Struct):
 
 
 _decode_version = msgspec.msgpack.Decoder(_Version).decode
-_MESSAGE: Final = re.compile(r"^messages\[(\d+)\]")
 _PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$")
 
 
@@ -118,7 +113,9 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
     if type(version) is not int or version != messages.WIRE_VERSION:
         raise OtherWire(version if isinstance(version, int | str | float | None) else type(version).__name__)
     try:
-        batch, places, left_out = _decode(body)
+        batch = messages.decode_batch(body)
+    except msgspec.MsgspecError as error:
+        raise _from_msgspec(error) from error
     except (RecursionError, UnicodeDecodeError) as error:
         raise NotMessagePack("body", type(error).__name__, "a Batch in MessagePack") from error
     if not YEAR_2000_NS <= batch.sent_ns < YEAR_2200_NS:
@@ -129,7 +126,7 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
     values = 0
     # A moment may lie at most a day ahead of the sender's own clock: one that is off is off for both alike.
     latest_ns = max(batch.sent_ns, received_ns) + DAY_NS
-    for place, message in zip(places, batch.messages, strict=True):
+    for place, message in enumerate(batch.messages):
         at = f"messages[{place}]"
         if isinstance(message, messages.Block):
             names, table = _check_block(message, at, latest_ns)
@@ -161,29 +158,7 @@ def prepare(body: bytes, received_ns: int) -> ReadyBatch:
     # The blocks are arrays and chunks by now: their bytes need not wait in the queue, too.
     told = [message for message in batch.messages if not isinstance(message, messages.Block)]
     bare = msgspec.structs.replace(batch, messages=told, scalars=[])
-    return ReadyBatch(bare, blocks, chunks, left_out, received_ns, len(body), values)
-
-
-def _decode(body: bytes) -> tuple[messages.Batch, Sequence[int], Mapping[str, int]]:
-    """The batch, where each of its messages stood, and what was left out because only a newer server knows it.
-
-    Sifted only if it cannot be decoded as it is, so that the usual batch pays nothing for it.
-    """
-    try:
-        batch = messages.decode_batch(body)
-        return batch, range(len(batch.messages)), {}
-    except msgspec.MsgspecError as error:
-        fault = error
-    try:
-        sifted = Sifted(body)
-    except msgspec.MsgspecError:
-        raise _from_msgspec(fault) from fault
-    if not sifted.left_out:
-        raise _from_msgspec(fault) from fault
-    try:
-        return messages.decode_batch(sifted.body), sifted.places, sifted.left_out
-    except msgspec.MsgspecError as error:
-        raise _from_msgspec(error, sifted.places) from error
+    return ReadyBatch(bare, blocks, chunks, received_ns, len(body), values)
 
 
 def _check_moment(field: str, time_ns: int, latest_ns: int) -> None:
@@ -216,10 +191,8 @@ def _check_piece(piece: messages.Piece, at: str, first: messages.Piece) -> None:
 
 def _check_block(block: messages.Block, at: str, latest_ns: int) -> tuple[list[str], IntArray]:
     names = list(block.columns)
-    if len(names) > MOST_SERIES:
-        raise BadBatch(f"{at}.columns", len(names), f"at most {MOST_SERIES} series")
     for name in names:
-        if not SERIES_NAME.fullmatch(name):  # (one that is not known is kept: a newer agent may tell more)
+        if name not in series.STREAMS[block.stream]:
             raise BadBatch(f"{at}.columns", name[:100], f"a series of the stream {block.stream!r} (docs/wire.md)")
         length = len(block.columns[name])
         if length != block.rows * 8:
@@ -293,15 +266,13 @@ def _pack(device: int, stream: str, names: list[str], table: IntArray) -> list[R
     return chunks
 
 
-def _from_msgspec(error: msgspec.MsgspecError, places: Sequence[int] | None = None) -> BadBatch:
-    """msgspec's sentence, taken apart: "Expected `int` >= 0 - at `$.rank`". ``places``: where its messages stood in the batch."""
+def _from_msgspec(error: msgspec.MsgspecError) -> BadBatch:
+    """Parse msgspec's sentence, such as "Expected `int` >= 0 - at `$.rank`"."""
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
         return NotMessagePack("body", text, "a Batch in MessagePack")
     found = _PATH.search(text)
     field = found.group(1) if found else "body"
-    if places is not None:
-        field = _MESSAGE.sub(lambda at: f"messages[{places[int(at[1])]}]", field)
     sentence = text[: found.start()] if found else text
     expected, _, got = sentence.partition(", got ")
     expected = expected.removeprefix("Expected ").strip()
