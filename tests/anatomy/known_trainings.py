@@ -27,7 +27,7 @@ class Training(NamedTuple):
 
 
 SCALE = 1
-"""what numbers of layers are divided by: 1 as in docs/anatomy.md; more is quicker, and says the same"""
+"""what numbers of layers are divided by: 1 as in tests/anatomy/RESULTS.md; more is quicker, and says the same"""
 
 
 def layers(count: int) -> int:

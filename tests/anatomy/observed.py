@@ -304,7 +304,7 @@ def run(folder: Path, names: Sequence[str], scale: int = 1) -> dict[str, Observe
 
 @functools.cache
 def shared() -> dict[str, Observed]:
-    """All trainings of the tests, a third as deep as in docs/anatomy.md: run once a process."""
+    """All trainings of the tests, a third as deep as in tests/anatomy/RESULTS.md: run once a process."""
     with tempfile.TemporaryDirectory(prefix="anatomy-") as folder:
         return run(Path(folder), [*JUDGED, *REMEDIES, *WAYS, *SNAPSHOTS], scale=3)
 

@@ -1,4 +1,4 @@
-"""Makes the table of docs/anatomy.md that holds what is predicted of other ways to train against trainings that were run in them.
+"""Makes the table of RESULTS.md that holds what is predicted of other ways to train against trainings that were run in them.
 
 python tests/anatomy/prediction_table.py     # some two minutes on two cores; rewrites the part of the page between the marks
 """
@@ -19,7 +19,7 @@ from vramscope_server.analysis.advice.facts import Facts
 from vramscope_server.analysis.techniques.plan import Way
 from vramscope_server.analysis.techniques.predict import predict
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "anatomy.md"
+PAGE = Path(__file__).resolve().parent / "RESULTS.md"
 MIB = 1 << 20
 MODELS = {
     "roberta": "RoBERTa of [techniques.md](techniques.md), 64 rows of 128 words",

@@ -1,4 +1,4 @@
-"""Makes the tables of docs/anatomy.md: categories against what is true, and what advice promises against what its remedy gives.
+"""Makes the tables of RESULTS.md: categories against what is true, and what advice promises against what its remedy gives.
 
 python tests/anatomy/table.py          # some three minutes on two cores; rewrites the part of the page between the marks
 """
@@ -21,7 +21,7 @@ from vramscope_server.analysis.advice.facts import Facts
 from vramscope_server.analysis.ownership.amounts import allocated_at, peak_event
 from vramscope_server.analysis.ownership.categories import CATEGORIES, UNKNOWN, categories_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "anatomy.md"
+PAGE = Path(__file__).resolve().parent / "RESULTS.md"
 MIB = 1 << 20
 JUDGED = {
     "gpt2": "GPT-2 small (transformers), AdamW",

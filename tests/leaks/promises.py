@@ -1,6 +1,6 @@
 """What the detector promises of a fix, against what the fix brings: each leaking loop, broken and mended, on the GPU.
 
-    python tests/leaks/promises.py [part of a loop's name ...]      # prints the tables of docs/leaks.md
+    python tests/leaks/promises.py [part of a loop's name ...]      # prints the tables of RESULTS.md
 
 A finding promises three things. **Held**: bytes that go. **Peak**: by how much the step's highest goes down (often less
 than held). **Growth**: bytes a step that come no more. What came is the allocator's own account of the two runs.

@@ -1,4 +1,4 @@
-"""Lets every staged death happen and writes the table of docs/out-of-memory.md: ``python tests/oom/table.py [WORDS]``.
+"""Lets every staged death happen and writes the table of RESULTS.md: ``python tests/oom/table.py [WORDS]``.
 
 With words only the deaths whose names hold one of them, those that were held out included ("" is in all), and nothing is
 written. Exit code 1 where a verdict was wrong.
@@ -19,7 +19,7 @@ from deaths import DEATHS  # noqa: E402
 from held_out import HELD_OUT  # noqa: E402
 from running import RunningServer  # noqa: E402
 
-DOCS = HERE.parents[1] / "docs" / "out-of-memory.md"
+DOCS = HERE / "RESULTS.md"
 BEGIN, END = "<!-- table -->\n", "<!-- /table -->"
 
 

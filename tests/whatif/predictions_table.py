@@ -1,4 +1,4 @@
-"""Makes the tables of docs/fragmentation.md: what the replay predicts against what the real allocator then does.
+"""Makes the tables of RESULTS.md: what the replay predicts against what the real allocator then does.
 
     python tests/whatif/predictions_table.py           # half a minute on two cores; rewrites the part of the page between the marks
     python tests/whatif/predictions_table.py --check   # rewrites nothing; exit 1 where anything comes otherwise than predicted
@@ -30,7 +30,7 @@ from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.whatif.sweep import check, predict, smallest_card
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "fragmentation.md"
+PAGE = Path(__file__).resolve().parent / "RESULTS.md"
 MIB = 1 << 20
 CARD = 80 << 30
 NAMES = ("gpt", "cnn", "lengths", "evaluation", "accumulation", "prefetch")

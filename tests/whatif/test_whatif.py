@@ -20,7 +20,7 @@ from vramscope_server.analysis.whatif.confidence import OWN_LIMIT
 from vramscope_server.analysis.whatif.recommendation import Risk, recommend, risk_of
 from vramscope_server.analysis.whatif.sweep import DEFAULT_SWEEP, predict, smallest_card, sweep
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "fragmentation.md"
+DOCUMENT = Path(__file__).parent / "RESULTS.md"
 GIB = 1 << 30
 CARD = 80 * GIB
 COUNTED = ("peak_reserved_bytes", "peak_allocated_bytes", "retries", "device_allocs", "out_of_memory")
@@ -216,7 +216,7 @@ def test_what_is_said_of_a_risk_names_its_source() -> None:
 
 
 def test_what_is_said_of_large_segments_is_in_the_table_that_it_names() -> None:
-    """1.6 % at most: of the peaks in docs/fragmentation.md, which predictions_table.py makes."""
+    """1.6 % at most: of the peaks in tests/whatif/RESULTS.md, which predictions_table.py makes."""
     table = DOCUMENT.read_text().partition("<!-- table -->")[2].partition("<!-- /table -->")[0]
     rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
     peaks: dict[str, list[int]] = {}
