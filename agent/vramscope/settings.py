@@ -220,7 +220,7 @@ class Settings:
         "VRAMSCOPE_LOSS",
         True,
         _yes_or_no,
-        "0: the loss is not looked at; what `session.log` is told is sent all the same.",
+        "0: the loss is not read; numbers passed to `session.log` are sent all the same.",
         "1",
     )
     profile: bool = _setting(

@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     queue_bytes: int = Field(
         default=24 * 1024 * 1024,
         ge=8 * 1024 * 1024,
-        description="Batches that wait to be stored may hold so many bytes; further ones are told to come again.",
+        description="Maximum bytes of batches that wait to be stored; above it, agents retry later.",
     )
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="warning", description="What the server tells on its console besides its address."
