@@ -181,7 +181,7 @@ def _sources() -> str:
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         source = path.read_bytes()
-        if b"analysis.compiled import" in source:
+        if b"analysis.numba_compile import" in source:
             digest.update(source)
     return digest.hexdigest()
 
