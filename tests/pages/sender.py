@@ -368,7 +368,7 @@ RECOMPUTED = wire_messages.Technique(
     kind="gradient_checkpointing",
     chip="checkpointing",
     declared="activation_checkpointing=True",
-    observed="12 GPT2Block (transformer.h.0 to transformer.h.11) ran again in backward; variant: non-reentrant",
+    observed="recomputed in backward: 12 GPT2Block (transformer.h.0 to transformer.h.11); variant: non-reentrant",
     detail={"blocks": 12, "variant": "non-reentrant"},
 )
 NOT_RECOMPUTED = wire_messages.Technique(
@@ -386,16 +386,16 @@ WAITING = wire_messages.Technique(
 )
 IN_EVAL_MODE = wire_messages.Finding(
     kind="checkpointing-not-seen",
-    text="activation_checkpointing=True, and no recomputation was seen in 3 observed steps: the model is in eval mode, in "
-    "which its blocks do not checkpoint themselves. It saves nothing.",
+    text="activation_checkpointing=True, but nothing was recomputed in 3 observed steps: the model is in eval mode, and its "
+    "blocks checkpoint in training mode only. No memory is saved.",
     advice="call model.train() before the loop, and again after each evaluation",
     first_step=5,
 )
 LATE_BINDING = wire_messages.Finding(
     kind="checkpoint-closure",
-    text="The function that is checkpointed here takes 'block' from the code around it, and in 11 checkpoints of a step "
-    "'block' was another module when backward ran it again: gradients are wrong, without an error.",
-    advice="bind it where the function is made, lambda x, block=block: ...",
+    text="This checkpointed function reads 'block' from the enclosing code. In 11 checkpoints of a step 'block' had changed "
+    "when backward ran the function again, and another module was called. Gradients are wrong, without an error.",
+    advice="bind it when the function is created, lambda x, block=block: ...",
     file="/home/ada/gpt2/model_with_checkpoints.py",
     line=87,
     first_step=2,

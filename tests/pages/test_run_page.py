@@ -154,7 +154,7 @@ def test_how_it_is_trained_declared_and_seen(page: Any, server: Any) -> None:
     row = page.locator("[data-technique=gradient_checkpointing]")
     assert row.locator("td").all_inner_texts() == [
         "activation_checkpointing=True",
-        "12 GPT2Block (transformer.h.0 to transformer.h.11) ran again in backward; variant: non-reentrant",
+        "recomputed in backward: 12 GPT2Block (transformer.h.0 to transformer.h.11); variant: non-reentrant",
     ]
     assert page.locator("[data-technique=attention] td").last.inner_text() == "unknown"
     assert page.locator(".findings").count() == 0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from names import CHECKPOINTING, CHECKPOINTS_PARTLY, CHECKPOINTS_TO_HOST, HAS_MUON
 
-CHECKPOINTED = "4 Sequential (blocks.0 to blocks.3) ran again in backward; variant: "
-SMALL_STAY = "state of 16,384 of 16,900 parameters has {} bits; 32 bits remain, most for Linear (516)"
+CHECKPOINTED = "recomputed in backward: 4 Sequential (blocks.0 to blocks.3); variant: "
+SMALL_STAY = "{}-bit state for 16,384 of 16,900 parameters; 32 bits for the rest, mostly Linear (516)"
 """both libraries leave tensors of fewer than 4,096 elements as they are"""
-PROJECTED = "gradients of 16,384 of 16,900 parameters are projected to rank 8: each moment of them keeps 2,048 numbers"
-FOUR = {"gradient_accumulation": ("accumulation 4", "{}=4", "4 micro-steps in a step")}
+PROJECTED = "gradients of 16,384 of 16,900 parameters are projected to rank 8; 2,048 numbers per moment"
+FOUR = {"gradient_accumulation": ("accumulation 4", "{}=4", "4 micro-steps per step")}
 SDPA = ("attention memory-efficient", "attn_implementation='sdpa'", "2 calls of memory-efficient attention")
-TF32 = "products of float32 matrices may run in TF32: faster, in the same memory"
+TF32 = "float32 matrix products may use TF32: faster, same memory"
 BY_HAND = ("attention eager", None, "softmax over whole score matrices; no fused kernel")
 
 Told = tuple[str, "str | None", "str | None"]
@@ -35,7 +35,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "3 Sequential (blocks.0, .2, .4) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 3 Sequential (blocks.0, .2, .4); variant: non-reentrant",
             )
         },
         set(),
@@ -50,7 +50,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "2 Linear (layers.0 to layers.1) ran again in backward; variant: reentrant",
+                "recomputed in backward: 2 Linear (layers.0 to layers.1); variant: reentrant",
             )
         },
         {"use-reentrant-unset"},
@@ -60,7 +60,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "1 Sequential (blocks.1) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 1 Sequential (blocks.1); variant: non-reentrant",
             )
         },
         set(),
@@ -77,7 +77,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "the function scores_of_pairs ran again in backward; variant: non-reentrant",
+                "recomputed in backward: function scores_of_pairs; variant: non-reentrant",
             ),
             "attention": BY_HAND,
         },
@@ -88,7 +88,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "the function scores_of_pairs ran again in backward; variant: reentrant",
+                "recomputed in backward: function scores_of_pairs; variant: reentrant",
             )
         },
         set(),
@@ -98,7 +98,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "4 Sequential (blocks.0 to blocks.3) and the function WithLoss.loss ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 4 Sequential (blocks.0 to blocks.3) and function WithLoss.loss; variant: non-reentrant",
             )
         },
         set(),
@@ -108,7 +108,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "5 modules (blocks.0 to .3, codes) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 5 modules (blocks.0 to .3, codes); variant: non-reentrant",
             )
         },
         set(),
@@ -126,7 +126,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "1 Sequential (blocks.3) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 1 Sequential (blocks.3); variant: non-reentrant",
             )
         },
         {"checkpoint-closure"},
@@ -136,7 +136,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "1 Sequential (blocks.3) ran again in backward; variant: reentrant",
+                "recomputed in backward: 1 Sequential (blocks.3); variant: reentrant",
             )
         },
         {"checkpoint-closure"},
@@ -147,7 +147,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "1 Sequential (blocks.3) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 1 Sequential (blocks.3); variant: non-reentrant",
             )
         },
         {"checkpoint-closure"},
@@ -159,17 +159,17 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "closure_that_counts": ({"gradient_checkpointing": ("checkpointing", None, CHECKPOINTED + "non-reentrant")}, set()),
     "teacher_inside": ({}, set()),
     "teacher_without_gradients": ({}, set()),
-    "accumulation": ({"gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step")}, set()),
+    "accumulation": ({"gradient_accumulation": ("accumulation 4", None, "4 micro-steps per step")}, set()),
     "accumulation_keeping_zeros": (
-        {"gradient_accumulation": ("accumulation 3", None, "3 micro-steps in a step")},
+        {"gradient_accumulation": ("accumulation 3", None, "3 micro-steps per step")},
         set(),
     ),
     "accumulation_with_a_remainder": (
-        {"gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step")},
+        {"gradient_accumulation": ("accumulation 4", None, "4 micro-steps per step")},
         set(),
     ),
     "two_optimizers_of_one_model": (
-        {"gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step")},
+        {"gradient_accumulation": ("accumulation 4", None, "4 micro-steps per step")},
         set(),
     ),
     "two_losses_of_one_graph": ({}, set()),
@@ -180,7 +180,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "gan": ({}, set()),
     "one_packed_sequence": ({}, set()),
     "two_views_of_a_batch": ({}, set()),
-    "a_batch_in_pieces": ({"gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step")}, set()),
+    "a_batch_in_pieces": ({"gradient_accumulation": ("accumulation 4", None, "4 micro-steps per step")}, set()),
     "a_loader_of_ready_batches": ({}, set()),
     "lightning_gan": ({}, set()),
     "gan_that_switches_gradients_off": ({}, set()),
@@ -217,7 +217,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
         set(),
     ),
     "bf16_weights": (
-        {"mixed_precision": ("bf16 weights", None, "the trained parameters themselves are bfloat16")},
+        {"mixed_precision": ("bf16 weights", None, "trained parameters are bfloat16")},
         set(),
     ),
     "bf16_weights_with_masters": (
@@ -225,13 +225,13 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "mixed_precision": (
                 "bf16 weights with fp32 masters",
                 None,
-                "the model's parameters are bfloat16, and the optimizer steps float32 copies of them",
+                "model parameters are bfloat16; the optimizer updates float32 copies",
             )
         },
         set(),
     ),
     "bf16_weights_that_stay": (
-        {"mixed_precision": ("bf16 weights", None, "the model's parameters are bfloat16")},
+        {"mixed_precision": ("bf16 weights", None, "model parameters are bfloat16")},
         set(),
     ),
     "frozen_in_bf16": (
@@ -264,20 +264,20 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "optimizer_8bit": (
                 "8-bit 98 %",
                 None,
-                "state of 16,640 of 16,900 parameters has 8 bits; 32 bits remain, most for Linear (260)",
+                "8-bit state for 16,640 of 16,900 parameters; 32 bits for the rest, mostly Linear (260)",
             )
         },
         set(),
     ),
     "optimizer_on_the_host": (
-        {"offload": ("optimizer offload", None, "on the host: 100 % of the optimizer's state")},
+        {"offload": ("optimizer offload", None, "on the host: 100 % of the optimizer state")},
         set(),
     ),
     "eight_bit_by_torchao": ({"optimizer_8bit": ("8-bit 96 %", None, SMALL_STAY.format(8))}, set()),
     "four_bit_by_torchao": ({"optimizer_8bit": ("4-bit 96 %", None, SMALL_STAY.format(4))}, set()),
     "fp8_by_torchao": ({"optimizer_8bit": ("8-bit 96 %", None, SMALL_STAY.format(8))}, set()),
     "offload_by_torchao": (
-        {"offload": ("optimizer offload", None, "on the host: 97 % of the optimizer's state")},
+        {"offload": ("optimizer offload", None, "on the host: 97 % of the optimizer state")},
         set(),
     ),
     "eight_bit_by_bitsandbytes": ({"optimizer_8bit": ("8-bit 96 %", None, SMALL_STAY.format(8))}, set()),
@@ -286,9 +286,9 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "optimizer_8bit": (
                 "8-bit 99 %",
                 None,
-                "state of 528,384 of 528,448 parameters has 8 bits; 32 bits remain, most for Linear (64)",
+                "8-bit state for 528,384 of 528,448 parameters; 32 bits for the rest, mostly Linear (64)",
             ),
-            "offload": ("optimizer offload", None, "on the host: 97 % of the optimizer's state"),
+            "offload": ("optimizer offload", None, "on the host: 97 % of the optimizer state"),
         },
         set(),
     ),
@@ -297,9 +297,9 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "optimizer_8bit": (
                 "8-bit 99 %",
                 None,
-                "state of 528,384 of 528,448 parameters has 8 bits; 32 bits remain, most for Linear (64)",
+                "8-bit state for 528,384 of 528,448 parameters; 32 bits for the rest, mostly Linear (64)",
             ),
-            "offload": ("optimizer offload", None, "on the host: 97 % of the optimizer's state"),
+            "offload": ("optimizer offload", None, "on the host: 97 % of the optimizer state"),
         },
         set(),
     ),
@@ -349,7 +349,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "frozen_in_int8_by_torchao": (
         {
             "peft": ("trained 1.5 %", None, "260 of 16,964 parameters are trained (1.5 %)"),
-            "quantized_weights": ("8-bit weights", None, "16,384 of 16,964 parameters are kept in 8 bits"),
+            "quantized_weights": ("8-bit weights", None, "16,384 of 16,964 parameters have 8 bits"),
         },
         set(),
     ),
@@ -380,7 +380,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "4 FSDPSequential (blocks.0 to blocks.3) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 4 FSDPSequential (blocks.0 to blocks.3); variant: non-reentrant",
             ),
         },
         set(),
@@ -392,7 +392,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "offload": (
                 "parameter offload",
                 None,
-                "on the host: parameters, while they are not used, 100 % of the optimizer's state",
+                "on the host: unused parameters, 100 % of the optimizer state",
             ),
         },
         set(),
@@ -401,7 +401,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "compiled_function": ({"compile": ("compiled", None, "torch.compile made 1 graph")}, set()),
     "compiled_parts": (
         {
-            "gradient_accumulation": ("accumulation 4", None, "4 micro-steps in a step"),
+            "gradient_accumulation": ("accumulation 4", None, "4 micro-steps per step"),
             "compile": ("compiled", None, "torch.compile made 1 graph"),
         },
         set(),
@@ -430,20 +430,20 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 "gradient_checkpointing=True in the model",
-                "2 LlamaDecoderLayer (base_model.model.model.layers.0 to base_model.model.model.layers.1) ran again in backward; "
+                "recomputed in backward: 2 LlamaDecoderLayer (base_model.model.model.layers.0 to base_model.model.model.layers.1); "
                 "variant: non-reentrant",
             ),
             "mixed_precision": ("bf16", "bf16=True", "autocast to bfloat16 in 41 of 42 module calls"),
             "optimizer_8bit": (
                 "8-bit 100 %",
                 "optim='paged_adamw_8bit'",
-                "state of 16,384 of 16,384 parameters has 8 bits",
+                "8-bit state for 16,384 of 16,384 parameters",
             ),
             "peft": ("LoRA 15 %", "peft: LoRA, r=64", "16,384 of 111,424 parameters are trained (15 %)"),
             "quantized_weights": (
                 "4-bit weights",
                 "quantization_config: bitsandbytes, load_in_4bit",
-                "81,920 of 111,424 parameters are kept in 4 bits",
+                "81,920 of 111,424 parameters have 4 bits",
             ),
             "attention": ("attention cuDNN", "attn_implementation='sdpa'", "2 calls of cuDNN attention"),
         },
@@ -454,9 +454,9 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 f"{CHECKPOINTING}=True",
-                "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 2 GPT2Block (transformer.h.0 to transformer.h.1); variant: non-reentrant",
             ),
-            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps in a step"),
+            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps per step"),
             "mixed_precision": ("bf16", "bf16=True", "autocast to bfloat16 in 120 of 124 module calls"),
             "attention": SDPA,
         },
@@ -467,7 +467,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 f"{CHECKPOINTING}=True",
-                "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: reentrant",
+                "recomputed in backward: 2 GPT2Block (transformer.h.0 to transformer.h.1); variant: reentrant",
             ),
             "mixed_precision": (
                 "fp16",
@@ -500,7 +500,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "optimizer_8bit": (
                 "8-bit 90 %",
                 "optim='adamw_bnb_8bit'",
-                "state of 98,304 of 108,544 parameters has 8 bits; 32 bits remain, most for Embedding (8,448)",
+                "8-bit state for 98,304 of 108,544 parameters; 32 bits for the rest, mostly Embedding (8,448)",
             ),
             "attention": SDPA,
         },
@@ -532,7 +532,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 "gradient_checkpointing=True in the model",
-                "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 2 GPT2Block (transformer.h.0 to transformer.h.1); variant: non-reentrant",
             ),
             "attention": SDPA,
         },
@@ -541,7 +541,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "accelerate_plain": ({}, set()),
     "accelerate_all": (
         {
-            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps in a step"),
+            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps per step"),
             "mixed_precision": ("bf16", "mixed_precision='bf16'", "autocast to bfloat16 in 52 of 56 module calls"),
         },
         set(),
@@ -559,9 +559,9 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "4 Sequential (model.blocks.0 to model.blocks.3) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 4 Sequential (model.blocks.0 to model.blocks.3); variant: non-reentrant",
             ),
-            "gradient_accumulation": ("accumulation 4", "accumulate_grad_batches=4", "4 micro-steps in a step"),
+            "gradient_accumulation": ("accumulation 4", "accumulate_grad_batches=4", "4 micro-steps per step"),
             "mixed_precision": ("bf16", "precision='bf16-mixed'", "autocast to bfloat16 in 56 of 56 module calls"),
         },
         set(),
@@ -579,7 +579,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 "gradient_checkpointing=True in the model",
-                "2 GPT2Block (base_model.model.transformer.h.0 to base_model.model.transformer.h.1) ran again in backward; "
+                "recomputed in backward: 2 GPT2Block (base_model.model.transformer.h.0 to base_model.model.transformer.h.1); "
                 "variant: non-reentrant",
             ),
             "mixed_precision": ("bf16", "mixed_precision='bf16'", "autocast to bfloat16 in 39 of 40 module calls"),
@@ -594,7 +594,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "mixed_precision": (
                 "bf16 weights",
                 "precision='bf16-true'",
-                "the trained parameters themselves are bfloat16",
+                "trained parameters are bfloat16",
             )
         },
         set(),
@@ -606,7 +606,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     "attention_flex": ({"attention": ("attention flex", None, "1 call of flex attention")}, set()),
     "accumulation_under_no_sync": (
         {
-            "gradient_accumulation": ("accumulation 3", None, "3 micro-steps in a step"),
+            "gradient_accumulation": ("accumulation 3", None, "3 micro-steps per step"),
             "distributed": ("DDP", None, "DDP, one rank"),
         },
         set(),
@@ -620,7 +620,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 None,
-                "4 Sequential (blocks.0 to blocks.3) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 4 Sequential (blocks.0 to blocks.3); variant: non-reentrant",
             )
         },
         set(),
@@ -636,7 +636,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "optimizer_8bit": (
                 "8-bit 96 %",
                 "optim='adamw_torch_8bit'",
-                "state of 104,704 of 108,544 parameters has 8 bits; 32 bits remain, most for Embedding (2,048)",
+                "8-bit state for 104,704 of 108,544 parameters; 32 bits for the rest, mostly Embedding (2,048)",
             ),
             "attention": SDPA,
         },
@@ -647,7 +647,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "optimizer_8bit": (
                 "8-bit 90 %",
                 "optim='paged_lion_8bit'",
-                "state of 98,304 of 108,544 parameters has 8 bits; 32 bits remain, most for Embedding (8,448)",
+                "8-bit state for 98,304 of 108,544 parameters; 32 bits for the rest, mostly Embedding (8,448)",
             ),
             "attention": SDPA,
         },
@@ -655,14 +655,14 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     ),
     "hf_few_batches": (
         {
-            "gradient_accumulation": ("accumulation 2", "gradient_accumulation_steps=4", "2 micro-steps in a step"),
+            "gradient_accumulation": ("accumulation 2", "gradient_accumulation_steps=4", "2 micro-steps per step"),
             "attention": SDPA,
         },
         {"accumulation-differs"},
     ),
     "hf_remainder": (
         {
-            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps in a step"),
+            "gradient_accumulation": ("accumulation 4", "gradient_accumulation_steps=4", "4 micro-steps per step"),
             "attention": SDPA,
         },
         set(),
@@ -679,7 +679,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
     ),
     "accelerate_by_environment": (
         {
-            "gradient_accumulation": ("accumulation 2", "gradient_accumulation_steps=2", "2 micro-steps in a step"),
+            "gradient_accumulation": ("accumulation 2", "gradient_accumulation_steps=2", "2 micro-steps per step"),
             "mixed_precision": (
                 "fp16",
                 "mixed_precision='fp16'",
@@ -703,7 +703,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "optimizer_8bit": (
                 "8-bit 72 %",
                 None,
-                "state of 12,288 of 16,900 parameters has 8 bits; 32 bits remain, most for Linear (4,612)",
+                "8-bit state for 12,288 of 16,900 parameters; 32 bits for the rest, mostly Linear (4,612)",
             )
         },
         set(),
@@ -713,7 +713,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "mixed_precision": (
                 "bf16 + fp8",
                 "mixed_precision='fp8'",
-                "autocast to bfloat16 in 13 of 14 module calls, 3 products of matrices in float8",
+                "autocast to bfloat16 in 13 of 14 module calls, 3 float8 matrix products",
             )
         },
         set(),
@@ -738,7 +738,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 "activation_checkpointing=True",
-                "4 Sequential (blocks.0 to blocks.3) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 4 Sequential (blocks.0 to blocks.3); variant: non-reentrant",
             ),
             "distributed": ("FSDP", "fsdp='ShardingStrategy.FULL_SHARD'", "FSDP (no_shard), one rank"),
         },
@@ -750,7 +750,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "offload": (
                 "parameter offload",
                 "cpu_offload=True",
-                "on the host: parameters, while they are not used, 100 % of the optimizer's state",
+                "on the host: unused parameters, 100 % of the optimizer state",
             ),
             "distributed": ("FSDP2", "fsdp='version 2'", "FSDP2 (S(0)), one rank"),
         },
@@ -772,7 +772,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "optimizer_8bit": (
                 "8-bit 72 %",
                 None,
-                "state of 12,288 of 16,900 parameters has 8 bits; 32 bits remain, most for Linear (4,612)",
+                "8-bit state for 12,288 of 16,900 parameters; 32 bits for the rest, mostly Linear (4,612)",
             )
         },
         set(),
@@ -782,7 +782,7 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_accumulation": (
                 "accumulation 4",
                 "accumulate_grad_batches='{0: 8, 1: 4}'",
-                "4 micro-steps in a step",
+                "4 micro-steps per step",
             )
         },
         set(),
@@ -792,12 +792,12 @@ EXPECTED: dict[str, tuple[dict[str, Told], set[str]]] = {
             "gradient_checkpointing": (
                 "checkpointing",
                 "activation_checkpointing=True",
-                "4 Sequential (model.blocks.0 to model.blocks.3) ran again in backward; variant: non-reentrant",
+                "recomputed in backward: 4 Sequential (model.blocks.0 to model.blocks.3); variant: non-reentrant",
             ),
             "offload": (
                 "parameter offload",
                 "cpu_offload=True",
-                "on the host: parameters, while they are not used, 100 % of the optimizer's state",
+                "on the host: unused parameters, 100 % of the optimizer state",
             ),
             "distributed": ("FSDP", "strategy='FSDPStrategy'", "FSDP (no_shard), one rank"),
         },
@@ -813,7 +813,7 @@ if CHECKPOINTS_PARTLY:
                 "gradient_checkpointing": (
                     "checkpointing",
                     "activation_checkpointing=True",
-                    "1 GPT2Block (transformer.h.0) ran again in backward; variant: non-reentrant",
+                    "recomputed in backward: 1 GPT2Block (transformer.h.0); variant: non-reentrant",
                 ),
                 "attention": SDPA,
             },
@@ -824,12 +824,12 @@ if CHECKPOINTS_PARTLY:
                 "gradient_checkpointing": (
                     "checkpointing",
                     "activation_checkpointing=True",
-                    "2 FSDPGPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
+                    "recomputed in backward: 2 FSDPGPT2Block (transformer.h.0 to transformer.h.1); variant: non-reentrant",
                 ),
                 "offload": (
                     "parameter offload",
                     "cpu_offload=True",
-                    "on the host: parameters, while they are not used, 100 % of the optimizer's state",
+                    "on the host: unused parameters, 100 % of the optimizer state",
                 ),
                 "distributed": ("FSDP2", "fsdp=True", "FSDP2 (S(0)), one rank"),
                 "attention": SDPA,
@@ -841,7 +841,7 @@ if CHECKPOINTS_PARTLY:
                 "gradient_checkpointing": (
                     "checkpointing",
                     "activation_checkpointing=True",
-                    "2 GPT2Block (transformer.h.0 to transformer.h.1) ran again in backward; variant: non-reentrant",
+                    "recomputed in backward: 2 GPT2Block (transformer.h.0 to transformer.h.1); variant: non-reentrant",
                 ),
                 "offload": (
                     "activation offload",
@@ -860,7 +860,7 @@ if CHECKPOINTS_TO_HOST:
                 "gradient_checkpointing": (
                     "checkpointing",
                     "activation_checkpointing=True",
-                    "4 FSDPSequential (blocks.0 to blocks.3) ran again in backward; variant: non-reentrant",
+                    "recomputed in backward: 4 FSDPSequential (blocks.0 to blocks.3); variant: non-reentrant",
                 ),
                 "offload": (
                     "activation offload",
@@ -877,7 +877,7 @@ if HAS_MUON:
         "muon": ({}, set()),
     }
 
-KEPT = "; gradients are kept from step to step, 0.0645 MiB beside the activations"
+KEPT = "; gradients stay allocated between steps: 0.0645 MiB in addition to the activations"
 OPTIMIZERS = {
     "foreach_optimizer": ("AdamW", None, "torch.optim.AdamW (foreach)"),
     "single_optimizer": ("AdamW", None, "torch.optim.AdamW (single)"),

@@ -79,7 +79,7 @@ def test_ligers_kernels_are_told_and_what_is_declared_in_vain(tmp_path: Path) ->
     done = subprocess.run(command, env=env, cwd=tmp_path, timeout=240, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
-    calls = "calls of Liger's kernels: "
+    calls = "Liger kernel calls: "
     assert told == {
         "fused": [[["Liger kernels", "use_liger_kernel=True", f"{calls}FusedLinearCrossEntropy 1"]], []],
         "turned": [[["Liger kernels", None, f"{calls}Rope 1"]], []],

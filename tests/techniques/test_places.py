@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramscope.techniques.detectors.checkpointing import places
+from vramscope.techniques.detectors.checkpointing import name_ranges
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from vramscope.techniques.detectors.checkpointing import places
     ],
 )
 def test_places(names: list[str], told: str) -> None:
-    assert places(names) == told
+    assert name_ranges(names) == told

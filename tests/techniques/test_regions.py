@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from vramscope.techniques.checkpoint_regions import _says
+from vramscope.techniques.checkpoint_regions import _call_has_keyword
 
 
 def asked(*_: Any, **__: Any) -> bool:
-    return _says(sys._getframe(1), "use_reentrant")
+    return _call_has_keyword(sys._getframe(1), "use_reentrant")
 
 
 def test_a_keyword_of_the_running_call_is_seen_and_that_of_others_is_not() -> None:

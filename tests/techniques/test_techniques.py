@@ -118,7 +118,7 @@ def test_an_8bit_optimizer_in_vain_is_told_with_its_reason(told) -> None:
     (small,), (other, *_) = (
         told[case]["last"]["findings"] for case in ("hf_with_an_adapter", "hf_optimizer_of_ones_own")
     )
-    assert ["smaller ones keep their 32 bits" in finding["text"] for finding in (small, other)] == [True, False]
+    assert ["such tensors keep 32 bits" in finding["text"] for finding in (small, other)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_what_is_left_of_an_earlier_training_is_counted_to_the_byte(told) -> Non
 def test_results_of_an_earlier_training_are_told_with_what_holds_them(told) -> None:
     """1024 rows of 65,536 numbers of the first training's outputs, in float32."""
     (finding,) = told["earlier_run_outputs_alive"]["last"]["findings"]
-    assert "1 tensor that its forward gave (local 'outputs' of train_again()), 256 MiB" in finding["text"]
+    assert "1 result tensor (local 'outputs' of train_again()), 256 MiB" in finding["text"]
 
 
 def test_a_model_in_eval_mode_has_the_method_that_checkpoints(told) -> None:
@@ -154,4 +154,4 @@ def test_a_model_in_eval_mode_has_the_method_that_checkpoints(told) -> None:
 def test_a_setting_of_the_framework_is_named_instead_of_a_line(told) -> None:
     (finding,) = told["hf_all"]["last"]["findings"]
     assert finding["file"] is None
-    assert "leave out torch_empty_cache_steps=1" in finding["advice"]
+    assert "remove torch_empty_cache_steps=1" in finding["advice"]

@@ -27,7 +27,7 @@ EXPECTED = {
         "offload": (
             "parameter offload",
             "cpu_offload='optimizer to cpu, param to cpu'",
-            "on the host: parameters, while they are not used, 100 % of the optimizer's state",
+            "on the host: unused parameters, 100 % of the optimizer state",
         ),
     },
     "accelerate_zero": {
@@ -36,9 +36,9 @@ EXPECTED = {
         "distributed": ("ZeRO-2", "deepspeed='zero stage 2'", "ZeRO-2, one rank"),
     },
     "hf_zero": {
-        "gradient_accumulation": ("accumulation 2", "gradient_accumulation_steps=2", "2 micro-steps in a step"),
+        "gradient_accumulation": ("accumulation 2", "gradient_accumulation_steps=2", "2 micro-steps per step"),
         "optimizer": ("AdamW", "optim='adamw_torch'", "torch.optim.AdamW"),
-        "batch": ("batch 2 x 16", "per_device_train_batch_size=2", "2 sequences of 16, 2 times a step"),
+        "batch": ("batch 2 x 16", "per_device_train_batch_size=2", "2 sequences of 16, 2 times per step"),
         "distributed": ("ZeRO-1", "deepspeed='zero stage 1'", "ZeRO-1, one rank"),
         "attention": SDPA,
     },

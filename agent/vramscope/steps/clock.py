@@ -25,7 +25,7 @@ from vramscope.steps.records import NOT_KNOWN, FinishedStep
 if TYPE_CHECKING:
     from random import Random
 
-    from vramscope.steps.events import Anatomy, Graphs, Losses, Profiles, Techniques, Windows
+    from vramscope.steps.events import Anatomy, Graphs, Losses, Profiles, TechniqueListener, Windows
 
 OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER, EVAL = range(len(series.PHASES))
 
@@ -87,7 +87,7 @@ class StepClock:
         self.graphs: Graphs | None = None
         self.recorder: Windows | None = None
         self.profiler: Profiles | None = None
-        self.techniques: Techniques | None = None
+        self.techniques: TechniqueListener | None = None
         self.loss: Losses | None = None
         self.look_for_devices: Callable[[], None] | None = None
         """called at marks while no device is watched, so that the first step with CUDA is exact; costs 0.3 µs"""

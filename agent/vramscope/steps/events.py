@@ -41,9 +41,12 @@ class Windows(Protocol):
     def needed(self, addresses: Iterable[int]) -> None: ...
 
 
-class Techniques(Protocol):
-    """Watches how the training is done (techniques/detector.py)."""
+class TechniqueListener(Protocol):
+    """Detects how the run is trained (techniques/detector.py)."""
 
+    hears_walks: bool
+
+    def before_walk(self, root: Any) -> None: ...
     def end_step(self, backwards: int) -> None: ...
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from vramscope.leaks.detector import LeakDetector
     from vramscope.metrics.loss import LossWatch
-    from vramscope.techniques.detector import TechniqueWatch
+    from vramscope.steps.events import TechniqueListener
 
 LEADER_SILENT_STEPS = 8
 """backward passes that only others' steps followed, after which the leader is taken to be gone"""
@@ -58,7 +58,7 @@ class LoopHooks:
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.graphs: LeakDetector | None = None
-        self.techniques: TechniqueWatch | None = None
+        self.techniques: TechniqueListener | None = None
         self.loss: LossWatch | None = None
         self.tell: Callable[[int, Mapping[str, Any]], None] | None = None
         """takes numbers that a framework logs of a step"""

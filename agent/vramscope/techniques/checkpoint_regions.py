@@ -1,8 +1,8 @@
-"""Which modules ran inside a checkpoint, and which of them ran again in backward.
+"""Modules that ran inside a checkpoint, and those that ran again in backward.
 
-PyTorch's own checkpoint is told from its frames and its saved-tensor hooks. A module that ran without gradients and again,
-with gradients, within backward was checkpointed too, by whatever function (DeepSpeed's, Unsloth's). A function that calls no
-module is heard by the hooks that go up around it, or is found in the graph.
+PyTorch's own checkpoint is recognized by its frames and saved-tensor hooks. A module that ran without gradients, and again
+with gradients within backward, was checkpointed too, by another function (DeepSpeed's, Unsloth's). A function that calls no
+module is recognized by the hooks around it, or found in the graph.
 """
 
 from __future__ import annotations
@@ -18,53 +18,56 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.process.frames import is_library, is_own, locals_of
-from vramscope.techniques.function_bindings import MOST_FRAMES, Bindings
+from vramscope.techniques.function_bindings import MAX_FRAMES, FunctionBindings
 
 if TYPE_CHECKING:
     import torch
 
 NON_REENTRANT, REENTRANT, OTHER = "non-reentrant", "reentrant", "other"
 SELECTIVE: Final = f"{NON_REENTRANT}, selective"
-"""a policy says of each operation whether what it gives is kept"""
+"""A policy decides for each operation whether its result is saved."""
 NEAR_FRAMES: Final = 12
-"""from the hooks of a checkpoint that go up out to the checkpoint itself, with those of ours"""
+"""Maximum number of frames between the checkpoint's hooks and the checkpoint, the agent's frames included."""
 
 
-class Given(NamedTuple):
-    """What a checkpoint was given, as name and number: nothing of it is kept."""
+class CheckpointedFunction(NamedTuple):
+    """Name and identity of a checkpointed function. It retains nothing of the function."""
 
     name: str
     code: int
 
 
-class Regions:
-    """Of one observed step. Modules are known by their id: they are compared within the step and named right after it."""
+class CheckpointRegions:
+    """Checkpoints of one observed step. Modules are identified by id(), within the step and right after it."""
 
     def __init__(self) -> None:
         import torch.utils.checkpoint as library
         from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-        self._mode: Callable[[], object] = _get_current_dispatch_mode
+        self._dispatch_mode: Callable[[], object] = _get_current_dispatch_mode
         self._checkpoint: CodeType = inspect.unwrap(library.checkpoint).__code__
         self.inside: set[int] = set()
         self.without_gradients: set[int] = set()
         self.again: Counter[int] = Counter()
         self._variants: dict[int, str] = {}
         self.unset_at: tuple[str, int] | None = None
-        """where ``checkpoint`` was called without use_reentrant"""
-        self.bindings = Bindings()
+        """Line that called ``checkpoint`` without use_reentrant."""
+        self.bindings = FunctionBindings()
         self._owners: dict[int, int] = {}
-        self._given: dict[int, Given] = {}
-        """PyTorch's note of a checkpoint, by identity -> what it was given"""
-        self._given_again: dict[Given, str] = {}
-        """-> variant"""
-        self._calls_modules: set[Given] = set()
+        self._functions: dict[int, CheckpointedFunction] = {}
+        """Identity of PyTorch's record of a checkpoint -> its function."""
+        self._recomputed: dict[CheckpointedFunction, str] = {}
+        """Function -> variant."""
+        self._with_modules: set[CheckpointedFunction] = set()
+        """Functions that call modules."""
 
     def recomputed(self, models: Iterable[torch.nn.Module], called: set[int]) -> set[int]:
-        """Modules that ran in a checkpoint, or without gradients, and again in backward: the whole that was checkpointed, where
-        that is known (a block whose forward is called directly is not heard itself), else each.
+        """Modules that ran in a checkpoint, or without gradients, and again in backward.
 
-        called   all that were called in the step: a module of which some ran outside was checkpointed in part, by a method
+        The checkpointed module itself if it is known, else each module in it. (A block whose ``forward`` is called directly
+        is not observed itself.)
+
+        called   all modules called in the step; a module whose parts also ran outside was checkpointed in part, by a method
         """
         outside = called - self._owners.keys()
         owners = set(self._owners.values())
@@ -73,69 +76,69 @@ class Regions:
             for module in models
             if id(module) in owners and any(id(own) in outside for own in module.modules() if own is not module)
         }
-        heard = set(self.again) & (self.inside | self.without_gradients)
-        owned = {module: self._owners.get(module, module) for module in heard}
+        repeated = set(self.again) & (self.inside | self.without_gradients)
+        owned = {module: self._owners.get(module, module) for module in repeated}
         return {module if owner in parts else owner for module, owner in owned.items()}
 
     @property
     def functions(self) -> dict[str, str]:
-        """Names of functions that ran in a checkpoint and again in backward, and called no module themselves -> variant."""
-        return {given.name: variant for given, variant in self._given_again.items() if given not in self._calls_modules}
+        """Name -> variant of the recomputed functions that called no module."""
+        return {one.name: variant for one, variant in self._recomputed.items() if one not in self._with_modules}
 
     def entered(self, pack: Any) -> None:
-        """PyTorch's non-reentrant checkpoint begins: its saved-tensor hooks go up. Some 2 µs."""
-        note = _note(pack)
+        """Handle the start of a non-reentrant checkpoint, whose saved-tensor hooks are entered. About 2 µs."""
+        record = _record_id(pack)
         frame: FrameType | None = sys._getframe(1)
         for _ in range(NEAR_FRAMES):
-            if frame is None or not note:
+            if frame is None or not record:
                 return
             if frame.f_code is self._checkpoint:
-                given = _given(locals_of(frame).get("function"))
-                if given is not None:
-                    self._given[note] = given
+                function = _function_of(locals_of(frame).get("function"))
+                if function is not None:
+                    self._functions[record] = function
                 return
             frame = frame.f_back
 
     def entered_again(self, pack: Any) -> None:
-        """Within backward such a checkpoint runs its function again, with other hooks."""
-        given = self._given.get(_note(pack))
-        if given is not None:
-            self._given_again[given] = NON_REENTRANT
+        """Handle the recomputation of a non-reentrant checkpoint within backward, which enters other hooks."""
+        function = self._functions.get(_record_id(pack))
+        if function is not None:
+            self._recomputed[function] = NON_REENTRANT
 
-    def in_graph(self, functions: Iterable[Any]) -> None:
-        """Functions that reentrant checkpoints left in the graph: its walk runs them."""
-        for given in map(_given, functions):
-            if given is not None:
-                self._given_again[given] = REENTRANT
+    def found_in_graph(self, functions: Iterable[Any]) -> None:
+        """Handle functions that reentrant checkpoints left in the graph. Backward runs them again."""
+        for function in map(_function_of, functions):
+            if function is not None:
+                self._recomputed[function] = REENTRANT
 
     def called_in_checkpoint(self, module: torch.nn.Module) -> None:
-        """PyTorch's non-reentrant checkpoint is around this call."""
+        """Record a module call inside a non-reentrant checkpoint."""
         self.inside.add(id(module))
-        by_policy = type(self._mode()).__name__ == "_CachingTorchDispatchMode"
+        by_policy = type(self._dispatch_mode()).__name__ == "_CachingTorchDispatchMode"
         self._variants[id(module)] = SELECTIVE if by_policy else NON_REENTRANT
         self._read_frames(module)
 
     def called_without_gradients(self, module: torch.nn.Module) -> bool:
-        """Gradients are off: whether PyTorch's reentrant checkpoint is around this call."""
+        """Record a module call without gradients. Returns True if a reentrant checkpoint is around it."""
         if self._read_frames(module) == REENTRANT:
             self.inside.add(id(module))
             self._variants[id(module)] = REENTRANT
             return True
-        self.without_gradients.add(id(module))  # within the other variant too, where the user has switched them off
+        self.without_gradients.add(id(module))  # (also within the other variant, if the user has disabled gradients)
         return False
 
     def called_again(self, module: torch.nn.Module, with_gradients: bool) -> None:
-        """A module runs within backward."""
+        """Record a module call within backward."""
         self.bindings.called_again(module)
         if id(module) in self._owners:
             self.again[id(module)] += 1
-        elif with_gradients:  # (without, it is something of a hook's, and recomputes nothing)
+        elif with_gradients:  # (without gradients a hook called it, and nothing is recomputed)
             self.again[id(module)] += 1
             if id(module) in self.without_gradients:
                 self._variants.setdefault(id(module), OTHER)
 
     def variants_of(self, modules: set[int]) -> set[str]:
-        """The variants that were around these."""
+        """Checkpoint variants of these modules."""
         return {
             variant
             for module, variant in self._variants.items()
@@ -143,44 +146,44 @@ class Regions:
         }
 
     def _read_frames(self, module: torch.nn.Module) -> str:
-        """Look outwards for ``checkpoint``: its variant; "" where there is none. Some 2 µs."""
+        """Variant of the innermost ``checkpoint`` in the outer frames; "" if there is none. About 2 µs."""
         frame: FrameType | None = sys._getframe(3)
-        for _ in range(MOST_FRAMES):
+        for _ in range(MAX_FRAMES):
             if frame is None:
                 return ""
             if frame.f_code is self._checkpoint:
-                given_to = locals_of(frame)
-                function = given_to.get("function")
+                arguments = locals_of(frame)
+                function = arguments.get("function")
                 self.bindings.called(function, module)
                 self._owners[id(module)] = id(_owner(function) or module)
-                given = _given(function)
-                if given is not None:
-                    self._calls_modules.add(given)
+                checkpointed = _function_of(function)
+                if checkpointed is not None:
+                    self._with_modules.add(checkpointed)
                 if self.unset_at is None:
-                    self._look_for_use_reentrant(frame)
-                return REENTRANT if given_to.get("use_reentrant", True) else NON_REENTRANT
+                    self._check_use_reentrant(frame)
+                return REENTRANT if arguments.get("use_reentrant", True) else NON_REENTRANT
             frame = frame.f_back
         return ""
 
-    def _look_for_use_reentrant(self, frame: FrameType) -> None:
-        """The decorator around ``checkpoint`` has the arguments as they were given; the user's line is further out."""
-        given: FrameType | None = frame.f_back
+    def _check_use_reentrant(self, frame: FrameType) -> None:
+        """Read the original arguments from the decorator around ``checkpoint``; the user's line is further out."""
+        outer: FrameType | None = frame.f_back
         left_out = False
-        while given is not None and is_library(given.f_code.co_filename):
-            if given.f_code.co_name == "inner" and "_compile" in given.f_code.co_filename:
-                left_out = locals_of(given).get("kwargs", {"use_reentrant": False}).get("use_reentrant") is None
-            elif given.f_code.co_name == "checkpoint_sequential" and given.f_back is not None:
-                # It passes on True where it was given nothing, and warns: what it was given is on the user's line alone.
-                left_out = not _says(given.f_back, "use_reentrant")
-            given = given.f_back
-        if left_out and given is not None and not is_own(given.f_code.co_filename):
-            self.unset_at = (given.f_code.co_filename, given.f_lineno)
+        while outer is not None and is_library(outer.f_code.co_filename):
+            if outer.f_code.co_name == "inner" and "_compile" in outer.f_code.co_filename:
+                left_out = locals_of(outer).get("kwargs", {"use_reentrant": False}).get("use_reentrant") is None
+            elif outer.f_code.co_name == "checkpoint_sequential" and outer.f_back is not None:
+                # Without the argument it passes on True and warns. Only the user's line shows the argument.
+                left_out = not _call_has_keyword(outer.f_back, "use_reentrant")
+            outer = outer.f_back
+        if left_out and outer is not None and not is_own(outer.f_code.co_filename):
+            self.unset_at = (outer.f_code.co_filename, outer.f_lineno)
 
 
-def _says(frame: FrameType, keyword: str) -> bool:
-    """Whether the call that runs in a frame names this keyword, or may hand it over in a ``**mapping``: by its bytecode.
+def _call_has_keyword(frame: FrameType, keyword: str) -> bool:
+    """Whether the running call of a frame has this keyword, or a ``**mapping`` that may have it. Reads the bytecode.
 
-    Names stand before the call: KW_NAMES in Python 3.11 and 3.12, a constant of names in others. Some 0.2 µs an instruction.
+    The names precede the call: KW_NAMES in Python 3.11 and 3.12, a constant in other versions. About 0.2 µs per instruction.
     """
     names: Any = ()
     constant: Any = ()
@@ -189,7 +192,7 @@ def _says(frame: FrameType, keyword: str) -> bool:
         if one.offset > frame.f_lasti:
             break
         if calls:
-            names = ()  # they were of another call
+            names = ()  # names of an earlier call
         calls = one.opname if one.opname.startswith("CALL") else ""
         if one.opname == "KW_NAMES":
             names = frame.f_code.co_consts[one.arg or 0]
@@ -201,7 +204,7 @@ def _says(frame: FrameType, keyword: str) -> bool:
 
 
 def _owner(function: Any) -> torch.nn.Module | None:
-    """The module that a checkpointed function stands for: itself, the one whose method it is, or a partial's first argument."""
+    """Module of a checkpointed function: the module itself, the owner of a method, or the first argument of a partial."""
     if isinstance(function, functools.partial):
         first = function.args[0] if function.args else function.keywords.get("self")
         return first if _is_module(type(first)) else _owner(function.func)
@@ -210,19 +213,19 @@ def _owner(function: Any) -> torch.nn.Module | None:
     return function if _is_module(type(function)) else None
 
 
-def _given(function: Any) -> Given | None:
-    """None for a module, whose call is heard."""
+def _function_of(function: Any) -> CheckpointedFunction | None:
+    """Name and identity of a function; None for a module, whose call is observed."""
     while isinstance(function, functools.partial):
         function = function.func
-    of = ""
+    prefix = ""
     if isinstance(function, MethodType):
         owner = function.__self__
-        of = f"{(owner if isinstance(owner, type) else type(owner)).__name__}."
+        prefix = f"{(owner if isinstance(owner, type) else type(owner)).__name__}."
         function = function.__func__
     if isinstance(function, FunctionType):
-        return Given(of + function.__name__, id(function.__code__))
+        return CheckpointedFunction(prefix + function.__name__, id(function.__code__))
     kind = type(function)
-    return None if _is_module(kind) else Given(kind.__name__, id(kind))
+    return None if _is_module(kind) else CheckpointedFunction(kind.__name__, id(kind))
 
 
 def _is_module(kind: type) -> bool:
@@ -231,8 +234,8 @@ def _is_module(kind: type) -> bool:
     return issubclass(kind, nn.Module)
 
 
-def _note(pack: Any) -> int:
-    """The identity of PyTorch's note of a checkpoint, which the functions that pack its tensors have around them; else 0."""
+def _record_id(pack: Any) -> int:
+    """Identity of PyTorch's record of a checkpoint, from the closure of its pack hook; 0 if there is none."""
     for cell in getattr(inspect.unwrap(pack), "__closure__", None) or ():
         value = cell.cell_contents
         value = value() if isinstance(value, weakref.ref) else value

@@ -1,7 +1,7 @@
-"""What checkpointed functions call in forward, against what they call when backward runs them again.
+"""Compares the module calls of checkpointed functions in forward and in backward.
 
-A function that takes a block, its number or a tensor from the code around it finds there what the variable is *then*. Which
-modules are called tells that for every way of writing it; which variable it is, the functions' own cells and globals.
+A function that reads a block, its index or a tensor from the enclosing code reads the variable's value *at that time*. The
+called modules show the difference, however the code is written. Cells and globals of the function show which variable.
 """
 
 from __future__ import annotations
@@ -17,113 +17,120 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-MOST_FRAMES: Final = 60
-"""from a module's call out to the function that is checkpointed"""
-MOST_NOTES: Final = 1000
+MAX_FRAMES: Final = 60
+"""Maximum number of frames between a module's call and the checkpointed function."""
+MAX_SNAPSHOTS: Final = 1000
 PLAIN: Final = (int, str, bool, float, type(None))
-"""kinds that are compared by value"""
+"""Types that are compared by value."""
 
 
-class Rebound(NamedTuple):
-    """A checkpointed function that found something else around it when backward came."""
+class RebindingProblem(NamedTuple):
+    """A checkpointed function whose variables had changed when backward ran it again."""
 
     variable: str
-    """"" where it is none of the function's own, but an attribute, say"""
-    what: str
-    """``module``: another one was called; ``tensor``: another one was there, which may matter or not"""
+    """"" if it is not a variable of the function, but an attribute, for example."""
+    kind: str
+    """``module``: another module was called; ``tensor``: the variable was another tensor, which may matter or not"""
     file: str
     line: int
-    regions: int
+    checkpoints: int
+    """Number of affected checkpoints in the step."""
 
 
-class _Note(NamedTuple):
+class _Snapshot(NamedTuple):
+    """Variables of a function at the time of its forward."""
+
     function: weakref.ref[FunctionType]
-    found: dict[str, Any]
+    variables: dict[str, Any]
 
 
-class Bindings:
-    """Of one observed step. Modules are known by their id, functions by their code."""
+class FunctionBindings:
+    """Checkpointed functions of one observed step. Modules are identified by id(), functions by their code."""
 
     def __init__(self) -> None:
         self._forward: dict[CodeType, Counter[int]] = {}
-        self._again: dict[CodeType, Counter[int]] = {}
-        self._notes: list[_Note] = []
-        self._moved: Counter[tuple[CodeType, str, str]] = Counter()
+        self._backward: dict[CodeType, Counter[int]] = {}
+        self._snapshots: list[_Snapshot] = []
+        self._changed: Counter[tuple[CodeType, str, str]] = Counter()
         self._compared = 0
 
     def called(self, function: Any, module: torch.nn.Module) -> None:
-        """In forward, a checkpoint around ``function`` is the innermost around this module's call."""
+        """Record a module call in forward. The checkpoint of ``function`` is the innermost one around it."""
         while isinstance(function, functools.partial):
             function = function.func
         if not isinstance(function, FunctionType):
-            return  # a module, or the method of one: it is bound to what it calls
+            return  # a module or its method, which is bound to what it calls
         self._forward.setdefault(function.__code__, Counter())[id(module)] += 1
-        if len(self._notes) < MOST_NOTES and all(note.function() is not function for note in self._notes):
-            self._notes.append(_Note(weakref.ref(function), _surroundings(function)))
+        if len(self._snapshots) < MAX_SNAPSHOTS and all(one.function() is not function for one in self._snapshots):
+            self._snapshots.append(_Snapshot(weakref.ref(function), _variables(function)))
 
     def called_again(self, module: torch.nn.Module) -> None:
-        """A module is called within backward. Nothing where no function was noted; else some 2 µs."""
+        """Record a module call within backward. About 2 µs, or nothing if there is no checkpointed function."""
         if not self._forward:
             return
-        if self._compared < len(self._notes):
+        if self._compared < len(self._snapshots):
             self._compare()
         frame: FrameType | None = sys._getframe(2)
-        for _ in range(MOST_FRAMES):
+        for _ in range(MAX_FRAMES):
             if frame is None:
                 return
             if frame.f_code in self._forward:
-                self._again.setdefault(frame.f_code, Counter())[id(module)] += 1
+                self._backward.setdefault(frame.f_code, Counter())[id(module)] += 1
                 return
             frame = frame.f_back
 
     @property
-    def rebound(self) -> Rebound | None:
-        """The worst of what was found in this step."""
-        for code, again in self._again.items():
-            times = _times_too_often(self._forward[code], again)
-            if times:
+    def problem(self) -> RebindingProblem | None:
+        """The worst problem of this step; None if there is none."""
+        for code, backward in self._backward.items():
+            calls = _calls_of_wrong_modules(self._forward[code], backward)
+            if calls:
                 variable = max(
-                    ((what == "module", count, name) for (at, what, name), count in self._moved.items() if at is code),
+                    (
+                        (kind == "module", count, name)
+                        for (at, kind, name), count in self._changed.items()
+                        if at is code
+                    ),
                     default=(False, 0, ""),
                 )[2]
-                return Rebound(variable, "module", code.co_filename, code.co_firstlineno, times)
-        tensors = [(count, code, name) for (code, what, name), count in self._moved.items() if what == "tensor"]
+                return RebindingProblem(variable, "module", code.co_filename, code.co_firstlineno, calls)
+        tensors = [(count, code, name) for (code, kind, name), count in self._changed.items() if kind == "tensor"]
         if not tensors:
             return None
         count, code, name = max(tensors, key=lambda row: row[0])
-        return Rebound(name, "tensor", code.co_filename, code.co_firstlineno, count)
+        return RebindingProblem(name, "tensor", code.co_filename, code.co_firstlineno, count)
 
     def _compare(self) -> None:
-        """What the functions' variables are now, against what they were in forward."""
+        """Compare the functions' variables with their values in forward."""
         from torch import Tensor, nn
 
-        for note in self._notes[self._compared :]:
-            function = note.function()
+        for snapshot in self._snapshots[self._compared :]:
+            function = snapshot.function()
             if function is None:
                 continue
             own = _stored_by(function.__code__)
-            for name, (kind, then) in note.found.items():
-                now = _surroundings(function).get(name)
+            for name, (type_, then) in snapshot.variables.items():
+                now = _variables(function).get(name)
                 if name not in own and now is not None and now[1] != then:
-                    what = (
-                        "module" if issubclass(kind, nn.Module) else "tensor" if issubclass(kind, Tensor) else "other"
-                    )
-                    self._moved[(function.__code__, what, name)] += 1
-        self._compared = len(self._notes)
+                    is_module, is_tensor = issubclass(type_, nn.Module), issubclass(type_, Tensor)
+                    kind = "module" if is_module else "tensor" if is_tensor else "other"
+                    self._changed[(function.__code__, kind, name)] += 1
+        self._compared = len(self._snapshots)
 
 
-def _times_too_often(forward: Counter[int], again: Counter[int]) -> int:
-    """How many calls of backward went to another module than forward's; 0 where each came back as often as the others.
+def _calls_of_wrong_modules(forward: Counter[int], backward: Counter[int]) -> int:
+    """Number of calls in backward that went to another module than in forward.
 
-    A graph that is walked twice runs all of it twice, and PyTorch stops early: a module may come back less often, or not at all.
+    A second backward over the same graph runs everything twice. PyTorch stops recomputation early, so a module may be
+    called less often, or not at all.
     """
-    walks = -(-again.total() // forward.total())
-    excess = max((count - walks * forward[module] for module, count in again.items()), default=0)
-    return excess if excess > 0 and any(module not in again for module in forward) else 0
+    walks = -(-backward.total() // forward.total())
+    excess = max((count - walks * forward[module] for module, count in backward.items()), default=0)
+    return excess if excess > 0 and any(module not in backward for module in forward) else 0
 
 
-def _surroundings(function: FunctionType) -> dict[str, tuple[type, Any]]:
-    """Name -> (type, identity or value) of what a function takes from the function around it, or from its module."""
+def _variables(function: FunctionType) -> dict[str, tuple[type, Any]]:
+    """Name -> (type, identity or value) of the variables that a function reads from its enclosing function or module."""
     from torch import Tensor, nn
 
     code = function.__code__
@@ -132,7 +139,7 @@ def _surroundings(function: FunctionType) -> dict[str, tuple[type, Any]]:
         try:
             found[name] = cell.cell_contents
         except ValueError:
-            continue  # deleted meanwhile
+            continue  # deleted
     for name in code.co_names:
         if name in function.__globals__:
             found.setdefault(name, function.__globals__[name])
@@ -144,5 +151,5 @@ def _surroundings(function: FunctionType) -> dict[str, tuple[type, Any]]:
 
 
 def _stored_by(code: CodeType) -> set[str]:
-    """Variables around a function that it sets itself: it leaves something there, and takes nothing."""
+    """Enclosing variables that a function assigns itself: outputs, not inputs."""
     return {one.argval for one in dis.get_instructions(code) if one.opname in ("STORE_DEREF", "STORE_GLOBAL")}

@@ -1,14 +1,14 @@
-"""What one step shows of how it is trained: hooks for the time of that step, gone afterwards.
+"""Observes one training step. Its hooks exist only during this step.
 
-A global hook on modules hears each call, also those that a checkpoint makes again in backward; functions are wrapped, so that
-a checkpoint without modules, a gradient scaler and an emptied cache are seen; and the autograd graph's nodes tell which attention
-ran.
-Where ``torch.compile`` has made the forward a hook would make it compile again: the sight is blind then, but for the calls of a
-model around compiled parts.
+A listener on the calls of all modules also sees the calls that a checkpoint repeats in backward. Watched functions show
+checkpoints without modules, gradient scalers and an emptied cache. The nodes of the autograd graph show which attention ran.
+Where ``torch.compile`` made the forward pass, module calls are not observed: the observation is blind, except for calls of
+a model around compiled parts.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import weakref
 from collections import Counter
@@ -18,21 +18,23 @@ from typing import TYPE_CHECKING, Any, Final
 from vramscope.guard import guarded
 from vramscope.integrations import zero
 from vramscope.memory.peak_counters import EMPTIERS
-from vramscope.process import frames
+from vramscope.process.frames import user_line
 from vramscope.process.module_calls import CallListener, module_calls
 from vramscope.process.optimizer_calls import optimizer_calls
 from vramscope.process.patching import Fronts
-from vramscope.techniques.checkpoint_regions import Regions
+from vramscope.techniques.checkpoint_regions import CheckpointRegions
 from vramscope.techniques.graph_nodes import (
     PRODUCTS,
     REENTRANT,
     SOFTMAX,
-    begins_with,
     checkpointed_functions,
+    first_node_name,
     names_and_oldest,
     saves_on_host,
     softmaxes_between_products,
 )
+from vramscope.techniques.micro_steps import MicroStepCounter
+from vramscope.techniques.observation import StepObservation
 
 if TYPE_CHECKING:
     import torch
@@ -43,38 +45,37 @@ if TYPE_CHECKING:
 WRAPPERS: Final = frozenset(
     ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel", "DeepSpeedEngine")
 )
-"""modules that go around a model, and that its framework may know alone"""
-PROBES: Final = 8
-"""parameters that tell whether gradients were dropped within the step"""
+"""Modules that wrap a model. Only the framework may have a reference to them."""
 
 
-class Sight:
-    """One observed step. ``begin`` at the end of the step before, ``end`` at its own; all that it holds are numbers and names.
+@dataclasses.dataclass
+class _ModuleCalls:
+    """Counts of module calls; the fields of StepObservation with the same names."""
 
-    calls           module calls with gradients on, outside of backward
-    called          the identities of all modules that were called
-    in_eval_mode    of those with gradients on, the ones that were in eval mode
-    autocast        dtype -> of these, how many ran under autocast to it
-    learning        dtype -> of these under autocast, how many had a weight that is trained
-    weights         (module's identity, dtype) -> of these, how many had a weight of it at that moment (FSDP casts them for a
-                    forward)
-    weights_on_gpu  some of these had weights there at that moment
-    micro_steps     forward and backward of one module, one after the other, whose gradients were summed up; None where that
-                    cannot be told
-    forwards        (module's identity) -> how often it was called in these
-    turns           optimizers stepped at different moments of the step, each after a backward of its own (a GAN's)
-    batches         that the DataLoader gave
-    loaded          samples in a batch of that loader, or of the one before the step; None where it does not tell
-    input_shape     of the first tensor that a module was called with; of a whole number's, with ``tokens``
-    wrappers        the first module of each class around the model that was called (DDP's, say)
-    saved_to_host   what took saved tensors to the host; "" where nothing did
-    scaled          losses that an enabled GradScaler scaled
-    multiplied      a loss was a product: by whoever scales it, or a weight
-    keeps_gradients those of the step before were there when the step's first backward began; None where that cannot be told
-    oldest_node     autograd's number of the graph's oldest node
-    nodes           names of the graph's nodes -> how many
-    scores          of these, softmaxes over the scores of an attention
-    """
+    calls: int = 0
+    calls_in_eval_mode: int = 0
+    called: set[int] = dataclasses.field(default_factory=set)
+    in_eval_mode: set[int] = dataclasses.field(default_factory=set)
+    autocast: Counter[str] = dataclasses.field(default_factory=Counter)
+    learning: Counter[str] = dataclasses.field(default_factory=Counter)
+    weights: Counter[tuple[int, torch.dtype]] = dataclasses.field(default_factory=Counter)
+    weights_on_gpu: bool = False
+    wrappers: list[weakref.ref[torch.nn.Module]] = dataclasses.field(default_factory=list)
+    input_shape: tuple[int, ...] = ()
+    has_tokens: bool = False
+
+
+@dataclasses.dataclass
+class _CacheClears:
+    """Calls of empty_cache; the fields of StepObservation with the same names."""
+
+    cache_clears: int = 0
+    cache_clear_ns: int = 0
+    cache_cleared_at: tuple[str, int, str] | None = None
+
+
+class StepObserver:
+    """Observes one step: call ``begin`` at the end of the step before and ``end`` at the end of this step."""
 
     def __init__(self, clock: StepClock, loader: LoaderFront) -> None:
         import torch
@@ -88,46 +89,26 @@ class Sight:
             torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignored: None
         )
         self._tensor = torch.Tensor
-        self._transforming: Callable[[], int | None] = torch._C._functorch.maybe_current_level
-        self._fronts = Fronts()
+        self._transform_level: Callable[[], int | None] = torch._C._functorch.maybe_current_level
+        self._patches = Fronts()
         self._removals: list[Callable[[], None]] = []
-        self._probes: list[weakref.ref[torch.Tensor]] = []
-        self._in_rounds: Counter[tuple[int, int]] = Counter()
-        self._stepped_after: set[int] = set()
-        self._packs = ""
-        self._classes: set[type] = set()
-        self._round = -1
         self._batches_before = 0
-        self.blind = False
-        self.calls = 0
-        self.called: set[int] = set()
-        self.calls_in_eval_mode = 0
-        self.in_eval_mode: set[int] = set()
-        self.autocast: Counter[str] = Counter()
-        self.learning: Counter[str] = Counter()
-        self.weights: Counter[tuple[int, torch.dtype]] = Counter()
-        self.weights_on_gpu = False
-        self.scaled = 0
-        self.multiplied = False
-        self.wrappers: list[weakref.ref[torch.nn.Module]] = []
-        self.regions = Regions()
-        self.saved_to_host = ""
-        self.micro_steps: int | None = None
-        self.forwards: Counter[int] = Counter()
-        self.turns = False
-        self.backwards = 0
-        self.batches: int | None = None
-        self.loaded: int | None = None
-        self.input_shape: tuple[int, ...] = ()
-        self.tokens = False
-        self.keeps_gradients: bool | None = None
-        self.oldest_node: int | None = None
-        self.nodes: Counter[str] = Counter()
-        self.scores = 0
-        self.emptied = 0
-        self.emptied_ns = 0
-        self.emptied_at: tuple[str, int, str] | None = None
-        self.lasted_ns = 0
+        self._begin_ns = 0
+        self._blind = False
+        self._calls = _ModuleCalls()
+        self._classes: set[type] = set()
+        self._micro_steps = MicroStepCounter()
+        self._regions = CheckpointRegions()
+        self._optimizer_steps_after: set[int] = set()
+        self._user_hooks = ""
+        """Name of the user's saved-tensor hooks; "" if there are none."""
+        self._saved_to_host = ""
+        self._scaled_losses = 0
+        self._loss_is_product = False
+        self._oldest_node: int | None = None
+        self._nodes: Counter[str] = Counter()
+        self._score_softmaxes = 0
+        self._cache = _CacheClears()
 
     def begin(
         self,
@@ -137,87 +118,92 @@ class Sight:
         around: Iterable[torch.nn.Module] = (),
         models: Iterable[torch.nn.Module] = (),
     ) -> None:
-        """Hook what is to be heard.
+        """Install the hooks.
 
-        parameters   those that are trained, with the gradients of the step that ended
-        compiled     torch.compile has made the forward, or parts of it
-        around       the models around these parts, whose own calls are no compiler's
-        models       those that train: what they are given by name no global hook hears
+        parameters   trained parameters, with the gradients of the step that ended
+        compiled     torch.compile made the forward pass, or parts of it
+        around       models around the compiled parts, which are not compiled themselves
+        models       trained models; keyword arguments are read at their calls only
         """
         import torch
 
         parameters = list(parameters)
-        if parameters and parameters[0].device.type == "cpu":  # it trains there, or they are offloaded
+        if parameters and parameters[0].device.type == "cpu":  # training on the CPU, or offloaded parameters
             on_gpu, on_host = self._autocast_dtype, _autocast_reader("cpu")
             self._autocast_dtype = lambda: on_gpu() or on_host()
         self._batches_before = self._loader.batches
-        self.blind = compiled
-        heard = [_listen(model, self._before_model) for model in around]
+        self._blind = compiled
+        removals = [_listen(model, self._before_model) for model in around]
         if not compiled:
             hook = guarded("techniques' hook")(self._before_module)
-            heard.append(module_calls.listen_to_all(CallListener(hook)))
-            heard += [_listen(model, self._before_named) for model in models]
-        if heard:
-            for parameter in () if zero.takes_gradients() else parameters:
-                if parameter.grad is not None:
-                    self._probes.append(weakref.ref(parameter))
-                    if len(self._probes) == PROBES:
-                        break
-            heard.append(optimizer_calls.before(guarded("techniques' hook")(self._before_optimizer)))
-        self._removals += heard
+            removals.append(module_calls.listen_to_all(CallListener(hook)))
+            removals += [_listen(model, self._before_keyword_call) for model in models]
+        if removals:
+            if not zero.takes_gradients():
+                self._micro_steps.begin(parameters)
+            removals.append(optimizer_calls.before(guarded("techniques' hook")(self._before_optimizer)))
+        self._removals += removals
         if not compiled:
             scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
             if scaler is not None:  # (a step ends within scaler.step)
                 for kind in (scaler, *scaler.__subclasses__()):
                     if "scale" in vars(kind):
-                        self._watch(kind, "scale", self._scaled)
-            self._watch(torch.autograd.graph.saved_tensors_hooks, "__enter__", self._hooks_go_up)
+                        self._watch(kind, "scale", self._after_scale)
+            self._watch(torch.autograd.graph.saved_tensors_hooks, "__enter__", self._after_hooks_enter)
             for name in EMPTIERS:
                 if hasattr(torch._C, name):
-                    self._front(torch._C, name, self._emptied)
-        self._began_ns = time.perf_counter_ns()
+                    self._patch(torch._C, name, self._after_empty_cache)
+        self._begin_ns = time.perf_counter_ns()
 
-    def end(self, backwards: int) -> None:
-        """The step is over, with so many backward passes. Takes all hooks out again."""
-        self.lasted_ns = time.perf_counter_ns() - self._began_ns
-        self._fronts.remove()
+    def end(self, backwards: int) -> StepObservation:
+        """Remove all hooks and return the results. ``backwards`` is the step's number of backward passes."""
+        duration_ns = time.perf_counter_ns() - self._begin_ns
+        self._patches.remove()
         while self._removals:
             self._removals.pop()()
-        self.backwards = backwards
-        self.batches = self._loader.batches - self._batches_before
-        self.loaded = self._loader.batch_size
-        if self._round >= 0:
-            walked = [(module, times) for (begun, module), times in self._in_rounds.items() if begun < backwards]
-            self.micro_steps = max(Counter(module for module, _ in walked).values(), default=0)
-            for module, times in walked:
-                self.forwards[module] += times
-        self.turns = len(self._stepped_after) > 1
-        self._probes.clear()
-        self._in_rounds.clear()
+        micro_steps, forwards = self._micro_steps.end(backwards)
+        return StepObservation(
+            **vars(self._calls),
+            **vars(self._cache),
+            blind=self._blind,
+            micro_steps=micro_steps,
+            forwards=forwards,
+            backwards=backwards,
+            takes_turns=len(self._optimizer_steps_after) > 1,
+            batches=self._loader.batches - self._batches_before,
+            loader_batch_size=self._loader.batch_size,
+            regions=self._regions,
+            saved_to_host=self._saved_to_host,
+            scaled_losses=self._scaled_losses,
+            loss_is_product=self._loss_is_product,
+            keeps_gradients=self._micro_steps.keeps_gradients,
+            oldest_node=self._oldest_node,
+            nodes=self._nodes,
+            score_softmaxes=self._score_softmaxes,
+            duration_ns=duration_ns,
+        )
 
-    # -- what is heard ---------------------------------------------------------------------------------------------------
+    # -- module, optimizer and backward calls --------------------------------------------------------------------------------
 
     def before_walk(self, root: Any) -> None:
-        """The step's backward begins from here; of several, the first tells the graph's nodes. Some 1 µs a node."""
-        self.multiplied |= begins_with(root).startswith("MulBackward")
-        if self.keeps_gradients is None and self._probes:
-            parameters = [probe() for probe in self._probes]
-            self.keeps_gradients = all(p is not None and p.grad is not None for p in parameters)
-        if not self.nodes:
+        """Handle a backward pass from this tensor. The graph of the first one is read, at about 1 µs per node."""
+        self._loss_is_product |= first_node_name(root).startswith("MulBackward")
+        self._micro_steps.before_backward()
+        if not self._nodes:
             began = time.perf_counter_ns()
-            self.nodes, self.oldest_node = names_and_oldest(root)
-            if all(any(name.startswith(kind) for name in self.nodes) for kind in (PRODUCTS, SOFTMAX)):
-                self.scores = softmaxes_between_products(root)
-            if REENTRANT in self.nodes:
-                self.regions.in_graph(checkpointed_functions(root))
-            if self._packs and not self.saved_to_host and saves_on_host(root):
-                self.saved_to_host = self._packs
+            self._nodes, self._oldest_node = names_and_oldest(root)
+            if all(any(name.startswith(kind) for name in self._nodes) for kind in (PRODUCTS, SOFTMAX)):
+                self._score_softmaxes = softmaxes_between_products(root)
+            if REENTRANT in self._nodes:
+                self._regions.found_in_graph(checkpointed_functions(root))
+            if self._user_hooks and not self._saved_to_host and saves_on_host(root):
+                self._saved_to_host = self._user_hooks
             self._clock.spent(time.perf_counter_ns() - began)
 
     def _before_module(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.called.add(id(module))
-        if self._graph_task() != -1:  # in backward, which on CUDA is a thread of autograd's
-            self.regions.called_again(module, self._grad_enabled())
+        self._calls.called.add(id(module))
+        if self._graph_task() != -1:  # in backward; on CUDA a thread of autograd runs it
+            self._regions.called_again(module, self._grad_enabled())
             return
         if not self._clock.is_training_thread():
             return
@@ -225,106 +211,97 @@ class Sight:
         if self._grad_enabled():
             hooks = self._top_hooks(True)
             if hooks is not None:
-                self._inside_hooks(hooks[0], module)
-            self._called(module, args)
-        elif self.regions.called_without_gradients(module):
-            self._called(module, args)
+                self._read_hooks(hooks[0], module)
+            self._count_call(module, args)
+        elif self._regions.called_without_gradients(module):
+            self._count_call(module, args)
         self._clock.spent(time.perf_counter_ns() - began)
 
-    def _inside_hooks(self, pack: Any, module: torch.nn.Module) -> None:
+    def _read_hooks(self, pack: Any, module: torch.nn.Module) -> None:
         name = getattr(pack, "__qualname__", "")
         if name.startswith("_checkpoint_hook."):
-            self.regions.called_in_checkpoint(module)
-        elif _takes_to_host(getattr(pack, "__module__", ""), name):
-            self.saved_to_host = name.partition(".")[0]
+            self._regions.called_in_checkpoint(module)
+        elif _offloads(getattr(pack, "__module__", ""), name):
+            self._saved_to_host = name.partition(".")[0]
         else:
-            self._packs = (
-                name.rpartition(".")[2] or "saved_tensors_hooks"
-            )  # of the user's own: the graph tells what it gives
+            # Hooks of the user. The graph shows later what they saved.
+            self._user_hooks = name.rpartition(".")[2] or "saved_tensors_hooks"
 
-    def _called(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        self.calls += 1
+    def _count_call(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        counts = self._calls
+        counts.calls += 1
         if not module.training:
-            self.calls_in_eval_mode += 1
-            self.in_eval_mode.add(id(module))
+            counts.calls_in_eval_mode += 1
+            counts.in_eval_mode.add(id(module))
         if type(module) not in self._classes:
             self._classes.add(type(module))
             if not WRAPPERS.isdisjoint(kind.__name__ for kind in type(module).__mro__):
-                self.wrappers.append(weakref.ref(module))
+                counts.wrappers.append(weakref.ref(module))
         dtype = self._autocast_dtype()
         if dtype:
-            self.autocast[dtype] += 1
+            counts.autocast[dtype] += 1
         weight = module._parameters.get("weight")
         if weight is None:
-            weight = vars(module).get("weight")  # FSDP puts a view of its flat parameter here
+            weight = vars(module).get("weight")  # FSDP stores a view of its flat parameter here
         if isinstance(weight, self._tensor):
-            self.weights[id(module), weight.dtype] += 1
-            self.weights_on_gpu |= weight.is_cuda
+            counts.weights[id(module), weight.dtype] += 1
+            counts.weights_on_gpu |= weight.is_cuda
             if dtype and weight.requires_grad:
-                self.learning[dtype] += 1
-        self._see_input(module, args[0] if args else None)
-        self._in_round(module)
+                counts.learning[dtype] += 1
+        self._read_input(module, args[0] if args else None)
+        self._micro_steps.called(module, self._clock.micro_steps)
 
-    def _before_named(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not args and not self.input_shape:
+    def _before_keyword_call(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not args and not self._calls.input_shape:
             self._before_model(module, args, kwargs)
 
     def _before_model(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._graph_task() == -1 and self._clock.is_training_thread() and self._grad_enabled():
-            given = args[0] if args else kwargs.get(getattr(type(module), "main_input_name", "input_ids"))
-            self._see_input(module, given)
-            if self.blind:
-                self._in_round(module)
+            main_input = args[0] if args else kwargs.get(getattr(type(module), "main_input_name", "input_ids"))
+            self._read_input(module, main_input)
+            if self._blind:
+                self._micro_steps.called(module, self._clock.micro_steps)
 
-    def _in_round(self, module: torch.nn.Module) -> None:
-        round_ = self._clock.micro_steps
-        if round_ != self._round:
-            if self._probes and all((p := probe()) is None or p.grad is None for probe in self._probes):
-                self._in_rounds.clear()  # what was summed up so far was dropped: no accumulation
-            self._round = round_
-        self._in_rounds[round_, id(module)] += 1
-
-    def _see_input(self, module: torch.nn.Module, given: Any) -> None:
-        # (Under a transform of torch.func a tensor is one sample's, or another's shadow.)
-        if self.input_shape or not isinstance(given, self._tensor) or self._transforming() is not None:
+    def _read_input(self, module: torch.nn.Module, value: Any) -> None:
+        # (Within a transform of torch.func a tensor may be one sample, or stand for another tensor.)
+        if self._calls.input_shape or not isinstance(value, self._tensor) or self._transform_level() is not None:
             return
-        shape = tuple(given.shape)
-        whole = not given.dtype.is_floating_point and len(shape) == 2
+        shape = tuple(value.shape)
+        has_tokens = not value.dtype.is_floating_point and len(shape) == 2
         if getattr(module, "batch_first", True) is False and len(shape) == 3:
-            shape = (shape[1], shape[0], *shape[2:])  # a recurrent layer or transformer of its own order
-        self.input_shape, self.tokens = shape, whole
+            shape = (shape[1], shape[0], *shape[2:])  # recurrent layers and transformers that put the sequence first
+        self._calls.input_shape, self._calls.has_tokens = shape, has_tokens
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        # What steps before the first backward belongs to the step before: the leader ended it.
+        # An optimizer step before the first backward belongs to the training step before, which the leader ended.
         if self._clock.micro_steps and self._clock.is_training_thread():
-            self._stepped_after.add(self._clock.micro_steps)
+            self._optimizer_steps_after.add(self._clock.micro_steps)
 
-    # -- wrapped functions -------------------------------------------------------------------------------------------------
+    # -- watched functions ---------------------------------------------------------------------------------------------------
 
-    def _hooks_go_up(self, args: tuple[Any, ...], nanoseconds: int) -> None:
+    def _after_hooks_enter(self, args: tuple[Any, ...], nanoseconds: int) -> None:
         kind = type(args[0])
         if kind.__name__ == "_recomputation_hook":
-            self.regions.entered_again(args[0].pack_hook)
+            self._regions.entered_again(args[0].pack_hook)
         elif self._graph_task() != -1 or not self._clock.is_training_thread():
             return
         elif kind.__name__ == "_checkpoint_hook":
             began = time.perf_counter_ns()
-            self.regions.entered(args[0].pack_hook)
+            self._regions.entered(args[0].pack_hook)
             self._clock.spent(time.perf_counter_ns() - began)
-        elif _takes_to_host(kind.__module__, kind.__name__) and self._grad_enabled():
-            self.saved_to_host = (
-                kind.__name__
-            )  # around a checkpoint, whose own hooks are all that the modules in it see
+        elif _offloads(kind.__module__, kind.__name__) and self._grad_enabled():
+            # These hooks are around a checkpoint. Modules in it see the checkpoint's own hooks only.
+            self._saved_to_host = kind.__name__
 
-    def _scaled(self, args: tuple[Any, ...], nanoseconds: int) -> None:
-        self.scaled += bool(args and args[0].is_enabled())
+    def _after_scale(self, args: tuple[Any, ...], nanoseconds: int) -> None:
+        self._scaled_losses += bool(args and args[0].is_enabled())
 
-    def _emptied(self, args: tuple[Any, ...], nanoseconds: int) -> None:
-        self.emptied += 1
-        self.emptied_ns += nanoseconds
-        self.emptied_at = self.emptied_at or frames.user_line()
+    def _after_empty_cache(self, args: tuple[Any, ...], nanoseconds: int) -> None:
+        self._cache.cache_clears += 1
+        self._cache.cache_clear_ns += nanoseconds
+        self._cache.cache_cleared_at = self._cache.cache_cleared_at or user_line()
 
-    def _watch(self, owner: Any, name: str, heard: Callable[[tuple[Any, ...], int], None]) -> None:
+    def _watch(self, owner: Any, name: str, handler: Callable[[tuple[Any, ...], int], None]) -> None:
         @guarded("techniques' hook")
         def before(*args: Any) -> tuple[int, tuple[Any, ...]]:
             return time.perf_counter_ns(), args
@@ -332,33 +309,33 @@ class Sight:
         @guarded("techniques' hook")
         def after(call: tuple[int, tuple[Any, ...]], _: Any) -> None:
             began, args = call
-            heard(args, time.perf_counter_ns() - began)
+            handler(args, time.perf_counter_ns() - began)
 
-        self._fronts.watch(owner, name, before=before, after=after)
+        self._patches.watch(owner, name, before=before, after=after)
 
-    def _front(self, owner: Any, name: str, heard: Callable[[tuple[Any, ...], int], None]) -> None:
-        told = guarded("techniques' hook")(heard)
+    def _patch(self, owner: Any, name: str, handler: Callable[[tuple[Any, ...], int], None]) -> None:
+        after = guarded("techniques' hook")(handler)
 
         def timed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             began = time.perf_counter_ns()
             answer = original(*args, **kwargs)
-            told(args, time.perf_counter_ns() - began)
+            after(args, time.perf_counter_ns() - began)
             return answer
 
-        self._fronts.put(owner, name, timed)
+        self._patches.put(owner, name, timed)
 
 
-def _listen(model: torch.nn.Module, heard: Callable[..., None]) -> Callable[[], None]:
-    return module_calls.listen(model, CallListener(guarded("techniques' hook")(heard)))
+def _listen(model: torch.nn.Module, handler: Callable[..., None]) -> Callable[[], None]:
+    return module_calls.listen(model, CallListener(guarded("techniques' hook")(handler)))
 
 
-def _takes_to_host(module: str, name: str) -> bool:
-    """Of saved-tensor hooks: PyTorch's own by its name, those of others where that says it."""
+def _offloads(module: str, name: str) -> bool:
+    """Whether saved-tensor hooks move tensors to the host: PyTorch's own, or others whose name says so."""
     return name.partition(".")[0] == "save_on_cpu" or "offload" in f"{module}.{name}".lower()
 
 
 def _autocast_reader(device_type: str) -> Callable[[], str]:
-    """Gives the dtype that autocast casts to just now on this kind of device; "" where it is off."""
+    """Return a function that reads the current autocast dtype of a device type. It returns "" if autocast is off."""
     import torch
 
     if hasattr(torch, "get_autocast_dtype"):  # torch 2.4 and later

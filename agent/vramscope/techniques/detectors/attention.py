@@ -1,4 +1,4 @@
-"""Which implementation of attention runs: asked for in the model's configuration, seen by the names of the graph's nodes."""
+"""Attention implementation: requested in the model's configuration, observed by the names of graph nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from vramscope.techniques.observation import Facts, Found, some, technique
+from vramscope.techniques.observation import Detection, TrainingState, plural, technique
 
 if TYPE_CHECKING:
     import torch
@@ -21,66 +21,66 @@ NODES: Final = (
     ("_fMHA", "xFormers"),
     ("FlexAttention", "flex"),
 )
-"""how a node's name begins or what is in it, and what that is called"""
+"""Part of a node's name, and the implementation's name."""
 HIDES: Final = ("CheckpointFunction", "CompiledFunction")
-"""nodes that stand for a part of the graph that is not there: its attention cannot be seen"""
+"""Nodes that replace a part of the graph. Attention inside that part is invisible."""
 EAGER: Final = "softmax over whole score matrices; no fused kernel"
 FUSED_NAMES: Final = ("sdpa", "flash", "flex")
 KNOWN: Final = ("eager", "sdpa", "flex")
-"""what is asked for and shows in the graph by names that are known: where none is there, no attention ran"""
+"""Implementations with known node names. If the graph has none of them, no attention ran."""
 
 
-def find(facts: Facts) -> Found | None:
-    asked = _asked(facts.roots)
-    declared = None if asked is None else f"attn_implementation={asked!r}"
-    nodes: Counter[str] = facts.sight.nodes if facts.sight is not None else Counter()
+def find(training: TrainingState) -> Detection | None:
+    requested = _requested(training.roots)
+    declared = None if requested is None else f"attn_implementation={requested!r}"
+    nodes: Counter[str] = training.observation.nodes if training.observation is not None else Counter()
     if not nodes:
-        return Found(technique(KIND, f"attention {asked}", declared, None)) if asked else None
-    seen: Counter[str] = Counter()
+        return Detection(technique(KIND, f"attention {requested}", declared, None)) if requested else None
+    counts: Counter[str] = Counter()
     for name, count in nodes.items():
         for word, kind in NODES:
             if word in name:
-                seen[kind] += count
+                counts[kind] += count
                 break
-    if seen:
-        kind, count = seen.most_common(1)[0]
-        others = "".join(f", {number} {other}" for other, number in seen.most_common()[1:])
-        return Found(
+    if counts:
+        kind, count = counts.most_common(1)[0]
+        others = "".join(f", {number} {other}" for other, number in counts.most_common()[1:])
+        return Detection(
             technique(
-                KIND, f"attention {kind}", declared, f"{some(count, 'call')} of {kind} attention{others}", calls=count
+                KIND, f"attention {kind}", declared, f"{plural(count, 'call')} of {kind} attention{others}", calls=count
             )
         )
-    if asked is None and not _has_attention(facts):
-        scores = facts.sight.scores if facts.sight is not None else 0
-        return Found(technique(KIND, "attention eager", None, EAGER, calls=0)) if scores else None
+    if requested is None and not _has_attention(training):
+        scores = training.observation.score_softmaxes if training.observation is not None else 0
+        return Detection(technique(KIND, "attention eager", None, EAGER, calls=0)) if scores else None
     if any(word in name for name in nodes for word in HIDES):
-        return Found(technique(KIND, f"attention {asked}", declared, None)) if asked else None
+        return Detection(technique(KIND, f"attention {requested}", declared, None)) if requested else None
     if not any(name.startswith(("SoftmaxBackward", "SafeSoftmaxBackward")) for name in nodes):
-        unheard_of = asked is not None and not asked.startswith(KNOWN)
-        return Found(technique(KIND, f"attention {asked}", declared, None)) if unheard_of else None
-    told = technique(KIND, "attention eager", declared, EAGER, calls=0)
-    on_device = any(parameter.device.type == "cuda" for parameter in facts.parameters)
-    if asked is None or not asked.startswith(FUSED_NAMES) or not on_device:
-        return Found(told)
-    finding = facts.finding(
+        is_unknown = requested is not None and not requested.startswith(KNOWN)
+        return Detection(technique(KIND, f"attention {requested}", declared, None)) if is_unknown else None
+    message = technique(KIND, "attention eager", declared, EAGER, calls=0)
+    on_device = any(parameter.device.type == "cuda" for parameter in training.parameters)
+    if requested is None or not requested.startswith(FUSED_NAMES) or not on_device:
+        return Detection(message)
+    finding = training.finding(
         "attention-not-fused",
-        f"{declared}, and no fused attention kernel was seen: the scores of every pair of tokens are kept for backward.",
-        "output_attentions=True, a float mask that needs a gradient, or a dtype or head size that no kernel takes make PyTorch "
-        "fall back",
+        f"{declared}, but no fused attention kernel ran. The scores of every pair of tokens are kept for backward.",
+        "check for output_attentions=True, a float mask that needs a gradient, or a dtype or head size that no fused kernel "
+        "supports",
     )
-    return Found(told, finding if facts.is_sure else None)
+    return Detection(message, finding if training.is_sure else None)
 
 
-def _asked(roots: Iterable[torch.nn.Module]) -> str | None:
-    """What a model of transformers was told. Each has the setting, those without any attention too: theirs can be "eager" only."""
+def _requested(roots: Iterable[torch.nn.Module]) -> str | None:
+    """Setting of a transformers model. Models without attention have it too: theirs can only be "eager"."""
     for root in roots:
         for module in (root, *root.children()):
-            asked = getattr(getattr(module, "config", None), "_attn_implementation", None)
+            requested = getattr(getattr(module, "config", None), "_attn_implementation", None)
             has_choice = any(getattr(type(module), f"_supports_{kind}", True) for kind in ("sdpa", "flash_attn"))
-            if isinstance(asked, str) and (has_choice or asked != "eager"):
-                return asked
+            if isinstance(requested, str) and (has_choice or requested != "eager"):
+                return requested
     return None
 
 
-def _has_attention(facts: Facts) -> bool:
-    return any(type(module).__name__ == "MultiheadAttention" for module in facts.modules)
+def _has_attention(training: TrainingState) -> bool:
+    return any(type(module).__name__ == "MultiheadAttention" for module in training.modules)

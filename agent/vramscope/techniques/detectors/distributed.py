@@ -1,4 +1,4 @@
-"""Several processes on one training: DDP, FSDP, ZeRO and their stage."""
+"""Training on several processes: DDP, FSDP, ZeRO and its stage."""
 
 from __future__ import annotations
 
@@ -7,87 +7,90 @@ from typing import Any, Final, NamedTuple
 
 from vramscope.integrations.deepspeed import of_zero
 from vramscope.protocol import messages
-from vramscope.techniques.observation import Facts, Found, all_ranks, said, technique
+from vramscope.techniques.observation import Detection, TrainingState, setting_text, technique, world_size
 
 KIND: Final = "distributed"
-AWAITED: Final[Mapping[str, tuple[str, ...]]] = {
+EXPECTED: Final[Mapping[str, tuple[str, ...]]] = {
     "deepspeed": ("ZeRO", "DeepSpeed"),
     "fsdp": ("FSDP", "DTensor"),
     "ddp": ("DDP",),
     "multi": ("DDP", "FSDP", "DTensor"),
 }
-"""how a word for what was declared begins -> how what is seen of it may; nothing is known of others (Megatron's, XLA's)"""
+"""Prefix of the declared name -> possible prefixes of the observed name. Others (Megatron, XLA) are unknown."""
 
 
 class _Declared(NamedTuple):
     text: str
-    """as the framework was told"""
+    """The setting, as the user wrote it."""
     chip: str
-    """the shortest word for it"""
-    awaited: tuple[str, ...]
+    """Short name."""
+    expected: tuple[str, ...]
 
 
-def find(facts: Facts) -> Found | None:
-    declared = _declared(facts)
-    ranks = all_ranks()
-    seen, sharding = _seen(facts)
-    if not seen and declared is None:
+def find(training: TrainingState) -> Detection | None:
+    declared = _declared(training)
+    ranks = world_size()
+    observed_name, sharding = _observed(training)
+    if not observed_name and declared is None:
         return None
-    finding = _missed(facts, declared, seen, ranks) if declared is not None and facts.is_sure else None
+    finding = _mismatch(training, declared, observed_name, ranks) if declared is not None and training.is_sure else None
     text = None if declared is None else declared.text
-    if not seen:
+    if not observed_name:
         assert declared is not None
-        sought = facts.heard is not None and declared.awaited
-        return Found(technique(KIND, declared.chip, text, "" if sought else None), finding)
-    chip = seen + (f" x {ranks}" if ranks > 1 else "")
-    observed = f"{seen}{f' ({sharding})' if sharding else ''}" + (f" over {ranks} ranks" if ranks > 1 else ", one rank")
-    return Found(technique(KIND, chip, text, observed, ranks=ranks, sharding=sharding or None), finding)
+        is_detectable = training.module_calls is not None and declared.expected
+        return Detection(technique(KIND, declared.chip, text, "" if is_detectable else None), finding)
+    chip = observed_name + (f" x {ranks}" if ranks > 1 else "")
+    observed = f"{observed_name}{f' ({sharding})' if sharding else ''}" + (
+        f" over {ranks} ranks" if ranks > 1 else ", one rank"
+    )
+    return Detection(technique(KIND, chip, text, observed, ranks=ranks, sharding=sharding or None), finding)
 
 
-def _missed(facts: Facts, declared: _Declared, seen: str, ranks: int) -> messages.Finding | None:
-    """What is called in the step is something else than what was declared, or nothing of the kind."""
-    if facts.heard is None or not declared.awaited or seen.startswith(declared.awaited):
+def _mismatch(training: TrainingState, declared: _Declared, observed_name: str, ranks: int) -> messages.Finding | None:
+    """Finding if the called model is not distributed as declared."""
+    if training.module_calls is None or not declared.expected or observed_name.startswith(declared.expected):
         return None
-    if "DDP" in declared.awaited and ranks == 1:
-        return None  # (Accelerate puts no DDP around a model that trains alone)
-    if seen:
-        what = f"what is called in the step is {seen}"
-    elif "DDP" in declared.awaited:
-        what = "no DDP is around the model that is called: each process trains one of its own, their gradients are not averaged"
+    if "DDP" in declared.expected and ranks == 1:
+        return None  # (Accelerate does not wrap a model with DDP on a single process)
+    if observed_name:
+        problem = f"the called model is {observed_name}"
+    elif "DDP" in declared.expected:
+        problem = "the called model has no DDP wrapper. Each process trains its own model; gradients are not averaged"
     else:
-        what = (
-            "the model that is called is not divided: every process holds all of its parameters, gradients and states"
-        )
-    return facts.finding(
+        problem = "the called model is not sharded. Every process has all parameters, gradients and optimizer state"
+    return training.finding(
         "distributed-not-seen",
-        f"{declared.text}, and in {facts.observed} observed steps {what}.",
-        "call what the framework has prepared (what accelerator.prepare gave back, say), and not the model itself",
+        f"{declared.text}, but in {training.observed} observed steps {problem}.",
+        "call the model that the framework prepared (returned by accelerator.prepare, for example), not the original model",
     )
 
 
-def _declared(facts: Facts) -> _Declared | None:
-    name, value = facts.setting("deepspeed", "fsdp")
+def _declared(training: TrainingState) -> _Declared | None:
+    name, value = training.setting("deepspeed", "fsdp")
     if name:
-        told = of_zero(value).get("deepspeed", True) if not isinstance(value, str) else value  # (a whole configuration)
-        return _Declared(said(name, told), name, AWAITED[name])
-    kind = str(facts.config.get("distributed_type", "NO"))
-    strategy = str(facts.config.get("strategy", ""))
-    if kind.upper() != "NO" and (all_ranks() > 1 or not kind.upper().startswith("MULTI")):
-        text, word = said("distributed_type", kind), kind
+        stated = (
+            of_zero(value).get("deepspeed", True) if not isinstance(value, str) else value
+        )  # (a whole configuration)
+        return _Declared(setting_text(name, stated), name, EXPECTED[name])
+    kind = str(training.config.get("distributed_type", "NO"))
+    strategy = str(training.config.get("strategy", ""))
+    if kind.upper() != "NO" and (world_size() > 1 or not kind.upper().startswith("MULTI")):
+        text, method = setting_text("distributed_type", kind), kind
     elif strategy and not strategy.startswith(("SingleDevice", "NoneType")):
-        text, word = said("strategy", strategy), strategy.removesuffix("Strategy")
+        text, method = setting_text("strategy", strategy), strategy.removesuffix("Strategy")
     else:
         return None
-    awaited = next((seen for begins, seen in AWAITED.items() if word.lower().startswith(begins)), ())
-    return _Declared(text, "DDP" if "DDP" in awaited else word, awaited)
+    expected = next((names for prefix, names in EXPECTED.items() if method.lower().startswith(prefix)), ())
+    return _Declared(text, "DDP" if "DDP" in expected else method, expected)
 
 
-def _seen(facts: Facts) -> tuple[str, str]:
-    """What the modules are, outermost first, and how the parameters are divided."""
+def _observed(training: TrainingState) -> tuple[str, str]:
+    """Kind of the outermost distributed module, and the sharding of the parameters."""
     found = ""
     sharding = ""
-    heard = [] if facts.sight is None else [module for ref in facts.sight.wrappers if (module := ref()) is not None]
-    for module in (*heard, *facts.modules):
+    references = [] if training.observation is None else training.observation.wrappers
+    wrappers = [module for reference in references if (module := reference()) is not None]
+    for module in (*wrappers, *training.modules):
         names = {kind.__name__ for kind in type(module).__mro__}
         stage = _zero_stage(module) if "DeepSpeedEngine" in names else None
         if stage is not None:
@@ -99,16 +102,16 @@ def _seen(facts: Facts) -> tuple[str, str]:
             found = "FSDP2"
         elif not found and "DistributedDataParallel" in names:
             found = "DDP"
-            if any(type(optimizer).__name__ == "ZeroRedundancyOptimizer" for optimizer in facts.optimizers):
-                found = "DDP + ZeRO-1"  # PyTorch's own: each rank keeps a part of the states
+            if any(type(optimizer).__name__ == "ZeroRedundancyOptimizer" for optimizer in training.optimizers):
+                found = "DDP + ZeRO-1"  # PyTorch's own: each rank keeps a part of the optimizer state
             if getattr(module, "gradient_as_bucket_view", False):
                 sharding = "gradients are views of the buckets"
         elif not found and "DataParallel" in names:
             found = "DataParallel"
     if found in ("", "FSDP2"):
-        divided = {", ".join(map(str, p.placements)) for p in facts.parameters if hasattr(p, "placements")}
-        if divided:
-            return found or "DTensor", "; ".join(sorted(divided))[:200]
+        placements = {", ".join(map(str, p.placements)) for p in training.parameters if hasattr(p, "placements")}
+        if placements:
+            return found or "DTensor", "; ".join(sorted(placements))[:200]
     return found, sharding
 
 

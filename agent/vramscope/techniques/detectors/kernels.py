@@ -1,4 +1,4 @@
-"""Kernels that do several of a model's operations at once and keep less between: Liger's, by the names of the graph's nodes."""
+"""Fused kernels that run several operations at once and save fewer tensors: Liger's, by the names of graph nodes."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections import Counter
 from typing import Final
 
 from vramscope.techniques.detectors.attention import HIDES
-from vramscope.techniques.observation import Facts, Found, said, technique
+from vramscope.techniques.observation import Detection, TrainingState, setting_text, technique
 
 KIND: Final = "fused_kernels"
 CHIP: Final = "Liger kernels"
 _NODE: Final = re.compile(r"^Liger(\w+?)(?:Function)?Backward\d*$")
 
 
-def find(facts: Facts) -> Found | None:
-    name, value = facts.setting("use_liger_kernel")
-    declared = said(name, value) if name else None
-    nodes: Counter[str] = facts.sight.nodes if facts.sight is not None else Counter()
-    seen: Counter[str] = Counter()
+def find(training: TrainingState) -> Detection | None:
+    name, value = training.setting("use_liger_kernel")
+    declared = setting_text(name, value) if name else None
+    nodes: Counter[str] = training.observation.nodes if training.observation is not None else Counter()
+    counts: Counter[str] = Counter()
     for node, count in nodes.items():
         if (named := _NODE.match(node)) is not None:
-            seen[named[1]] += count
-    if seen:
-        calls = ", ".join(f"{kind} {count}" for kind, count in sorted(seen.items()))
-        return Found(technique(KIND, CHIP, declared, f"calls of Liger's kernels: {calls}", calls=sum(seen.values())))
+            counts[named[1]] += count
+    if counts:
+        calls = ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
+        return Detection(technique(KIND, CHIP, declared, f"Liger kernel calls: {calls}", calls=sum(counts.values())))
     if declared is None:
         return None
     if not nodes or any(word in node for node in nodes for word in HIDES):
-        return Found(technique(KIND, CHIP, declared, None))
-    finding = facts.finding(
+        return Detection(technique(KIND, CHIP, declared, None))
+    finding = training.finding(
         "kernels-not-seen",
-        f"{declared}, and none of Liger's kernels was seen in the graph.",
-        "Liger knows the model's class or it changes nothing: its list of models says which",
+        f"{declared}, but the graph has no Liger kernel.",
+        "check that Liger supports the model's class: it leaves unknown models unchanged",
     )
-    return Found(technique(KIND, CHIP, declared, ""), finding if facts.is_sure else None)
+    return Detection(technique(KIND, CHIP, declared, ""), finding if training.is_sure else None)

@@ -1,4 +1,4 @@
-"""The optimizers, and how much of their state is kept in 8 bits or fewer."""
+"""Optimizers, and the share of their state with 8 bits or fewer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramscope.integrations import lomo
 from vramscope.memory.tensor_bytes import storages
 from vramscope.protocol import messages
 from vramscope.protocol.series import CPU
-from vramscope.techniques.observation import NARROW_BITS, Facts, Found, said, technique
+from vramscope.techniques.observation import NARROW_BITS, Detection, TrainingState, setting_text, technique
 
 if TYPE_CHECKING:
     import torch
@@ -19,81 +19,92 @@ if TYPE_CHECKING:
 KIND: Final = "optimizer"
 KIND_8BIT: Final = "optimizer_8bit"
 DEFAULTS: Final = ("adamw_torch", "adamw_torch_fused")
-"""what a Trainer says where its user said nothing"""
+"""Defaults of a Trainer."""
 FAMILIES: Final = (
     "adafactor", "ademamix", "adagrad", "adadelta", "adamax", "adalomo", "lomo", "radam", "nadam", "adam", "rmsprop", "lion",
     "lamb", "lars", "lbfgs", "muon", "shampoo", "sophia", "prodigy", "sgd",
 )  # fmt: skip
-"""of which a name may say one: the longer before what they contain"""
+"""Families that an optimizer's name may contain. Longer names come before names that they contain."""
 NARROW_PACKAGES: Final = ("bitsandbytes", "torchao")
 SMALL_NUMBERS: Final = 4_096
-"""of a tensor: with fewer these two leave its state as it is"""
+"""Number of elements below which these packages keep 32-bit state."""
 NARROW_NAMES: Final = re.compile(r"8-?bit|4-?bit|fp8|paged_lion_8|bnb_8", re.IGNORECASE)
 
 
-def find(facts: Facts) -> Found | None:
-    name, value = facts.setting("optim")
-    declared = said(name, value) if name else None
-    if not facts.optimizers:
-        return Found(technique(KIND, str(value), declared, None)) if name else None
-    classes = list(dict.fromkeys(type(optimizer).__name__ for optimizer in facts.optimizers))
-    how = _how(facts.optimizers[0])
-    state, parameters = _state_bytes(facts)
+def find(training: TrainingState) -> Detection | None:
+    name, value = training.setting("optim")
+    declared = setting_text(name, value) if name else None
+    if not training.optimizers:
+        return Detection(technique(KIND, str(value), declared, None)) if name else None
+    classes = list(dict.fromkeys(type(optimizer).__name__ for optimizer in training.optimizers))
+    implementation = _implementation(training.optimizers[0])
+    state, parameters = _state_bytes(training)
     observed = " and ".join(
-        dict.fromkeys(f"{_package(optimizer)}.{type(optimizer).__name__}" for optimizer in facts.optimizers)
-    ) + (f" ({how})" if how else "")
-    kept = _kept_gradients(facts)
+        dict.fromkeys(f"{_package(optimizer)}.{type(optimizer).__name__}" for optimizer in training.optimizers)
+    ) + (f" ({implementation})" if implementation else "")
+    kept = _kept_gradients(training)
     if kept:
-        observed += f"; gradients are kept from step to step, {kept / 2**20:,.3g} MiB beside the activations"
-    told = technique(
+        observed += f"; gradients stay allocated between steps: {kept / 2**20:,.3g} MiB in addition to the activations"
+    message = technique(
         KIND,
-        " + ".join(classes) + (f" {how}" if how == "fused" else ""),
+        " + ".join(classes) + (f" {implementation}" if implementation == "fused" else ""),
         declared,
         observed,
-        implementation=how or None,
+        implementation=implementation or None,
         state_bytes=state,
         state_bytes_per_parameter=round(state / parameters, 2) if parameters else None,
-        optimizers=len(facts.optimizers),
+        optimizers=len(training.optimizers),
         kept_gradient_bytes=kept or None,
     )
-    return Found(told, _other_kind(facts, declared, str(value), classes))
+    return Detection(message, _mismatch(training, declared, str(value), classes))
 
 
-def _kept_gradients(facts: Facts) -> int:
-    """Bytes of gradients that ``zero_grad`` fills with zeros, or nobody drops: those of the step before are there when backward
-    begins. 0 where they are dropped, PyTorch's default since 2.0, and with models that take turns: one waits with its own."""
-    heard = facts.counted
-    if heard is None or not heard.keeps_gradients or heard.turns:
+def _kept_gradients(training: TrainingState) -> int:
+    """Bytes of gradients that still exist when the next backward begins: zeroed by ``zero_grad``, or never dropped.
+
+    0 if they are dropped, the default of PyTorch since 2.0, and for models that take turns: one keeps its gradients.
+    """
+    observation = training.model_calls
+    if observation is None or not observation.keeps_gradients or observation.takes_turns:
         return 0
-    return sum(p.grad.numel() * p.grad.element_size() for p in facts.parameters if p.grad is not None)
+    return sum(p.grad.numel() * p.grad.element_size() for p in training.parameters if p.grad is not None)
 
 
-def _other_kind(facts: Facts, declared: str | None, asked: str, classes: Sequence[str]) -> messages.Finding | None:
-    """An optimizer was asked for, and what steps is none of its family. What nobody asked for, a default, is no promise."""
-    wanted, seen = _family(asked), [_family(name) for name in classes]
-    if declared is None or not facts.is_sure or asked in DEFAULTS or not wanted or not all(seen) or wanted in seen:
+def _mismatch(
+    training: TrainingState, declared: str | None, requested: str, classes: Sequence[str]
+) -> messages.Finding | None:
+    """Finding if the requested optimizer is of another family than the one that steps. Defaults do not count as requests."""
+    wanted, found = _family(requested), [_family(name) for name in classes]
+    if (
+        declared is None
+        or not training.is_sure
+        or requested in DEFAULTS
+        or not wanted
+        or not all(found)
+        or wanted in found
+    ):
         return None
-    return facts.finding(
+    return training.finding(
         "optimizer-differs",
-        f"{declared}, and what steps is {' and '.join(classes)}: its state takes another size.",
-        "an optimizer that is handed to the Trainer, or made by a create_optimizer of one's own, goes before the setting",
+        f"{declared}, but {' and '.join(classes)} steps. Its state has another size.",
+        "check for an optimizer passed to the Trainer, or made by an overridden create_optimizer: it overrides the setting",
     )
 
 
 def _family(name: str) -> str:
-    """``adamw`` and ``DeepSpeedCPUAdam`` are of one; "" where the name says none that is known."""
+    """Family of an optimizer's name; "" if unknown. ``adamw`` and ``DeepSpeedCPUAdam`` are of the same family."""
     name = name.lower().replace("_", "")
     return next((family for family in FAMILIES if family in name), "")
 
 
-def find_8bit(facts: Facts) -> Found | None:
-    """Coverage is by parameters, not by tensors: embeddings and small tensors often stay at 32 bits, and they are many."""
-    name, value = facts.setting("optim")
-    declared = said(name, value) if name and NARROW_NAMES.search(str(value)) else None
+def find_8bit(training: TrainingState) -> Detection | None:
+    """Detect 8-bit state. Coverage counts parameters, not tensors: many small tensors and embeddings keep 32 bits."""
+    name, value = training.setting("optim")
+    declared = setting_text(name, value) if name and NARROW_NAMES.search(str(value)) else None
     narrow: Counter[int] = Counter()
     wide: dict[int, int] = {}
     widths: set[int] = set()
-    for parameter, state in facts.states:
+    for parameter, state in training.optimizer_states:
         bits = _moment_bits(parameter, state)
         if bits is not None and bits <= NARROW_BITS:
             narrow[bits] += parameter.numel()
@@ -104,22 +115,22 @@ def find_8bit(facts: Facts) -> Found | None:
     if not covered:
         if declared is None:
             return None
-        if not facts.optimizers or not rest:
-            return Found(technique(KIND_8BIT, "8-bit optimizer", declared, None))
-        text = f"{declared}, and no state of {type(facts.optimizers[0]).__name__} is 8 bits wide."
-        advice = "look at which optimizer the training was really given"
-        if _package(facts.optimizers[0]) in NARROW_PACKAGES and max(wide.values()) < SMALL_NUMBERS:
-            text += f" None of the trained tensors has {SMALL_NUMBERS:,} numbers, and smaller ones keep their 32 bits."
-            advice = "leave it: so little state is not worth it; an ordinary optimizer needs as much"
-        finding = facts.finding("8bit-not-seen", text, advice)
-        return Found(technique(KIND_8BIT, "8-bit optimizer", declared, ""), finding if facts.is_sure else None)
+        if not training.optimizers or not rest:
+            return Detection(technique(KIND_8BIT, "8-bit optimizer", declared, None))
+        text = f"{declared}, but no state of {type(training.optimizers[0]).__name__} has 8 bits."
+        advice = "check which optimizer the training uses"
+        if _package(training.optimizers[0]) in NARROW_PACKAGES and max(wide.values()) < SMALL_NUMBERS:
+            text += f" All trained tensors have fewer than {SMALL_NUMBERS:,} elements, and such tensors keep 32 bits."
+            advice = "use an ordinary optimizer, which needs as little memory here"
+        finding = training.finding("8bit-not-seen", text, advice)
+        return Detection(technique(KIND_8BIT, "8-bit optimizer", declared, ""), finding if training.is_sure else None)
     fraction = covered / (covered + rest)
     bits = min(narrow)
-    observed = f"state of {covered:,} of {covered + rest:,} parameters has {bits} bits"
+    observed = f"{bits}-bit state for {covered:,} of {covered + rest:,} parameters"
     if wide:
-        kind, size = _most_of(wide, facts)
-        observed += f"; {' and '.join(map(str, sorted(widths)))} bits remain, most for {kind} ({size:,})"
-    return Found(
+        kind, size = _most_of(wide, training)
+        observed += f"; {' and '.join(map(str, sorted(widths)))} bits for the rest, mostly {kind} ({size:,})"
+    return Detection(
         technique(
             KIND_8BIT,
             f"{bits}-bit {int(100 * fraction)} %",
@@ -132,49 +143,50 @@ def find_8bit(facts: Facts) -> Found | None:
 
 
 def _moment_bits(parameter: torch.Tensor, state: Sequence[torch.Tensor]) -> int | None:
-    """Bits of a moment's element, of the narrowest; None where there is none of the parameter's size."""
+    """Bits per element of the narrowest state tensor of the parameter's size; None if there is none."""
     size = parameter.numel()
     return min((bits_of(value) for value in state if value.numel() == size > 1), default=None)
 
 
 def bits_of(tensor: torch.Tensor) -> int:
-    """Of one element. Quantised wrappers pretend to a wide dtype: their class's name tells."""
+    """Bits per element. Quantized wrappers claim a wide dtype, so the class name decides."""
     inner = getattr(tensor, "_local_tensor", tensor)  # a DTensor's own part
     named = re.search(r"([48])[Bb]it|[Ff][Pp](8)", type(inner).__name__)
     return int(named[1] or named[2]) if named else inner.element_size() * 8
 
 
-def _most_of(wide: Mapping[int, int], facts: Facts) -> tuple[str, int]:
-    """The class of module that most of these parameters belong to, and how many there are in it."""
+def _most_of(wide: Mapping[int, int], training: TrainingState) -> tuple[str, int]:
+    """Module class with the most of these parameters, and their number."""
     kinds: Counter[str] = Counter()
-    for module in facts.modules:
+    for module in training.modules:
         for parameter in module._parameters.values():
             kinds[type(module).__name__] += wide.get(id(parameter), 0)
     kind, size = kinds.most_common(1)[0] if kinds else ("", 0)
     return (kind, size) if size else ("others", sum(wide.values()))
 
 
-def _state_bytes(facts: Facts) -> tuple[int, int]:
-    """Bytes of all state, wherever it is, each storage once; and how many parameters are trained."""
-    seen: dict[int, int] = {}
-    kept = [value for _, state in facts.states for value in state]
-    kept += [value for optimizer in facts.optimizers for value in lomo.state_of(optimizer) if hasattr(value, "device")]
+def _state_bytes(training: TrainingState) -> tuple[int, int]:
+    """Bytes of all state on all devices, without duplicate storages; and the number of trained parameters."""
+    sizes: dict[int, int] = {}
+    kept = [value for _, state in training.optimizer_states for value in state]
+    kept += [
+        value for optimizer in training.optimizers for value in lomo.state_of(optimizer) if hasattr(value, "device")
+    ]
     for value in kept:
-        seen.update(storages(value, value.device.index if value.device.type == "cuda" else CPU))
-    groups = (group["params"] for optimizer in facts.optimizers for group in optimizer.param_groups)
-    with_state = {
-        id(parameter) for parameter, _ in facts.states
-    }  # an offloading optimizer's own copies need no gradient
+        sizes.update(storages(value, value.device.index if value.device.type == "cuda" else CPU))
+    groups = (group["params"] for optimizer in training.optimizers for group in optimizer.param_groups)
+    # (The copies of an offloading optimizer need no gradient.)
+    with_state = {id(parameter) for parameter, _ in training.optimizer_states}
     trained = {id(p): p.numel() for parameters in groups for p in parameters if p.requires_grad or id(p) in with_state}
-    return sum(seen.values()), sum(trained.values())
+    return sum(sizes.values()), sum(trained.values())
 
 
-def _how(optimizer: torch.optim.Optimizer) -> str:
-    """``fused``, ``foreach`` or ``single``, as it was asked for; "" where PyTorch chooses."""
-    asked = optimizer.defaults
-    if asked.get("fused"):
+def _implementation(optimizer: torch.optim.Optimizer) -> str:
+    """``fused``, ``foreach`` or ``single``, as requested; "" if PyTorch chooses."""
+    requested = optimizer.defaults
+    if requested.get("fused"):
         return "fused"
-    return {True: "foreach", False: "single"}.get(asked.get("foreach"), "")
+    return {True: "foreach", False: "single"}.get(requested.get("foreach"), "")
 
 
 def _package(optimizer: object) -> str:

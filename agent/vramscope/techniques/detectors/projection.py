@@ -1,6 +1,6 @@
-"""Gradients that are projected to a low rank before the optimizer keeps moments of them: GaLore, APOLLO.
+"""Gradients that are projected to a low rank before the optimizer computes moments: GaLore, APOLLO.
 
-Known by what stands in the optimizer's state: beside the moments a projector, an object with a rank that projects.
+Detected by the optimizer's state: next to the moments it has a projector, an object with a rank and a method ``project``.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.memory.peak_counters import block_bytes
-from vramscope.techniques.observation import Facts, Found, said, technique
+from vramscope.techniques.observation import Detection, TrainingState, setting_text, technique
 
 if TYPE_CHECKING:
     import torch
 
 KIND: Final = "gradient_projection"
-ASKED: Final = ("galore", "apollo", "q_galore", "q_apollo")
-"""how a Trainer's ``optim`` begins that means one"""
+REQUESTED: Final = ("galore", "apollo", "q_galore", "q_apollo")
+"""Prefixes of the Trainer's setting ``optim``."""
 NAMES: Final = {"galore_torch": "GaLore", "apollo_torch": "APOLLO", "q_galore_torch": "Q-GaLore"}
 
 
-def find(facts: Facts) -> Found | None:
-    name, value = facts.setting("optim")
-    declared = said(name, value) if str(value).lower().startswith(ASKED) else None
+def find(training: TrainingState) -> Detection | None:
+    name, value = training.setting("optim")
+    declared = setting_text(name, value) if str(value).lower().startswith(REQUESTED) else None
     projected = moments = matrices = plain = 0
     ranks: set[int] = set()
     packages: set[str] = set()
-    for optimizer, parameter, state in _states(facts):
+    for optimizer, parameter, state in _states(training):
         tensors = [one for one in state.values() if _is_tensor(one)]
         projector = next((one for one in state.values() if _projects(one)), None)
         if projector is None:
@@ -40,13 +40,13 @@ def find(facts: Facts) -> Found | None:
     if projected:
         rank = " and ".join(map(str, sorted(ranks)))
         names = {NAMES.get(package, "low rank") for package in packages}
-        return Found(
+        return Detection(
             technique(
                 KIND,
                 f"{' + '.join(sorted(names))} rank {rank}",
                 declared,
-                f"gradients of {projected:,} of {projected + plain:,} parameters are projected to rank {rank}: each moment of them "
-                f"keeps {moments:,} numbers",
+                f"gradients of {projected:,} of {projected + plain:,} parameters are projected to rank {rank}; {moments:,} numbers "
+                "per moment",
                 rank=max(ranks),
                 projected_fraction=projected / (projected + plain),
                 moment_numbers=moments,
@@ -56,17 +56,17 @@ def find(facts: Facts) -> Found | None:
     if declared is None:
         return None
     if not plain:
-        return Found(technique(KIND, "low-rank gradients", declared, None))
-    finding = facts.finding(
+        return Detection(technique(KIND, "low-rank gradients", declared, None))
+    finding = training.finding(
         "projection-not-seen",
-        f"{declared}, and the optimizer projects no gradient: its state takes the whole size.",
-        "optim_target_modules has to name the modules whose weights are meant",
+        f"{declared}, but the optimizer projects no gradient. Its state has its full size.",
+        "set optim_target_modules to the names of the modules to project",
     )
-    return Found(technique(KIND, "low-rank gradients", declared, ""), finding if facts.is_sure else None)
+    return Detection(technique(KIND, "low-rank gradients", declared, ""), finding if training.is_sure else None)
 
 
-def _states(facts: Facts) -> Iterator[tuple[object, torch.Tensor, dict[str, Any]]]:
-    for optimizer in facts.optimizers:
+def _states(training: TrainingState) -> Iterator[tuple[object, torch.Tensor, dict[str, Any]]]:
+    for optimizer in training.optimizers:
         for parameter, state in list(optimizer.state.items()):
             if isinstance(state, dict) and _is_tensor(parameter):
                 yield optimizer, parameter, state
@@ -83,6 +83,6 @@ def _projects(value: object) -> bool:
 
 
 def _matrices(projector: object) -> Iterator[torch.Tensor]:
-    """A matrix, or two where both sides are projected."""
+    """Projection matrices: one, or two if both sides are projected."""
     for value in vars(projector).values():
         yield from (one for one in (value if isinstance(value, (list, tuple)) else (value,)) if _is_tensor(one))

@@ -1,9 +1,9 @@
-"""Two trainings in one process: the second one's peak has in it what is left of the first.
+"""Pitfall: two trainings in one process. The peak of the second includes the memory left by the first.
 
-What is left is known by its optimizer: one that has not stepped since attach, with state or gradients on a device; or by a model
-with gradients that no optimizer has and nothing calls. It holds parameters, their gradients and state; what the training that
-runs now uses too is not counted. And what its last forward gave, ``outputs`` and ``loss``, is known by its graph, which is older
-than attach: autograd counts the operations of a thread.
+The first training is recognized by its optimizer, which has not stepped since attach and has state or gradients on a device;
+or by a model with gradients that belongs to no optimizer and is not called. Its parameters, gradients and state count, except
+those that the current training uses too. Results of its last forward pass, ``outputs`` and ``loss``, are recognized by their
+graph, which is older than attach: autograd counts the operations of a thread.
 """
 
 from __future__ import annotations
@@ -18,112 +18,115 @@ from vramscope.process.live_objects import living, of_types
 from vramscope.process.name_roots import roots
 from vramscope.protocol import messages
 from vramscope.steps.root_modules import outermost_modules
-from vramscope.techniques.observation import Facts, some
+from vramscope.techniques.observation import TrainingState, plural
 
 if TYPE_CHECKING:
     import torch
 
-LEAST_BYTES: Final = 128 * 2**20
-"""cuBLAS's workspaces (64 MiB on an H100) and a batch or two explain less than that"""
-LEAST_FRACTION: Final = 0.01
+MIN_BYTES: Final = 128 * 2**20
+"""Smallest unexplained memory that starts a search. cuBLAS workspaces (64 MiB on an H100) and a few batches are smaller."""
+MIN_FRACTION: Final = 0.01
 """Smallest share of this training's own bytes that is reported."""
-LEAST_RESULT: Final = 2**20
-"""bytes of a tensor that is worth a word"""
-MOST_NAMES: Final = 3
-LOOK_AT_STEP: Final = 20
-"""until then an optimizer that steps rarely has stepped"""
+MIN_RESULT_BYTES: Final = 2**20
+"""Smallest tensor that is reported as a result of the earlier training."""
+MAX_NAMES: Final = 3
+SCAN_STEP: Final = 20
+"""Step of the search. Optimizers that step rarely have stepped by then."""
 
 
 class EarlierRun:
-    """Keeps one number from attach on, and what it found; no optimizer."""
+    """Searches once for an earlier training. It keeps counters from attach on, and the finding."""
 
     def __init__(self) -> None:
         self._at_attach_bytes = 0
         self._operations = 0
-        """of autograd on this thread, at attach"""
+        """Autograd's operations on this thread at attach."""
         self._thread = 0
-        self._looked = False
+        self._scanned = False
         self._finding: messages.Finding | None = None
 
     def begin(self) -> None:
-        """At attach: how much was allocated then. Some 10 µs."""
+        """Record the allocated memory at attach. About 10 µs."""
         import torch
 
         self._at_attach_bytes = allocated_bytes()
         self._operations = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)()
         self._thread = threading.get_ident()
 
-    def find(self, facts: Facts) -> messages.Finding | None:
-        """A sweep over all objects, some 0.1 s, once, and only where much was there at attach that this training does not use."""
-        if facts.step < LOOK_AT_STEP or self._looked:
+    def find(self, training: TrainingState) -> messages.Finding | None:
+        """Search all objects once, in about 0.1 s, and only if much memory at attach is not used by this training."""
+        if training.step < SCAN_STEP or self._scanned:
             return self._finding
-        self._looked = True
-        if self._at_attach_bytes < LEAST_BYTES:
+        self._scanned = True
+        if self._at_attach_bytes < MIN_BYTES:
             return None
-        ours = _bytes_of(facts.optimizers, facts.alive)
+        ours = _bytes_of(training.optimizers, training.known_roots)
         total = sum(ours.values())
-        if allocated_bytes() - total >= max(LEAST_BYTES, int(LEAST_FRACTION * total)):
-            self._finding = self._look(facts, ours, total)
+        if allocated_bytes() - total >= max(MIN_BYTES, int(MIN_FRACTION * total)):
+            self._finding = self._scan(training, ours, total)
         return self._finding
 
-    def _look(self, facts: Facts, ours: dict[int, int], total: int) -> messages.Finding | None:
-        left = [thing for thing in optimizers_on_devices() if all(thing is not known for known in facts.optimizers)]
-        models = self._models(facts, left)
-        # A model that was given up is among those that are alive, too: it is no part of this training.
-        theirs = {id(p) for p in _parameters(left)} | {id(p) for model in models for p in model.parameters()}
+    def _scan(self, training: TrainingState, ours: dict[int, int], total: int) -> messages.Finding | None:
+        optimizers = [one for one in optimizers_on_devices() if all(one is not known for known in training.optimizers)]
+        models = self._models(training, optimizers)
+        # The known models may include an abandoned one, which is no part of this training.
+        theirs = {id(p) for p in _parameters(optimizers)} | {id(p) for model in models for p in model.parameters()}
         used = _bytes_of(
-            facts.optimizers, [root for root in facts.alive if all(id(p) not in theirs for p in root.parameters())]
+            training.optimizers,
+            [root for root in training.known_roots if all(id(p) not in theirs for p in root.parameters())],
         )
-        held = _bytes_of(left, models)
-        results = self._results(facts)
+        left = _bytes_of(optimizers, models)
+        results = self._results(training)
         for tensor in results:
-            held.update(_on_device(tensor))
-        size = sum(bytes_ for key, bytes_ in held.items() if key not in used)
-        if size < max(LEAST_BYTES // 2, int(LEAST_FRACTION * total)):
-            return None  # some of what was there at attach, and not most of it
+            left.update(_on_device(tensor))
+        size = sum(bytes_ for key, bytes_ in left.items() if key not in used)
+        if size < max(MIN_BYTES // 2, int(MIN_FRACTION * total)):
+            return None  # only a small part of the memory at attach
         parts = []
-        if left or models:
-            kinds = ", ".join(dict.fromkeys(type(thing).__name__ for thing in (*left, *models)))
+        if optimizers or models:
+            kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in (*optimizers, *models)))
             parts.append(f"{kinds} with parameters, gradients and state")
         if results:
-            parts.append(f"{some(len(results), 'tensor')} that its forward gave{_named(results)}")
-        advice = "delete the first model and optimizer" if left or models else "delete what holds them"
-        return facts.finding(
+            parts.append(f"{plural(len(results), 'result tensor')}{_variables_of(results)}")
+        advice = (
+            "delete the first model and optimizer" if optimizers or models else "delete the variables that retain them"
+        )
+        return training.finding(
             "earlier-run-alive",
-            f"When this run began the process held an earlier training, and still does: {' and '.join(parts)}, "
-            f"{size / 2**20:,.0f} MiB on the device. Every peak of this run has them in it.",
-            f"compare runs in processes of their own, or {advice} and call gc.collect() before the next",
+            f"The process still retains an earlier training: {' and '.join(parts)}, {size / 2**20:,.0f} MiB on the device. "
+            "Every peak of this run includes them.",
+            f"compare runs in separate processes, or {advice} and call gc.collect() before the next run",
         )
 
-    def _results(self, facts: Facts) -> list[torch.Tensor]:
-        """Tensors on devices that operations before attach gave, of graphs that the training of now does not walk."""
+    def _results(self, training: TrainingState) -> list[torch.Tensor]:
+        """Tensors on devices from operations before attach, in graphs that the current training does not use."""
         import torch
 
-        sight = facts.sight
-        if threading.get_ident() != self._thread or sight is None or sight.oldest_node is None:
-            return []  # another thread counts for itself
-        if sight.oldest_node < self._operations:
+        observation = training.observation
+        if threading.get_ident() != self._thread or observation is None or observation.oldest_node is None:
+            return []  # each thread has its own counter
+        if observation.oldest_node < self._operations:
             return []
         tensors, _ = of_types([torch.Tensor])
-        nodes = ((tensor, tensor.grad_fn) for tensor in tensors if tensor.is_cuda and tensor.nbytes >= LEAST_RESULT)
+        nodes = ((tensor, tensor.grad_fn) for tensor in tensors if tensor.is_cuda and tensor.nbytes >= MIN_RESULT_BYTES)
         return [tensor for tensor, node in nodes if node is not None and node._sequence_nr() < self._operations]
 
-    def _models(self, facts: Facts, optimizers: Sequence[Any]) -> list[torch.nn.Module]:
-        """Those with gradients that are no optimizer's, and that were not called in the observed step: its optimizer is gone."""
-        if facts.heard is None:
+    def _models(self, training: TrainingState, optimizers: Sequence[Any]) -> list[torch.nn.Module]:
+        """Models with gradients that belong to no optimizer and were not called in the observed step."""
+        if training.module_calls is None:
             return []
-        known = {id(p) for p in _parameters([*facts.optimizers, *optimizers])}
+        known = {id(p) for p in _parameters([*training.optimizers, *optimizers])}
         return [
             model
             for model in outermost_modules()
-            if id(model) not in facts.heard.called
+            if id(model) not in training.module_calls.called
             and any(_on_device(p.grad) for p in model.parameters())
             and all(id(p) not in known for p in model.parameters())
         ]
 
 
-def _named(tensors: Sequence[Any]) -> str:
-    """`` (global 'outputs')``: variables that hold one of them, or a mapping of results with it; "" where there is none."""
+def _variables_of(tensors: Sequence[Any]) -> str:
+    """`` (global 'outputs')``: variables that retain one of the tensors, also in a container; "" if there are none."""
     ids = set(map(id, tensors))
     found: dict[str, None] = {}
     for root in itertools.chain.from_iterable(roots()):
@@ -131,11 +134,11 @@ def _named(tensors: Sequence[Any]) -> str:
         inner = dict.values(value) if isinstance(value, dict) else value if type(value) in (list, tuple) else ()
         if id(value) in ids or not ids.isdisjoint(map(id, inner)):
             found[str(root)] = None
-    return f" ({', '.join(list(found)[:MOST_NAMES])})" if found else ""
+    return f" ({', '.join(list(found)[:MAX_NAMES])})" if found else ""
 
 
 def allocated_bytes() -> int:
-    """Of all devices that are in use; 0 where CUDA is not."""
+    """Allocated bytes of all devices; 0 if CUDA is not initialized."""
     import torch
 
     if not torch.cuda.is_initialized():
@@ -144,7 +147,7 @@ def allocated_bytes() -> int:
 
 
 def optimizers_on_devices() -> list[torch.optim.Optimizer]:
-    """Every optimizer of the process that has state on a device, or gradients: one that has trained."""
+    """Optimizers of the process that have trained: with state or gradients on a device."""
     import torch
 
     return [
@@ -155,20 +158,20 @@ def optimizers_on_devices() -> list[torch.optim.Optimizer]:
 
 
 def _bytes_of(optimizers: Sequence[Any], roots: Iterable[torch.nn.Module]) -> dict[int, int]:
-    """Storage -> bytes on devices: parameters, gradients, state and buffers."""
-    held: dict[int, int] = {}
+    """Storage -> bytes on devices, of parameters, gradients, optimizer state and buffers."""
+    sizes: dict[int, int] = {}
     parameters = _parameters(optimizers)
     for root in roots:
         parameters += root.parameters()
         for buffer in root.buffers():
-            held.update(_on_device(buffer))
+            sizes.update(_on_device(buffer))
     for parameter in parameters:
-        held.update(_on_device(parameter))
-        held.update(_on_device(parameter.grad))
+        sizes.update(_on_device(parameter))
+        sizes.update(_on_device(parameter.grad))
     for optimizer in optimizers:
         for value in _state_of(optimizer):
-            held.update(_on_device(value))
-    return held
+            sizes.update(_on_device(value))
+    return sizes
 
 
 def _parameters(optimizers: Sequence[Any]) -> list[torch.Tensor]:

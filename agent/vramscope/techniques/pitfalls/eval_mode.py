@@ -1,7 +1,7 @@
-"""A model that checkpoints itself while it is in training mode only, and is in eval mode while it trains: it keeps everything.
+"""Pitfall: a model that uses checkpoints in training mode only trains in eval mode and saves all activations.
 
-Which model that is, its own methods tell: one that calls PyTorch's checkpoint and asks ``self.training``. Where a switch of its
-own is off in that method, it is the switch, and nothing is said.
+Such a model has a method that calls PyTorch's checkpoint and reads ``self.training``. If the method also reads a switch that
+is off, the switch is the reason, and nothing is reported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.protocol import messages
 from vramscope.techniques.detectors import checkpointing
-from vramscope.techniques.observation import Facts
+from vramscope.techniques.observation import TrainingState
 
 if TYPE_CHECKING:
     import torch
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
 CHECKPOINTS: Final = ("checkpoint", "checkpoint_sequential")
 
 
-def find(facts: Facts) -> messages.Finding | None:
-    heard = facts.heard
+def find(training: TrainingState) -> messages.Finding | None:
+    observation = training.module_calls
     if (
-        heard is None
-        or not facts.is_sure
-        or not heard.in_eval_mode
-        or heard.regions.recomputed(facts.modules, heard.called)
-        or heard.regions.functions
+        observation is None
+        or not training.is_sure
+        or not observation.in_eval_mode
+        or observation.regions.recomputed(training.modules, observation.called)
+        or observation.regions.functions
     ):
         return None
-    if checkpointing.declaration(facts):
-        return None  # that it was declared and is not seen says it
-    for module in facts.modules:
-        if id(module) in heard.in_eval_mode and any(p.requires_grad for p in module.parameters()):
-            method = _gate(module)
+    if checkpointing.declaration(training):
+        return None  # reported by the detector: declared, but not observed
+    for module in training.modules:
+        if id(module) in observation.in_eval_mode and any(p.requires_grad for p in module.parameters()):
+            method = _gated_method(module)
             if method is not None:
                 name = method.__qualname__
-                return facts.finding(
+                return training.finding(
                     "checkpointing-in-eval-mode",
-                    f"{name} checkpoints in training mode only, and the model is in eval mode while it trains: nothing was run "
-                    f"again in {facts.observed} observed steps, and every activation is kept. Dropout is off, too.",
+                    f"{name} uses checkpoints in training mode only, but the model trains in eval mode. Nothing was recomputed "
+                    f"in {training.observed} observed steps, and all activations are saved. Dropout is off, too.",
                     "call model.train() before the loop, and again after each evaluation",
                     (method.__code__.co_filename, method.__code__.co_firstlineno),
                 )
     return None
 
 
-def _gate(module: torch.nn.Module) -> FunctionType | None:
-    """The method that calls checkpoint and asks for the mode, with no switch in it that is off."""
+def _gated_method(module: torch.nn.Module) -> FunctionType | None:
+    """Method that calls checkpoint and reads ``self.training``, without a switch that is off."""
     for kind in type(module).__mro__:
         if kind.__module__.startswith("torch."):
             continue
@@ -62,7 +62,7 @@ def _gate(module: torch.nn.Module) -> FunctionType | None:
 
 
 def _calls_checkpoint(method: FunctionType, names: set[str]) -> bool:
-    """By a name that is PyTorch's function, or as an attribute of its module, whatever that is called here."""
+    """Whether a method calls PyTorch's checkpoint, by any name or as an attribute of its module."""
     library = sys.modules.get("torch.utils.checkpoint")
     if library is None:
         return False
@@ -74,7 +74,7 @@ def _calls_checkpoint(method: FunctionType, names: set[str]) -> bool:
 
 
 def _is_switched_off(module: torch.nn.Module, names: set[str]) -> bool:
-    """Whether the method reads anything of the module's own, or of its configuration, that is False, None or 0."""
+    """Whether the method reads an attribute of the module or its configuration that is False, None or 0."""
     own = {name: value for name, value in vars(module).items() if name != "training"}
     off = [name for name, value in own.items() if _is_off(value)]
     off += [name for config in own.values() for name, value in _fields(config) if _is_off(value)]
@@ -91,7 +91,7 @@ def _fields(config: Any) -> list[tuple[str, Any]]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Names that a function reads, with those of the functions that are made in it."""
+    """Names that a function and its inner functions read."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
