@@ -859,7 +859,7 @@ def test_lists_and_dicts_with_methods_of_the_users_are_read_through_the_built_in
 def test_a_function_without_source_a_lambda_and_a_partial_are_named():
     scope = {"some": some, "scan": scan}
     exec(
-        compile("def cell():\n    history = [some(4)]\n    return look(), history\n", "<ipython-input-1-ab>", "exec"),
+        compile("def cell():\n    history = [some(4)]\n    return scan(), history\n", "<ipython-input-1-ab>", "exec"),
         scope,
     )
     sight, _ = scope["cell"]()

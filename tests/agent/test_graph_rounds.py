@@ -1,5 +1,7 @@
 """What ends a round before the first step of an optimizer, and what that makes of the leaks that are told."""
 
+import dataclasses
+
 import pytest
 import torch
 from scans import watched
@@ -8,6 +10,7 @@ from torch.nn import functional as F
 
 from vramscope.leaks import detector
 from vramscope.leaks.detector import LeakDetector
+from vramscope.leaks.policy import POLICY
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 
@@ -78,7 +81,7 @@ def test_a_value_that_is_carried_on_reaches_back_through_the_steps_that_there_we
 
 def test_beside_an_optimizer_that_never_steps_what_grows_is_told_all_the_same(training, monkeypatch) -> None:
     model, optimizer = training
-    monkeypatch.setattr(detector, "MOST_UNSTEPPED", 20)
+    monkeypatch.setattr(detector, "POLICY", dataclasses.replace(POLICY, unstepped_backwards=20))
     losses = []
     with watched() as scans:
         for _ in range(60):

@@ -143,6 +143,7 @@ def answer(question: dict[str, Any], folder: Path) -> Any:
     import torch
     from corpus import load
     from meter import weigh
+    from variants import changed
     from watched import watch
 
     loop, device = load(question["loop"], folder), question["device"]
@@ -151,7 +152,8 @@ def answer(question: dict[str, Any], folder: Path) -> Any:
         return [dataclasses.asdict(reading) for reading in weigh(loop, device, collect=question["collect"])]
     if question["what"] == "watch":
         encode = msgspec.msgpack.Encoder().encode
-        scans, recorded = watch(loop, device, windows=question.get("windows", False))
+        with changed(question.get("policy", {}), question.get("without", ())):
+            scans, recorded = watch(loop, device, windows=question.get("windows", False))
         return {
             "scans": [[entry["steps"], base64.b64encode(encode(entry["scan"])).decode()] for entry in scans],
             **recorded,

@@ -12,13 +12,9 @@ from collections import deque
 from itertools import pairwise
 from typing import Any, Final
 
+from vramscope.leaks.policy import POLICY
 from vramscope.protocol.series import UNKNOWN
 
-WINDOW: Final = 4
-"""values whose lowest is one of the next scale: steps, then fours of steps, sixteens, ..."""
-IN_A_ROW: Final = 3
-"""lowest values of one scale that must rise"""
-LEAST_RISE_BYTES: Final = 32 * 1024
 HEAP_SHARE: Final = 0.005
 """of the time that asking the C allocator may take"""
 
@@ -53,7 +49,7 @@ class Floor:
 class _Scale:
     def __init__(self) -> None:
         self._values: list[int] = []
-        self._lowest: deque[int] = deque(maxlen=IN_A_ROW)
+        self._lowest: deque[int] = deque(maxlen=POLICY.baseline_rises)
         self.rises = False
 
     @property
@@ -64,12 +60,12 @@ class _Scale:
     def add(self, value: int) -> bool:
         """Whether a window is full now."""
         self._values.append(value)
-        if len(self._values) < WINDOW:
+        if len(self._values) < POLICY.baseline_window:
             return False
         self._lowest.append(min(self._values))
         self._values.clear()
-        self.rises = len(self._lowest) == IN_A_ROW and all(
-            after - before >= LEAST_RISE_BYTES for before, after in pairwise(self._lowest)
+        self.rises = len(self._lowest) == POLICY.baseline_rises and all(
+            after - before >= POLICY.baseline_rise_bytes for before, after in pairwise(self._lowest)
         )
         return True
 

@@ -12,14 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from vramscope.leaks import baseline
 from vramscope.leaks.autograd.dropped_graphs import UnwalkedInSteps
 from vramscope.leaks.autograd.graph_walk import Budget, walk
 from vramscope.leaks.autograd.saved_tensors import saved
-from vramscope.leaks.autograd.sentinels import UNWALKED, NewestNode, Outputs, Sentinels
+from vramscope.leaks.autograd.sentinels import NewestNode, Outputs, Sentinels
 from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.policy import POLICY
 from vramscope.leaks.registry import Findings
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.call_arguments import given_storages, is_given
@@ -28,7 +29,6 @@ from vramscope.leaks.scan.scanner import AGAIN_SECONDS, LOOK_SECONDS, Scanner
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.schedule import Rounds
 from vramscope.leaks.verdict.judge import Judge, material_bytes
-from vramscope.leaks.verdict.periodic import ROUNDS_AFTER_AN_EPOCH
 from vramscope.leaks.verdict.scan_context import Moment
 from vramscope.process import frames, type_info
 from vramscope.protocol import messages
@@ -38,12 +38,6 @@ from vramscope.steps.records import Held
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
 
-OLD_GRAPHS: Final = 6
-"""of earlier steps alive: suspicious"""
-RECENT_STEPS: Final = 16
-"""steps of all optimizers, within which one that trains takes its turn"""
-MOST_UNSTEPPED: Final = 512
-"""backwards that may be the first step's; where an optimizer lives and has not stepped by then, weights are updated by hand"""
 
 _allocated_bytes = attrgetter("allocated_bytes")
 
@@ -85,7 +79,7 @@ class LeakDetector:
         self._boundaries: deque[int] = deque(maxlen=512)
         self._forwards: deque[int] = deque(maxlen=512)
         self._batch_sequence = 0
-        self._look_when_built = UNWALKED
+        self._look_when_built = POLICY.dropped_graphs
         self._will_train = False
         """nothing trains yet, and an optimizer waits"""
         self._last_walk = -1
@@ -125,7 +119,7 @@ class LeakDetector:
         if self._rounds.per != "step":
             self._rounds.count("step")
         self._forwards.clear()
-        self._look_when_built = UNWALKED
+        self._look_when_built = POLICY.dropped_graphs
         if self._stepped:
             # No forward was heard since the step (the whole model is checkpointed, say).
             self._stepped = False
@@ -134,7 +128,7 @@ class LeakDetector:
             self._look_if_due(fresh=False)
         self._pass_ended = False
         self._last_walk = self._sequence()
-        if not self._steps_are_told and not (self._will_train and self._outputs.walks <= MOST_UNSTEPPED):
+        if not self._steps_are_told and not (self._will_train and self._outputs.walks <= POLICY.unstepped_backwards):
             # A loop that updates its weights by hand: each backward ends a round, as far as can be known.
             self._end_round()
         root = roots_ if not isinstance(roots_, (list, tuple)) else roots_[0] if roots_ else None
@@ -172,7 +166,7 @@ class LeakDetector:
             self._stepped_once[key] = weakref.ref(optimizer)
         self._optimizers[key] = self._stepping
         if len(self._optimizers) > 1:  # those of an earlier fold or phase no longer step
-            recent = self._stepping - RECENT_STEPS
+            recent = self._stepping - POLICY.recent_steps
             self._optimizers = {known: last for known, last in self._optimizers.items() if last > recent}
         self._after = key
         self._stepped = True
@@ -210,7 +204,7 @@ class LeakDetector:
         self._stepped = stepped
         if is_looked_at:
             self._rounds.due = set(self._optimizers) or {self._after}
-        if self._kept_rounds >= OLD_GRAPHS:
+        if self._kept_rounds >= POLICY.old_graphs:
             self._rounds.suspect("graphs of earlier steps are alive, more from step to step")
 
     def before_forward(self, training: bool) -> None:
@@ -293,7 +287,7 @@ class LeakDetector:
                 self._look_if_due(fresh=False)
         self._trained, self._walk_at_batch = self._last_walk != self._walk_at_batch, self._last_walk
         now = self._sequence()
-        built = now - self._batch_sequence > 2 and self._batch_sequence
+        built = now - self._batch_sequence > POLICY.operations_of_a_graph and self._batch_sequence
         if built and not self._stepped and not self._outputs.heard:
             # A model that is no module: graphs were built since the last batch, and what became of them is not known.
             self._forwards.append(now)
@@ -311,10 +305,10 @@ class LeakDetector:
             self.end_epoch()
         elif self._optimizers and self._clock.phase == EVAL and self._judge.gathered.has_ended():
             self._look_in_evaluation(number)
-        if len(self._forwards) + 1 >= UNWALKED and self._outputs.pending >= UNWALKED:
+        if len(self._forwards) + 1 >= POLICY.dropped_graphs and self._outputs.pending >= POLICY.dropped_graphs:
             self._pass_ended = True
             if self._judge.waits_for_an_end(evaluating=True):
-                self._look_when_built = UNWALKED
+                self._look_when_built = POLICY.dropped_graphs
             self._judge_evaluation()
 
     def _look_in_evaluation(self, batches: int = 0) -> None:
@@ -332,7 +326,7 @@ class LeakDetector:
         self._epoch_ended = self._rounds.number
         if self._judge.waits_for_an_end() and not self._clock.calm and self._looker.may_spend(AGAIN_SECONDS):
             self._look("an epoch has ended", fresh=False, evaluating=False)
-            self._rounds.look_again_at = self._rounds.number + ROUNDS_AFTER_AN_EPOCH
+            self._rounds.look_again_at = self._rounds.number + POLICY.iterations_after_epoch
 
     @property
     def boundary(self) -> int:
@@ -367,12 +361,12 @@ class LeakDetector:
         built = len(self._forwards)
         if built < self._look_when_built:
             return
-        dropped = self._outputs.dropped >= UNWALKED
+        dropped = self._outputs.dropped >= POLICY.dropped_graphs
         if (
             dropped or not self._training_mode or self._pass_ended or not self._optimizers
         ) and self._looker.may_spend():
             # Again after six, twelve, twenty-four ...: growth shows from look to look.
-            self._look_when_built = built + max(6, built // 2)
+            self._look_when_built = built + max(POLICY.evaluation_rescan, int(POLICY.evaluation_rescan_share * built))
             self._look("graphs are built and nothing walks them backward", fresh=False, evaluating=True)
 
     def _look_if_due(self, *, fresh: bool) -> None:
@@ -405,7 +399,7 @@ class LeakDetector:
         without gradients."""
         if not self._may_look():
             return
-        newest = list(self._boundaries)[-RECENT_STEPS:]
+        newest = list(self._boundaries)[-POLICY.recent_steps :]
         step_numbers = max((after - before for before, after in pairwise(newest)), default=0)
         looked = self._looker.scan(step_numbers, self._steps_no_more, self._differentiable)
         if evaluating and self._may_be_summed_up(looked.optimizers):
@@ -423,7 +417,7 @@ class LeakDetector:
         if (fresh or evaluating) and self._window_asks:
             seen = self._findings.held_by(looked.groups, whole=whole)
             self._clock.recorder.held(seen)  # type: ignore[union-attr]
-        dropped = evaluating and self._outputs.dropped >= UNWALKED
+        dropped = evaluating and self._outputs.dropped >= POLICY.dropped_graphs
         if dropped and not self._findings.tell_of_an_evaluation:
             self._measured = looked.known
         self._findings.looked(looked.seconds, looked.tensors, "; ".join(looked.left_out))
@@ -442,12 +436,12 @@ class LeakDetector:
 
     def _may_be_summed_up(self, optimizers: int) -> bool:
         """Graphs that wait for the first step of an optimizer: gradient accumulation may sum up their losses."""
-        summed = self._outputs.dropped < UNWALKED and self._training_mode and not self._pass_ended
+        summed = self._outputs.dropped < POLICY.dropped_graphs and self._training_mode and not self._pass_ended
         return summed and optimizers > 0 and not self._optimizers
 
     def _waits_for_a_step(self, optimizers: int) -> bool:
         """Optimizers live, and none has stepped yet; a loader's batches are counted as rounds all the same."""
-        waits = optimizers > 0 and not self._steps_are_told and self._outputs.walks <= MOST_UNSTEPPED
+        waits = optimizers > 0 and not self._steps_are_told and self._outputs.walks <= POLICY.unstepped_backwards
         return waits and self._rounds.per != "batch"
 
     def _steps_no_more(self, optimizer: Any) -> bool:

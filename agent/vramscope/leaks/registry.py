@@ -13,11 +13,11 @@ from vramscope.leaks.autograd.dropped_graphs import Found, Place
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import MOST_WORDS, Group
-from vramscope.leaks.holders.wording import NAMELESS
+from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.peak_effect import NOT_ON_CPU, Effect, Follower, avoidable_bytes
-from vramscope.leaks.verdict.verdict import GROWS, OVERLAPS, Verdict
+from vramscope.leaks.verdict.verdict import GROWS, OVERLAPS, FindingKey, Verdict
 from vramscope.process import frames
 from vramscope.protocol import messages
 from vramscope.recording.leaked_addresses import Seen
@@ -32,16 +32,12 @@ OUTLIVES: Final = "it outlives its {per}, so it is alive at every later peak"
 UNTIL_EMPTIED: Final = (
     "it outlives its {per}, so it is alive at every peak until it is emptied, and then as large as this"
 )
-IN_STEPS: Final = "in steps"
-"""second in the key of a graph that a step builds, and no backward walks; of an evaluation's there stands its holder"""
 TO_COME: Final = "measured in the next step"
 IN_HOST_MEMORY: Final = "it lies in the host's memory, which grows; no peak of the GPU falls without it"
 ON_THE_HOST: Final = "PyTorch counts no peaks on the CPU; what it holds would be free in every later step"
 AS_SEEN: Final = (
     "as much as lay there when it was looked at: how much lies there at the peak depends on when the collector comes by"
 )
-
-Key = tuple[str, ...]
 
 
 class Findings:
@@ -62,13 +58,13 @@ class Findings:
         self._clock = clock
         self._report = report
         self._tell = tell
-        self._leaks: dict[Key, messages.Leak] = {}
-        self._full: dict[Key, messages.Leak] = {}
+        self._leaks: dict[FindingKey, messages.Leak] = {}
+        self._full: dict[FindingKey, messages.Leak] = {}
         """of what may be emptied yet, as it was seen with the most"""
-        self._told: set[Key] = set()
-        self._graphs_alone: dict[Key, bool] = {}
+        self._told: set[FindingKey] = set()
+        self._graphs_alone: dict[FindingKey, bool] = {}
         """of each that a holder has: whether its fix lets go what the graphs saved, and keeps the tensors themselves"""
-        self._followers: list[tuple[Key, Follower, dict[int, int]]] = []
+        self._followers: list[tuple[FindingKey, Follower, dict[int, int]]] = []
         self._unwalked_are_kept = False
         self._seconds, self._tensors, self._left_out = 0.0, 0, ""
 
@@ -76,7 +72,8 @@ class Findings:
     def tell_of_an_evaluation(self) -> bool:
         """Somebody is named already for graphs that nothing walks."""
         return any(
-            leak.kind in ("growing-eval", "no_grad-missing") and key[1] != IN_STEPS for key, leak in self._leaks.items()
+            leak.kind in ("growing-eval", "no_grad-missing") and key.holder.kind is not HolderKind.STEP_GRAPH
+            for key, leak in self._leaks.items()
         )
 
     def looked(self, seconds: float, tensors: int, left_out: str) -> None:
@@ -99,7 +96,7 @@ class Findings:
     def add(self, verdict: Verdict) -> None:
         """Add what was found, or bring up to date what is known."""
         group, holder, kind = verdict.group, verdict.group.holder, verdict.kind
-        key = (kind, *holder.key)
+        key = FindingKey(kind, holder.key)
         if not verdict.waits and not self._says_more(verdict):
             return
         for part in verdict.speaks_for:
@@ -130,7 +127,11 @@ class Findings:
             peak_effect=effect.words,
             advice=words[:MOST_WORDS],
         )
-        if kind == "no_grad-missing" and holder.key[0] == NAMELESS and (place := frames.user_line()) is not None:
+        if (
+            kind == "no_grad-missing"
+            and holder.key.kind is HolderKind.UNKNOWN
+            and (place := frames.user_line()) is not None
+        ):
             file, line, function = place  # where the evaluation is at work
             leak = msgspec.structs.replace(leak, file=file, line=line, function=function)
         if verdict.waits or verdict.emptied_after is not None:
@@ -163,7 +164,7 @@ class Findings:
                 continue
             sizes: Storages = {}
             held = 0
-            its = [group for group in groups if group.holder.key == key[1:]]
+            its = [group for group in groups if group.holder.key == key.holder]
             if not its and not whole:
                 continue
             for group in its:
@@ -174,19 +175,19 @@ class Findings:
             found.append(Seen(leak.kind, leak.name, leak.file, leak.line, sorted(sizes), counted))
         return found
 
-    def withdraw(self, settled: Iterable[Key]) -> None:
+    def withdraw(self, settled: Iterable[HolderKey]) -> None:
         """Of these holders it was said that they take more and more; they do not any more: a buffer was filling up, or gathered
         what has been let go since, or whom nobody had found has a name by now."""
         for holder in settled:
-            self._leaks.pop(("tensor-growth", *holder), None)
+            self._leaks.pop(FindingKey("tensor-growth", holder), None)
 
-    def note_emptied(self, rounds: Mapping[Key, int]) -> None:
+    def note_emptied(self, rounds: Mapping[HolderKey, int]) -> None:
         """These are emptied after so many rounds: they do not grow for ever. (Graphs that were kept once were kept.)"""
         for holder, after in rounds.items():
             for kind in GROWS:
-                leak = self._leaks.get((kind, *holder))
+                leak = self._leaks.get(FindingKey(kind, holder))
                 if leak is not None and leak.emptied_after != after:
-                    self._leaks[(kind, *holder)] = _emptied(leak, after)
+                    self._leaks[FindingKey(kind, holder)] = _emptied(leak, after)
 
     def add_nobodys(self, module: str, saved_bytes: int, nodes: int) -> None:
         """A graph that no variable holds: what ``module`` gives is built and dropped with each batch."""
@@ -207,7 +208,7 @@ class Findings:
             peak_effect=NO_STEPS,
             advice=advice.NO_GRAD,
         )
-        self._put(("no_grad-missing", module), leak)
+        self._put(FindingKey("no_grad-missing", HolderKey(HolderKind.DROPPED_GRAPH, name=module)), leak)
 
     def add_unwalked(self, found: Found) -> None:
         """A graph that each step builds and no backward walks; no variable holds it when a look comes by."""
@@ -264,18 +265,22 @@ class Findings:
         self._unwalked_are_kept |= unwalked
         if kind == "no_grad-missing" and self._unwalked_are_kept:
             return False
-        if kind in OVERLAPS and any((more, *holder.key) in self._leaks for more in ("growing", "growing-eval")):
+        if kind in OVERLAPS and any(
+            FindingKey(more, holder.key) in self._leaks for more in ("growing", "growing-eval")
+        ):
             return False
         if unwalked or kind == "no_grad-missing":
             # The same evaluation: what keeps its graphs says more than that they are built, and a name more than none.
             self._leaks = {
                 key: leak
                 for key, leak in self._leaks.items()
-                if leak.kind != "no_grad-missing" or key[1] == IN_STEPS or (not unwalked and leak.chain)
+                if leak.kind != "no_grad-missing"
+                or key.holder.kind is HolderKind.STEP_GRAPH
+                or (not unwalked and leak.chain)
             }
         if kind in ("growing", "growing-eval"):
             for lesser in (*OVERLAPS, "no_grad-missing"):
-                self._leaks.pop((lesser, *holder.key), None)
+                self._leaks.pop(FindingKey(lesser, holder.key), None)
         if kind in ("growing", "growing-eval", "tensor-growth"):
             self._forget_part_of(kind, holder)
         return True
@@ -287,13 +292,13 @@ class Findings:
             if leak.kind == kind and leak.name.startswith(within) and leak.last_step < step:
                 del self._leaks[key]
 
-    def _put(self, key: Key, leak: messages.Leak) -> None:
+    def _put(self, key: FindingKey, leak: messages.Leak) -> None:
         self._leaks[key] = leak
         if key not in self._told and self._tell is not None:
             self._told.add(key)
             self._tell(leak)
 
-    def _effect(self, verdict: Verdict, key: Key, known: messages.Leak | None) -> Effect:
+    def _effect(self, verdict: Verdict, key: FindingKey, known: messages.Leak | None) -> Effect:
         if verdict.kind == "tensor-growth" and verdict.emptied_after is not None and verdict.per == "batch":
             return Effect(None, AT_ITS_END)
         if verdict.kind in ("growing", "growing-eval", "tensor-growth", "cycle") and not self._clock.counters:
@@ -301,7 +306,7 @@ class Findings:
         if verdict.kind in ("tensor-growth", "cycle") and verdict.group.on_cpu and not verdict.group.graphs:
             return Effect(0, IN_HOST_MEMORY)
         if verdict.kind == "cycle":
-            outlives = verdict.group.holder.key[0] == "create_graph"
+            outlives = verdict.group.holder.key.kind is HolderKind.CREATE_GRAPH
             return Effect(verdict.freed_bytes, OUTLIVES.format(per=verdict.per) if outlives else AS_SEEN)
         if verdict.kind in ("growing", "growing-eval", "tensor-growth"):
             return Effect(verdict.freed_bytes, OUTLIVES.format(per=verdict.per))
@@ -351,5 +356,7 @@ def _in_words(place: tuple[str, int, str] | None) -> str:
     return at if function.startswith("<") else f"{function}() ({at})"
 
 
-def _of_place(place: Place) -> Key:
-    return "no_grad-missing", IN_STEPS, place.module, place.file, str(place.line)
+def _of_place(place: Place) -> FindingKey:
+    return FindingKey(
+        "no_grad-missing", HolderKey(HolderKind.STEP_GRAPH, place.module, place.file, path=(str(place.line),))
+    )

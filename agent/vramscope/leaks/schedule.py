@@ -5,17 +5,7 @@ After some there is a look whatever happens, after others on suspicion, ever rar
 
 from __future__ import annotations
 
-from typing import Final
-
-LOOKS_AT: Final = frozenset((3, 7, 11, 15, 21, 29, 41, 59, 99, 199, 399, 999, 9_999, 99_999))
-"""rounds after which there is a look whatever happens, also where looks are slow: without these a short run is not judged. A look
-waits for the next forward, so one behind round 16 or 100 would come too late for a run of as many."""
-LOOKS_AT_CALLS: Final = LOOKS_AT - {3, 11, 15, 29}
-"""the same, where each call of a model is a round: as many as show growth within PATIENCE_WITH_CALLS of ``kinds.py``"""
-LAST_EARLY_LOOK: Final = 16
-"""up to there the looks that are made anyway are enough"""
-LEAST_ROUNDS_AGAIN: Final = 8
-"""after a look in which growth stands, and a quarter of all rounds: what fills up to a bound is withdrawn soon after"""
+from vramscope.leaks.policy import POLICY
 
 
 class Rounds:
@@ -33,7 +23,7 @@ class Rounds:
         """why there is to be a look at the next moment for it; empty: there is no suspicion"""
         self.look_again_at = 0
         """in which round; 0: no growth stands that could have stopped"""
-        self._next_suspicion = LAST_EARLY_LOOK + 1
+        self._next_suspicion = POLICY.last_early_scan + 1
 
     def count(self, per: str) -> None:
         """From now on such a one ends a round."""
@@ -51,7 +41,9 @@ class Rounds:
         self.number += 1
         if 0 < self.look_again_at <= self.number:
             self.suspicion = "whether it still grows"
-        return self.number - self._before in (LOOKS_AT_CALLS if self.per == "call" else LOOKS_AT)
+        return self.number - self._before in (
+            POLICY.scan_at - POLICY.not_at_calls if self.per == "call" else POLICY.scan_at
+        )
 
     def suspect(self, why: str) -> None:
         """Nothing where the last suspicion was followed only just now."""
@@ -61,7 +53,9 @@ class Rounds:
     def followed(self) -> None:
         """The suspicion is being followed: the next one has time."""
         self.suspicion = ""
-        self._next_suspicion = self.number + max(4, self.number // 4)
+        self._next_suspicion = self.number + max(
+            POLICY.suspicion_pause, int(POLICY.suspicion_pause_share * self.number)
+        )
 
     def plan(self, stands: bool, whole: int | None) -> None:
         """Behind a look: when to look again.
@@ -69,5 +63,5 @@ class Rounds:
         stands   growth does that may stop yet
         whole    round in which what is emptied now and then will hold the most; None: not known
         """
-        after = self.number + max(LEAST_ROUNDS_AGAIN, self.number // 4) if stands else 0
+        after = self.number + max(POLICY.rescan_iterations, int(POLICY.rescan_share * self.number)) if stands else 0
         self.look_again_at = min(after, whole or after)

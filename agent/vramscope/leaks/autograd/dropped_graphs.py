@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.leaks.autograd.graph_walk import Budget, Chains, walk
-from vramscope.leaks.autograd.sentinels import NO_NUMBER, UNWALKED, nodes_of
+from vramscope.leaks.autograd.sentinels import NO_NUMBER, nodes_of
 from vramscope.leaks.holders import line_search
+from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.verdict.peak_effect import NOT_MEASURED, NOT_ON_CPU, Effect, Follower, effect_of_made
@@ -192,7 +193,7 @@ class UnwalkedInSteps:
         walked = {one.key for one in followed if one.walked or one.is_alive}
         unwalked: dict[Key, list[_Followed]] = {}
         for one in followed:
-            evaluates = together[one.key, one.walks] >= UNWALKED and not one.is_for_training
+            evaluates = together[one.key, one.walks] >= POLICY.dropped_graphs and not one.is_for_training
             if one.key not in walked and not evaluates and walks != followed[0].walks:
                 unwalked.setdefault(one.key, []).append(one)
         for key, ones in unwalked.items():

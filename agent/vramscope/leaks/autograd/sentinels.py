@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 KEY: Final = "vramscope"
 OUTPUT_KEY: Final = "vramscope output"
 
-UNWALKED: Final = 3
-"""graphs built in a row with no backward: suspicious"""
 MOST_PARTS: Final = 8
 """of an output's, that are looked at"""
 MOST_HOPS: Final = 64

@@ -13,11 +13,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from vramscope.leaks.holders import line_search
+from vramscope.leaks.holders.key import HolderKey, HolderKind
+from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan.object_children import is_array
 from vramscope.leaks.scan.paths import Path
 from vramscope.process import type_info
 
-MANY_NUMBERED: Final = 4
 TRACEBACK: Final = ".__traceback__"
 """what leads from an exception to the frames that it went through, and all their variables"""
 MOST_COMPARED: Final = 64
@@ -50,7 +51,7 @@ def numbered_attributes(paths: Iterable[Path]) -> frozenset[tuple[str, str]]:
         pattern = _pattern(path)
         if pattern is not None:
             labels.setdefault(pattern, set()).add(path.label)
-    return frozenset(pattern for pattern, found in labels.items() if len(found) >= MANY_NUMBERED)
+    return frozenset(pattern for pattern, found in labels.items() if len(found) >= POLICY.numbered_attributes)
 
 
 def _pattern(link: Path) -> tuple[str, str] | None:
@@ -82,20 +83,19 @@ def lonely_links(paths: Iterable[Path]) -> frozenset[int]:
     return frozenset(next(iter(links)) for links in ways.values() if len(links) == 1)
 
 
-def group_key(path: Path, family: Family | None = None) -> tuple[str, ...]:
+def group_key(path: Path, family: Family | None = None) -> HolderKey:
+    """Identity of the holder that a path leads to."""
     links = held_links(path, family)
     root = links[0].root
     if is_numbered(links, family):
-        return ("attribute", *(_pattern(links[-1]) or ()))
+        owner, pattern = _pattern(links[-1]) or ("", "")
+        return HolderKey(HolderKind.ATTRIBUTE, owner, path=(pattern,))
     for link in reversed(links[1:]):
         if link.label.startswith(".") and link.parent is not None:
             # One object has many names ("self" in each method): its class and attribute are the key.
-            return (
-                "attribute",
-                type_info.qualified_name(link.parent.kind),
-                *(inner.label for inner in links[links.index(link) :]),
-            )
-    return (root.kind, root.owner, root.file or "", root.name, *labels_of(links))
+            labels = tuple(inner.label for inner in links[links.index(link) :])
+            return HolderKey(HolderKind.ATTRIBUTE, type_info.qualified_name(link.parent.kind), path=labels)
+    return HolderKey(HolderKind(root.kind), root.owner, root.file or "", root.name, tuple(labels_of(links)))
 
 
 def labels_of(links: list[Path]) -> list[str]:
@@ -121,9 +121,9 @@ class Keys:
 
     def __init__(self, family: Family) -> None:
         self._family = family
-        self._of_elements: dict[int, tuple[str, ...]] = {}
+        self._of_elements: dict[int, HolderKey] = {}
 
-    def of(self, path: Path) -> tuple[str, ...]:
+    def of(self, path: Path) -> HolderKey:
         """As :func:`group_key`."""
         if path.parent is None or not path.label.startswith(("[", "{")):
             return group_key(path, self._family)

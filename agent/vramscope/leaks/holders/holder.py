@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import sys
+import weakref
 from collections.abc import Sequence
 from types import CodeType
 from typing import Final, NamedTuple
@@ -14,6 +16,7 @@ from vramscope.leaks.holders.drains import Taking
 from vramscope.leaks.holders.grouping import (
     GROWS,
     NUMBER,
+    TRACEBACK,
     Family,
     group_key,
     held_links,
@@ -22,20 +25,19 @@ from vramscope.leaks.holders.grouping import (
     labels_of_all,
     shared_labels,
 )
+from vramscope.leaks.holders.key import HolderKey, Mechanism
 from vramscope.leaks.holders.source_line import inner_place, numbered_place, place_of
 from vramscope.leaks.holders.user_code import Codes, own_codes
+from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan.object_children import is_array
 from vramscope.leaks.scan.paths import Path
-from vramscope.process import type_info
-
-SEVERAL: Final = 3
-"""elements in each of some windows, so that there are not more and more windows"""
+from vramscope.process import frames, type_info
 
 
 class Holder(NamedTuple):
     """The thing to change: a variable, an attribute, a container."""
 
-    key: tuple[str, ...]
+    key: HolderKey
     """the same holder in another look has the same key"""
     name: str
     words: str
@@ -69,12 +71,24 @@ class Holder(NamedTuple):
     written: bool = False
     """a tensor whose graph grows by what is written into parts of it: ``memory[index] = features``"""
     metric: str = ""
-    """class of torchmetrics' metric that has it in a state"""
+    """Class of the torchmetrics metric whose state it is."""
+    container_type: str = ""
+    """Class of the container; empty where the holder has no length."""
+    is_library: bool = False
+    """True where an installed package defines the container's class."""
+    through_traceback: bool = False
+    """True where an exception's traceback leads to the tensors."""
+    kv_cache: bool = False
+    """True where a language model's cache of keys and values leads to the tensors."""
+    mechanism: Mechanism = Mechanism.NONE
+    subject: str = ""
+    """Function that is cached, or object with weak keys: the name without its mechanism."""
 
 
 def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None, *, written: bool = False) -> Holder:
     """The holder that paths with the same :func:`group_key` have in common."""
     links = held_links(paths[0], family)
+    whole = paths[0].links()
     last = links[-1]
     numbered = is_numbered(links, family)
     root = links[0].root
@@ -99,7 +113,7 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None,
         words += f" -> {type_info.name_of(last.kind)}[{last.size}]"
     within = numbered_place(links, codes) if numbered else inner_place(paths, len(links), codes)
     keys = frozenset(label[2:-2] for label in (*labels_of(links), *deeper) if _is_text_key(label))
-    metric = _metric_among(paths[0].links())
+    metric = _metric_among(whole)
     taking = _taken_from(links, codes, metric) if is_container else _begun_anew(links, codes)
     place, line = within or place_of(links, codes, container=is_container or written, keys=keys)
     return Holder(
@@ -125,7 +139,41 @@ def holder_of(paths: Sequence[Path], codes: Codes, family: Family | None = None,
         linked=_linked_by(paths),
         written=written and not is_container,
         metric=metric,
+        container_type=type_info.name_of(last.kind) if last.size is not None else "",
+        is_library=last.size is not None and _is_of_library(last.kind),
+        through_traceback=any(link.label == TRACEBACK for link in whole),
+        kv_cache=_is_kv_cache(whole),
+        mechanism=_mechanism_of(whole, [root.spoken, *labels, *deeper]),
+        subject=name.strip().partition(" in ")[0],
     )
+
+
+HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Attributes in which PyTorch stores the hooks of modules and tensors."""
+
+
+def _mechanism_of(whole: list[Path], labels: list[str]) -> Mechanism:
+    """``whole``: the path to a tensor; ``labels``: of the holder's name."""
+    inner = next((label for label in labels if label.startswith(" in ")), "")
+    if any(link.parent is not None and link.parent.kind is itertools.cycle for link in whole):
+        return Mechanism.ITERATOR
+    if any(type_info.name_of(link.kind) == "EvalLoopContainer" for link in whole):
+        return Mechanism.EVALUATION_OUTPUTS
+    if any(issubclass(link.kind, weakref.WeakKeyDictionary) for link in whole):
+        return Mechanism.WEAK_KEYS
+    if inner == " in _lru_cache_wrapper":
+        return Mechanism.CACHED_FUNCTION
+    return Mechanism.HOOKS if labels[-1].removeprefix(".") in HOOKS else Mechanism.NONE
+
+
+def _is_kv_cache(whole: list[Path]) -> bool:
+    return any("Cache" in type_info.name_of(link.kind) or "past_key_values" in link.label for link in whole)
+
+
+def _is_of_library(kind: type) -> bool:
+    module = sys.modules.get(type_info.module_of(kind))
+    file = getattr(module, "__file__", None)
+    return module is not None and type_info.module_of(kind) != "builtins" and frames.is_library(file)
 
 
 def _linked_by(paths: Sequence[Path]) -> str:
@@ -155,7 +203,7 @@ def _bound(paths: Sequence[Path], links: list[Path], *, is_container: bool) -> i
         if link is None or link.bound is None:
             return None
         windows[id(link)] = link.bound
-    return sum(windows.values()) if windows and SEVERAL * len(windows) <= len(paths) else None
+    return sum(windows.values()) if windows and POLICY.elements_per_window * len(windows) <= len(paths) else None
 
 
 def _is_in_a_cached_function(link: Path) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES, Budget, Graph, walk
 from vramscope.leaks.holders import line_search
 from vramscope.leaks.holders.holder import Holder
+from vramscope.leaks.holders.key import HolderKey
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.scan.tensors import add_with_gradient
@@ -63,7 +64,7 @@ class Group:
     """nothing but a reference cycle holds it"""
     factor: float = 1.0
     """tensors there are for each that was looked at"""
-    also_in: frozenset[tuple[str, ...]] = frozenset()
+    also_in: frozenset[HolderKey] = frozenset()
     """keys of containers without a bound, each of which has all of it too"""
     models: int = 0
     """whole ones, of which nothing trains any more, with what their optimizers keep"""
@@ -142,7 +143,7 @@ class Group:
 
 def joined(groups: Iterable[Group]) -> list[Group]:
     """One group a holder."""
-    found: dict[tuple[str, ...], Group] = {}
+    found: dict[HolderKey, Group] = {}
     for group in groups:
         first = found.setdefault(group.holder.key, group)
         if first is not group:

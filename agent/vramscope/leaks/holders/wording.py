@@ -8,14 +8,15 @@ from typing import Any, Final
 
 from vramscope.leaks.autograd import graph_walk
 from vramscope.leaks.holders import line_search
-from vramscope.leaks.holders.holder import Holder
+from vramscope.leaks.holders.holder import HOOKS, Holder
+from vramscope.leaks.holders.key import HolderKey, HolderKind, Mechanism
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.scan.object_children import children
 from vramscope.leaks.scan.reachability import reached
 from vramscope.process import frames, name_roots, type_info
 
 NAMELESS: Final = "unknown"
-"""begins the key of a holder that was not found"""
+"""Name of a holder that was not found."""
 
 
 def end_of_search(thing: Any) -> tuple[str, str | None] | None:
@@ -46,7 +47,7 @@ def telling(
         at = line_search.name_kept_at(code, name, container=False) if name else None
         words = f"frame of {code.co_name}()" + (f", kept by its exception '{name}'" if name else "")
         return made_of(
-            ("frame", code.co_filename, code.co_qualname if hasattr(code, "co_qualname") else code.co_name),
+            HolderKey(HolderKind.FRAME, getattr(code, "co_qualname", code.co_name), code.co_filename),
             name or code.co_name,
             words,
             [words, *chain[::-1]],
@@ -58,13 +59,14 @@ def telling(
         code = thing.__code__
         words = f"function {thing.__qualname__} and its closure"
         return made_of(
-            ("function", thing.__qualname__),
+            HolderKey(HolderKind.FUNCTION, name=thing.__qualname__),
             thing.__name__,
             words,
             [words, *chain[::-1]],
             code.co_filename,
             code.co_firstlineno,
             code.co_name,
+            mechanism=Mechanism.CLOSURE,
         )
     if issubclass(kind, torch.autograd.function.BackwardCFunction):
         return _of_function(thing, tensor, chain, closure, cyclic=cyclic)
@@ -85,7 +87,7 @@ def telling(
     at = line_search.attribute_kept_at([*own, *codes.all], name, container=contained) if label.startswith(".") else None
     words = f"{'objects' if cyclic else 'an object'} of {type_info.qualified_name(kind)}{label}"
     return made_of(
-        ("object", type_info.module_of(kind), type_info.qualified_name(kind)),
+        HolderKey(HolderKind.OBJECT, type_info.module_of(kind), name=type_info.qualified_name(kind)),
         f"{type_info.name_of(kind)}{label}",
         words,
         [words, *chain[::-1]],
@@ -93,7 +95,14 @@ def telling(
         at[1] if at else None,
         at[0].co_name if at else None,
         carried=not contained,
+        mechanism=_mechanism_of(kind, label),
     )
+
+
+def _mechanism_of(kind: type, label: str) -> Mechanism:
+    if type_info.name_of(kind) == "EvalLoopContainer":
+        return Mechanism.EVALUATION_OUTPUTS
+    return Mechanism.HOOKS if label.removeprefix(".") in HOOKS else Mechanism.NONE
 
 
 def _ways_back(thing: Any, closure: dict[int, Any]) -> list[tuple[str, bool]]:
@@ -117,7 +126,9 @@ def _of_function(node: Any, tensor: Any, chain: list[str], closure: dict[int, An
     at = line_search.context_kept_at(type(node), attribute)
     words = f"ctx.{attribute} of the autograd function {type_info.qualified_name(source)}"
     return made_of(
-        ("ctx", type_info.module_of(source), type_info.qualified_name(source), attribute),
+        HolderKey(
+            HolderKind.AUTOGRAD_CONTEXT, type_info.module_of(source), "", type_info.qualified_name(source), (attribute,)
+        ),
         f"{type_info.name_of(source)}.{attribute}",
         words,
         [words, *chain[::-1]],
@@ -139,7 +150,7 @@ def being_built(top: Any, chain: list[str]) -> Holder | None:
     name = line_search.stored_on(code, line)
     words = f"a {kind.__name__} that is being built in {code.co_name}()" + (f", for '{name}'" if name else "")
     return made_of(
-        ("built", code.co_filename, code.co_name, str(line)),
+        HolderKey(HolderKind.BUILT, code.co_name, code.co_filename, path=(str(line),)),
         name or f"a {kind.__name__} in {code.co_name}()",
         words,
         [words, *chain[::-1][1:]],
@@ -151,11 +162,11 @@ def being_built(top: Any, chain: list[str]) -> Holder | None:
 
 def unknown(tensor: Any) -> Holder:
     words = f"holder not found: {type(tensor).__name__} of shape {list(tensor.shape)}"
-    return made_of((NAMELESS, str(list(tensor.shape))), "unknown", words, [], None, None, None)
+    return made_of(HolderKey(HolderKind.UNKNOWN, name=str(list(tensor.shape))), NAMELESS, words, [], None, None, None)
 
 
 def made_of(
-    key: tuple[str, ...],
+    key: HolderKey,
     name: str,
     words: str,
     chain: list[str],
@@ -164,6 +175,7 @@ def made_of(
     function: str | None,
     *,
     carried: bool = False,
+    mechanism: Mechanism = Mechanism.NONE,
 ) -> Holder:
     """A holder that no variable leads to, by what is known of it."""
     return Holder(
@@ -180,4 +192,6 @@ def made_of(
         carried=carried,
         variable=False,
         named=False,
+        mechanism=mechanism,
+        subject=name,
     )

@@ -6,6 +6,7 @@ import collections
 from typing import Any, Final
 
 from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.object_children import Shapes, children
 from vramscope.leaks.scan.storages import Storages, TensorKinds
@@ -15,8 +16,6 @@ MOST_OBJECTS: Final = 4_000
 """some 2 µs each"""
 DEEPEST: Final = 6
 """``past_key_values.layers[*].keys`` lies five deep"""
-MOST_OF_A_HOLDER: Final = 0.5
-"""that may be given: who keeps all batches keeps the one of now too"""
 
 
 def given_storages(args: tuple[Any, ...], kwargs: dict[str, Any], kinds: TensorKinds) -> Storages:
@@ -39,4 +38,6 @@ def given_storages(args: tuple[Any, ...], kwargs: dict[str, Any], kinds: TensorK
 
 def is_given(group: Group, given: Storages) -> bool:
     """Whether most of what a holder keeps is among ``given``."""
-    return sum(size for place, size in group.own.items() if place in given) > MOST_OF_A_HOLDER * group.own_bytes
+    return (
+        sum(size for place, size in group.own.items() if place in given) > POLICY.call_argument_share * group.own_bytes
+    )

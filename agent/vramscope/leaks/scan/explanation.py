@@ -23,7 +23,9 @@ from vramscope.leaks.holders import wording
 from vramscope.leaks.holders.grouping import Family, Keys, family_of, group_key
 from vramscope.leaks.holders.holder import Holder, holder_of
 from vramscope.leaks.holders.holder_bytes import Group, group_of, joined, spread
+from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.holders.user_code import Codes
+from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import referrers, storages, time_budget
 from vramscope.leaks.scan.container_sampling import Contents
 from vramscope.leaks.scan.paths import Path, find, leads_through_us
@@ -33,11 +35,6 @@ from vramscope.leaks.scan.time_budget import Allowance
 from vramscope.process import name_roots
 from vramscope.process.gc_pause import collector_paused
 
-HolderKey = tuple[str, ...]
-"""what makes a holder the same from look to look"""
-LEAST_PLAIN_BYTES: Final = 16 * 1024
-MANY_MODELS: Final = 3
-"""that none trains, of one holder: copies, of which there may be more and more. One or two are teachers and targets"""
 MOST_NEWEST: Final = 64
 """tensors that one step leaves in a variable, and that a list has too"""
 LEAST_HOLDERS: Final = 64
@@ -114,7 +111,9 @@ def explain(
             left_out.append("some of what your variables hold: too many objects")
         if seen.retired:
             alive = [one for one in seen.retired if not complete or id(one) in found or id(one) in between]
-            if len(alive) < MANY_MODELS:  # more are of trainings that are over: folds, or one for each learning rate
+            if (
+                len(alive) < POLICY.untrained_models
+            ):  # more are of trainings that are over: folds, or one for each learning rate
                 seen = in_use(seen, alive)
             alive.clear()
             models = {id(tensor): models[id(tensor)] for tensor, _ in seen.models if id(tensor) in models}
@@ -122,7 +121,7 @@ def explain(
             found = {key: path for key, path in found.items() if key not in optimizers}
         codes, family = Codes(), family_of(found.values())
         keys = Keys(family)
-        named: dict[tuple[str, ...], tuple[list[Any], list[Path]]] = {}
+        named: dict[HolderKey, tuple[list[Any], list[Path]]] = {}
         ours: dict[int, bool] = {}
         for position, tensor in enumerate(seen.kept):
             if not position % AT_ONCE and time.over(time_budget.GROUPS, position, LEAST_TENSORS):
@@ -137,7 +136,7 @@ def explain(
                 paths.append(path)
             elif id(tensor) in wanted and id(tensor) not in between and id(tensor) not in given:
                 nameless.append(weakref.ref(tensor))
-        models_of: dict[tuple[str, ...], tuple[list[Any], list[Path]]] = {}
+        models_of: dict[HolderKey, tuple[list[Any], list[Path]]] = {}
         for tensor, module in seen.models:
             path = found.get(id(tensor))
             if path is not None:
@@ -178,7 +177,7 @@ def explain(
         groups += [
             _of_models(holder_of(paths, codes, family), modules, seen.known, budget)
             for modules, paths in models_of.values()
-            if len(modules) >= MANY_MODELS
+            if len(modules) >= POLICY.untrained_models
         ]
         groups = joined(groups)
         if budget.left <= 0:
@@ -268,7 +267,9 @@ def _of_orphans(orphans: list[Any], known: Storages, place: tuple[str, int, str]
     """No collector sees this cycle: it goes through autograd's nodes, in C++."""
     file, line, function = place
     words = "param.grad -> its graph -> param, in C++: of backward(create_graph=True)"
-    holder = wording.made_of(("create_graph", file, function), "param.grad", words, [words], file, line, function)
+    holder = wording.made_of(
+        HolderKey(HolderKind.CREATE_GRAPH, function, file), "param.grad", words, [words], file, line, function
+    )
     group = group_of(holder, with_gradients(orphans), known, Budget(chains))
     group.cyclic = True
     return group
@@ -301,14 +302,14 @@ def _is_written(tensor: Any) -> bool:
 
 
 def _matters(tensors: list[Any]) -> bool:
-    """Graphs always; plain tensors from LEAST_PLAIN_BYTES on (a look at a model's statistics would take its time)."""
+    """Graphs always; plain tensors from POLICY.plain_bytes on (a look at a model's statistics would take its time)."""
     total = 0
     for tensor in tensors:
         if not tensor.is_leaf:
             return True
         found = storages.storage_of(tensor)
         total += found[1] if found else 0
-        if total >= LEAST_PLAIN_BYTES:
+        if total >= POLICY.plain_bytes:
             return True
     return False
 
@@ -358,7 +359,7 @@ def trace(
             held = [one for module in modules if module is not None for one in with_gradients(parameters_of(module))]
             known = _without(known, held)
             answer.tensors += held
-        may_have_a_name = not answer.cyclic and answer.holder.key[0] == wording.NAMELESS and not sight.is_whole
+        may_have_a_name = not answer.cyclic and answer.holder.key.kind is HolderKind.UNKNOWN and not sight.is_whole
         if not answer.tensors or may_have_a_name:
             continue  # (a variable may have it, to which the search did not come)
         keys |= dict.fromkeys(map(id, answer.tensors), answer.holder.key)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from vramscope.leaks.holders import wording
 from vramscope.leaks.holders.holder import Holder
+from vramscope.leaks.holders.key import HolderKey, HolderKind
 from vramscope.leaks.holders.user_code import Codes
 from vramscope.leaks.scan import reachability, time_budget
 from vramscope.leaks.scan.tensor_sampling import Weight, Weights, sample
@@ -75,7 +76,7 @@ def trace(tensors: list[Any], codes: Codes, time: Allowance) -> tuple[list[Answe
     parents = reachability.parents(closure)
     outside = reachability.held_from_outside(closure, parents, {id(tensor) for tensor in chosen}, lists)
     alive = reachability.reached(outside, closure)
-    answers: dict[tuple[str, ...], Answer] = {}
+    answers: dict[HolderKey, Answer] = {}
     rest = []
     for tensor in chosen:
         if id(tensor) in alive:
@@ -212,7 +213,9 @@ def _holder(
             for key in level:
                 if key in named:
                     words, file = named[key]
-                    return wording.made_of(("named", words), words, words, chain, file, None, None)
+                    return wording.made_of(
+                        HolderKey(HolderKind.NAMED, name=words), words, words, chain, file, None, None
+                    )
                 for parent in parents[key]:
                     if parent in seen:
                         continue

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from vramscope.leaks.autograd.graph_walk import Chains
 from vramscope.leaks.holders.holder_bytes import Group
-from vramscope.leaks.holders.wording import NAMELESS
-from vramscope.leaks.scan.explanation import HolderKey, Traced, explain, trace, undisturbed
+from vramscope.leaks.holders.key import HolderKey, HolderKind
+from vramscope.leaks.scan.explanation import Traced, explain, trace, undisturbed
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.time_budget import Allowance, Costs
 
@@ -117,15 +117,20 @@ class Scanner:
             self._boring.update(
                 (at, known._replace(key=alike[thing.shape]))
                 for at, known in self._boring.items()
-                if (known.key is None or known.key[0] == NAMELESS)
+                if (known.key is None or known.key.kind is HolderKind.UNKNOWN)
                 and (thing := known.reference()) is not None
-                and alike.get(thing.shape, (NAMELESS,))[0] != NAMELESS
+                and thing.shape in alike
+                and alike[thing.shape].kind is not HolderKind.UNKNOWN
             )
             leaves.clear()
         self._boring = {key: known for key, known in self._boring.items() if known.reference() is not None}
 
     def _not_found(self) -> set[HolderKey]:
-        return {known.key for known in self._boring.values() if known.key is not None and known.key[0] == NAMELESS}
+        return {
+            known.key
+            for known in self._boring.values()
+            if known.key is not None and known.key.kind is HolderKind.UNKNOWN
+        }
 
     def _is_boring(self, tensor: Any) -> bool:
         known = self._boring.get(id(tensor))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
+from vramscope.leaks.policy import POLICY
 from vramscope.leaks.scan import paths, storages, time_budget
 from vramscope.leaks.scan.storages import Storages, TensorKinds
 from vramscope.leaks.scan.time_budget import Allowance
@@ -25,8 +26,6 @@ PART_FOR_COUNTING: Final = 0.4
 """of the time, that the count of all objects may take if half of all blocks of memory are such"""
 
 TOO_MANY: Final = "of more objects than can be passed over in time all but those that your variables lead to"
-
-LARGE_BUFFER_BYTES: Final = 64 * 1024
 
 
 class Seen(NamedTuple):
@@ -170,7 +169,7 @@ def of_the_model(modules: list[Any], optimizers: list[Any]) -> Storages:
                 add_with_gradient(known, tensor)
         for tensor in list((module.__dict__.get("_buffers") or {}).values()):
             # A large buffer may be one that the user makes longer and longer.
-            if tensor is not None and tensor.numel() * tensor.element_size() < LARGE_BUFFER_BYTES:
+            if tensor is not None and tensor.numel() * tensor.element_size() < POLICY.large_buffer_bytes:
                 storages.add(known, tensor)
     for optimizer in optimizers:
         for parameters in optimizer.__dict__.get("param_groups", ()):

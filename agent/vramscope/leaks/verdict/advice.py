@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from vramscope.leaks.autograd.graph_walk import NODE_BYTES
-from vramscope.leaks.holders.grouping import TRACEBACK
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import Group
-from vramscope.leaks.holders.wording import NAMELESS
+from vramscope.leaks.holders.key import HolderKind, Mechanism
+from vramscope.leaks.policy import POLICY
 from vramscope.process.gc_pause import collector_comes_by
 
-LARGE_SCALAR_BYTES = 4096
-"""mse_loss, say, leaves its scalar in a storage as large as the prediction"""
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-"""attributes in which PyTorch keeps them, of modules and tensors"""
-LARGE_VIEW = 4
-"""times its own size: what a part of a tensor keeps"""
 NO_GRAD = "nothing is walked backward here: put the evaluation under torch.no_grad() or torch.inference_mode()"
 
 
@@ -54,7 +48,7 @@ def of(
     elif kind == "overlap":
         # (A container's name may be needed: by a hook that fills it, say.)
         let_go = f"{name}.clear()" if _is_to_be_cleared(holder) else f"del {name}"
-        if holder.key[0] == NAMELESS:
+        if holder.key.kind is HolderKind.UNKNOWN:
             text = "let go of it as soon as the loss is computed"
         elif group.scalars:  # backward begins with it
             text = f"`{let_go}` right after backward (its .item() first, where the number is wanted)"
@@ -62,7 +56,7 @@ def of(
             text = f"`{let_go}` when it has been used for the last time, before the next step begins"
         else:
             text = f"`{let_go}` as soon as the loss is computed (before backward, if nothing needs it later)"
-        if "past_key_values" in " ".join(holder.chain) or _holds_cache(group):
+        if holder.kv_cache:
             text += "; `use_cache=False` saves the cache of a language model in training"
         freed = group.held_bytes
     elif kind == "cycle":
@@ -73,7 +67,7 @@ def of(
 
 
 def _called(holder: Holder) -> str:
-    return "whatever keeps it" if holder.key[0] == NAMELESS else holder.name
+    return "whatever keeps it" if holder.key.kind is HolderKind.UNKNOWN else holder.name
 
 
 def _plain(group: Group, per: str) -> str:
@@ -99,7 +93,7 @@ def _plain(group: Group, per: str) -> str:
             f"{name} is made longer again and again, and each time the old one stays until the longer one is there: keep the "
             f"pieces in a list{where} and join them once{', or begin anew each epoch' if per == 'step' else ''}"
         )
-    if not group.scalars and group.own_bytes > LARGE_VIEW * max(1, group.seen_bytes):
+    if not group.scalars and group.own_bytes > POLICY.large_view * max(1, group.seen_bytes):
         return (
             f".clone() each before it goes into {name}: it is a part of a larger tensor, which stays whole for it "
             f"({_bytes(group.own_bytes)} for {_bytes(group.seen_bytes)})"
@@ -126,31 +120,35 @@ def _of_machinery(holder: Holder) -> str:
             f"each {kind} leads to an earlier one by .{attribute}, so that none of them goes: set .{attribute} = None where the "
             f"earlier ones are needed no more, or keep less in each ({holder.name})"
         )
-    name, _, kind = holder.name.partition(" in ")
-    if any(link.startswith("cycle in cycle") for link in holder.chain):
-        return (
-            "in place of itertools.cycle, which keeps whatever it has given to give it again after the last, go through its source "
-            "anew each time (`while True: yield from ...`)"
-        )
-    if "EvalLoopContainer" in holder.words:  # of transformers' Trainer
-        return (
-            "Trainer keeps the predictions of a whole evaluation on the device: eval_accumulation_steps in TrainingArguments takes "
-            "them to the host every so many batches, preprocess_logits_for_metrics keeps less of each (argmax, say)"
-        )
-    if any("WeakKeyDictionary" in link for link in holder.chain):
-        return f"an entry of {name} goes when its key goes, and the keys are kept elsewhere: keep less there (a number, an index)"
-    if kind.startswith("_lru_cache_wrapper"):
-        return (
-            f"{name} is cached, and asked for something new each step: bound it (lru_cache(maxsize=...)), call "
-            f"{name}.cache_clear() at the end of each epoch, or do not cache what depends on the step"
-        )
-    if name.rpartition(".")[2] in HOOKS:
-        return f"hooks are added to {name} and none goes: keep what register_*_hook gives, and .remove() it when it is used"
-    if holder.words.endswith("and its closure"):
-        return (
-            f"each step makes another {name}, with what it refers to, and whoever got it keeps it: of a hook keep what "
-            "register_hook gives and .remove() it, or make the function once"
-        )
+    name = holder.subject
+    match holder.mechanism:
+        case Mechanism.ITERATOR:
+            return (
+                "in place of itertools.cycle, which keeps whatever it has given to give it again after the last, go through its "
+                "source anew each time (`while True: yield from ...`)"
+            )
+        case Mechanism.EVALUATION_OUTPUTS:
+            return (
+                "Trainer keeps the predictions of a whole evaluation on the device: eval_accumulation_steps in TrainingArguments "
+                "takes them to the host every so many batches, preprocess_logits_for_metrics keeps less of each (argmax, say)"
+            )
+        case Mechanism.WEAK_KEYS:
+            return (
+                f"an entry of {name} goes when its key goes, and the keys are kept elsewhere: keep less there "
+                "(a number, an index)"
+            )
+        case Mechanism.CACHED_FUNCTION:
+            return (
+                f"{name} is cached, and asked for something new each step: bound it (lru_cache(maxsize=...)), call "
+                f"{name}.cache_clear() at the end of each epoch, or do not cache what depends on the step"
+            )
+        case Mechanism.HOOKS:
+            return f"hooks are added to {name} and none goes: keep what register_*_hook gives, and .remove() it when it is used"
+        case Mechanism.CLOSURE:
+            return (
+                f"each step makes another {name}, with what it refers to, and whoever got it keeps it: of a hook keep what "
+                "register_hook gives and .remove() it, or make the function once"
+            )
     return ""
 
 
@@ -174,7 +172,7 @@ def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
             f"detach what is carried over from step to step: {each}, or compute it under torch.no_grad()",
             group.saved_bytes,
         )
-    if group.scalars and not chain and group.own_bytes > LARGE_SCALAR_BYTES * group.tensors:
+    if group.scalars and not chain and group.own_bytes > POLICY.large_scalar_bytes * group.tensors:
         return (
             f"keep the number: .item() before it goes into {name}; .detach() would keep the storage that each of these scalars "
             f"stands on, {_bytes(group.own_bytes // group.tensors)}",
@@ -191,7 +189,7 @@ def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
             f".detach() alone frees {_of_graphs(saved, group)}",
             group.held_bytes,
         )
-    entries = "them" if group.holder.key[0] == NAMELESS else f"{name}'s entries"
+    entries = "them" if group.holder.key.kind is HolderKind.UNKNOWN else f"{name}'s entries"
     return (
         f"{under}store {entries} with .detach(): that frees the graphs, {_of_graphs(saved, group)}; the tensors are "
         f"{_bytes(own)}",
@@ -200,7 +198,7 @@ def _growing(kind: str, group: Group, chain: bool) -> tuple[str, int]:
 
 
 def _keeps_frames(holder: Holder) -> bool:
-    return any(TRACEBACK in link for link in holder.chain)
+    return holder.through_traceback
 
 
 def _of_exceptions(holder: Holder) -> str:
@@ -243,7 +241,7 @@ def _unfreed(group: Group, retained: tuple[str, int, str] | None) -> tuple[str, 
 
 def _cycle(group: Group) -> str:
     holder = group.holder
-    if holder.key[0] == "create_graph":
+    if holder.key.kind is HolderKind.CREATE_GRAPH:
         return (
             "no garbage collector frees these: set .grad = None when the gradients are used, or take them by "
             "torch.autograd.grad(..., create_graph=True) in place of backward(create_graph=True)"
@@ -259,26 +257,28 @@ def _cycle(group: Group) -> str:
 
 def _cut(holder: Holder) -> str:
     """What would end a cycle of Python's objects."""
-    if holder.key[0] == "frame":
+    if holder.key.kind is HolderKind.FRAME:
         return (
             f"an exception and the frame that keeps it refer to each other: `del {holder.name}` when it is dealt with, "
             "or keep its text only"
         )
-    if holder.key[0] == "ctx":
+    if holder.key.kind is HolderKind.AUTOGRAD_CONTEXT:
         return f"ctx keeps {holder.name}, whose graph keeps ctx: use ctx.save_for_backward, which keeps an output without its graph"
-    if holder.key[0] == "function":
+    if holder.key.kind is HolderKind.FUNCTION:
         return f"{holder.name}() refers to itself through its closure: make it a plain function, or pass the tensor as an argument"
     return f"{holder.name} leads back to its own object: use weakref.ref for one of the two directions, or cut it when done"
 
 
 def _is_to_be_cleared(holder: Holder) -> bool:
     """Whether it is one of Python's own containers, which somebody fills anew; a library's result is a dict too, and made anew."""
-    kind = holder.words.rpartition(" -> ")[2].partition("[")[0]
-    return kind in ("dict", "list", "set", "deque", "defaultdict", "OrderedDict") and not holder.name.endswith("]")
-
-
-def _holds_cache(group: Group) -> bool:
-    return any("Cache" in link for link in group.holder.chain)
+    return holder.container_type in (
+        "dict",
+        "list",
+        "set",
+        "deque",
+        "defaultdict",
+        "OrderedDict",
+    ) and not holder.name.endswith("]")
 
 
 def _share(part: int, whole: int) -> str:

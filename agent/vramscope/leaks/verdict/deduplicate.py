@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from vramscope.leaks.policy import POLICY
 from vramscope.leaks.verdict.verdict import Verdict
 
 _ORDER: Final = {
@@ -28,7 +29,7 @@ def without_doubles(verdicts: list[Verdict], material: int) -> list[Verdict]:
         group = verdict.group
         fresh = sum(size for key, size in {**group.saved, **group.own}.items() if key not in claimed)
         if verdict.kind in ("growing", "growing-eval"):
-            is_chain = group.graphs < 3
+            is_chain = group.graphs < POLICY.many_graphs
             if is_chain and not group.holder.carried and not carried.isdisjoint(group.saved):
                 continue  # made anew each step, of what is carried: its graph is long because that one's is
             if group.holder.carried:
@@ -37,7 +38,7 @@ def without_doubles(verdicts: list[Verdict], material: int) -> list[Verdict]:
                 continue
             if is_chain:
                 chains.add(group.oldest)
-            elif claimed and group.held_bytes >= material and fresh < material / 4:
+            elif claimed and group.held_bytes >= material and fresh < POLICY.duplicate_share * material:
                 continue
         elif fresh < material:
             continue
@@ -48,5 +49,5 @@ def without_doubles(verdicts: list[Verdict], material: int) -> list[Verdict]:
 
 def _rank(verdict: Verdict) -> tuple[int, bool, bool, int]:
     group = verdict.group
-    is_list = group.graphs >= 3
+    is_list = group.graphs >= POLICY.many_graphs
     return (_ORDER[verdict.kind], not is_list, not group.holder.carried, -group.held_bytes)

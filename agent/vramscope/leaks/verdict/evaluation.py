@@ -11,29 +11,22 @@ ahead of the last, when as many have come as in the evaluation before.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.holders.key import HolderKey
+from vramscope.leaks.policy import POLICY
 from vramscope.steps.clock import EVAL
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
-
-MOST_PAIRS: Final = 2
-"""of looks that were made within one evaluation each"""
-MOST_LOOKS: Final = 8
-"""in all: where evaluations have other numbers of batches from one to the next, a second look may not come"""
-IN_PROPORTION: Final = 3 / 4
-"""of what a holder would have by then if it took as much with each batch. What was there before the evaluation is in both looks."""
-
-Key = tuple[str, ...]
 
 
 class Middle(NamedTuple):
     """What holders had in the midst of an evaluation."""
 
     done: int
-    rows: dict[Key, int]
+    rows: dict[HolderKey, int]
 
 
 class Gathered:
@@ -46,7 +39,7 @@ class Gathered:
         """of models in it, the one that begins among them"""
         self.may_look = False
         """an evaluation has taken more than a step does, and not enough was seen yet"""
-        self.told: set[Key] = set()
+        self.told: set[HolderKey] = set()
         """keys of the holders that were found to gather: what steps see of these is what an evaluation has left"""
         self._done_before = 0
         """of the evaluation before, when its end was heard or its last one began"""
@@ -79,10 +72,12 @@ class Gathered:
             self._done_before = done
             self._on_card = bool(clock.counters)
             self._matters = self._matters or _takes_more(clock, stretches)
-            self.may_look = self._matters and self._pairs < MOST_PAIRS and self._looks < MOST_LOOKS
+            self.may_look = (
+                self._matters and self._pairs < POLICY.evaluation_scan_pairs and self._looks < POLICY.evaluation_scans
+            )
 
     def seen(
-        self, groups: Sequence[Group], least_bytes: int, live_bytes: int, in_steps: Collection[Key]
+        self, groups: Sequence[Group], least_bytes: int, live_bytes: int, in_steps: Collection[HolderKey]
     ) -> Iterator[Group]:
         """At a look: the holders that gather ``least_bytes``; on the CPU, where nobody knows whether a step takes more, half of
         all that lives. None in the middle.
@@ -90,7 +85,7 @@ class Gathered:
         in_steps   keys of the holders that the training fills
         """
         self._looks += 1
-        least_bytes = least_bytes if self._on_card else max(least_bytes, live_bytes // 2)
+        least_bytes = least_bytes if self._on_card else max(least_bytes, int(POLICY.evaluation_live_share * live_bytes))
         takers = [
             group
             for group in groups
@@ -107,7 +102,7 @@ class Gathered:
         self.may_look = False  # in this evaluation
         for group in takers:
             then = middle.rows.get(group.holder.key, 0)
-            grown = then and group.rows >= IN_PROPORTION * then * self.done / middle.done
+            grown = then and group.rows >= POLICY.evaluation_growth_share * then * self.done / middle.done
             if grown and group.held_bytes >= least_bytes:
                 self.told.add(group.holder.key)
                 yield group

@@ -6,19 +6,9 @@ import dataclasses
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
-LEAST_GROWTH_ROUNDS: Final = 8
-"""that graphs must have grown over, in three looks; shorter is a buffer that is emptied now and then"""
-LATELY: Final = 1 / 6
-"""of the rounds that something grew over: in the last of them it must not have grown more slowly"""
-SETTLING: Final = 1 / 3
-"""of the rounds that a holder was seen over: what took less than SLOWED of its pace in the last of them has filled up"""
-SLOWED: Final = 1 / 3
-LEAST_PACE: Final = 1 / 2
-"""of the pace of a whole rise, that a tensor which gets longer keeps in each part of it"""
-EMPTIED: Final = 1 / 2
-"""of what was held the most: what holds less, or is seen no more, was emptied"""
+from vramscope.leaks.policy import POLICY
 
 
 @dataclasses.dataclass
@@ -50,12 +40,12 @@ def rises(scans: list[Remembered], value: Callable[[Remembered], int], rounds: i
     newest, oldest = rising[0], rising[-1]
     span = newest.round - oldest.round
     # Not simply the look before: where optimizers take turns it lies within the same batch.
-    second = next((seen for seen in rising[1:] if newest.round - seen.round >= span * LATELY), oldest)
+    second = next((seen for seen in rising[1:] if newest.round - seen.round >= span * POLICY.recent_share), oldest)
     gained = value(newest) - value(oldest)
-    if len(rising) < least_scans or span < rounds or gained < 2:
+    if len(rising) < least_scans or span < rounds or gained < POLICY.least_rise:
         return False
     lately = (value(newest) - value(second)) / (newest.round - second.round)
-    return lately >= 0.75 * gained / span
+    return lately >= POLICY.recent_pace * gained / span
 
 
 def lengthens(scans: list[Remembered], rounds: int, least_scans: int) -> bool:
@@ -68,8 +58,8 @@ def lengthens(scans: list[Remembered], rounds: int, least_scans: int) -> bool:
         return False  # of batches that get longer and longer each one's result is longer than the last
     if start.held_bytes < highest_before or not rises(scans, _bytes, rounds, least_scans):
         return False
-    least = LEAST_PACE * _pace(_bytes, start, rising[0])
-    long = [now for now in rising if now.round - start.round >= span * LATELY]
+    least = POLICY.steady_pace * _pace(_bytes, start, rising[0])
+    long = [now for now in rising if now.round - start.round >= span * POLICY.recent_share]
     return all(_pace(_bytes, before, now) >= least for now, before in pairwise([*long, start]))
 
 
@@ -93,13 +83,15 @@ def has_settled(scans: list[Remembered]) -> bool:
 def _since_lately(scans: list[Remembered]) -> Remembered | None:
     """The look since which a third of the rounds have gone by, with another one between; None where there is none."""
     now = scans[-1]
-    least = max(LEAST_GROWTH_ROUNDS, (now.round - scans[0].round) * SETTLING)
+    least = max(POLICY.graph_growth_iterations, (now.round - scans[0].round) * POLICY.settling_share)
     late = next((seen for seen in reversed(scans) if now.round - seen.round >= least), None)
-    return late if late is not None and sum(seen.round >= late.round for seen in scans) >= 3 else None
+    return (
+        late if late is not None and sum(seen.round >= late.round for seen in scans) >= POLICY.settling_scans else None
+    )
 
 
 def _slowed(value: Callable[[Remembered], int], scans: list[Remembered], late: Remembered) -> bool:
-    return _pace(value, late, scans[-1]) <= SLOWED * max(0.0, _pace(value, scans[0], scans[-1]))
+    return _pace(value, late, scans[-1]) <= POLICY.settled_pace * max(0.0, _pace(value, scans[0], scans[-1]))
 
 
 def has_shrunk(scans: list[Remembered]) -> bool:
@@ -110,7 +102,7 @@ def has_shrunk(scans: list[Remembered]) -> bool:
 def was_plain_and_is_dead(seen: Remembered) -> bool:
     """Whether a holder had tensors without graphs, and most of them are gone. (Graphs that were kept once were kept.)"""
     alive = sum(reference() is not None for reference in seen.tensors_then)
-    return not seen.graphs and alive <= EMPTIED * len(seen.tensors_then)
+    return not seen.graphs and alive <= POLICY.emptied_share * len(seen.tensors_then)
 
 
 def _pace(value: Callable[[Remembered], int], first: Remembered, last: Remembered) -> float:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from vramscope.leaks.holders.holder import Holder
 from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.holders.key import HolderKey
+from vramscope.leaks.policy import POLICY
 from vramscope.leaks.verdict import advice
 from vramscope.leaks.verdict.classify import Case, Kind
 from vramscope.leaks.verdict.deduplicate import without_doubles
 from vramscope.leaks.verdict.evaluation import Gathered
 from vramscope.leaks.verdict.history import (
-    EMPTIED,
     Remembered,
     began,
     bytes_a_round,
@@ -31,16 +32,7 @@ from vramscope.leaks.verdict.history import (
 )
 from vramscope.leaks.verdict.periodic import Begun, Fill
 from vramscope.leaks.verdict.scan_context import Moment, rounds_since
-from vramscope.leaks.verdict.verdict import GROWS, OVERLAPS, Verdict
-
-MATERIAL_BYTES = 64 * 1024
-MATERIAL_FRACTION = 0.01
-"""of all live tensors: what is less is not worth a word unless it grows"""
-MOST_REMEMBERED: Final = 24
-"""looks: where optimizers take turns there is one at each of them, and growth must be seen over many rounds all the same"""
-CONSIDERABLE_BYTES: Final = 256 * 1024
-CONSIDERABLE_FRACTION: Final = 0.1
-"""of all live tensors: what holds more, and more than those bytes, is told before it is emptied: memory may run out until then"""
+from vramscope.leaks.verdict.verdict import GROWS, OVERLAPS, FindingKey, Verdict
 
 
 class Judge:
@@ -49,19 +41,19 @@ class Judge:
     def __init__(self, rounds: Callable[[], int]) -> None:
         """``rounds``: that have ended so far."""
         self._rounds = rounds
-        self._fills: dict[tuple[str, ...], Fill] = {}
+        self._fills: dict[HolderKey, Fill] = {}
         """of the containers that were found to take more and more"""
         self.gathered = Gathered()
-        self._begun: dict[tuple[str, ...], Begun] = {}
+        self._begun: dict[HolderKey, Begun] = {}
         """of the values that each step carries on with their graph"""
         self._live_bytes = 0
-        self._seen: dict[tuple[str, ...], list[Remembered]] = {}
+        self._seen: dict[HolderKey, list[Remembered]] = {}
         self._plain: set[int] = set()
-        self._heights: dict[tuple[str, ...], int] = {}
+        self._heights: dict[HolderKey, int] = {}
         """tensors that a holder had when it was seen to have been emptied: only above that it grows again"""
-        self._accused: dict[tuple[str, ...], tuple[str, bool]] = {}
+        self._accused: dict[HolderKey, tuple[str, bool]] = {}
         """kind, and whether one value grows a graph from step to step, of those that were found to take more and more"""
-        self.settled: set[tuple[str, ...]] = set()
+        self.settled: set[HolderKey] = set()
         """keys of the holders that, as of the last look, take no more or have been emptied"""
 
     def judge(self, groups: Sequence[Group], live_bytes: int, moment: Moment, rounds: int) -> list[Verdict]:
@@ -93,7 +85,7 @@ class Judge:
         for verdict in verdicts:
             if verdict.kind in GROWS:
                 verdict.speaks_for = frozenset(
-                    (kind, *group.holder.key)
+                    FindingKey(kind, group.holder.key)
                     for group in groups
                     if verdict.group.holder.key in group.also_in
                     for kind in OVERLAPS
@@ -136,7 +128,7 @@ class Judge:
 
     @property
     def _considerable_bytes(self) -> int:
-        return max(CONSIDERABLE_BYTES, int(CONSIDERABLE_FRACTION * self._live_bytes))
+        return max(POLICY.considerable_bytes, int(POLICY.considerable_share * self._live_bytes))
 
     def _let_go(self, groups: Sequence[Group], rounds: int) -> None:
         """Of holders that are not among the groups: those whose tensors are gone too, and not only called otherwise now."""
@@ -153,7 +145,7 @@ class Judge:
             elif before and was_plain_and_is_dead(before[-1]):
                 self._empty(key, before)
 
-    def _empty(self, key: tuple[str, ...], before: list[Remembered]) -> None:
+    def _empty(self, key: HolderKey, before: list[Remembered]) -> None:
         self._heights[key] = max(self._heights.get(key, 0), *(seen.tensors for seen in before))
         before.clear()
         self.settled.add(key)
@@ -169,7 +161,7 @@ class Judge:
         return min((one for one in ahead if one is not None), default=None)
 
     @property
-    def emptied(self) -> dict[tuple[str, ...], int]:
+    def emptied(self) -> dict[HolderKey, int]:
         """Key of a holder that was seen to be emptied -> rounds that it fills for."""
         return {key: fill.after for key, fill in self._fills.items() if fill.after is not None}
 
@@ -180,17 +172,17 @@ class Judge:
         fill = self._fills.get(key)
         if fill is not None and fill.note_emptying():
             before.clear()
-        elif before and now.tensors <= EMPTIED * before[-1].tensors and was_plain_and_is_dead(before[-1]):
+        elif before and now.tensors <= POLICY.emptied_share * before[-1].tensors and was_plain_and_is_dead(before[-1]):
             self._empty(key, before)
         # (A look in an evaluation counts its batches as rounds too, which are no steps of the training.)
         growth = bytes_a_step(before, now) if moment.per == "step" and now.step else bytes_a_round(before, now)
         kind = Case(group, moment, before, now, material, self._plain, self._heights.get(key, 0)).kind()
         more = bool(before) and now.held_bytes > before[-1].held_bytes
         before.append(now)
-        del before[:-MOST_REMEMBERED]
+        del before[: -POLICY.remembered_scans]
         if fill is not None:
             fill.watch(_living(group))
-        single = not group.graphs and not (group.holder.container and now.tensors >= 3)
+        single = not group.graphs and not (group.holder.container and now.tensors >= POLICY.container_tensors)
         if fill is not None and fill.after is not None:
             kind = Kind(fill.kind, group.graphs or group.tensors)
         elif has_settled(before) or (single and has_shrunk(before)):
@@ -270,7 +262,7 @@ def _living(group: Group) -> Iterator[Any]:
 
 def material_bytes(live_bytes: int) -> int:
     """What is less than this is not worth a word, unless it grows."""
-    return max(MATERIAL_BYTES, int(MATERIAL_FRACTION * live_bytes))
+    return max(POLICY.material_bytes, int(POLICY.material_share * live_bytes))
 
 
 def _batches(group: Group, count: int, boundaries: Sequence[int]) -> float:

@@ -9,24 +9,9 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
-AT_ONCE: Final = 3 / 4
-"""of the tensors that were looked at, gone within a round: it was emptied. (One may have the newest, or the best, besides.)"""
-FEWEST: Final = 3
-"""tensors that tell"""
-SETTLES: Final = 1 / 4
-"""of the time that a fill takes, after which one that has nothing again is not filled any more"""
-WHOLE_LOOKS: Final = 2
-"""at what is emptied again and again, while it holds the most"""
-MOST_WAITED: Final = 1_000
-"""rounds, for what the code empties to be emptied; an epoch that ends without it shows sooner that it is not"""
-ROUNDS_AFTER_AN_EPOCH: Final = 3
-"""in which it is emptied at the latest, and what it holds then is the next epoch's"""
-ONE_BEGINNING: Final = 2
-"""steps, by which one and the same looks different from look to look"""
-MISSED: Final = 3 / 2
-"""times as long as a fill before: an emptying between them was not seen"""
+from vramscope.leaks.policy import POLICY
 
 
 class Fill:
@@ -55,7 +40,7 @@ class Fill:
 
     def wants_look(self, *, evaluating: bool) -> bool:
         """It was not yet seen often enough as full as it gets, at the end of a pass of the training or of an evaluation."""
-        return self.whole_looks < WHOLE_LOOKS and self.in_evaluation == evaluating
+        return self.whole_looks < POLICY.full_scans and self.in_evaluation == evaluating
 
     def watch(self, things: Iterable[Any]) -> None:
         """See when these go, on whichever thread, and no others any more."""
@@ -69,15 +54,22 @@ class Fill:
 
     def note_emptying(self) -> bool:
         """Whether all of it went at once since it was watched; it fills anew from then on."""
-        if len(self._references) < FEWEST:
+        if len(self._references) < POLICY.emptied_tensors:
             return False
         gone = self._gone
-        at = next((one for one in sorted(gone) if gone[one] + gone[one + 1] >= AT_ONCE * len(self._references)), None)
+        at = next(
+            (
+                one
+                for one in sorted(gone)
+                if gone[one] + gone[one + 1] >= POLICY.emptied_at_once_share * len(self._references)
+            ),
+            None,
+        )
         if at is None:
             return False
         took = max(1, at - self.began)
         # (Between two evaluations lie the training's steps.)
-        if self.after is None or (took <= MISSED * self.after and not self.in_evaluation):
+        if self.after is None or (took <= POLICY.missed_cycle * self.after and not self.in_evaluation):
             self.after = took
         self.began = at
         self._references = []
@@ -85,8 +77,8 @@ class Fill:
 
     def may_be_emptied_yet(self, rounds: int, epoch_ended: int) -> bool:
         """It never was, nor has an epoch ended since it began to fill: the last one did in that round."""
-        passed = self.began < epoch_ended <= rounds - ROUNDS_AFTER_AN_EPOCH
-        return self.after is None and not passed and rounds - self.began < MOST_WAITED
+        passed = self.began < epoch_ended <= rounds - POLICY.iterations_after_epoch
+        return self.after is None and not passed and rounds - self.began < POLICY.emptying_wait
 
     def next_whole(self, rounds: int) -> int | None:
         """The round after ``rounds`` in which it will hold the most, if it goes on as before; None: that is not known."""
@@ -97,7 +89,9 @@ class Fill:
 
     def is_over(self, rounds: int) -> bool:
         """It was emptied, and has not been filled again since. (It was not seen with anything.)"""
-        return self.after is not None and rounds - self.began > max(8, SETTLES * self.after)
+        return self.after is not None and rounds - self.began > max(
+            POLICY.refill_iterations, POLICY.refill_share * self.after
+        )
 
 
 class Begun:
@@ -111,7 +105,7 @@ class Begun:
     def note(self, at: int) -> None:
         """A look found that it began behind this step."""
         took = at - self._at if self._at is not None else 0
-        if took > ONE_BEGINNING:
+        if took > POLICY.restart_tolerance:
             self.after = min(took, self.after or took)
-        if self._at is None or took > ONE_BEGINNING:
+        if self._at is None or took > POLICY.restart_tolerance:
             self._at = at

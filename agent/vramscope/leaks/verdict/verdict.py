@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Final, NamedTuple
 
 from vramscope.leaks.holders.holder_bytes import Group
+from vramscope.leaks.holders.key import HolderKey
 
 GROWS: Final = ("growing", "growing-eval", "tensor-growth")
 OVERLAPS: Final = ("overlap", "overlap-unfreed")
+
+
+class FindingKey(NamedTuple):
+    """Identity of a finding within a session."""
+
+    kind: str
+    """One of series.LEAK_KINDS."""
+    holder: HolderKey
 
 
 @dataclasses.dataclass
@@ -32,5 +41,5 @@ class Verdict:
     """it may be emptied yet, and is not to be told before"""
     emptied_after: int | None = None
     """rounds that it fills for until it is emptied; None: it was not seen to be"""
-    speaks_for: frozenset[tuple[str, ...]] = frozenset()
+    speaks_for: frozenset[FindingKey] = frozenset()
     """kind and holder's key of what was, or may have been, told of by itself and follows from this one"""
