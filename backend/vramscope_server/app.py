@@ -32,6 +32,7 @@ from vramscope_server.api import (
     recording_prediction,
     recordings,
     runs,
+    schemas,
     series,
     server,
     session,
@@ -119,6 +120,7 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
     app.include_router(metrics.router)
     pages.install(app, app.state.pages)
     problems.install(app)
+    schemas.install(app)
     app.add_middleware(ingest.Door, house=opened)
     app.add_middleware(Access, house=opened)  # the outermost
     return app

@@ -214,31 +214,39 @@ def _of_recording(recording: str, *, fully: bool) -> Iterator[tuple[str, str, di
         yield ask("/export", format=form)
 
 
-def compute() -> dict[str, Result]:
-    """Twenty seconds."""
+Answers = list[tuple[str, str, Any]]
+"""(route, method, answer) of each call."""
+
+
+def compute(seen: Answers | None = None) -> dict[str, Result]:
+    """Twenty seconds. Each answer is added to ``seen``."""
     with tempfile.TemporaryDirectory(prefix="stored-") as folder:
         server, snapshot = started(Path(folder))
         try:
-            return of_server(server, snapshot)
+            return of_server(server, snapshot, [] if seen is None else seen)
         finally:
             server.stop()
 
 
-def of_server(server: RunningServer, snapshot: str) -> dict[str, Result]:
+def of_server(server: RunningServer, snapshot: str, seen: Answers) -> dict[str, Result]:
     leaks = [one["id"] for one in server.get(f"/runs/{PLAIN}/leaks")["leaks"]]
     names = {snapshot: "SNAPSHOT", str(server.port): "PORT", **{leak: f"LEAK{at}" for at, leak in enumerate(leaks)}}
     whole, drawn, asked = Result(), Result(), set()
     for route, path, parameters in questions(leaks, snapshot):
         answer = server.http.get(path, params=parameters)
         asked.add(route)
+        seen.append((route, "get", answer))
         _add(whole, drawn, _named(_call("GET", path, parameters), names), answer, names)
     for run, conf in ((PLAIN, []), (DEAD, ["expandable_segments:True", "max_split_size_mb:64"])):
         recording = next(iter(WINDOWS[run]))
         path = f"/recordings/{recording}/whatif"
-        job = server.http.post(path, json={"confs": conf} if conf else {}).json()
+        begun = server.http.post(path, json={"confs": conf} if conf else {})
+        seen.append(("/recordings/{recording}/whatif", "post", begun))
+        job = begun.json()
         while job["state"] in ("waiting", "running"):
             job = server.get(f"{path}/{job['job']}")
         answer = server.http.get(f"{path}/{job['job']}")
+        seen.append(("/recordings/{recording}/whatif/{job}", "get", answer))
         _add(whole, drawn, f"GET {path}/JOB {' '.join(conf)}".strip(), answer, {**names, job["job"]: "JOB"})
     described = server.get("/openapi.json")["paths"]
     routes = {path.removeprefix("/api/v1"): methods for path, methods in described.items()}

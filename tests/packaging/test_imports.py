@@ -42,8 +42,10 @@ COMMANDS_TAKE = SERVER_TAKES | {
 
 # Each package of the server: which other packages it may import, and which third-party ones (None: any of the extra `server`).
 ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
+    "answers": (set(), {"msgspec", "typing_extensions"}),
     "api": (
         {
+            "answers",
             "store",
             "analysis",
             "figures",
@@ -71,7 +73,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "tokens.py": ({"store", "api.problems"}, None),
     "broadcaster.py": ({"store", "settings"}, None),
     "settings.py": (set(), None),
-    "store": ({"settings", "analysis", "migrations"}, None),
+    "store": ({"answers", "settings", "analysis", "migrations"}, None),
     "figures": ({"analysis"}, {"plotly", "numpy"}),
     "analysis": (set(), {"numpy", "numba", "msgspec", "pyarrow"}),  # pyarrow is an extra of its own
     "migrations": ({"store"}, None),

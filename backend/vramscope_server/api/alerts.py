@@ -7,8 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from vramscope_server.answers.server import Alerts
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
 from vramscope_server.services import House
 from vramscope_server.store.preferences import ALERT_RULES, alert_rules, change_alert_rules
@@ -57,14 +59,14 @@ class Rules(BaseModel):
     never_needed: NeverNeeded | None = None
 
 
-@router.get("/alerts", summary="Which alerts are counted")
+@router.get("/alerts", summary="Which alerts are counted", responses=answers_with(Alerts))
 def get_alerts(request: Request) -> Response:
     """``{rules, defaults}``: of each alert whether it is ``on``, and its threshold where it has one."""
     with reader(request.app.state.house) as connection:
         return answer({"rules": alert_rules(connection), "defaults": ALERT_RULES})
 
 
-@router.patch("/alerts", summary="Set which alerts are counted, and from where on")
+@router.patch("/alerts", summary="Set which alerts are counted, and from where on", responses=answers_with(Alerts))
 def patch_alerts(request: Request, rules: Rules) -> Response:
     """Answers as GET does. Runs tell the rules in force with the next look at them."""
     house: House = request.app.state.house

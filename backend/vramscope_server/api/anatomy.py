@@ -14,11 +14,13 @@ from vramscope.protocol.profile import Profile
 from vramscope_server.analysis.advice.all_rules import advise
 from vramscope_server.analysis.advice.facts import Facts
 from vramscope_server.analysis.ownership.summary import summary
+from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.api.dependencies import open_recording, readable, the_event
 from vramscope_server.api.fragmentation import Event
 from vramscope_server.api.profiles import newest_profile
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import Opened
 from vramscope_server.services import House
 from vramscope_server.store.run_queries import UnknownRun, find_run, summary_of_rank
@@ -29,7 +31,11 @@ router = APIRouter(tags=["recordings"])
 COARSE_BYTES: Final = 64 << 20
 
 
-@router.get("/recordings/{recording}/anatomy", summary="What the memory is for, and what would make it less")
+@router.get(
+    "/recordings/{recording}/anatomy",
+    summary="What the memory is for, and what would make it less",
+    responses=answers_with(AnatomyAnswer),
+)
 def get_anatomy(request: Request, recording: str, event: Event = None) -> Response:
     """Categories, phases and modules at a moment (none given: the peak of allocated bytes), what is unknown, and advice."""
     stored, opened = open_recording(request, recording)

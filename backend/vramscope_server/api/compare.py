@@ -10,9 +10,11 @@ from sqlalchemy.engine import Connection
 from vramscope_server.analysis.comparison.aggregate import with_repeats
 from vramscope_server.analysis.comparison.export import as_csv, as_text
 from vramscope_server.analysis.comparison.rows import compared
+from vramscope_server.answers.compare import CompareAnswer
 from vramscope_server.api.problems import InvalidParameter, NotFound
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader, the_run
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.run_queries import UnknownRun, find_run, run_in_full
 from vramscope_server.store.series_reader import Run
 
@@ -49,7 +51,7 @@ def _baseline(connection: Connection, text: str) -> Run:
         ) from None
 
 
-@router.get("/compare", summary="Runs against a baseline")
+@router.get("/compare", summary="Runs against a baseline", responses=answers_with(CompareAnswer))
 def get_compare(request: Request, runs: Runs, base: Base = None) -> Response:
     """``rows`` in the given order, baseline first, each with the ``reasons`` why it is not quite comparable.
 

@@ -10,10 +10,12 @@ from sqlalchemy.engine import Connection
 from vramscope_server.analysis.diff.by_line import difference
 from vramscope_server.analysis.diff.holdings import Holdings, holdings_of
 from vramscope_server.analysis.diff.steps import step_line
+from vramscope_server.answers.compare import SitesAnswer, TimelinesAnswer
 from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import NotFound
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.timeline import course_in, look_at_in, sites_in
 from vramscope_server.recording_cache import Opened
 from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts
@@ -25,7 +27,7 @@ router = APIRouter(tags=["compare"])
 Which = Annotated[str, Query(description="a recording's id, or a run: of it the recording that shows its peak")]
 
 
-@router.get("/compare/sites", summary="Which line holds more in B than in A")
+@router.get("/compare/sites", summary="Which line holds more in B than in A", responses=answers_with(SitesAnswer))
 def get_sites(request: Request, a: Which, b: Which) -> Response:
     """``{a, b, difference_bytes, categories, rows, left_out}``: A and the differences of all sites together are B."""
     (one, in_a), (two, in_b) = (_holdings(request, text, field) for text, field in ((a, "a"), (b, "b")))
@@ -35,7 +37,7 @@ def get_sites(request: Request, a: Which, b: Which) -> Response:
     return answer(made)
 
 
-@router.get("/compare/timelines", summary="One step of A and of B on one axis")
+@router.get("/compare/timelines", summary="One step of A and of B on one axis", responses=answers_with(TimelinesAnswer))
 def get_timelines(
     request: Request,
     a: Which,

@@ -22,9 +22,11 @@ from vramscope_server.analysis.trace.segment_map import stack_lines
 from vramscope_server.analysis.trace.trace import Trace, address_told
 from vramscope_server.analysis.trace.types import Events
 from vramscope_server.analysis.units import amount
+from vramscope_server.answers.recordings import EventsAnswer
 from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import Conflict, InvalidParameter
 from vramscope_server.api.responses import answer
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.timeline import course_in, grouping_in, sites_in
 from vramscope_server.recording_cache import Opened
 
@@ -34,6 +36,7 @@ PAGE: Final = 200
 _PIECE_BYTES: Final = 1 << 20
 _MEDIA: Final = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet", "perfetto": "application/json",
                  "html": "text/html"}  # fmt: skip
+_ANY: Final = {"schema": {"type": "object", "description": "A trace in the format of ui.perfetto.dev."}}
 _ENDINGS: Final = {"csv": "csv", "parquet": "parquet", "perfetto": "perfetto.json", "html": "html"}
 
 First = Annotated[int | None, Query(alias="from", ge=-1, description="the first event; none: from the beginning")]
@@ -42,7 +45,7 @@ Size = Annotated[int | None, Query(ge=0, description="bytes")]
 Seconds = Annotated[float | None, Query(allow_inf_nan=False, description="seconds since the first event")]
 
 
-@router.get("/recordings/{recording}/events", summary="Events, a page at a time")
+@router.get("/recordings/{recording}/events", summary="Events, a page at a time", responses=answers_with(EventsAnswer))
 def get_events(
     request: Request,
     recording: str,
@@ -98,7 +101,12 @@ def get_events(
     "/recordings/{recording}/export",
     summary="A window of a recording as a file",
     response_class=Response,
-    responses={200: {"content": {media: {} for media in _MEDIA.values()}}},
+    responses={
+        200: {
+            "content": {media: _ANY if "json" in media else {} for media in _MEDIA.values()},
+            "description": "The file.",
+        }
+    },
 )
 def get_export(
     request: Request,

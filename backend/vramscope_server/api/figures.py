@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from vramscope_server.analysis.series.window import LossWindow, RunWindow, StreamWindow
+from vramscope_server.answers.steps import CompareFigure, RunFigure
 from vramscope_server.api.compare import compared_runs
 from vramscope_server.api.problems import NotFound
 from vramscope_server.api.responses import answer
@@ -24,11 +25,12 @@ from vramscope_server.api.run_window import (
     the_run,
     the_window,
 )
+from vramscope_server.api.schemas import answers_with
 
 router = APIRouter(tags=["figures"])
 
 
-@router.get("/runs/{run}/figures/{name}", summary="A figure of one run")
+@router.get("/runs/{run}/figures/{name}", summary="A figure of one run", responses=answers_with(RunFigure))
 def get_figure(
     request: Request,
     run: str,
@@ -52,7 +54,7 @@ def get_figure(
     return answer({"figure": draw(shown).to_dict(), "window": _told(shown, first, to)})
 
 
-@router.get("/compare/figures/{name}", summary="A figure of several runs")
+@router.get("/compare/figures/{name}", summary="A figure of several runs", responses=answers_with(CompareFigure))
 def get_compare_figure(
     request: Request,
     name: str,

@@ -8,10 +8,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from vramscope_server.analysis.trace import segment_map, size_classes
 from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.answers.recordings import Block, RecordedMap, RecordingMoments, SizesAnswer, StripAnswer
 from vramscope_server.api.dependencies import End, First, open_recording, readable, the_event, the_window
 from vramscope_server.api.recordings import recording_row
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import Points
+from vramscope_server.api.schemas import answers_with
 
 router = APIRouter(tags=["recordings"])
 
@@ -31,7 +33,11 @@ OUTLINE_POINTS = 300
 PARTS = ("requested", "rounding", "usable", "unusable")
 
 
-@router.get("/recordings/{recording}/moments", summary="What a recording holds, and where to look")
+@router.get(
+    "/recordings/{recording}/moments",
+    summary="What a recording holds, and where to look",
+    responses=answers_with(RecordingMoments),
+)
 def get_moments(request: Request, recording: str) -> Response:
     """The recording's facts, and the events at which something happened."""
     stored, opened = open_recording(request, recording)
@@ -63,7 +69,11 @@ def get_moments(request: Request, recording: str) -> Response:
         )
 
 
-@router.get("/recordings/{recording}/strip", summary="Where reserved memory was, over the events")
+@router.get(
+    "/recordings/{recording}/strip",
+    summary="Where reserved memory was, over the events",
+    responses=answers_with(StripAnswer),
+)
 def get_strip(request: Request, recording: str, first: First = None, end: End = None, points: Points = 800) -> Response:
     """``{figure, from, to, events, highest, peak, out_of_memory, misfits, outline}``: requested, rounding, usable, unusable.
 
@@ -101,7 +111,7 @@ def get_strip(request: Request, recording: str, first: First = None, end: End = 
     )
 
 
-@router.get("/recordings/{recording}/map", summary="The segment map at one moment")
+@router.get("/recordings/{recording}/map", summary="The segment map at one moment", responses=answers_with(RecordedMap))
 def get_map(
     request: Request,
     recording: str,
@@ -153,7 +163,9 @@ def drawn_map(
     }
 
 
-@router.get("/recordings/{recording}/block", summary="The block at one place of the map")
+@router.get(
+    "/recordings/{recording}/block", summary="The block at one place of the map", responses=answers_with(Block | None)
+)
 def get_block(
     request: Request,
     recording: str,
@@ -168,7 +180,11 @@ def get_block(
         return answer(None if block is None else segment_map.describe(opened.trace, row, block))
 
 
-@router.get("/recordings/{recording}/sizes", summary="Size classes: what is asked for, and what is free")
+@router.get(
+    "/recordings/{recording}/sizes",
+    summary="Size classes: what is asked for, and what is free",
+    responses=answers_with(SizesAnswer),
+)
 def get_sizes(request: Request, recording: str, event: Event = None) -> Response:
     """``{figure, event}``."""
     from vramscope_server.figures import size_classes as figure

@@ -37,6 +37,7 @@ _INLINE_BYTES = 64 * 1024
 @router.post(
     "/batches",
     summary="Store one batch",
+    response_class=Response,
     responses={200: {"content": {messages.CONTENT_TYPE: {}}, "description": "An Ack in MessagePack, after the commit"}},
     openapi_extra={"requestBody": {"required": True, "content": {messages.CONTENT_TYPE: {}}}},
 )

@@ -13,6 +13,7 @@ from vramscope.protocol import series
 from vramscope_server.analysis.leaks.leaked_allocations import CannotTell
 from vramscope_server.analysis.series.trend import Trend, trend, until_full
 from vramscope_server.analysis.series.verdicts import emptied_words, kind_words, leak_verdict
+from vramscope_server.answers.leaks import LeakReplay, LeakReport
 from vramscope_server.api.dependencies import readable
 from vramscope_server.api.problems import BadRecording, NotFound
 from vramscope_server.api.responses import answer
@@ -28,6 +29,7 @@ from vramscope_server.api.run_window import (
     the_window,
     told_damage,
 )
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import House
 from vramscope_server.store.artifacts import Stored, list_artifacts
 from vramscope_server.store.leaks import merge_leaks
@@ -45,7 +47,7 @@ _RECENT: Final = 0.1
 """Share of the steps whose highest peak counts as the peak of now."""
 
 
-@router.get("/runs/{run}/leaks", summary="What is held that should be gone")
+@router.get("/runs/{run}/leaks", summary="What is held that should be gone", responses=answers_with(LeakReport))
 def get_leaks(
     request: Request, run: str, rank: Rank = None, device: DeviceIndex = None, first: From = None, to: To = None
 ) -> Response:
@@ -102,7 +104,11 @@ def get_leaks(
     )
 
 
-@router.get("/runs/{run}/leaks/{leak}/replay", summary="What the fix of a leak would bring, by replay")
+@router.get(
+    "/runs/{run}/leaks/{leak}/replay",
+    summary="What the fix of a leak would bring, by replay",
+    responses=answers_with(LeakReplay),
+)
 def get_replay(request: Request, run: str, leak: str) -> Response:
     """``{run_id, leak, recording, rank, effect, reason}``: of the newest recorded step that can tell; else the reason."""
     house: House = request.app.state.house

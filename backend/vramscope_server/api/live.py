@@ -12,8 +12,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
+from vramscope_server.answers.live import LiveDelta
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import House
 from vramscope_server.store.run_queries import UnknownRun, find_run
 
@@ -28,7 +30,12 @@ _ID: Final = re.compile("[0-9]{1,18}")
 Runs = Annotated[str, Query(description="runs whose rows are wanted, separated by commas")]
 
 
-@router.get("/live", summary="Server-sent events")
+@router.get(
+    "/live",
+    summary="Server-sent events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "Events, until the client disconnects."}},
+)
 async def live(
     request: Request,
     runs: Runs = "",
@@ -72,7 +79,7 @@ def _alive(problems: list[str]) -> bytes:
     return b"event: alive\ndata: %s\n\n" % msgspec.json.encode({"problems": problems})
 
 
-@router.get("/live/delta", summary="The same events by polling")
+@router.get("/live/delta", summary="The same events by polling", responses=answers_with(LiveDelta))
 async def delta(request: Request, after: Annotated[int, Query(ge=0)] = 0, runs: Runs = "") -> Response:
     """``{events: [{id, event, data}], last, gap, problems}``. Ask first with 0, then with ``last``.
 

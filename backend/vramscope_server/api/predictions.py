@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
 from vramscope_server.analysis.techniques.compare_with_run import way_between
+from vramscope_server.answers.compare import SettingsPredictions, TechniquePredictions
 from vramscope_server.api.anatomy import known_run
 from vramscope_server.api.compare import Runs, compared_runs
 from vramscope_server.api.dependencies import readable
@@ -17,6 +18,7 @@ from vramscope_server.api.recording_prediction import predicted
 from vramscope_server.api.recordings import recording_row
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import Opened
 from vramscope_server.services import House
 from vramscope_server.store.artifacts import Stored, list_artifacts
@@ -27,7 +29,11 @@ router = APIRouter(tags=["compare"])
 Base = Annotated[str | None, Query(description="whose recording it is; the first run when not given")]
 
 
-@router.get("/compare/predictions", summary="What to predict from a recording of the baseline, and what was measured")
+@router.get(
+    "/compare/predictions",
+    summary="What to predict from a recording of the baseline, and what was measured",
+    responses=answers_with(SettingsPredictions),
+)
 def get_predictions(
     request: Request,
     runs: Runs,
@@ -67,7 +73,11 @@ def get_predictions(
     )
 
 
-@router.get("/compare/techniques", summary="What was predicted of other techniques, and what was measured")
+@router.get(
+    "/compare/techniques",
+    summary="What was predicted of other techniques, and what was measured",
+    responses=answers_with(TechniquePredictions),
+)
 def get_techniques(
     request: Request,
     runs: Runs,

@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
+from typing_extensions import NotRequired, TypedDict
 
 from vramscope.protocol import messages
 from vramscope_server.store.database import storage_trouble
@@ -23,6 +24,29 @@ log = logging.getLogger("vramscope_server")
 
 _MOST_TOLD = 200
 """characters of what was seen: who sent a megabyte need not get it back"""
+
+
+class ProblemAnswer(TypedDict):
+    """A refusal (RFC 9457)."""
+
+    type: str
+    """`urn:vramscope:problem:` and a stable word, as docs/wire.md lists them."""
+    title: str
+    """Kind of the problem in words."""
+    status: int
+    """HTTP status."""
+    detail: str
+    """Explanation."""
+    field: NotRequired[str]
+    """Parameter or field of the body that was refused."""
+    seen: NotRequired[Any]
+    """Its value, at most 200 characters."""
+    expected: NotRequired[str]
+    """Description of a valid value."""
+    suggestions: NotRequired[list[str]]
+    """Names or identifiers that are similar."""
+    id: NotRequired[str]
+    """Number of the entry in the server's log; of a fault of the server."""
 
 
 class Problem(Exception):

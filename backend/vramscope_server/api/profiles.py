@@ -15,10 +15,13 @@ from vramscope.protocol.profile import BadProfile, Profile, unpack
 from vramscope_server.analysis.profile.history import history_of
 from vramscope_server.analysis.profile.tables import DEFAULT_SORT, SORTS, Table, tables_of
 from vramscope_server.analysis.profile.verdict import memory_sentence, time_sentence
+from vramscope_server.answers.common import Asked, FigureAnswer
+from vramscope_server.answers.profiles import ProfileInFull, ProfileList, ProfileTable
 from vramscope_server.api.problems import BadRecording, Conflict, InvalidParameter, NotFound
 from vramscope_server.api.recordings import recording_row, whole
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import Rank, reader, the_run
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
 from vramscope_server.services import House
 from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
@@ -38,7 +41,7 @@ BY: Final = {
 By = Annotated[Literal["peak", "allocated", "cpu", "device"], Query(description="which quantity")]
 
 
-@router.get("/runs/{run}/profiles", summary="Profiles of a run")
+@router.get("/runs/{run}/profiles", summary="Profiles of a run", responses=answers_with(ProfileList))
 def get_profiles(request: Request, run: str) -> Response:
     """``{run_id, state, profiles}``, the newest first; one that is not whole yet says how many pieces are there."""
     with reader(request.app.state.house) as connection:
@@ -48,7 +51,12 @@ def get_profiles(request: Request, run: str) -> Response:
     return answer({"run_id": record["id"], "state": record["state"], "profiles": told})
 
 
-@router.post("/runs/{run}/profiles", summary="Ask the run for a profile of its next steps", status_code=202)
+@router.post(
+    "/runs/{run}/profiles",
+    summary="Ask the run for a profile of its next steps",
+    status_code=202,
+    responses=answers_with(Asked, status=202),
+)
 def ask_for_profile(
     request: Request,
     run: str,
@@ -68,7 +76,9 @@ def ask_for_profile(
     return answer({"asked": asked}, 202)
 
 
-@router.get("/profiles/{profile}", summary="One profile: its facts and what it says")
+@router.get(
+    "/profiles/{profile}", summary="One profile: its facts and what it says", responses=answers_with(ProfileInFull)
+)
 def get_profile(request: Request, profile: str) -> Response:
     """The list's row, all facts of the profile, ``time`` and ``memory`` (a sentence each), and each table's rows and sums."""
     stored, opened, siblings = open_profile(request, profile)
@@ -92,7 +102,7 @@ def get_profile(request: Request, profile: str) -> Response:
     )
 
 
-@router.get("/profiles/{profile}/tables/{table}", summary="Rows of a profile")
+@router.get("/profiles/{profile}/tables/{table}", summary="Rows of a profile", responses=answers_with(ProfileTable))
 def get_table(
     request: Request,
     profile: str,
@@ -114,7 +124,7 @@ def get_table(
     return answer({"table": table, "rows": rows, "matched": matched, "total": len(made), "steps": opened.steps})
 
 
-@router.get("/profiles/{profile}/figures/{name}", summary="A figure of a profile")
+@router.get("/profiles/{profile}/figures/{name}", summary="A figure of a profile", responses=answers_with(FigureAnswer))
 def get_figure(
     request: Request,
     profile: str,

@@ -8,10 +8,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from vramscope_server.analysis.techniques.plan import Way, way_of
 from vramscope_server.analysis.techniques.predict import Predicted, predict
+from vramscope_server.answers.anatomy import PredictionAnswer
 from vramscope_server.api.anatomy import KnownRun, facts_of, known_run
 from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import InvalidParameter
 from vramscope_server.api.responses import answer
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import Opened
 
 router = APIRouter(tags=["recordings"])
@@ -25,7 +27,11 @@ Ways = Annotated[
 ]
 
 
-@router.get("/recordings/{recording}/prediction", summary="The peak with techniques that were not tried")
+@router.get(
+    "/recordings/{recording}/prediction",
+    summary="The peak with techniques that were not tried",
+    responses=answers_with(PredictionAnswer),
+)
 def get_prediction(request: Request, recording: str, techniques: Ways = None) -> Response:
     """Accumulation, checkpointing, 8-bit state and no foreach, alone and together, by the recorded lives of the peak's step."""
     asked = [_way(words) for words in techniques.split(",")] if techniques else []

@@ -8,9 +8,12 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import messages
+from vramscope_server.answers.common import Asked
+from vramscope_server.answers.recordings import RecordingList, RecordingRow
 from vramscope_server.api.problems import Conflict, NotFound
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import Rank, reader, the_run
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
 from vramscope_server.services import House
 from vramscope_server.store.artifacts import Stored, find_artifact, list_artifacts, read_artifact
@@ -21,7 +24,9 @@ from vramscope_server.store.snapshots import find_device
 router = APIRouter(tags=["recordings"])
 
 
-@router.get("/runs/{run}/recordings", summary="Recorded windows of allocator history")
+@router.get(
+    "/runs/{run}/recordings", summary="Recorded windows of allocator history", responses=answers_with(RecordingList)
+)
 def get_recordings(request: Request, run: str) -> Response:
     """``{run_id, state, recordings}``, the newest first; one that is not whole yet says how many pieces are there."""
     with reader(request.app.state.house) as connection:
@@ -31,7 +36,12 @@ def get_recordings(request: Request, run: str) -> Response:
     return answer({"run_id": record["id"], "state": record["state"], "recordings": told})
 
 
-@router.post("/runs/{run}/recordings", summary="Ask the run for a recording", status_code=202)
+@router.post(
+    "/runs/{run}/recordings",
+    summary="Ask the run for a recording",
+    status_code=202,
+    responses=answers_with(Asked, status=202),
+)
 def ask_for_recording(request: Request, run: str, rank: Rank = None) -> Response:
     """202 ``{asked: [rank]}``: each of these processes is told in its next Ack. 409 where none is live."""
     house: House = request.app.state.house
@@ -45,7 +55,7 @@ def ask_for_recording(request: Request, run: str, rank: Rank = None) -> Response
     return answer({"asked": asked}, 202)
 
 
-@router.get("/recordings/{recording}", summary="One recording")
+@router.get("/recordings/{recording}", summary="One recording", responses=answers_with(RecordingRow))
 def get_recording(request: Request, recording: str) -> Response:
     """What the list tells of it."""
     with reader(request.app.state.house) as connection:

@@ -10,9 +10,12 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from vramscope_server.answers.run_detail import RunAnswer
+from vramscope_server.answers.runs import RunList, RunRow
 from vramscope_server.api.problems import Conflict, InvalidParameter
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader, the_run
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import change
 from vramscope_server.services import House
 from vramscope_server.store.preferences import alert_rules
@@ -34,7 +37,7 @@ class RunChanges(BaseModel):
     baseline: bool | None = None
 
 
-@router.get("/runs", summary="The list of runs")
+@router.get("/runs", summary="The list of runs", responses=answers_with(RunList))
 def get_runs(
     request: Request,
     query: Annotated[str, Query(max_length=500, description="words in name, project, tags, device, id or state")] = "",
@@ -61,14 +64,14 @@ def get_runs(
     return answer({"runs": rows, "total": total, "next_cursor": _cursor(following), "projects": projects} | choices)
 
 
-@router.get("/runs/{run}", summary="One run in full")
+@router.get("/runs/{run}", summary="One run in full", responses=answers_with(RunAnswer))
 def get_run(request: Request, run: str) -> Response:
     """``show RUN --json``, and ranks, config, events, window, and by which rules its page counts alerts."""
     with reader(request.app.state.house) as connection:
         return answer(run_in_full(connection, the_run(connection, run)) | {"alert_rules": alert_rules(connection)})
 
 
-@router.patch("/runs/{run}", summary="Rename, tag, pin, or make the baseline")
+@router.patch("/runs/{run}", summary="Rename, tag, pin, or make the baseline", responses=answers_with(RunRow))
 def patch_run(request: Request, run: str, changes: RunChanges) -> Response:
     """Answers the row. A project has one baseline: making another run it takes it from the one before."""
     house: House = request.app.state.house

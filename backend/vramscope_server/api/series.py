@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from vramscope.protocol import series
 from vramscope_server.analysis.series.downsample import envelope, float_envelope, with_holes
+from vramscope_server.answers.steps import SeriesAnswer
 from vramscope_server.api.problems import InvalidParameter
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import (
@@ -29,13 +30,16 @@ from vramscope_server.api.run_window import (
     the_window,
     told_damage,
 )
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.run_queries import scalars_of_rank
 from vramscope_server.store.scalars import SCALARS, numbers, words
 
 router = APIRouter(tags=["runs"])
 
 
-@router.get("/runs/{run}/series", summary="Columns of a window, thinned to an envelope")
+@router.get(
+    "/runs/{run}/series", summary="Columns of a window, thinned to an envelope", responses=answers_with(SeriesAnswer)
+)
 def get_series(
     request: Request,
     run: str,

@@ -11,8 +11,10 @@ from vramscope import __version__
 from vramscope.protocol import messages
 from vramscope_server.analysis.numba_compile import compiling
 from vramscope_server.analysis.trace.export import can_write_parquet
+from vramscope_server.answers.server import Health, ServerFacts
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import House
 from vramscope_server.store.database import storage_trouble
 from vramscope_server.store.run_queries import counts_by_state
@@ -20,7 +22,7 @@ from vramscope_server.store.run_queries import counts_by_state
 router = APIRouter(tags=["server"])
 
 
-@router.get("/server", summary="Versions, database, problems")
+@router.get("/server", summary="Versions, database, problems", responses=answers_with(ServerFacts))
 def get_server(request: Request) -> Response:
     """What the Settings page shows."""
     house: House = request.app.state.house
@@ -48,7 +50,7 @@ def get_server(request: Request) -> Response:
     )
 
 
-@router.get("/health", summary="Is everything well")
+@router.get("/health", summary="Is everything well", responses=answers_with(Health))
 def get_health(request: Request) -> Response:
     """200 ``{status: "ok"}``, or 503 ``{status: "degraded", problems: [..]}``."""
     house: House = request.app.state.house

@@ -8,7 +8,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from vramscope_server.access import COOKIE, address_of, cookie_options, plain_token
+from vramscope_server.answers.server import SessionFacts
 from vramscope_server.api.responses import answer
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import House
 from vramscope_server.tokens import SCOPES
 
@@ -21,7 +23,7 @@ class SignIn(BaseModel):
     token: Annotated[str, Field(min_length=1, max_length=500)]
 
 
-@router.get("/session", summary="Who am I")
+@router.get("/session", summary="Who am I", responses=answers_with(SessionFacts))
 def get_session(request: Request) -> Response:
     """``{required, authenticated, scopes}``; asks for no token itself."""
     house: House = request.app.state.house
@@ -33,7 +35,7 @@ def get_session(request: Request) -> Response:
     return answer({"required": True, "authenticated": token is not None, "scopes": scopes})
 
 
-@router.post("/session", summary="Sign in")
+@router.post("/session", summary="Sign in", responses=answers_with(SessionFacts))
 def post_session(request: Request, body: SignIn) -> Response:
     """Sets the cookie. A wrong token: 401; many wrong ones: 429."""
     house: House = request.app.state.house

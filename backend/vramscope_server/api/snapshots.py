@@ -9,9 +9,11 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
 
+from vramscope_server.answers.snapshots import SnapshotList, SnapshotRow, UploadedSnapshot
 from vramscope_server.api.problems import InvalidParameter, NotFound, Storage, TooLarge
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
 from vramscope_server.services import House
 from vramscope_server.snapshots import MAX_FILE_BYTES, DiskFull, Upload
@@ -30,10 +32,8 @@ Name = Annotated[str, Query(max_length=MAX_NAME, description="the file's name, f
     "/snapshots",
     summary="Upload a snapshot file",
     status_code=202,
-    responses={
-        200: {"description": "this very file is here already"},
-        202: {"description": "it waits to be converted"},
-    },
+    responses=answers_with(UploadedSnapshot, text="The same file is stored already.")
+    | answers_with(UploadedSnapshot, status=202, text="The file waits to be converted."),
     openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {}}}},
 )
 async def post_snapshot(request: Request, name: Name = "snapshot.pickle") -> Response:
@@ -59,7 +59,7 @@ async def post_snapshot(request: Request, name: Name = "snapshot.pickle") -> Res
     return answer({"known": known, **snapshot_row(house, stored)}, 200 if known else 202)
 
 
-@router.get("/snapshots", summary="Snapshot files")
+@router.get("/snapshots", summary="Snapshot files", responses=answers_with(SnapshotList))
 def get_snapshots(request: Request) -> Response:
     """``{snapshots, stored_bytes, max_bytes}``, the newest first."""
     house: House = request.app.state.house
@@ -74,7 +74,7 @@ def get_snapshots(request: Request) -> Response:
     )
 
 
-@router.get("/snapshots/{snapshot}", summary="One snapshot file")
+@router.get("/snapshots/{snapshot}", summary="One snapshot file", responses=answers_with(SnapshotRow))
 def get_snapshot(request: Request, snapshot: str) -> Response:
     """What the list tells of it."""
     house: House = request.app.state.house

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from vramscope.protocol import series
+from vramscope_server.answers.steps import Step
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import DeviceIndex, Rank, reader, the_place, the_run, the_window
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.store.series_reader import load_columns
 
 router = APIRouter(tags=["runs"])
@@ -17,7 +19,7 @@ DAMAGED = "Vramscope-Damaged-Steps"
 """Header that names the steps that cannot be read."""
 
 
-@router.get("/runs/{run}/steps", summary="One object an optimizer step")
+@router.get("/runs/{run}/steps", summary="One object an optimizer step", responses=answers_with(list[Step]))
 def get_steps(
     request: Request,
     run: str,

@@ -17,9 +17,18 @@ from vramscope_server.analysis.timeline.grouping import By, Grouping, Series, gr
 from vramscope_server.analysis.timeline.overview import POINTS, held_by, overview
 from vramscope_server.analysis.timeline.polygons import Drawn, drawn_of, picture_of
 from vramscope_server.analysis.timeline.source_lines import Sites, sites_of
+from vramscope_server.answers.timeline import (
+    AllocationsAnswer,
+    AtAnswer,
+    BetweenAnswer,
+    FlameAnswer,
+    Life,
+    TimelineAnswer,
+)
 from vramscope_server.api.dependencies import End, First, open_recording, readable, the_window
 from vramscope_server.api.problems import InvalidParameter
 from vramscope_server.api.responses import answer
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.recording_cache import Opened
 
 router = APIRouter(tags=["recordings"])
@@ -32,7 +41,11 @@ Moment = Annotated[
 Width = Annotated[int, Query(ge=100, le=8000, description="of the picture in pixels: how much of a name fits")]
 
 
-@router.get("/recordings/{recording}/timeline", summary="Allocated bytes over the events, stacked")
+@router.get(
+    "/recordings/{recording}/timeline",
+    summary="Allocated bytes over the events, stacked",
+    responses=answers_with(TimelineAnswer),
+)
 def get_timeline(
     request: Request,
     recording: str,
@@ -76,7 +89,11 @@ def get_timeline(
         )
 
 
-@router.get("/recordings/{recording}/allocations", summary="The largest allocations of a window, one by one")
+@router.get(
+    "/recordings/{recording}/allocations",
+    summary="The largest allocations of a window, one by one",
+    responses=answers_with(AllocationsAnswer),
+)
 def get_allocations(
     request: Request,
     recording: str,
@@ -111,7 +128,9 @@ def get_allocations(
         )
 
 
-@router.get("/recordings/{recording}/at", summary="What lies at a place of the picture")
+@router.get(
+    "/recordings/{recording}/at", summary="What lies at a place of the picture", responses=answers_with(AtAnswer)
+)
 def get_at(
     request: Request,
     recording: str,
@@ -155,7 +174,7 @@ def get_at(
         return answer(told)
 
 
-@router.get("/recordings/{recording}/life", summary="One allocation")
+@router.get("/recordings/{recording}/life", summary="One allocation", responses=answers_with(Life))
 def get_life(
     request: Request, recording: str, allocation: Annotated[int, Query(ge=0, description="as /at and /between name it")]
 ) -> Response:
@@ -173,7 +192,11 @@ def get_life(
         return answer(_life(opened, allocation))
 
 
-@router.get("/recordings/{recording}/flame", summary="What was alive at a moment, as a flamegraph")
+@router.get(
+    "/recordings/{recording}/flame",
+    summary="What was alive at a moment, as a flamegraph",
+    responses=answers_with(FlameAnswer),
+)
 def get_flame(
     request: Request,
     recording: str,
@@ -212,7 +235,11 @@ def get_flame(
         )
 
 
-@router.get("/recordings/{recording}/between", summary="Two moments: what appeared and what went")
+@router.get(
+    "/recordings/{recording}/between",
+    summary="Two moments: what appeared and what went",
+    responses=answers_with(BetweenAnswer),
+)
 def get_between(
     request: Request,
     recording: str,

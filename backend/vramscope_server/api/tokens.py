@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from vramscope_server.answers.server import CreatedToken, TokenRow
 from vramscope_server.api.problems import NotFound
 from vramscope_server.api.responses import answer
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.api.writes import storing
 from vramscope_server.services import House
 from vramscope_server.store.rows import seconds
@@ -25,14 +27,14 @@ class NewToken(BaseModel):
     scopes: Annotated[list[Literal["ingest", "read"]], Field(min_length=1, max_length=2)]
 
 
-@router.get("/tokens", summary="All tokens, without their secrets")
+@router.get("/tokens", summary="All tokens, without their secrets", responses=answers_with(list[TokenRow]))
 def get_tokens(request: Request) -> Response:
     """``[{id, name, scopes, created_seconds, last_used_seconds}]``."""
     house: House = request.app.state.house
     return answer(house.tokens.listed())
 
 
-@router.post("/tokens", summary="Make a token", status_code=201)
+@router.post("/tokens", summary="Make a token", status_code=201, responses=answers_with(CreatedToken, status=201))
 def post_token(request: Request, wanted: NewToken) -> Response:
     """The answer holds the plain token, this once."""
     house: House = request.app.state.house

@@ -13,11 +13,13 @@ from vramscope_server.analysis.numba_compile import compiling
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
 from vramscope_server.analysis.simulator.versions import Profile, profile_of
 from vramscope_server.analysis.units import amount
+from vramscope_server.answers.whatif import WhatifJob
 from vramscope_server.api.dependencies import open_recording, readable
 from vramscope_server.api.problems import Busy, InvalidParameter, NotFound
 from vramscope_server.api.recordings import the_recording
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import reader, the_run
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import House
 from vramscope_server.whatif_jobs import GivenUp, Job, Progress, TooMany
 
@@ -43,7 +45,13 @@ class Question(BaseModel):
     """of the whole card; none given: the card it was recorded on"""
 
 
-@router.post("/recordings/{recording}/whatif", summary="Replay under other settings", status_code=202)
+@router.post(
+    "/recordings/{recording}/whatif",
+    summary="Replay under other settings",
+    status_code=202,
+    responses=answers_with(WhatifJob, text="The result is known.")
+    | answers_with(WhatifJob, status=202, text="The job waits or runs."),
+)
 def post_whatif(request: Request, recording: str, question: Question | None = None) -> Response:
     """202 with the job, 200 where its result is known. Ask for the job again, or it is given up after 15 seconds."""
     house: House = request.app.state.house
@@ -71,7 +79,11 @@ def post_whatif(request: Request, recording: str, question: Question | None = No
     return answer(_told(house, job, stored.id), 200 if job.state == "done" else 202)
 
 
-@router.get("/recordings/{recording}/whatif/{job}", summary="How far a what-if is, and its result")
+@router.get(
+    "/recordings/{recording}/whatif/{job}",
+    summary="How far a what-if is, and its result",
+    responses=answers_with(WhatifJob),
+)
 def get_whatif(request: Request, recording: str, job: str) -> Response:
     """``{job, state: waiting|running|done|failed, place, done, total, compiling, result, problem}``."""
     house: House = request.app.state.house

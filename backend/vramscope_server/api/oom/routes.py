@@ -20,12 +20,16 @@ from vramscope_server.analysis.oom.segments import trace_of
 from vramscope_server.analysis.series.trend import trend
 from vramscope_server.analysis.trace.segment_map import Row, block_at, describe
 from vramscope_server.analysis.trace.trace import Trace
+from vramscope_server.answers.common import FigureAnswer
+from vramscope_server.answers.oom import OomExplained, OomList
+from vramscope_server.answers.recordings import Block, MapAtError
 from vramscope_server.api.fragmentation import CellColumns, High, Lines, Low, Offset, drawn_map
 from vramscope_server.api.oom.errors import errors_of, fatal_of, ranks_then, vanished_of
 from vramscope_server.api.oom.other_ranks import other_runs
 from vramscope_server.api.problems import BadRecording, NotFound
 from vramscope_server.api.responses import answer
 from vramscope_server.api.run_window import floats, reader, the_run
+from vramscope_server.api.schemas import answers_with
 from vramscope_server.services import House
 from vramscope_server.store.artifacts import Stored, find_artifact, read_artifact
 from vramscope_server.store.run_queries import run_in_full
@@ -50,7 +54,7 @@ WINDOW_COMES_NS: Final = 60_000_000_000
 Wait = Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Seconds to wait for what the window adds")]
 
 
-@router.get("/runs/{run}/oom", summary="Out-of-memory errors of a run")
+@router.get("/runs/{run}/oom", summary="Out-of-memory errors of a run", responses=answers_with(OomList))
 def get_errors(request: Request, run: str) -> Response:
     """``{run_id, name, state, errors, fatal, vanished}``: the errors by time, and which of them ended the run."""
     with reader(request.app.state.house) as connection:
@@ -70,7 +74,7 @@ def get_errors(request: Request, run: str) -> Response:
     )
 
 
-@router.get("/oom/{record}", summary="One out-of-memory error, explained")
+@router.get("/oom/{record}", summary="One out-of-memory error, explained", responses=answers_with(OomExplained))
 def get_error(request: Request, record: str, wait_seconds: Wait = WAIT_SECONDS) -> Response:
     """Cause, culprit, message, what held the memory, and remedies; see docs/http.md. With ``pending`` ask again: by then it
     may say what the open window adds."""
@@ -78,7 +82,7 @@ def get_error(request: Request, record: str, wait_seconds: Wait = WAIT_SECONDS) 
     return answer(explained.told())
 
 
-@router.get("/oom/{record}/figure", summary="The last minute before the error")
+@router.get("/oom/{record}/figure", summary="The last minute before the error", responses=answers_with(FigureAnswer))
 def get_figure(request: Request, record: str) -> Response:
     """``{figure}``."""
     with reader(request.app.state.house) as connection:
@@ -86,7 +90,9 @@ def get_figure(request: Request, record: str) -> Response:
     return answer({"figure": _draw(box).to_dict()})
 
 
-@router.get("/oom/{record}/loss", summary="The loss of the last minute before the error")
+@router.get(
+    "/oom/{record}/loss", summary="The loss of the last minute before the error", responses=answers_with(FigureAnswer)
+)
 def get_loss(request: Request, record: str) -> Response:
     """``{figure}``."""
     from vramscope_server.figures import last_losses
@@ -96,7 +102,7 @@ def get_loss(request: Request, record: str) -> Response:
     return answer({"figure": last_losses.draw(*loss_of(box)).to_dict()})
 
 
-@router.get("/oom/{record}/map", summary="The allocator's segments at the error")
+@router.get("/oom/{record}/map", summary="The allocator's segments at the error", responses=answers_with(MapAtError))
 def get_map(
     request: Request, record: str, low: Low = None, high: High = None, lines: Lines = 48, columns: CellColumns = 1024
 ) -> Response:
@@ -107,7 +113,9 @@ def get_map(
     return answer({"read": True, **drawn_map(trace, Row(trace.end), low, high, lines, columns)})
 
 
-@router.get("/oom/{record}/block", summary="The block at one place of these segments")
+@router.get(
+    "/oom/{record}/block", summary="The block at one place of these segments", responses=answers_with(Block | None)
+)
 def get_block(request: Request, record: str, offset: Offset) -> Response:
     """``{address, size_bytes, requested_bytes, state, stack, segment}``, or null beyond the end."""
     trace = _segments(request.app.state.house, record)

@@ -1,0 +1,156 @@
+"""The server itself: health, tokens, alerts, sign-in."""
+
+from __future__ import annotations
+
+from typing_extensions import NotRequired, TypedDict
+
+
+class DatabaseFacts(TypedDict):
+    """The database of the server."""
+
+    kind: str
+    """`sqlite` or `postgresql`."""
+    bytes: int
+    """Size of the stored data."""
+    runs: int
+    """Number of runs."""
+    writable: bool
+    """Whether data can be stored."""
+
+
+class RetentionFacts(TypedDict):
+    """Limits above which old runs are deleted."""
+
+    days: float | None
+    """Age in days; null is no limit."""
+    bytes: int | None
+    """Size of the database; null is no limit."""
+
+
+class ServerFacts(TypedDict):
+    """The server."""
+
+    version: str
+    """Version of vramscope."""
+    wire: int
+    """Version of the wire contract."""
+    plotly_py: str
+    """Version of Plotly for Python."""
+    plotly_js: str | None
+    """Version of Plotly.js that the pages use."""
+    database: DatabaseFacts
+    """The database."""
+    retention: RetentionFacts
+    """Limits above which old runs are deleted."""
+    address: str | None
+    """Address that the server listens on."""
+    compiling: bool
+    """Whether machine code for recordings is being compiled, which happens once after an installation."""
+    parquet: bool
+    """Whether recordings can be exported as Parquet."""
+    problems: list[str]
+    """Problems of the server, in sentences."""
+
+
+class Health(TypedDict):
+    """Health of the server."""
+
+    status: str
+    """`ok`; `degraded` comes with status 503."""
+    problems: NotRequired[list[str]]
+    """Problems in sentences; only if the status is `degraded`."""
+
+
+class TokenRow(TypedDict):
+    """An access token, without its secret."""
+
+    id: str
+    """Identifier of the token."""
+    name: str
+    """Name of the token."""
+    scopes: list[str]
+    """`ingest` and `read`, or one of them."""
+    created_seconds: float | None
+    """Time of creation, since 1970."""
+    last_used_seconds: float | None
+    """Time of the last use, since 1970."""
+
+
+class CreatedToken(TypedDict):
+    """A new access token with its secret."""
+
+    id: str
+    """Identifier of the token."""
+    name: str
+    """Name of the token."""
+    scopes: list[str]
+    """`ingest` and `read`, or one of them."""
+    created_seconds: float | None
+    """Time of creation, since 1970."""
+    token: str
+    """The secret; no other answer contains it."""
+
+
+class AlertRule(TypedDict):
+    """Whether an alert is counted."""
+
+    on: bool
+    """Whether the alert is counted."""
+
+
+class LeakRule(AlertRule):
+    """Rule for leaks."""
+
+    least_bytes: int
+    """Leaks count from this much retained memory on."""
+
+
+class HeadroomRule(AlertRule):
+    """Rule for free device memory at the peak."""
+
+    below_fraction: float
+    """Headroom counts below this share of the device."""
+
+
+class NeverNeededRule(AlertRule):
+    """Rule for reserved memory that no step allocates."""
+
+    above_fraction: float
+    """Never needed memory counts above this share of the reserved memory."""
+
+
+class AlertRules(TypedDict):
+    """A rule for each alert."""
+
+    leaks: LeakRule
+    """Leaks."""
+    out_of_memory: AlertRule
+    """Out-of-memory errors."""
+    findings: AlertRule
+    """Mistakes in the training script."""
+    resets: AlertRule
+    """Resets of PyTorch's peak counters by other code."""
+    headroom: HeadroomRule
+    """Free device memory at the peak."""
+    never_needed: NeverNeededRule
+    """Reserved memory that no step allocates."""
+
+
+class Alerts(TypedDict):
+    """Alert rules of the server, for all users."""
+
+    rules: AlertRules
+    """Rules in force."""
+    defaults: AlertRules
+    """Rules of a new installation."""
+
+
+class SessionFacts(TypedDict):
+    """Access of the caller."""
+
+    required: bool
+    """Whether this server requires a token."""
+    authenticated: bool
+    """Whether the caller has access."""
+    scopes: list[str]
+    """Scopes of the caller: `ingest`, `read`."""
