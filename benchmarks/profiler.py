@@ -25,7 +25,7 @@ import torch
 from training_cost import gpt2, mlp  # beside this file
 
 from vramscope.memory.peak_counters import share_peak_counters
-from vramscope.profiler.plan import ASKED, LINES, WARM, Plan, Wish
+from vramscope.profiler.plan import ASKED, LINES, WARM, ProfilePlan, ProfileRequest
 from vramscope.profiler.recorder import ProfileRecorder
 from vramscope.protocol.messages import Piece
 from vramscope.protocol.profile import unpack
@@ -33,29 +33,34 @@ from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 from vramscope.transport.ring import Ring
 
-WISHES: dict[str, Wish | None] = {"nothing": None, "by itself": WARM, "with stacks": LINES, "asked for": ASKED}
+WISHES: dict[str, ProfileRequest | None] = {
+    "nothing": None,
+    "by itself": WARM,
+    "with stacks": LINES,
+    "asked for": ASKED,
+}
 MODELS: dict[str, Callable[[str], Callable[[], None]]] = {"gpt2": gpt2, "mlp": mlp}
 STEPS = 120
 
 
-class Told(Plan):
+class Told(ProfilePlan):
     """Profiles when they are told."""
 
     def __init__(self) -> None:
         super().__init__(by_itself=False)
-        self.next: Wish | None = None
+        self.next: ProfileRequest | None = None
         self.packed = 0
 
     def may_wish(self, step: int) -> bool:
         return True
 
-    def wish(self, step: int, step_s: float) -> Wish | None:
+    def wish(self, step: int, step_s: float) -> ProfileRequest | None:
         return self.next
 
-    def begun(self, wish: Wish) -> None:
+    def begun(self, wish: ProfileRequest) -> None:
         self.next = None
 
-    def ended(self, wish: Wish, seconds: float) -> None:
+    def ended(self, wish: ProfileRequest, seconds: float) -> None:
         self.packed += 1
 
 

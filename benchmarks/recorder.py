@@ -32,8 +32,8 @@ from training_cost import gpt2  # beside this file
 from vramscope import agent
 from vramscope.memory.peak_counters import share_peak_counters
 from vramscope.recording import recorder, window_state
-from vramscope.recording.plan import FIRST, Plan, Wish
-from vramscope.recording.recorder import Recorder
+from vramscope.recording.plan import FIRST, WindowPlan, WindowRequest
+from vramscope.recording.recorder import WindowRecorder
 from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 from vramscope.transport.ring import Ring
@@ -41,23 +41,23 @@ from vramscope.transport.ring import Ring
 BLOCK_STEPS = 8
 
 
-class One(Plan):
+class One(WindowPlan):
     """One window of a block's length."""
 
     def __init__(self, *, stacks: bool) -> None:
         super().__init__()
-        self._one: Wish | None = Wish("benchmark", BLOCK_STEPS + 1, 0 if stacks else BLOCK_STEPS + 1)
+        self._one: WindowRequest | None = WindowRequest("benchmark", BLOCK_STEPS + 1, 0 if stacks else BLOCK_STEPS + 1)
 
-    def wish(self) -> Wish | None:
+    def wish(self) -> WindowRequest | None:
         return self._one
 
-    def begun(self, wish: Wish) -> None:
+    def begun(self, wish: WindowRequest) -> None:
         self._one = None
 
 
 class Window(AbstractContextManager[None]):
     def __init__(self, clock: StepClock, hooks: LoopHooks, *, stacks: bool) -> None:
-        self._recorder = Recorder(
+        self._recorder = WindowRecorder(
             clock, Ring(), roots=hooks.roots, optimizers=hooks.optimizers, plan=One(stacks=stacks), pace_s=0.0
         )
 
@@ -201,7 +201,7 @@ def before_and_after(how: str) -> None:
     hooks = LoopHooks(clock)
     hooks.install()
     clock.watch(share_peak_counters().watch(0))
-    recorder = Recorder(clock, Ring(), roots=hooks.roots, optimizers=hooks.optimizers, pace_s=0.0)
+    recorder = WindowRecorder(clock, Ring(), roots=hooks.roots, optimizers=hooks.optimizers, pace_s=0.0)
     if how == "window":
         recorder.begin()
     for _ in range(FIRST.steps + 1):

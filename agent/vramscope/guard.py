@@ -39,7 +39,7 @@ MESSAGE_CHARACTERS: Final = 200
 log = logging.getLogger("vramscope")
 
 
-class Place:
+class GuardedPart:
     """One guarded spot in the code: how often it failed, and whether it is still in use."""
 
     __slots__ = ("faults", "off", "what")
@@ -60,12 +60,12 @@ class Guard:
         self.raise_faults = False
         """Set by our own tests, so that a fault is loud at home. Never read from the environment."""
         self.faults = 0
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, GuardedPart] = {}
         self._told: set[tuple[str, str]] = set()
 
-    def place(self, what: str) -> Place:
+    def place(self, what: str) -> GuardedPart:
         """The place of that name; the same object each time."""
-        return self._places.setdefault(what, Place(what))
+        return self._places.setdefault(what, GuardedPart(what))
 
     def faults_by_place(self) -> dict[str, int]:
         """How often each place failed; places without a fault are left out."""
@@ -79,7 +79,7 @@ class Guard:
             place.faults = 0
             place.off = False
 
-    def contain(self, place: Place, fault: Exception) -> bool:
+    def contain(self, place: GuardedPart, fault: Exception) -> bool:
         """Count and tell a fault. True: the caller must raise it again (a signal's, and in our own tests).
 
         The exception is not kept: its frames hold local variables, and these may hold the user's tensors.
@@ -96,7 +96,7 @@ class Guard:
             self._tell(place, fault)
         return False
 
-    def _tell(self, place: Place, fault: Exception) -> None:
+    def _tell(self, place: GuardedPart, fault: Exception) -> None:
         kind = (type(fault).__name__, place.what)
         if kind not in self._told:
             self._told.add(kind)

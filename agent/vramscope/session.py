@@ -25,10 +25,10 @@ from vramscope.process import identity, terminal
 from vramscope.process.lifecycle import Lifecycle
 from vramscope.process.notices import Notice
 from vramscope.process.redaction import Secrets
-from vramscope.profiler.plan import Plan
+from vramscope.profiler.plan import ProfilePlan
 from vramscope.profiler.recorder import ProfileRecorder
 from vramscope.protocol import messages, series
-from vramscope.recording.recorder import Recorder
+from vramscope.recording.recorder import WindowRecorder
 from vramscope.sampling.sampler import Sampler
 from vramscope.settings import Settings
 from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, StepClock
@@ -55,7 +55,7 @@ class Session:
         self._commit: str | None = None
         self._asked_git = False
         self._failed: tuple[str, str] | None = None
-        self._recorder: Recorder | None = None
+        self._recorder: WindowRecorder | None = None
         self._profiler: ProfileRecorder | None = None
         self._techniques: TechniqueWatch | None = None
         self._oom: OomRecorder | None = None
@@ -115,7 +115,7 @@ class Session:
         if settings.leaks:
             self._hooks.graphs = LeakDetector(self._clock, report=self._looked, tell=self._leak_found)
         if settings.windows:
-            self._recorder = Recorder(
+            self._recorder = WindowRecorder(
                 self._clock,
                 self._ring,
                 roots=self._hooks.roots,
@@ -129,7 +129,7 @@ class Session:
             self._ring,
             roots=self._hooks.roots,
             pace_s=settings.flush_ms / 1000,
-            plan=Plan(by_itself=settings.profile),
+            plan=ProfilePlan(by_itself=settings.profile),
             other_is_open=lambda: self._recorder is not None and self._recorder.is_open,
         )
         scene = Scene(

@@ -28,7 +28,7 @@ class Variable(NamedTuple):
     default_text: str
 
 
-class Wrong(Exception):
+class InvalidValue(Exception):
     """The given value cannot be; the text says what would be right."""
 
 
@@ -47,9 +47,9 @@ def _url(value: Any) -> str:
         parts = urlsplit(text)
         port_is_right = parts.port is None or parts.port > 0
     except ValueError as fault:
-        raise Wrong(expected) from fault
+        raise InvalidValue(expected) from fault
     if "@" in parts.netloc:
-        raise Wrong(expected + " (a token goes into VRAMSCOPE_TOKEN)")
+        raise InvalidValue(expected + " (a token goes into VRAMSCOPE_TOKEN)")
     if (
         parts.scheme not in ("http", "https")
         or not parts.hostname
@@ -57,40 +57,40 @@ def _url(value: Any) -> str:
         or parts.query
         or parts.fragment
     ):
-        raise Wrong(expected)
+        raise InvalidValue(expected)
     if re.search(r"[\s\x00-\x1f\x7f]", text):
-        raise Wrong(expected)
+        raise InvalidValue(expected)
     return text
 
 
 def _name(value: Any) -> str:
     text = str(value).strip()
     if not 1 <= len(text) <= 200 or not text.isprintable():
-        raise Wrong("1 to 200 printable characters")
+        raise InvalidValue("1 to 200 printable characters")
     return text
 
 
 def _token(value: Any) -> str:
     text = str(value).strip()
     if not re.fullmatch(r"[!-~]{1,512}", text):
-        raise Wrong("up to 512 visible ASCII characters, as the server showed it")
+        raise InvalidValue("up to 512 visible ASCII characters, as the server showed it")
     return text
 
 
 def _run_id(value: Any) -> str:
     text = str(value).strip()
     if not re.fullmatch(r"[0-9a-z]{8,40}", text):
-        raise Wrong("8 to 40 characters of 0-9 and a-z")
+        raise InvalidValue("8 to 40 characters of 0-9 and a-z")
     return text
 
 
 def _tags(value: Any) -> tuple[str, ...]:
     if not isinstance(value, str) and (isinstance(value, bytes) or not isinstance(value, Iterable)):
-        raise Wrong("a list of tags, or text with commas between them")
+        raise InvalidValue("a list of tags, or text with commas between them")
     given = value.split(",") if isinstance(value, str) else list(value)
     tags = tuple(dict.fromkeys(_name(tag) for tag in given if str(tag).strip()))
     if len(tags) > 64:
-        raise Wrong("at most 64 tags, with commas between them")
+        raise InvalidValue("at most 64 tags, with commas between them")
     return tags
 
 
@@ -100,7 +100,7 @@ def _yes_or_no(value: Any) -> bool:
         return True
     if text in ("0", "false", "no", "off"):
         return False
-    raise Wrong("1 or 0")
+    raise InvalidValue("1 or 0")
 
 
 def _phases(value: Any) -> bool | Literal["every"]:
@@ -108,15 +108,15 @@ def _phases(value: Any) -> bool | Literal["every"]:
         return "every"
     try:
         return _yes_or_no(value)
-    except Wrong as fault:
-        raise Wrong("1, 0 or every") from fault
+    except InvalidValue as fault:
+        raise InvalidValue("1, 0 or every") from fault
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
         text = str(value).strip()
         if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,15}", text) or not low <= int(text) <= high:
-            raise Wrong(f"a whole number from {low} to {high}")
+            raise InvalidValue(f"a whole number from {low} to {high}")
         return int(text)
 
     return read
@@ -126,7 +126,7 @@ def _seconds(low: float, high: float) -> Callable[[Any], float]:
     def read(value: Any) -> float:
         text = str(value).strip()
         if isinstance(value, bool) or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or not low <= float(text) <= high:
-            raise Wrong(f"seconds from {low:g} to {high:g}")
+            raise InvalidValue(f"seconds from {low:g} to {high:g}")
         return float(text)
 
     return read
@@ -136,18 +136,18 @@ def _bytes(value: Any) -> int:
     found = re.fullmatch(r"([0-9]{1,15})\s*(|B|KiB|MiB|GiB|TiB)", str(value).strip(), re.IGNORECASE)
     units = {"": 1, "b": 1, "kib": 1024, "mib": MIB, "gib": 1024 * MIB, "tib": 1024 * 1024 * MIB}
     if isinstance(value, bool) or not found or int(found[1]) * units[found[2].lower()] < MIB:
-        raise Wrong("a size of at least 1 MiB, such as 268435456 or 256MiB")
+        raise InvalidValue("a size of at least 1 MiB, such as 268435456 or 256MiB")
     return int(found[1]) * units[found[2].lower()]
 
 
 def _folder(value: Any) -> Path:
     text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
     if not text.strip() or "\x00" in text:
-        raise Wrong("the path of a folder")
+        raise InvalidValue("the path of a folder")
     try:
         return Path(text).expanduser()
     except RuntimeError as fault:  # ~somebody who is not known here
-        raise Wrong("the path of a folder; nobody's home is known by that name") from fault
+        raise InvalidValue("the path of a folder; nobody's home is known by that name") from fault
 
 
 def default_spool_dir(environ: Mapping[str, str] | None = None) -> Path:
@@ -320,7 +320,7 @@ class Settings:
 def _checked(variable: Variable, source: str, given: Any) -> Any:
     try:
         return variable.read(given)
-    except Wrong as wrong:
+    except InvalidValue as wrong:
         seen = "a value that is not shown" if variable.name == "VRAMSCOPE_TOKEN" else repr(given)
         raise ValueError(f"{source}: saw {seen[:200]}; expected {wrong}") from None
 

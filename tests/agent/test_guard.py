@@ -269,7 +269,7 @@ def test_a_terminal_that_is_gone_disturbs_nobody(stream, monkeypatch):
 
 
 def test_a_closed_stderr_disturbs_nobody():
-    code = "import sys; sys.stderr.close(); from vramscope import console; console.say('x'); print('went on')"
+    code = "import sys; sys.stderr.close(); from vramscope.process import terminal; terminal.say('x'); print('went on')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "went on\n"
 

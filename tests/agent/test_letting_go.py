@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramscope.profiler.rows import NONE, Allocation
-from vramscope.profiler.unrecorded_frees import Told, addresses_of
+from vramscope.profiler.unrecorded_frees import MemoryEvent, addresses_of
 
 MAIN, DEVICE = 1, 0
 
@@ -12,11 +12,11 @@ def event(time_ns: int, address: int, size_bytes: int) -> Allocation:
     return Allocation(time_ns, NONE, MAIN, DEVICE, address, size_bytes, 0, NONE)
 
 
-def told(time_ns: int, size_bytes: int) -> Told:
-    return Told(time_ns, size_bytes, DEVICE, MAIN)
+def told(time_ns: int, size_bytes: int) -> MemoryEvent:
+    return MemoryEvent(time_ns, size_bytes, DEVICE, MAIN)
 
 
-def let_go(tree: list[Allocation], outside: list[Told]) -> list[tuple[int, int]]:
+def let_go(tree: list[Allocation], outside: list[MemoryEvent]) -> list[tuple[int, int]]:
     """(time, address) of each; the flat list has the tree's events too."""
     flat = [told(one.time_ns, one.size_bytes) for one in tree] + outside
     return [(one.time_ns, address) for one, address in addresses_of(flat, tree)]

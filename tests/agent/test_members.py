@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from weakref import WeakSet
 
-from vramscope.recording.weak_members import Members
+from vramscope.recording.weak_members import WeakMembers
 
 
 class Thing:
@@ -16,7 +16,7 @@ class Thing:
 def test_whoever_came_or_died_is_seen_and_nobody_is_kept_alive() -> None:
     first, second = Thing(), Thing()
     some, others = WeakSet([first]), WeakSet([first])
-    members = Members(some, others)
+    members = WeakMembers(some, others)
     assert members.living() == [first], "each once"
     others.add(second)
     assert members.living() == [first, second]
@@ -39,7 +39,7 @@ def test_of_those_that_are_meant_each_is_asked_when_it_came() -> None:
 
     meant, other = Thing(), Thing(is_meant=False)
     some = WeakSet([other])
-    members = Members(some, only=is_meant)
+    members = WeakMembers(some, only=is_meant)
     assert members.living() == members.living() == []
     assert asked == [other]
     asked.clear()

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramscope.protocol import messages as wire_messages
-from vramscope.transport.ring import Bell, Ring, size_bytes
+from vramscope.transport.ring import Ring, WakeSignal, size_bytes
 
 EVENT = wire_messages.Event(time_ns=1, kind="notice")
 
@@ -180,7 +180,7 @@ def test_a_signal_handler_may_put_and_take_at_any_moment():
 
 
 def test_the_bell_wakes_a_waiter_once_however_often_it_was_rung():
-    bell = Bell()
+    bell = WakeSignal()
     assert not bell.wait(0.0)
     bell.ring()
     bell.ring()

@@ -292,7 +292,7 @@ def test_pauses_between_tries_grow_and_differ(monkeypatch):
     for _ in range(20):
         one = backoff.Outage()
         for failure in range(12):
-            one.goes_on(backoff.Answer("away", "gone"), 0.0, "here", silent=True)
+            one.goes_on(backoff.ServerAnswer("away", "gone"), 0.0, "here", silent=True)
             pauses.append((failure, one.next_try_s))
     assert all(0.25 <= pause <= 30 for _, pause in pauses)
     assert max(pause for failure, pause in pauses if failure == 0) <= 0.5

@@ -345,7 +345,7 @@ def test_what_a_later_process_finds_is_pointed_out_once(spool_dir, collector, ca
 
 def test_a_long_sync_shows_a_bar_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    progress = sync.Progress(40)
+    progress = sync.ProgressBar(40)
     progress.show(1)
     assert capsys.readouterr().err == ""
     progress._started_s -= 3

@@ -13,7 +13,7 @@ from vramscope.recording.plan import (
     RESERVED_ROSE,
     RISEN,
     SHARE,
-    Plan,
+    WindowPlan,
 )
 
 MIB = 1 << 20
@@ -27,8 +27,8 @@ class Clock:
         return self.now_s
 
 
-def after_first(clock: Clock, *, seconds: float = 0.02, peak_bytes: int = 1000 * MIB) -> Plan:
-    plan = Plan(now=clock)
+def after_first(clock: Clock, *, seconds: float = 0.02, peak_bytes: int = 1000 * MIB) -> WindowPlan:
+    plan = WindowPlan(now=clock)
     assert plan.wish() is FIRST
     plan.begun(FIRST)
     assert plan.wish() is None
@@ -124,7 +124,7 @@ def test_what_is_asked_for_comes_at_once_and_once() -> None:
 
 def test_what_was_missed_is_not_recorded_late_under_a_wrong_name() -> None:
     clock = Clock()
-    plan = Plan(now=clock)
+    plan = WindowPlan(now=clock)
     plan.ask()
     plan.missed()
     assert plan.wish() is None
@@ -135,7 +135,7 @@ def test_what_was_missed_is_not_recorded_late_under_a_wrong_name() -> None:
 
 def test_a_leak_that_was_found_is_recorded_at_once_and_a_few_in_a_session() -> None:
     """It is worth more than its share of the time; found in the first steps, it waits for their window to end."""
-    early = Plan(now=Clock())
+    early = WindowPlan(now=Clock())
     early.leak_found()
     assert early.wish() is FIRST
     plan = after_first(Clock())

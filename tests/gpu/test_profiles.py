@@ -20,7 +20,7 @@ import warm
 from vramscope.guard import guard
 from vramscope.process import terminal
 from vramscope.process.module_calls import module_calls
-from vramscope.profiler.plan import ASKED, LINES, WARM, Plan, Wish
+from vramscope.profiler.plan import ASKED, LINES, WARM, ProfilePlan, ProfileRequest
 from vramscope.protocol import messages, series
 from vramscope.protocol import profile as profile_tables
 from vramscope.protocol.profile import NO_LINE, NOT_ATTRIBUTED, OUTSIDE, PYTHON, SPECIAL, Profile
@@ -29,31 +29,31 @@ from vramscope.transport.ring import Ring
 pytestmark = pytest.mark.gpu
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PLAIN = Wish("asked for", 1, stacks=False, shapes=False, trace=False)
+PLAIN = ProfileRequest("asked for", 1, stacks=False, shapes=False, trace=False)
 """as the one after warm-up, but at once"""
 
 
-class One(Plan):
+class One(ProfilePlan):
     """These profiles, at once, one after the other."""
 
-    def __init__(self, *wishes: Wish) -> None:
+    def __init__(self, *wishes: ProfileRequest) -> None:
         super().__init__(by_itself=False)
         self._wishes = list(wishes)
 
     def may_wish(self, step: int) -> bool:
         return True
 
-    def wish(self, step: int, step_s: float) -> Wish | None:
+    def wish(self, step: int, step_s: float) -> ProfileRequest | None:
         return self._wishes[0] if self._wishes else None
 
-    def begun(self, wish: Wish) -> None:
+    def begun(self, wish: ProfileRequest) -> None:
         self._wishes.pop(0)
 
 
 class Training:
     """A small loop with hooks, a clock and a recorder of profiles, and what it brought."""
 
-    def __init__(self, *wishes: Wish, model: Any = None, **options: Any) -> None:
+    def __init__(self, *wishes: ProfileRequest, model: Any = None, **options: Any) -> None:
         import torch
         from torch import nn
 
@@ -69,7 +69,7 @@ class Training:
         self.hooks.install([self.model])
         self.clock.watch(share_peak_counters().watch(0))
         self.ring = Ring()
-        plan = One(*wishes) if wishes else Plan()
+        plan = One(*wishes) if wishes else ProfilePlan()
         options = {"plan": plan, **options}
         self.recorder = ProfileRecorder(self.clock, self.ring, roots=self.hooks.roots, pace_s=0.0, **options)
         self.recorder.begin()
@@ -103,7 +103,7 @@ def training() -> Iterator[Callable[..., Training]]:
 
     made: list[Training] = []
 
-    def make(*wishes: Wish, **options: Any) -> Training:
+    def make(*wishes: ProfileRequest, **options: Any) -> Training:
         made.append(Training(*wishes, **options))
         return made[-1]
 
@@ -171,7 +171,7 @@ def closes_at_every_moment(profile: Profile, table: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("wish", [PLAIN, ASKED], ids=["plain", "with stacks"])
-def test_each_byte_is_in_one_row_and_the_sums_are_the_allocators_own(training, wish: Wish) -> None:
+def test_each_byte_is_in_one_row_and_the_sums_are_the_allocators_own(training, wish: ProfileRequest) -> None:
     """Also with what Python lets go, what another stream had, an error in an operation, and a thread that nobody told of us."""
     import threading
 
@@ -215,7 +215,7 @@ def test_each_byte_is_in_one_row_and_the_sums_are_the_allocators_own(training, w
 
 
 @pytest.mark.parametrize("wish", [PLAIN, ASKED], ids=["plain", "with stacks"])
-def test_of_the_example_model_less_than_2_percent_are_not_attributed(training, wish: Wish) -> None:
+def test_of_the_example_model_less_than_2_percent_are_not_attributed(training, wish: ProfileRequest) -> None:
     """Of the bytes that its steps allocate, and of those that are alive at their peak: by operation, by module and by line."""
     import torch
 
@@ -509,7 +509,7 @@ def test_an_evaluation_is_no_step_and_puts_the_profile_off(training, monkeypatch
 
     from vramscope.profiler import recorder
 
-    run = training(plan=Plan(by_itself=False))
+    run = training(plan=ProfilePlan(by_itself=False))
     run.recorder.ask()
     run.step()
     assert run.recorder.is_open
@@ -577,14 +577,13 @@ def test_a_worker_that_is_forked_within_a_profile_is_not_profiled(tmp_path: Path
 
 def test_windows_of_history_and_profiles_take_turns(training) -> None:
     """Both are wished for at the same step: one is recorded after the other."""
-    from vramscope.recording.plan import FIRST
-    from vramscope.recording.plan import Plan as WindowPlan
-    from vramscope.recording.recorder import Recorder
+    from vramscope.recording.plan import FIRST, WindowPlan
+    from vramscope.recording.recorder import WindowRecorder
 
     run = training(ASKED, other_is_open=lambda: windows.is_open)
     plan = WindowPlan()
     plan.begun(FIRST)
-    windows = Recorder(
+    windows = WindowRecorder(
         run.clock, run.ring, roots=run.hooks.roots, plan=plan, pace_s=0.0, other_is_open=lambda: run.recorder.is_open
     )
     windows.begin()
@@ -639,7 +638,7 @@ def test_what_takes_the_time_is_told_and_what_is_unknown_is_unknown(training) ->
 def test_the_first_profile_comes_at_a_hundredth_of_the_runs_time_and_the_next_at_a_thousandth() -> None:
     """What the first one cost says when the next one may come."""
     now = [0.0]
-    plan = Plan(now=lambda: now[0])
+    plan = ProfilePlan(now=lambda: now[0])
     assert plan.wish(19, 0.1) is None
     now[0] = 89.0
     assert plan.wish(1000, 0.1) is None, "eight steps and 0.1 s would be more than a hundredth of it"
@@ -661,7 +660,7 @@ def test_the_first_profile_comes_at_a_hundredth_of_the_runs_time_and_the_next_at
     assert asked is not None and asked.trace and asked.reason == "asked for"
     plan.begun(asked)
     assert plan.wish(3001, 0.1) is None
-    alone = Plan(by_itself=False, now=lambda: now[0])
+    alone = ProfilePlan(by_itself=False, now=lambda: now[0])
     now[0] = 2e9
     assert alone.wish(3000, 0.1) is None
 

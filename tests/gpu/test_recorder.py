@@ -21,7 +21,7 @@ from vramscope.guard import guard
 from vramscope.process import terminal
 from vramscope.process.module_calls import module_calls
 from vramscope.protocol import messages, series, window
-from vramscope.recording.plan import FIRST, Plan
+from vramscope.recording.plan import FIRST, WindowPlan
 from vramscope.transport.ring import Ring
 
 pytestmark = pytest.mark.gpu
@@ -37,7 +37,7 @@ class Training:
         from torch import nn
 
         from vramscope.memory.peak_counters import share_peak_counters
-        from vramscope.recording.recorder import Recorder
+        from vramscope.recording.recorder import WindowRecorder
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
 
@@ -48,7 +48,7 @@ class Training:
         self.hooks.install([self.model])
         self.clock.watch(share_peak_counters().watch(0))
         self.ring = Ring()
-        self.recorder = Recorder(self.clock, self.ring, roots=self.hooks.roots, pace_s=0.0, **options)
+        self.recorder = WindowRecorder(self.clock, self.ring, roots=self.hooks.roots, pace_s=0.0, **options)
 
     def step(self, rows: int = 64, within: Callable[[], None] = lambda: None) -> None:
         import torch
@@ -101,9 +101,9 @@ def training() -> Iterator[Callable[..., Training]]:
     assert not hasattr(torch._C._cuda_record_memory_history, "__wrapped__"), "the switch is PyTorch's again"
 
 
-def asked(plan: Plan | None = None) -> Plan:
+def asked(plan: WindowPlan | None = None) -> WindowPlan:
     """A plan for which the first steps are over."""
-    plan = plan or Plan()
+    plan = plan or WindowPlan()
     plan.begun(FIRST)
     plan.ask()
     return plan
@@ -807,7 +807,7 @@ def test_the_session_may_end_in_the_middle_of_a_window(training) -> None:
 def test_what_is_let_go_behind_the_last_step_is_no_window(training) -> None:
     import torch
 
-    plan = Plan()
+    plan = WindowPlan()
     plan.begun(FIRST)
     run = training(plan=plan)
     run.recorder.begin()
@@ -848,7 +848,7 @@ def test_in_a_window_that_was_asked_for_one_sees_who_let_go(training) -> None:
         kept.append(torch.empty(sizes, dtype=torch.uint8, device="cuda"))
         lets_go()
 
-    for plan, told in ((asked(), True), (Plan(), False)):
+    for plan, told in ((asked(), True), (WindowPlan(), False)):
         kept: list[Any] = []
         run = training(plan=plan)
         run.recorder.begin()
@@ -1001,7 +1001,7 @@ def test_training_gives_the_same_numbers_with_and_without_windows(training) -> N
 def test_a_peak_that_rises_is_recorded_again(training) -> None:
     now = [0.0]
     packed = threading.Event()  # the plan learns a window's cost and peak on the thread that packs it
-    plan = Plan(now=lambda: now[0])
+    plan = WindowPlan(now=lambda: now[0])
     run = training(plan=plan)
     ended = plan.ended
     run.recorder._packing._on_cost = lambda *cost: (ended(*cost), packed.set())

@@ -16,7 +16,7 @@ from profile_maker import a_profile
 from vramscope.protocol import messages, window
 from vramscope.protocol import profile as profile_tables
 from vramscope.protocol.profile import Profile
-from vramscope.recording.plan import FIRST, Plan
+from vramscope.recording.plan import FIRST, WindowPlan
 from vramscope.transport.ring import Ring
 from vramscope_server.analysis.advice.facts import Facts
 from vramscope_server.analysis.advice.rules import retries, waits_for_data
@@ -32,14 +32,14 @@ def recorded(body: Any, *, limit_bytes: int | None = None) -> Trace:
     import torch
 
     from vramscope.memory.peak_counters import share_peak_counters
-    from vramscope.recording.recorder import Recorder
+    from vramscope.recording.recorder import WindowRecorder
     from vramscope.steps.clock import StepClock
 
     torch.cuda.empty_cache()
     torch.empty(1, device="cuda")
-    clock, ring, plan = StepClock(), Ring(), Plan()
+    clock, ring, plan = StepClock(), Ring(), WindowPlan()
     clock.watch(share_peak_counters().watch(0))
-    recorder = Recorder(clock, ring, plan=plan, pace_s=0.0)
+    recorder = WindowRecorder(clock, ring, plan=plan, pace_s=0.0)
     assert plan.wish() is FIRST
     total = torch.cuda.get_device_properties(0).total_memory
     if limit_bytes is not None:

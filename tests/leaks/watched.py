@@ -22,8 +22,8 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
     from vramscope.integrations import plain
     from vramscope.leaks.detector import LeakDetector
     from vramscope.memory.peak_counters import share_peak_counters
-    from vramscope.recording.plan import FIRST, Plan
-    from vramscope.recording.recorder import Recorder
+    from vramscope.recording.plan import FIRST, WindowPlan
+    from vramscope.recording.recorder import WindowRecorder
     from vramscope.steps.clock import StepClock
     from vramscope.steps.hooks import LoopHooks
     from vramscope.transport.ring import Ring
@@ -41,11 +41,11 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
         before_bytes = warm(device)
         clock.watch(share_peak_counters().watch(0))
     hooks = LoopHooks(clock)
-    ring, plan = Ring(), Plan()
+    ring, plan = Ring(), WindowPlan()
     plan.begun(FIRST)
     looked_at: list[int] = []
 
-    class Noting(Recorder):
+    class Noting(WindowRecorder):
         def held(self, seen: Any) -> None:
             looked_at.append(steps.count)
             super().held(seen)

@@ -17,7 +17,7 @@ import staged  # noqa: E402
 from deaths import Death  # noqa: E402
 from running import RunningServer  # noqa: E402
 
-from vramscope.process.patching import Fronts  # noqa: E402
+from vramscope.process.patching import Patches  # noqa: E402
 from vramscope.steps.patches.caught_errors import CaughtErrors  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("deaths")]
@@ -311,7 +311,7 @@ def test_one_that_is_handled_while_the_cache_is_emptied_is_told_whichever_way_th
 
     torch.empty(1, device="cuda")
     told: list[BaseException] = []
-    fronts = Fronts()
+    fronts = Patches()
     CaughtErrors(lambda error, in_except: told.append(error)).install(fronts)
     refused = RuntimeError("refused")
     try:

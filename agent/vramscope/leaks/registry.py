@@ -20,7 +20,7 @@ from vramscope.leaks.verdict.peak_effect import NOT_ON_CPU, Effect, Follower, av
 from vramscope.leaks.verdict.verdict import GROWS, OVERLAPS, FindingKey, Verdict
 from vramscope.process import frames
 from vramscope.protocol import messages
-from vramscope.recording.leaked_addresses import Seen
+from vramscope.recording.leaked_addresses import ScannedLeak
 
 if TYPE_CHECKING:
     from vramscope.steps.clock import StepClock, Stretch
@@ -152,7 +152,7 @@ class Findings:
         """A leak is known whose holdings another look can see."""
         return bool(self._graphs_alone)
 
-    def held_by(self, groups: Sequence[Group], *, whole: bool) -> list[Seen]:
+    def held_by(self, groups: Sequence[Group], *, whole: bool) -> list[ScannedLeak]:
         """What each leak holds now, as far as its fix lets it go.
 
         whole   the look left nothing out: a holder that it did not see has let go by itself; else nothing is said of that one
@@ -172,7 +172,7 @@ class Findings:
                 sizes |= {place: size for place, size in {**group.saved, **group.own}.items() if place not in keeps}
                 held += group.saved_bytes if graphs_alone else group.held_bytes
             counted = max(0, held - sum(sizes.values()))
-            found.append(Seen(leak.kind, leak.name, leak.file, leak.line, sorted(sizes), counted))
+            found.append(ScannedLeak(leak.kind, leak.name, leak.file, leak.line, sorted(sizes), counted))
         return found
 
     def withdraw(self, settled: Iterable[HolderKey]) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import torch
 
     from vramscope.leaks.detector import LeakDetector
-    from vramscope.recording.recorder import Recorder
+    from vramscope.recording.recorder import WindowRecorder
     from vramscope.sampling.sampler import Sampler
     from vramscope.steps.clock import StepClock
 
@@ -62,7 +62,7 @@ class Scene:
         *,
         optimizers: Iterable[Any],
         roots: Iterable[torch.nn.Module],
-        windows: Recorder | None,
+        windows: WindowRecorder | None,
         leaks: Callable[[], Sequence[messages.Leak]],
         graphs: Callable[[], LeakDetector | None],
         techniques: Callable[[], Sequence[messages.Technique]],

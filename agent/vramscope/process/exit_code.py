@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 from vramscope.guard import first_line, guarded
-from vramscope.process.patching import Fronts
+from vramscope.process.patching import Patches
 
 
-class _Leaving:
+class _ExitMarker:
     """Lies in a frame of the SystemExit's traceback: it lives as long as that does."""
 
     __slots__ = ("__weakref__",)
@@ -31,8 +31,8 @@ class ExitWatch:
     def __init__(self) -> None:
         self.failure: tuple[str, str] | None = None
         """type and words, where the newest exit that nobody caught has a code other than 0"""
-        self._leaving: weakref.ref[_Leaving] | None = None
-        self._fronts = Fronts()
+        self._leaving: weakref.ref[_ExitMarker] | None = None
+        self._fronts = Patches()
 
     def begin(self) -> None:
         self._front(sys, "exit")
@@ -57,7 +57,7 @@ class ExitWatch:
 
         self._fronts.put(owner, name, leave)
 
-    def _note(self, leaving: SystemExit) -> _Leaving | None:
+    def _note(self, leaving: SystemExit) -> _ExitMarker | None:
         if threading.current_thread() is not threading.main_thread():
             return None  # it ends that thread alone
         code = leaving.code
@@ -65,11 +65,11 @@ class ExitWatch:
             self.failure = None
         else:
             self.failure = ("SystemExit", f"exit code {int(code)}" if isinstance(code, int) else first_line(leaving))
-        kept = _Leaving()
+        kept = _ExitMarker()
         self._leaving = weakref.ref(kept, self._dropped)
         return kept
 
-    def _dropped(self, leaving: weakref.ref[_Leaving]) -> None:
+    def _dropped(self, leaving: weakref.ref[_ExitMarker]) -> None:
         """The exception is gone. While any code of Python still runs, somebody caught it; at the very end none does."""
         if leaving is self._leaving and _called_from_python():
             self.forget()

@@ -20,7 +20,7 @@ from vramscope.process.exit_code import ExitWatch
 from vramscope.process.notebook import watch_cells
 
 
-class Ends(Protocol):
+class LifecycleListener(Protocol):
     def end(self, error_type: str | None = None, error_line: str | None = None) -> None: ...
     def failing(self, fault: BaseException) -> None: ...
     def cell_failed(self, error_type: str, error_line: str, cell: int | None) -> None: ...
@@ -31,7 +31,7 @@ class Ends(Protocol):
 class Lifecycle:
     """Ties a session to its process. ``begin`` once; ``release`` when the session ended by itself."""
 
-    def __init__(self, session: Ends) -> None:
+    def __init__(self, session: LifecycleListener) -> None:
         self._session = weakref.ref(session)
         self._pid = os.getpid()
         self._previous_hook = sys.excepthook

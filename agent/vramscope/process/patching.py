@@ -10,7 +10,7 @@ from vramscope.process import watched_calls
 from vramscope.process.untraced import skip_frames
 
 
-class Fronts:
+class Patches:
     """Those that one part of a session has put up."""
 
     def __init__(self) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vramscope.profiler.module_marks import MARK
-from vramscope.profiler.rows import NONE, Allocation, Chains, Kernel, Line
-from vramscope.profiler.unrecorded_frees import MEMORY, Told, addresses_of
+from vramscope.profiler.rows import NONE, Allocation, Kernel, ProfiledLine, SharedStacks
+from vramscope.profiler.unrecorded_frees import MEMORY, MemoryEvent, addresses_of
 from vramscope.protocol.series import UNKNOWN
 
 SLICE: Final = 128
@@ -34,7 +34,7 @@ HELPERS: Final = frozenset(
 """by which other operations allocate: what they take is those others' doing"""
 
 
-class Events:
+class ProfileEvents:
     """The profile's events. Operations and our marks of modules are rows; a parent stands before its children."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Events:
         """node of line_chains; NONE"""
         self.shapes: list[str] = []
         """"" where they were not recorded"""
-        self.module_chains, self.line_chains = Chains(), Chains()
+        self.module_chains, self.line_chains = SharedStacks(), SharedStacks()
         self.allocations: list[Allocation] = []
         self.kernels: list[Kernel] = []
         self.main_thread = 0
@@ -60,7 +60,7 @@ class Events:
         """classes of modules by id(), as far as PyTorch told them"""
         self._sequences: list[int] = []
         self._rows: dict[int, int] = {}  # correlation id -> row
-        self._told: list[Told] = []
+        self._told: list[MemoryEvent] = []
         self._read = 0
 
     def read(self, profiler: Any, end_ns: int, pause: Callable[[], None]) -> None:
@@ -124,9 +124,9 @@ class Events:
                 before = place
                 node = self._line_of(child, line)
             elif following < before:  # the frame's end, or a loop's next turn
-                node = self.line_chains.node(line, Line(file, before, NONE, function))
+                node = self.line_chains.node(line, ProfiledLine(file, before, NONE, function))
             else:
-                node = self.line_chains.node(line, Line(file, before, following, function))
+                node = self.line_chains.node(line, ProfiledLine(file, before, following, function))
             found.append((child, row, module, node))
         found.reverse()
         return found
@@ -140,7 +140,7 @@ class Events:
         if not is_the_users(caller.file_name):
             return line
         place = caller.line_number
-        return self.line_chains.node(line, Line(caller.file_name, place, place, caller.function_name))
+        return self.line_chains.node(line, ProfiledLine(caller.file_name, place, place, caller.function_name))
 
     def _operation(self, event: Any, fields: Any, row: int, module: int, line: int) -> tuple[int, int]:
         name = event.name
@@ -209,7 +209,7 @@ class Events:
                     self.kernels.append(Kernel(event.start_ns(), event.duration_ns(), row))
                 elif event.name() == MEMORY:
                     self._told.append(
-                        Told(event.start_ns(), event.nbytes(), event.device_index(), event.start_thread_id())
+                        MemoryEvent(event.start_ns(), event.nbytes(), event.device_index(), event.start_thread_id())
                     )
                 continue
             row = rows.get(event.correlation_id(), NONE)

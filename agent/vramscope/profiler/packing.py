@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from vramscope.profiler.events import Events
-from vramscope.profiler.plan import Wish
-from vramscope.profiler.raw import Raw
+from vramscope.profiler.events import ProfileEvents
+from vramscope.profiler.plan import ProfileRequest
+from vramscope.profiler.raw import RawProfile
 from vramscope.profiler.sliced import sliced
-from vramscope.profiler.summarize import Sums, Words, line_columns, module_columns, operation_columns
+from vramscope.profiler.summarize import ProfileTotals, StringTable, line_columns, module_columns, operation_columns
 from vramscope.profiler.timeline import history_columns
 from vramscope.protocol import messages, series
 from vramscope.protocol.profile import MAX_CHANGES, Cost, Profile, pack
@@ -25,20 +25,20 @@ MAX_TRACE_BYTES: Final = 1 << 30
 CHUNK_BYTES: Final = 1 << 18
 
 
-class Packing:
+class ProfilePacker:
     """Packs profiles, on our own thread.
 
     on_cost   called with (wish, seconds in all) of each when it is packed
     """
 
-    def __init__(self, on_cost: Callable[[Wish, float], None]) -> None:
+    def __init__(self, on_cost: Callable[[ProfileRequest, float], None]) -> None:
         self._on_cost = on_cost
 
-    def artifacts(self, raw: Raw, pause: Callable[[], None]) -> list[Artifact]:
+    def artifacts(self, raw: RawProfile, pause: Callable[[], None]) -> list[Artifact]:
         """The tables of a profile, and its trace where it was asked for."""
         began = time.thread_time()
         profiler, raw.profiler = raw.profiler, None
-        events = Events()
+        events = ProfileEvents()
         events.read(profiler, raw.end_ns, pause)
         trace = trace_of(profiler, raw, pause) if raw.wish.trace else None
         del profiler
@@ -52,7 +52,9 @@ class Packing:
         return artifacts
 
 
-def tables_of(raw: Raw, events: Events, spent_s: Callable[[], float], pause: Callable[[], None]) -> Profile:
+def tables_of(
+    raw: RawProfile, events: ProfileEvents, spent_s: Callable[[], float], pause: Callable[[], None]
+) -> Profile:
     """The profile of the device on which most was allocated; ``pause`` lets the training on between slices."""
     import torch
 
@@ -61,8 +63,8 @@ def tables_of(raw: Raw, events: Events, spent_s: Callable[[], float], pause: Cal
         by_device[event.device] = by_device.get(event.device, 0) + max(0, event.size_bytes)
     watched = [counter.device for counter in raw.counters] or [series.CPU]
     device = max(watched, key=lambda one: by_device.get(one, 0))
-    sums = Sums(events, raw, device, pause)
-    words = Words()
+    sums = ProfileTotals(events, raw, device, pause)
+    words = StringTable()
     notes = list(raw.notes)
     for other in watched:
         if other != device and by_device.get(other):
@@ -117,7 +119,7 @@ def tables_of(raw: Raw, events: Events, spent_s: Callable[[], float], pause: Cal
     )
 
 
-def phases_of(raw: Raw) -> dict[str, int]:
+def phases_of(raw: RawProfile) -> dict[str, int]:
     """Nanoseconds of the window in each phase; empty where a part of it is unknown."""
     found: dict[str, int] = {}
     ends = [*(mark.time_ns for mark in raw.marks[1:]), raw.end_ns]
@@ -129,7 +131,7 @@ def phases_of(raw: Raw) -> dict[str, int]:
     return found
 
 
-def trace_of(profiler: Any, raw: Raw, pause: Callable[[], None]) -> bytes | None:
+def trace_of(profiler: Any, raw: RawProfile, pause: Callable[[], None]) -> bytes | None:
     """PyTorch's own trace (Chrome's JSON), gzipped, by way of a file of ours that is gone afterwards; None: too large."""
     handle, name = tempfile.mkstemp(prefix="vramscope-", suffix=".json")
     os.close(handle)

@@ -28,7 +28,7 @@ MOST_IN_VAIN: Final = 8
 """profiles of one session that are begun anew"""
 
 
-class Wish(NamedTuple):
+class ProfileRequest(NamedTuple):
     """A profile that should be recorded."""
 
     reason: str
@@ -40,13 +40,13 @@ class Wish(NamedTuple):
     """and the whole trace with it"""
 
 
-WARM: Final = Wish("after warm-up", 1, stacks=False, shapes=False, trace=False)
-LINES: Final = Wish("a later step, with source lines", 1, stacks=True, shapes=False, trace=False)
-ASKED: Final = Wish("asked for", ASKED_STEPS, stacks=True, shapes=True, trace=False)
+WARM: Final = ProfileRequest("after warm-up", 1, stacks=False, shapes=False, trace=False)
+LINES: Final = ProfileRequest("a later step, with source lines", 1, stacks=True, shapes=False, trace=False)
+ASKED: Final = ProfileRequest("asked for", ASKED_STEPS, stacks=True, shapes=True, trace=False)
 ASKED_TRACE: Final = ASKED._replace(trace=True)
 
 
-class Plan:
+class ProfilePlan:
     """What to profile next. Asked on the training thread; :meth:`ask` and :meth:`ended` come from others.
 
     by_itself  False: only what somebody asks for
@@ -56,8 +56,8 @@ class Plan:
     def __init__(self, *, by_itself: bool = True, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._began_s = now()
-        self._waiting: list[Wish] = [WARM, LINES] if by_itself else []
-        self._asked: Wish | None = None
+        self._waiting: list[ProfileRequest] = [WARM, LINES] if by_itself else []
+        self._asked: ProfileRequest | None = None
         self._spent_s = 0.0
         self._in_vain = 0
         self._known_s: float | None = None
@@ -70,7 +70,7 @@ class Plan:
         """Whether it is worth while to ask; after each step that costs next to nothing."""
         return self._asked is not None or (bool(self._waiting) and step % WARM_UP_STEPS == 0)
 
-    def wish(self, step: int, step_s: float) -> Wish | None:
+    def wish(self, step: int, step_s: float) -> ProfileRequest | None:
         """The profile to begin now, after so many steps of so many seconds; None: none."""
         if self._asked is not None:
             return self._asked
@@ -83,14 +83,14 @@ class Plan:
         affordable = self._spent_s + forecast_s <= share * (self._now() - self._began_s)
         return self._waiting[0] if affordable else None
 
-    def begun(self, wish: Wish) -> None:
+    def begun(self, wish: ProfileRequest) -> None:
         """It is being recorded."""
         if wish is self._asked:
             self._asked = None
         elif wish in self._waiting:
             self._waiting.remove(wish)
 
-    def again(self, wish: Wish) -> None:
+    def again(self, wish: ProfileRequest) -> None:
         """It was begun in vain. A few times, then it is let go."""
         self._in_vain += 1
         if self._in_vain > MOST_IN_VAIN:
@@ -104,7 +104,7 @@ class Plan:
         """It cannot be recorded: the profiler is somebody else's. What is asked for is forgotten."""
         self._asked = None
 
-    def ended(self, wish: Wish, seconds: float) -> None:
+    def ended(self, wish: ProfileRequest, seconds: float) -> None:
         """It is recorded, and cost the training and our thread so much in all."""
         if wish in (WARM, LINES):
             self._spent_s += seconds

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
 from vramscope.process.on_thread import on_thread
-from vramscope.process.patching import Fronts
+from vramscope.process.patching import Patches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
 SILENT: Final = "99"
 
 
-class Switch:
+class PytorchProfiler:
     """Opens and closes torch.profiler on the training thread, and hears when somebody else does.
 
     on_taken   called before the user's own profiler begins while ours is open
@@ -41,7 +41,7 @@ class Switch:
         self._profiler: Any = None
         self._thread = 0
         self._calling = False
-        self._fronts = Fronts()
+        self._fronts = Patches()
 
     @property
     def is_open(self) -> bool:

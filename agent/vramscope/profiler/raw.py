@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from vramscope.profiler.plan import Wish
+from vramscope.profiler.plan import ProfileRequest
 
 
-class Mark(NamedTuple):
+class PhaseMark(NamedTuple):
     """A moment at which step or phase changed."""
 
     time_ns: int
@@ -19,7 +19,7 @@ class Mark(NamedTuple):
 
 
 @dataclass
-class Counters:
+class DeviceCounters:
     """The allocator of one device at the window's beginning and end, as ``trace.raw.counters_of`` flattens it."""
 
     device: int
@@ -36,18 +36,18 @@ class Counters:
 
 
 @dataclass
-class Raw:
+class RawProfile:
     """One profile of all devices."""
 
-    wish: Wish
+    wish: ProfileRequest
     first_step: int
     last_step: int
     steps: int
     """in full"""
     start_ns: int
     """since 1970"""
-    counters: list[Counters]
-    marks: list[Mark]
+    counters: list[DeviceCounters]
+    marks: list[PhaseMark]
     end_ns: int = 0
     profiler: Any = None
     """torch.profiler.profile, closed; let go when it is read"""

@@ -22,10 +22,10 @@ from vramscope.process.notices import Notice
 from vramscope.process.torch_compile import is_compiled
 from vramscope.profiler.events import mark_beginning
 from vramscope.profiler.module_marks import ModuleMarks, names_of
-from vramscope.profiler.packing import Packing
-from vramscope.profiler.plan import Plan, Wish
-from vramscope.profiler.pytorch_profiler import Switch
-from vramscope.profiler.raw import Counters, Mark, Raw
+from vramscope.profiler.packing import ProfilePacker
+from vramscope.profiler.plan import ProfilePlan, ProfileRequest
+from vramscope.profiler.pytorch_profiler import PytorchProfiler
+from vramscope.profiler.raw import DeviceCounters, PhaseMark, RawProfile
 from vramscope.protocol import series
 from vramscope.transport.uploads import Uploads
 
@@ -61,7 +61,7 @@ class ProfileRecorder:
         *,
         roots: Iterable[torch.nn.Module] = (),
         pace_s: float = 0.2,
-        plan: Plan | None = None,
+        plan: ProfilePlan | None = None,
         other_is_open: Callable[[], bool] = lambda: False,
     ) -> None:
         import torch
@@ -69,15 +69,15 @@ class ProfileRecorder:
         self._clock = clock
         self._ring = ring
         self._roots = roots
-        self._plan = plan or Plan()
+        self._plan = plan or ProfilePlan()
         self._other_is_open = other_is_open
-        self._switch = Switch(self._give_way)
+        self._switch = PytorchProfiler(self._give_way)
         self._users_profiler = Notice(ring.put, lambda: clock.step, USERS_PROFILER)
         self._uploads = Uploads(ring, lambda: clock.step, pace_s=pace_s, name="profiles")
-        self._packing = Packing(self._plan.ended)
+        self._packing = ProfilePacker(self._plan.ended)
         self._asks_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
         self._device_name: Callable[[int], str] = torch.cuda.get_device_name
-        self.window: _Open | None = None
+        self.window: _OpenProfile | None = None
         """that is being recorded"""
         self._steps_s: deque[float] = deque(maxlen=STEPS_TO_KNOW)
         self._step_ended_s = 0.0
@@ -164,11 +164,11 @@ class ProfileRecorder:
         with self._all_or_nothing():
             self._open(wish, step_s or None)
 
-    def _open(self, wish: Wish, step_s: float | None) -> None:
+    def _open(self, wish: ProfileRequest, step_s: float | None) -> None:
         began = time.perf_counter()
         self._plan.begun(wish)
         clock = self._clock
-        raw = Raw(
+        raw = RawProfile(
             wish=wish,
             first_step=clock.step + 1,
             last_step=clock.step + 1,
@@ -178,7 +178,7 @@ class ProfileRecorder:
             marks=[],
             step_before_s=step_s,
         )
-        self.window = window = _Open(raw)
+        self.window = window = _OpenProfile(raw)
         if not wish.stacks and not is_compiled():
             window.modules = ModuleMarks()
             window.modules.begin()
@@ -186,12 +186,12 @@ class ProfileRecorder:
             raw.notes.append("torch.compile is at work: modules are left alone, and told only in a profile with stacks")
         self._switch.open(stacks=wish.stacks, shapes=wish.shapes, memory=bool(clock.counters))
         raw.counters = [
-            Counters(counter.device, self._device_name(counter.device), self._read(counter.device))
+            DeviceCounters(counter.device, self._device_name(counter.device), self._read(counter.device))
             for counter in clock.counters
         ]
         mark_beginning()
         raw.start_ns = time.time_ns()
-        raw.marks.append(Mark(raw.start_ns, clock.step + 1, clock.phase if clock.watched else series.UNKNOWN))
+        raw.marks.append(PhaseMark(raw.start_ns, clock.step + 1, clock.phase if clock.watched else series.UNKNOWN))
         raw.opening_s = time.perf_counter() - began
         self._step_ended_s = time.perf_counter()
 
@@ -205,7 +205,7 @@ class ProfileRecorder:
                 self._give_up()  # a graph's allocations are made once: no part of what a step does
                 return
             window.raw.marks.append(
-                Mark(time.time_ns(), clock.step + 1, clock.phase if clock.watched else series.UNKNOWN)
+                PhaseMark(time.time_ns(), clock.step + 1, clock.phase if clock.watched else series.UNKNOWN)
             )
             self._keep_bounds(window)
 
@@ -215,7 +215,7 @@ class ProfileRecorder:
             with self._all_or_nothing():
                 self._keep_bounds(self.window)
 
-    def _keep_bounds(self, window: _Open) -> None:
+    def _keep_bounds(self, window: _OpenProfile) -> None:
         if window.is_overdue:
             self._put_off()
         elif self._allocations(window) > MOST_ALLOCATIONS:
@@ -309,17 +309,17 @@ class ProfileRecorder:
     def _read(self, device: int) -> dict[str, int]:
         return counters_of(share_peak_counters().read(device))
 
-    def _allocations(self, window: _Open) -> int:
+    def _allocations(self, window: _OpenProfile) -> int:
         return sum(
             self._read(counters.device)["allocation.all.allocated"] - counters.start["allocation.all.allocated"]
             for counters in window.raw.counters
         )
 
 
-class _Open:
+class _OpenProfile:
     """A profile that is being recorded."""
 
-    def __init__(self, raw: Raw) -> None:
+    def __init__(self, raw: RawProfile) -> None:
         self.raw = raw
         self.modules: ModuleMarks | None = None
         self.steps_s: list[float] = []

@@ -8,7 +8,7 @@ NONE: Final = -1
 """no row, no node"""
 
 
-class Line(NamedTuple):
+class ProfiledLine(NamedTuple):
     """A place in the source."""
 
     file: str
@@ -43,7 +43,7 @@ class Kernel(NamedTuple):
     """position of the operation that launched it; NONE"""
 
 
-class Chains:
+class SharedStacks:
     """Stacks that share their outer parts: each is a node, which knows its key and the node around it."""
 
     def __init__(self) -> None:

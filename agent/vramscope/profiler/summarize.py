@@ -7,9 +7,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
-from vramscope.profiler.events import Events
-from vramscope.profiler.raw import Counters, Mark, Raw
-from vramscope.profiler.rows import NONE, Allocation, Line
+from vramscope.profiler.events import ProfileEvents
+from vramscope.profiler.raw import DeviceCounters, PhaseMark, RawProfile
+from vramscope.profiler.rows import NONE, Allocation, ProfiledLine
 from vramscope.profiler.sliced import sliced
 from vramscope.protocol import series
 from vramscope.protocol.profile import MAX_ROWS, NO_LINE, NOT_ATTRIBUTED, OTHER, OUTSIDE, PYTHON, QUANTITIES, Columns
@@ -23,7 +23,7 @@ Keys = tuple[list[Hashable], list[Hashable], list[Hashable]]
 _UNATTRIBUTED: Final[Keys] = ([(NOT_ATTRIBUTED, series.UNKNOWN)], [NOT_ATTRIBUTED], [NOT_ATTRIBUTED])
 
 
-class Table:
+class SummaryTable:
     """Rows by their key; each a list in the order of profile_tables.QUANTITIES."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Table:
         return kept
 
 
-class Words:
+class StringTable:
     """Texts by number."""
 
     def __init__(self) -> None:
@@ -77,10 +77,10 @@ class Words:
         return known
 
 
-class Peak:
+class ProfilePeak:
     """The moment at which most was allocated, and what was alive then."""
 
-    def __init__(self, events: list[Allocation], counters: Counters | None, pause: Callable[[], None]) -> None:
+    def __init__(self, events: list[Allocation], counters: DeviceCounters | None, pause: Callable[[], None]) -> None:
         self.bytes: int | None = None
         self.time_ns: int | None = None
         self.alive: list[Allocation] = []
@@ -114,10 +114,10 @@ class Peak:
         return max(0, self.bytes - self.before_bytes - sum(event.size_bytes for event in self.alive))
 
 
-class Sums:
+class ProfileTotals:
     """The three tables of one device's profile. ``pause`` lets the training on between slices."""
 
-    def __init__(self, events: Events, raw: Raw, device: int, pause: Callable[[], None]) -> None:
+    def __init__(self, events: ProfileEvents, raw: RawProfile, device: int, pause: Callable[[], None]) -> None:
         self._events = events
         self.pause = pause
         self._marks = raw.marks
@@ -128,10 +128,10 @@ class Sums:
             for start, duration in sliced(zip(events.starts, events.durations, strict=True), pause)
         ]
         self._around: dict[int, list[Hashable]] = {}
-        self.operations, self.modules, self.lines = Table(), Table(), Table()
+        self.operations, self.modules, self.lines = SummaryTable(), SummaryTable(), SummaryTable()
         self.counters = next((one for one in raw.counters if one.device == device), None)
         self.allocations = [event for event in events.allocations if event.device == device]
-        self.peak = Peak(self.allocations, self.counters, pause)
+        self.peak = ProfilePeak(self.allocations, self.counters, pause)
         self.span_ns = max(0, raw.end_ns - raw.start_ns)
         self.device_busy_ns = covered(
             [(kernel.start_ns, kernel.start_ns + kernel.duration_ns) for kernel in events.kernels]
@@ -139,7 +139,7 @@ class Sums:
         self._sum_times()
         self._sum_memory()
 
-    def mark_at(self, time_ns: int) -> Mark:
+    def mark_at(self, time_ns: int) -> PhaseMark:
         """Step and phase at a moment."""
         return self._marks[max(0, bisect_right(self._mark_times, time_ns) - 1)]
 
@@ -248,7 +248,7 @@ def covered(spans: list[tuple[int, int]]) -> int:
     return total
 
 
-def operation_columns(sums: Sums, words: Words, events: Events) -> Columns:
+def operation_columns(sums: ProfileTotals, words: StringTable, events: ProfileEvents) -> Columns:
     """Columns of the table ``operations``. The shapes are those of the call that allocated most."""
     largest: dict[Hashable, tuple[int, str]] = {}
     taken: dict[int, int] = {}
@@ -268,7 +268,9 @@ def operation_columns(sums: Sums, words: Words, events: Events) -> Columns:
     return _columns(sums.operations, (OTHER, series.UNKNOWN), ("name", "phase", "shapes"), key_columns, sums, events)
 
 
-def module_columns(sums: Sums, words: Words, events: Events, names: dict[int, tuple[str, str]]) -> Columns:
+def module_columns(
+    sums: ProfileTotals, words: StringTable, events: ProfileEvents, names: dict[int, tuple[str, str]]
+) -> Columns:
     """Columns of the table ``modules``."""
 
     def key_columns(key: Any) -> tuple[int, int]:
@@ -282,11 +284,11 @@ def module_columns(sums: Sums, words: Words, events: Events, names: dict[int, tu
     return _columns(sums.modules, OTHER, ("name", "kind"), key_columns, sums, events)
 
 
-def line_columns(sums: Sums, words: Words, events: Events) -> Columns:
+def line_columns(sums: ProfileTotals, words: StringTable, events: ProfileEvents) -> Columns:
     """Columns of the table ``lines``."""
 
     def key_columns(key: Any) -> tuple[int, int, int, int]:
-        if isinstance(key, Line):
+        if isinstance(key, ProfiledLine):
             return words.number(key.function), words.number(key.file), key.line, key.last_line
         return words.number(str(key)), words.number(""), series.UNKNOWN, series.UNKNOWN
 
@@ -294,7 +296,12 @@ def line_columns(sums: Sums, words: Words, events: Events) -> Columns:
 
 
 def _columns(
-    table: Table, other: Hashable, keys: tuple[str, ...], key_columns: Any, sums: Sums, events: Events
+    table: SummaryTable,
+    other: Hashable,
+    keys: tuple[str, ...],
+    key_columns: Any,
+    sums: ProfileTotals,
+    events: ProfileEvents,
 ) -> Columns:
     columns = {name: array("q") for name in (*keys, *QUANTITIES)}
     for key, row in sliced(table.bounded(other).items(), sums.pause):

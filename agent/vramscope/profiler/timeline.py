@@ -7,14 +7,14 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from vramscope.profiler.sliced import sliced
-from vramscope.profiler.summarize import Sums, Table
+from vramscope.profiler.summarize import ProfileTotals, SummaryTable
 from vramscope.protocol import series
 from vramscope.protocol.profile import HISTORY, MAX_CHANGES, OTHER, Columns
 
 _BEFORE: Final = (series.UNKNOWN,) * 3
 
 
-def history_columns(sums: Sums, told: Sequence[bool]) -> Columns:
+def history_columns(sums: ProfileTotals, told: Sequence[bool]) -> Columns:
     """Columns of profile_tables.HISTORY. ``told``: which of the three tables there are.
 
     An end counts for the rows of the allocation, whoever let go. What lies at an address that is given out again was let go
@@ -46,6 +46,6 @@ def history_columns(sums: Sums, told: Sequence[bool]) -> Columns:
     return {name: column.tobytes() for name, column in columns.items()}
 
 
-def _places(table: Table, other: Hashable) -> dict[Hashable, int]:
+def _places(table: SummaryTable, other: Hashable) -> dict[Hashable, int]:
     """The row of each key, in the order in which the table is sent."""
     return {key: row for row, key in enumerate(table.bounded(other))}

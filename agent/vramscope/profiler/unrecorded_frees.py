@@ -23,7 +23,7 @@ IN_TREE: Final = -1
 """it is let go later, by an operation: it is none of these"""
 
 
-class Told(NamedTuple):
+class MemoryEvent(NamedTuple):
     """An event of the flat list."""
 
     time_ns: int
@@ -33,15 +33,15 @@ class Told(NamedTuple):
 
 
 def addresses_of(
-    told: Iterable[Told], known: Sequence[Allocation], pause: Callable[[], None] = lambda: None
-) -> list[tuple[Told, int]]:
+    told: Iterable[MemoryEvent], known: Sequence[Allocation], pause: Callable[[], None] = lambda: None
+) -> list[tuple[MemoryEvent, int]]:
     """Those that are let go in no operation, each with the address of its block; 0: it was there before the profile.
 
     known   the tree's, in order of time
     pause   called now and then. Some 3 µs an event
     """
     in_tree = Counter((event.time_ns, event.size_bytes, event.device) for event in known)
-    outside: list[Told] = []
+    outside: list[MemoryEvent] = []
     for one in sorted(told):
         key = one.time_ns, one.size_bytes, one.device
         if in_tree[key]:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from vramscope.memory.allocator_counters import counters_of
 from vramscope.memory.peak_counters import limit_bytes, share_peak_counters
 from vramscope.process.gc_pause import collector_paused
-from vramscope.recording.raw_window import Facts, Tree
+from vramscope.recording.raw_window import DeviceFacts, Tree
 
 
-class Readings:
+class AllocatorReader:
     """For the training thread. Counters cost 25 µs a device, a snapshot 0.4 to 1.2 µs an event and 1 µs a block."""
 
     def __init__(self) -> None:
@@ -30,12 +30,12 @@ class Readings:
         """The allocator's, as nested dicts; the user's peaks stay theirs."""
         return share_peak_counters().read(device)
 
-    def facts(self, device: int) -> Facts:
+    def facts(self, device: int) -> DeviceFacts:
         """A device as a window begins."""
         cuda = self._torch.cuda
         counters = counters_of(self.counters(device))
         free, total = cuda.mem_get_info(device)
-        return Facts(
+        return DeviceFacts(
             device=device,
             name=cuda.get_device_name(device),
             total_bytes=total,
@@ -44,7 +44,7 @@ class Readings:
             start_counters=counters,
         )
 
-    def events_since(self, begun: Iterable[Facts]) -> int:
+    def events_since(self, begun: Iterable[DeviceFacts]) -> int:
         """Up to the clock's last cut: an allocation and the two events of its free; segments are few beside them."""
         events, cut = 0, share_peak_counters().counters
         for facts in begun:

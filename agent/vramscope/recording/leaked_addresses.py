@@ -17,7 +17,7 @@ MOST_HELD: Final = 100_000
 """addresses of one window"""
 
 
-class Seen(NamedTuple):
+class ScannedLeak(NamedTuple):
     """One leak in one look."""
 
     kind: str
@@ -30,7 +30,7 @@ class Seen(NamedTuple):
     """beside these, counted from their like"""
 
 
-class Held:
+class LeakedAddresses:
     """Of one window. On the training thread, but for :meth:`columns`."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Held:
         """leak -> bytes, one a look; UNKNOWN before it was found"""
         self._marks, self._addresses, self._of = array("q"), array("q"), array("q")
 
-    def scan(self, mark: int, seen: Iterable[Seen]) -> None:
+    def scan(self, mark: int, seen: Iterable[ScannedLeak]) -> None:
         """What all known leaks hold when the mark is made."""
         self._looks.append(mark)
         for leak in seen:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.recording import ddp_buckets
-from vramscope.recording.weak_members import Members
+from vramscope.recording.weak_members import WeakMembers
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +16,7 @@ DEPTH: Final = 4
 """to which lists and dicts in an optimizer's state and among a forward's arguments are opened"""
 
 
-class Belongings:
+class NamedTensors:
     """Looked at on the training thread; nothing of it is kept but identities and names.
 
     optimizers  tells those that live
@@ -36,7 +36,7 @@ class Belongings:
         self._optimizers = optimizers
         self._roots = roots
         self._onlookers = onlookers
-        self._wrappers = Members(roots, onlookers, only=ddp_buckets.tells)
+        self._wrappers = WeakMembers(roots, onlookers, only=ddp_buckets.tells)
         self.names: dict[int, str] = {}
         """identity -> name of a parameter or buffer"""
         self._buffered: list[weakref.ref[torch.nn.Module]] = []

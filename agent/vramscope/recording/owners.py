@@ -20,12 +20,12 @@ from vramscope.integrations import zero
 from vramscope.memory.tensor_bytes import unwrapped
 from vramscope.protocol.window import OWNER_CATEGORIES
 from vramscope.recording import ddp_buckets
-from vramscope.recording.named_tensors import DEPTH, Belongings
+from vramscope.recording.named_tensors import DEPTH, NamedTensors
 
 if TYPE_CHECKING:
     import torch
 
-    from vramscope.recording.untracked_models import Onlookers
+    from vramscope.recording.untracked_models import UntrackedModels
 
 MOST_OWNED: Final = 100_000
 """addresses of one window: 2.4 MB, and 0.1 s to note them"""
@@ -54,7 +54,7 @@ class Owner(NamedTuple):
     """identity of the parameter or buffer; NOBODY"""
 
 
-class Noted(NamedTuple):
+class OwnedAddresses(NamedTuple):
     """Some owners and their addresses at one boundary, side by side."""
 
     mark: int
@@ -72,10 +72,10 @@ class Owners:
     onlookers   what else there is
     """
 
-    def __init__(self, roots: Collection[torch.nn.Module], onlookers: Onlookers) -> None:
+    def __init__(self, roots: Collection[torch.nn.Module], onlookers: UntrackedModels) -> None:
         import torch
 
-        self._has = Belongings(onlookers.optimizers, roots, onlookers.models())
+        self._has = NamedTensors(onlookers.optimizers, roots, onlookers.models())
         self._tensor = torch.Tensor
         self._plain = frozenset((torch.Tensor, torch.nn.Parameter))
         self._transforming = torch._C._functorch.maybe_current_level
@@ -91,9 +91,9 @@ class Owners:
         self._owners: dict[Owner, int] = {}
         self._lists: dict[Any, list[int]] = {}
         """positions among the owners, by what they were asked for with: mostly the same at each boundary"""
-        self._noted: list[Noted] = []
+        self._noted: list[OwnedAddresses] = []
         self._count = 0
-        self._still: list[Noted] = []
+        self._still: list[OwnedAddresses] = []
         """parameters and states, as they were last noted"""
         self._sampled: list[Any] = []
         self._asked: list[int] = []
@@ -124,7 +124,7 @@ class Owners:
             if self._sample() != self._sampled:
                 self._note_all(mark)
                 return
-            self._noted += [Noted(mark, *still[1:]) for still in self._still]
+            self._noted += [OwnedAddresses(mark, *still[1:]) for still in self._still]
             if not self._gradients_told:
                 self._note_gradients(mark, self._has.of_optimizers())
             self._gradients_told.clear()
@@ -280,7 +280,7 @@ class Owners:
             kinds.discard(type(None))
         self._note(mark, owners, gradients, kinds)
 
-    def _note_state(self, mark: int, state: Mapping[Any, Any]) -> Noted:
+    def _note_state(self, mark: int, state: Mapping[Any, Any]) -> OwnedAddresses:
         entries: list[Any] = list(state.values())
         flat: list[Any] = []
         if {dict}.issuperset(map(type, entries)):
@@ -311,7 +311,7 @@ class Owners:
 
     def _note(
         self, mark: int, owners: Sequence[int], tensors: Sequence[torch.Tensor], kinds: set[type] | None = None
-    ) -> Noted:
+    ) -> OwnedAddresses:
         addresses = self._addresses(tensors, set(map(type, tensors)) if kinds is None else kinds)
         if addresses is not None:
             devices = array("q", map(self._device_of, tensors))
@@ -321,7 +321,7 @@ class Owners:
             ]
             owners = [owner for owner, _, _ in placed]
             devices, addresses = (array("q", [place[at] for place in placed]) for at in (1, 2))
-        noted = Noted(mark, owners, devices, addresses)
+        noted = OwnedAddresses(mark, owners, devices, addresses)
         self._count += len(owners)
         if self._count <= MOST_OWNED:
             self._noted.append(noted)

@@ -9,13 +9,13 @@ from typing import Final
 from vramscope.protocol import messages
 from vramscope.protocol.window import Window, pack
 from vramscope.recording.convert.window import make
-from vramscope.recording.raw_window import Raw
+from vramscope.recording.raw_window import RawWindow
 from vramscope.transport.uploads import Artifact
 
 PEAKS: Final = ("allocated_bytes.all.peak", "reserved_bytes.all.peak")
 
 
-class Packing:
+class WindowPacker:
     """Packs windows, on our own thread.
 
     on_window called with each window when it is packed
@@ -28,7 +28,7 @@ class Packing:
         self._on_window = on_window
         self._on_cost = on_cost
 
-    def artifacts(self, raw: Raw, seconds: float, pause: Callable[[], None]) -> list[Artifact]:
+    def artifacts(self, raw: RawWindow, seconds: float, pause: Callable[[], None]) -> list[Artifact]:
         """The windows of a recording; ``seconds``: what it has cost so far."""
         began = time.thread_time()
         windows = [make(raw, facts, pause) for facts in raw.facts]

@@ -21,7 +21,7 @@ MOST_RISES: Final = 8
 """windows after risen peaks in one session, of each kind"""
 
 
-class Wish(NamedTuple):
+class WindowRequest(NamedTuple):
     """A window that should be recorded."""
 
     reason: str
@@ -32,18 +32,18 @@ class Wish(NamedTuple):
     """with the stacks of what lets go, too"""
 
 
-FIRST: Final = Wish("the first steps", FIRST_STEPS, FIRST_STEPS - 1)
-LATER: Final = Wish("a later step", 1, 0)
-RISEN: Final = Wish("the peak rose", 1, 0)
-RESERVED_ROSE: Final = Wish("reserved rose", 1, 0)
+FIRST: Final = WindowRequest("the first steps", FIRST_STEPS, FIRST_STEPS - 1)
+LATER: Final = WindowRequest("a later step", 1, 0)
+RISEN: Final = WindowRequest("the peak rose", 1, 0)
+RESERVED_ROSE: Final = WindowRequest("reserved rose", 1, 0)
 """and what is allocated did not: the pieces got worse"""
-LEAK: Final = Wish("a leak was found", 2, 0)
+LEAK: Final = WindowRequest("a leak was found", 2, 0)
 """one step from look to look"""
-ASKED: Final = Wish("asked for", ASKED_STEPS, 0, frees=True)
+ASKED: Final = WindowRequest("asked for", ASKED_STEPS, 0, frees=True)
 """somebody looks: who let go is worth what it costs (`History.begin`) there alone"""
 
 
-class Plan:
+class WindowPlan:
     """What to record next. Asked on the training thread; :meth:`ask` and :meth:`ended` come from others.
 
     now   seconds, rising
@@ -52,14 +52,14 @@ class Plan:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._began_s = now()
-        self._waiting: Wish | None = FIRST
+        self._waiting: WindowRequest | None = FIRST
         self._asked = False
         self._leak_waits = False
         self._leaks_left = MOST_LEAKS
         self._later_is_due = True
         self._left = {RISEN: MOST_RISES, RESERVED_ROSE: MOST_RISES}
-        self._allocated = Known()
-        self._reserved = Known()
+        self._allocated = KnownPeak()
+        self._reserved = KnownPeak()
         self._spent_s = 0.0
         self._step_s = 0.0
 
@@ -71,7 +71,7 @@ class Plan:
         """Of what it holds a window can tell what its fix would bring. Several that are found at once have one."""
         self._leak_waits = self._leaks_left > 0
 
-    def wish(self) -> Wish | None:
+    def wish(self) -> WindowRequest | None:
         """The window to begin now; None: none."""
         if self._asked:
             return ASKED
@@ -80,7 +80,7 @@ class Plan:
         waiting = self._waiting
         return waiting if waiting is FIRST or (waiting is not None and self._is_affordable(waiting)) else None
 
-    def begun(self, wish: Wish) -> None:
+    def begun(self, wish: WindowRequest) -> None:
         """It is being recorded."""
         if wish is ASKED:
             self._asked = False
@@ -119,11 +119,11 @@ class Plan:
         self._allocated.see(allocated_bytes)
         self._reserved.see(reserved_bytes)
 
-    def _is_affordable(self, wish: Wish) -> bool:
+    def _is_affordable(self, wish: WindowRequest) -> bool:
         return self._spent_s + self._step_s * wish.steps <= SHARE * (self._now() - self._began_s)
 
 
-class Known:
+class KnownPeak:
     """The highest peak of one counter that the windows hold."""
 
     def __init__(self) -> None:

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from vramscope.guard import guarded
 from vramscope.memory.peak_counters import EMPTIERS
-from vramscope.process.patching import Fronts
+from vramscope.process.patching import Patches
 
 SWITCHES: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
 SETTERS: Final = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
 """of the allocator's settings, since torch 2.13 and before"""
 
 
-class History:
+class PytorchHistory:
     """Switches recording on and off, and hears when somebody else does.
 
     on_taken      called before the user's own call of the switch reaches PyTorch while a window is open
@@ -45,7 +45,7 @@ class History:
         """stacks can be switched on in the middle: seen on torch 2.11 to 2.13; where clear_history is missing they are not"""
         self.ours = False
         self._calling = False
-        self._fronts = Fronts()
+        self._fronts = Patches()
 
     @property
     def is_the_users(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vramscope.protocol import series
 
 if TYPE_CHECKING:
-    from vramscope.recording.leaked_addresses import Held
+    from vramscope.recording.leaked_addresses import LeakedAddresses
     from vramscope.recording.owners import Owners
 
 Tree = dict[str, Any]
@@ -25,7 +25,7 @@ class Mark(NamedTuple):
 
 
 @dataclass
-class Facts:
+class DeviceFacts:
     """Of one device, what no snapshot tells."""
 
     device: int
@@ -40,7 +40,7 @@ class Facts:
 
 
 @dataclass
-class Raw:
+class RawWindow:
     """One window of all devices. The trees are emptied while they are converted."""
 
     reason: str
@@ -52,7 +52,7 @@ class Raw:
     """metadata of our events: the tag, the mark's number and, behind a dot, the module's"""
     start: Tree
     end: Tree
-    facts: list[Facts]
+    facts: list[DeviceFacts]
     marks: list[Mark]
     modules: list[str]
     notes: list[str]
@@ -66,4 +66,4 @@ class Raw:
     emptied: list[int] = field(default_factory=list)
     """marks at which empty_cache() was called"""
     owners: Owners | None = None
-    held: Held | None = None
+    held: LeakedAddresses | None = None

@@ -19,15 +19,15 @@ from vramscope.process.notices import Notice
 from vramscope.process.on_thread import on_thread
 from vramscope.process.torch_compile import is_compiled
 from vramscope.protocol import series
-from vramscope.recording.counters import Readings
-from vramscope.recording.leaked_addresses import Held, Seen
+from vramscope.recording.counters import AllocatorReader
+from vramscope.recording.leaked_addresses import LeakedAddresses, ScannedLeak
 from vramscope.recording.module_tags import ModuleTags
 from vramscope.recording.owners import Owners
-from vramscope.recording.packing import Packing
-from vramscope.recording.plan import LEAK, Plan, Wish
-from vramscope.recording.pytorch_history import History
-from vramscope.recording.raw_window import Mark, Raw
-from vramscope.recording.untracked_models import Onlookers
+from vramscope.recording.packing import WindowPacker
+from vramscope.recording.plan import LEAK, WindowPlan, WindowRequest
+from vramscope.recording.pytorch_history import PytorchHistory
+from vramscope.recording.raw_window import Mark, RawWindow
+from vramscope.recording.untracked_models import UntrackedModels
 from vramscope.recording.user_history import ring_of
 from vramscope.recording.window_state import OpenWindow
 from vramscope.steps.clock import DATA, OPTIMIZER, OTHER
@@ -54,7 +54,7 @@ USERS_HISTORY: Final = (
 )
 
 
-class AllOrNothing:
+class DisableOnError:
     """A fault in here ends recording for good, and nothing is left on. (Not a generator's: that takes five times as long.)"""
 
     def __init__(self, failed: Callable[[], None]) -> None:
@@ -67,7 +67,7 @@ class AllOrNothing:
             self._failed()
 
 
-class Recorder:
+class WindowRecorder:
     """One a session. All calls but :meth:`ask` come on the training thread; the clock tells of phases and steps.
 
     roots       the models, for the names of modules and of what they own
@@ -85,7 +85,7 @@ class Recorder:
         optimizers: Collection[torch.optim.Optimizer] = (),
         pace_s: float = 0.2,
         on_window: Callable[[Window], None] | None = None,
-        plan: Plan | None = None,
+        plan: WindowPlan | None = None,
         most_events: int = MOST_EVENTS,
         other_is_open: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -95,24 +95,24 @@ class Recorder:
         self._clock = clock
         self._ring = ring
         self._roots = roots
-        self._plan = plan or Plan()
+        self._plan = plan or WindowPlan()
         self._most_events = most_events
         self._other_is_open = other_is_open
-        self._history = History(self._give_way, self._settings_changed, self._emptying)
+        self._history = PytorchHistory(self._give_way, self._settings_changed, self._emptying)
         self._users_history = Notice(ring.put, lambda: clock.step, USERS_HISTORY)
         self._uploads = Uploads(ring, lambda: clock.step, pace_s=pace_s, name="windows")
-        self._packing = Packing(on_window, self._plan.ended)
+        self._packing = WindowPacker(on_window, self._plan.ended)
         self._set_metadata: Callable[[str], None] = getattr(torch._C, "_cuda_setMemoryMetadata", lambda text: None)
         self._get_metadata: Callable[[], str] = getattr(torch._C, "_cuda_getMemoryMetadata", lambda: "")
         self._is_capturing: Callable[[], bool] = getattr(
             torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing
         )
-        self._readings = Readings()
+        self._readings = AllocatorReader()
         self.window: OpenWindow | None = None
         """that is being recorded"""
         self._off = False
-        self._onlookers = Onlookers(roots, optimizers)
-        self._all_or_nothing = AllOrNothing(self._failed)
+        self._onlookers = UntrackedModels(roots, optimizers)
+        self._all_or_nothing = DisableOnError(self._failed)
 
     @property
     def is_open(self) -> bool:
@@ -173,7 +173,7 @@ class Recorder:
         """A window is open that is long enough for two looks at what leaks hold."""
         return self.window is not None and self.window.wish.steps > 1
 
-    def held(self, seen: Iterable[Seen]) -> None:
+    def held(self, seen: Iterable[ScannedLeak]) -> None:
         """A look is over, at a step's boundary: this is what all known leaks hold."""
         self._mark()
         window = self.window
@@ -247,7 +247,7 @@ class Recorder:
         with self._all_or_nothing:
             self._open(wish)
 
-    def _open(self, wish: Wish) -> None:
+    def _open(self, wish: WindowRequest) -> None:
         began = time.perf_counter_ns()
         clock = self._clock
         self._plan.begun(wish)
@@ -258,7 +258,7 @@ class Recorder:
         self._history.begin(self._most_events, stacks=stacks, frees=wish.frees)
         start = self._readings.snapshot()
         facts = [self._readings.facts(counter.device) for counter in clock.counters]
-        raw = Raw(
+        raw = RawWindow(
             reason=wish.reason,
             first_step=clock.step + 1,
             last_step=clock.step + 1,
@@ -273,7 +273,7 @@ class Recorder:
             stacks=stacks,
         )
         raw.owners = owners = Owners(self._roots, self._onlookers)
-        raw.held = Held()
+        raw.held = LeakedAddresses()
         self.window = window = OpenWindow(wish, raw, metadata, len(clock.cuts()), owners)
         if stacks:
             self._tag_modules(window)

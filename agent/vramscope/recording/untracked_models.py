@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from vramscope.process.gc_pause import collector_paused
 from vramscope.process.live_objects import living
-from vramscope.recording.weak_members import Members
+from vramscope.recording.weak_members import WeakMembers
 from vramscope.steps.root_modules import outermost_modules
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ MOST_SWEEPS: Final = 2
 """of a session"""
 
 
-class Onlookers:
+class UntrackedModels:
     """Looked for at attach and, for what is made meanwhile, in a later window; keeps nothing alive.
 
     roots, optimizers   those that are known already
@@ -29,7 +29,7 @@ class Onlookers:
         self._stepping = optimizers
         self._outermost: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._found: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._optimizers = Members(self._stepping, self._found)
+        self._optimizers = WeakMembers(self._stepping, self._found)
         self._sweeps = 0
         self._just_swept = False
 
@@ -43,7 +43,7 @@ class Onlookers:
             optimizers = [thing for thing in found if issubclass(type(thing), torch.optim.Optimizer)]
             modules = [thing for thing in found if not issubclass(type(thing), torch.optim.Optimizer)]
             self._outermost, self._found = weakref.WeakSet(outermost_modules(modules)), weakref.WeakSet(optimizers)
-            self._optimizers = Members(self._stepping, self._found)
+            self._optimizers = WeakMembers(self._stepping, self._found)
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Those that step, and those that were found."""

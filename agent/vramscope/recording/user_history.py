@@ -8,8 +8,8 @@ from typing import Any, Final
 from vramscope.memory import unusable
 from vramscope.process.identity import random_id
 from vramscope.protocol import series
-from vramscope.recording.counters import Readings
-from vramscope.recording.raw_window import Facts, Mark, Raw
+from vramscope.recording.counters import AllocatorReader
+from vramscope.recording.raw_window import DeviceFacts, Mark, RawWindow
 
 MOST_EVENTS: Final = 600_000
 """with more it may take longer than a second to read"""
@@ -21,7 +21,7 @@ NATIVE: Final = (
 )
 
 
-def ring_of(readings: Readings, devices: Sequence[int], step: int, notes: list[str]) -> Raw | None:
+def ring_of(readings: AllocatorReader, devices: Sequence[int], step: int, notes: list[str]) -> RawWindow | None:
     """None where it is left alone; a note says why. 1 µs an event.
 
     step   number of the one that runs; of the events it is not known in which step they were
@@ -37,7 +37,7 @@ def ring_of(readings: Readings, devices: Sequence[int], step: int, notes: list[s
         one.end_counters = one.start_counters
         one.peak_allocated_bytes = one.start_counters["allocated_bytes.all.current"]
         one.peak_reserved_bytes = one.start_counters["reserved_bytes.all.current"]
-    return Raw(
+    return RawWindow(
         reason=REASON,
         first_step=step,
         last_step=step,
@@ -55,7 +55,7 @@ def ring_of(readings: Readings, devices: Sequence[int], step: int, notes: list[s
     )
 
 
-def _most_events_of(facts: Facts) -> int:
+def _most_events_of(facts: DeviceFacts) -> int:
     """How many there have been since the process began, at most."""
     counters = facts.start_counters
     return counters["allocation.all.allocated"] + 2 * counters["allocation.all.freed"]

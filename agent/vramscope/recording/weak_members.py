@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Members(Generic[T]):
+class WeakMembers(Generic[T]):
     """Those of some weak sets that live, each once; keeps nothing alive.
 
     A weak set takes 2 µs to go through, and five times that between a training's kernels. Its members are the same as last time

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.memory.allocator_counters import counters_of
 from vramscope.protocol import series
-from vramscope.recording.counters import Readings
+from vramscope.recording.counters import AllocatorReader
 from vramscope.recording.module_tags import ModuleTags
 from vramscope.recording.owners import Owners
-from vramscope.recording.plan import Wish
-from vramscope.recording.raw_window import Raw
+from vramscope.recording.plan import WindowRequest
+from vramscope.recording.raw_window import RawWindow
 
 if TYPE_CHECKING:
     from vramscope.memory.peak_counters import Interval
@@ -27,7 +27,7 @@ RECORD_STACK_NS: Final = 1200
 class OpenWindow:
     """A window that is being recorded."""
 
-    def __init__(self, wish: Wish, raw: Raw, metadata: str, skip: int, owners: Owners) -> None:
+    def __init__(self, wish: WindowRequest, raw: RawWindow, metadata: str, skip: int, owners: Owners) -> None:
         self.wish = wish
         self.owners = owners
         self.raw = raw
@@ -60,7 +60,7 @@ class OpenWindow:
         self.raw.first_step += by
         self.raw.marks[:] = [mark._replace(step=mark.step + by) for mark in self.raw.marks]
 
-    def read_end(self, readings: Readings) -> None:
+    def read_end(self, readings: AllocatorReader) -> None:
         """The allocator as it is now, and each device's counters and peaks."""
         self.raw.end = readings.snapshot()
         for facts in self.raw.facts:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from vramscope.memory.peak_counters import Interval
-    from vramscope.recording.leaked_addresses import Seen
+    from vramscope.recording.leaked_addresses import ScannedLeak
     from vramscope.steps.clock import Stretch
     from vramscope.steps.records import Held, Split
 
@@ -37,7 +37,7 @@ class Windows(Protocol):
     def renumbered(self, by: int) -> None: ...
     @property
     def asks_who_holds(self) -> bool: ...
-    def held(self, seen: Iterable[Seen]) -> None: ...
+    def held(self, seen: Iterable[ScannedLeak]) -> None: ...
     def needed(self, addresses: Iterable[int]) -> None: ...
 
 

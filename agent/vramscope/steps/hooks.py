@@ -26,7 +26,7 @@ from vramscope.integrations.deepspeed import EngineFront
 from vramscope.integrations.lomo import LomoFront
 from vramscope.process.module_calls import CallListener
 from vramscope.process.optimizer_calls import optimizer_calls
-from vramscope.process.patching import Fronts
+from vramscope.process.patching import Patches
 from vramscope.process.untraced import skip_own_frames
 from vramscope.steps.call_stack import steps_within_its_own_step
 from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
@@ -74,7 +74,7 @@ class LoopHooks:
         """told of an error that may be of memory, and ends a root's forward, a backward or the wait for a batch (False), or that an
         ``except`` block handles (True)"""
         self.caught = CaughtErrors(self.error_passes)
-        self.fronts = Fronts()
+        self.fronts = Patches()
         self._removals: list[Callable[[], None]] = []
         self.graph_task: Callable[[], int] = lambda: OUTSIDE
         """of autograd: which walk runs on this thread; PyTorch's own function, so that asking makes no frame"""

@@ -21,7 +21,7 @@ from vramscope.memory.peak_counters import EMPTIERS
 from vramscope.process.frames import user_line
 from vramscope.process.module_calls import CallListener, module_calls
 from vramscope.process.optimizer_calls import optimizer_calls
-from vramscope.process.patching import Fronts
+from vramscope.process.patching import Patches
 from vramscope.techniques.checkpoint_regions import CheckpointRegions
 from vramscope.techniques.graph_nodes import (
     PRODUCTS,
@@ -90,7 +90,7 @@ class StepObserver:
         )
         self._tensor = torch.Tensor
         self._transform_level: Callable[[], int | None] = torch._C._functorch.maybe_current_level
-        self._patches = Fronts()
+        self._patches = Patches()
         self._removals: list[Callable[[], None]] = []
         self._batches_before = 0
         self._begin_ns = 0

@@ -7,7 +7,7 @@ import random
 from typing import Final
 
 from vramscope.process import terminal
-from vramscope.transport.http import Answer
+from vramscope.transport.http import ServerAnswer
 
 SHORTEST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
@@ -30,20 +30,20 @@ class Outage:
         self._said = False
         self._said_at_s = -SAY_AGAIN_S
 
-    def goes_on(self, answer: Answer, now_s: float, place: str, *, silent: bool = False) -> None:
+    def goes_on(self, answer: ServerAnswer, now_s: float, place: str, *, silent: bool = False) -> None:
         """Another try failed: wait longer, between half and the whole of a doubling pause, so that ranks spread out.
 
         The first time, the user hears why, and where samples are kept.
         """
         pause_s = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S * 2 ** min(self._failures, 10)) * self._random.uniform(0.5, 1.0)
-        if answer.verdict == "refused":
+        if answer.outcome == "refused":
             pause_s = LONGEST_PAUSE_S * self._random.uniform(0.8, 1.2)
         if answer.retry_after_s is not None:
             pause_s = max(answer.retry_after_s, SHORTEST_PAUSE_S)
         self.on = True
         self.next_try_s = now_s + pause_s
         self._failures += 1
-        if answer.verdict == "busy" and self._failures < FAILURES_UNTIL_BUSY_IS_SAID:
+        if answer.outcome == "busy" and self._failures < FAILURES_UNTIL_BUSY_IS_SAID:
             return  # asking for patience is no news
         if self._said or silent or now_s < self._said_at_s + SAY_AGAIN_S or not terminal.speaks_for_host():
             return

@@ -14,7 +14,7 @@ BATCH_BYTES: Final = 512 * 1024
 """Below the 1 MiB that nginx lets through by default."""
 
 
-class Packed(NamedTuple):
+class PackedBatch(NamedTuple):
     """A batch, encoded. It keeps its number and its bytes whatever happens to it, so that a twin can be told."""
 
     sequence: int
@@ -22,7 +22,7 @@ class Packed(NamedTuple):
     body: bytes
 
 
-class Packer:
+class BatchPacker:
     """Numbers rise by one from 1. Used by one thread at a time."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Packer:
         self._clock = clock
         self._sequence = 0
 
-    def next(self, *, heartbeat: bool = False) -> Packed | None:
+    def next(self, *, heartbeat: bool = False) -> PackedBatch | None:
         """The oldest messages of the ring as one batch; None where there is nothing to say, and no heartbeat is due."""
         self.prepare()  # before anything is taken from the ring: it may fail
         first: list[wire_messages.Cargo] = [] if self._next_first is None else [self._next_first]
@@ -70,7 +70,7 @@ class Packer:
                 self.introduce = True  # and so does what went wrong
         self.attached = self._next_first = made
 
-    def pack(self, messages: Sequence[wire_messages.Cargo], sequence: int | None = None) -> Packed:
+    def pack(self, messages: Sequence[wire_messages.Cargo], sequence: int | None = None) -> PackedBatch:
         """The messages as one batch, with the next number unless one is given."""
         if sequence is None:
             self._sequence += 1
@@ -84,13 +84,13 @@ class Packer:
             sent_ns=self._clock(),
             messages=[],
         )
-        return Packed(sequence, batching.rows_in(messages), batching.encode(batching.loaded(batch, messages)))
+        return PackedBatch(sequence, batching.rows_in(messages), batching.encode(batching.loaded(batch, messages)))
 
     def introduced(self, body: bytes) -> bytes:
         """The same encoded batch, beginning with Attached."""
         return body if self.attached is None else batching.introduced(body, batching.encode(self.attached))
 
-    def halves(self, packed: Packed) -> tuple[Packed, Packed] | None:
+    def halves(self, packed: PackedBatch) -> tuple[PackedBatch, PackedBatch] | None:
         """Two batches for one that is too large, the first under its number; None where it cannot be cut."""
         cut = batching.split(packed.body)
         return None if cut is None else (self.pack(cut[0], packed.sequence), self.pack(cut[1]))

@@ -31,7 +31,7 @@ MAX_RETRY_AFTER_S: Final = 300.0
 _NO_WAY: Final = (ImportError, ValueError, OSError)
 """A proxy of the environment that httpx does not know, or for which it lacks a package; certificates that cannot be read."""
 
-Verdict = Literal["stored", "away", "busy", "refused", "rejected", "too_large", "unknown_session"]
+Outcome = Literal["stored", "away", "busy", "refused", "rejected", "too_large", "unknown_session"]
 """stored           it is the server's now
 away             nobody there, or no answer: try again later
 busy             the server asks for patience
@@ -41,17 +41,17 @@ too_large        the server, or a proxy before it, takes smaller ones
 unknown_session  the server wants to hear first who we are (Attached)"""
 
 
-class Answer(NamedTuple):
+class ServerAnswer(NamedTuple):
     """What became of one POST."""
 
-    verdict: Verdict
+    outcome: Outcome
     text: str = ""
     """for the person at the terminal: what the server said, or why there was no answer"""
     retry_after_s: float | None = None
     ack: messages.Ack | None = None
 
 
-class Delivery:
+class ServerConnection:
     """A keep-alive connection to one server. Used by one thread at a time."""
 
     def __init__(self, server: str, token: str | None, *, connect_timeout_s: float, read_timeout_s: float) -> None:
@@ -83,7 +83,7 @@ class Delivery:
             finally:
                 random.setstate(state)
 
-    def post(self, body: bytes, *, timeout_s: float | None = None) -> Answer:
+    def post(self, body: bytes, *, timeout_s: float | None = None) -> ServerAnswer:
         """Send one encoded batch and judge the answer. Waits for the timeouts at most; never raises for the network."""
         import httpx
 
@@ -91,7 +91,7 @@ class Delivery:
             if self._client is None:
                 self._client = self._connect()
         except (*_NO_WAY, httpx.InvalidURL) as fault:
-            return Answer("away", f"no way to {self.server} ({first_line(fault)})")
+            return ServerAnswer("away", f"no way to {self.server} ({first_line(fault)})")
         limit_s = self.read_timeout_s if timeout_s is None else max(0.05, min(timeout_s, self.read_timeout_s))
         timeout = httpx.Timeout(limit_s, connect=min(self.connect_timeout_s, limit_s))
         try:
@@ -102,13 +102,13 @@ class Delivery:
                 # a new one is safe: a batch that arrives twice is stored once.
                 return self._post_once(body, timeout)
         except (httpx.ConnectError, httpx.ConnectTimeout) as fault:
-            return Answer("away", f"no server at {self.server}{_certificate_words(fault)}")
+            return ServerAnswer("away", f"no server at {self.server}{_certificate_words(fault)}")
         except httpx.TimeoutException:
-            return Answer("away", f"the server at {self.server} did not answer within {limit_s:.3g} s")
+            return ServerAnswer("away", f"the server at {self.server} did not answer within {limit_s:.3g} s")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
-            return Answer("away", f"the connection to {self.server} broke ({type(fault).__name__})")
+            return ServerAnswer("away", f"the connection to {self.server} broke ({type(fault).__name__})")
 
-    def _post_once(self, body: bytes, timeout: httpx.Timeout) -> Answer:
+    def _post_once(self, body: bytes, timeout: httpx.Timeout) -> ServerAnswer:
         assert self._client is not None
         whole_s = 2 * (timeout.read or 0)
         give_up_at = time.monotonic() + whole_s
@@ -117,10 +117,12 @@ class Delivery:
             for piece in response.iter_raw():
                 answer += piece
                 if len(answer) > MAX_ANSWER_BYTES:
-                    return Answer("refused", f"what answers at {self.server} is not a vramscope server")
+                    return ServerAnswer("refused", f"what answers at {self.server} is not a vramscope server")
                 # A server that answers a byte now and then would keep us here for ever.
                 if time.monotonic() > give_up_at:
-                    return Answer("away", f"the server at {self.server} did not end its answer within {whole_s:.3g} s")
+                    return ServerAnswer(
+                        "away", f"the server at {self.server} did not end its answer within {whole_s:.3g} s"
+                    )
             return self._judge(response.status_code, response.headers, bytes(answer))
 
     def _connect(self) -> httpx.Client:
@@ -146,29 +148,29 @@ class Delivery:
             limits=httpx.Limits(max_connections=1, keepalive_expiry=KEEP_ALIVE_S),
         )
 
-    def _judge(self, status: int, headers: httpx.Headers, body: bytes) -> Answer:
+    def _judge(self, status: int, headers: httpx.Headers, body: bytes) -> ServerAnswer:
         if 200 <= status < 300:
             try:
                 ack = messages.decode_ack(body)
             except msgspec.MsgspecError:
-                return Answer("refused", f"what answers at {self.server} is not a vramscope server")
-            return Answer("stored", ack=ack)
+                return ServerAnswer("refused", f"what answers at {self.server} is not a vramscope server")
+            return ServerAnswer("stored", ack=ack)
         problem = _problem(body)
         kind, said = str(problem.get("type", "")).rpartition(":")[2], _said(status, problem)
         text = f"the server at {self.server} said: {said}"
         if "wire" in kind:
-            return Answer("refused", text)
+            return ServerAnswer("refused", text)
         if "session" in kind:
-            return Answer("unknown_session", text)
+            return ServerAnswer("unknown_session", text)
         if status in (401, 403):
-            return Answer("refused", text + " (VRAMSCOPE_TOKEN holds the token)")
+            return ServerAnswer("refused", text + " (VRAMSCOPE_TOKEN holds the token)")
         if status < 400 or status in (404, 405, 409, 421, 426):
-            return Answer("refused", f"{text} (is that a vramscope server?)")
+            return ServerAnswer("refused", f"{text} (is that a vramscope server?)")
         if status == 413:
-            return Answer("too_large", text)
+            return ServerAnswer("too_large", text)
         if status in (408, 425, 429) or status >= 500:
-            return Answer("busy", text, retry_after_s=_retry_after_s(headers.get("Retry-After")))
-        return Answer("rejected", text)
+            return ServerAnswer("busy", text, retry_after_s=_retry_after_s(headers.get("Retry-After")))
+        return ServerAnswer("rejected", text)
 
     def close(self) -> None:
         """Let the connection go."""

@@ -17,7 +17,7 @@ COLUMN_OVERHEAD_BYTES: Final = 40
 """What Python itself takes for a message and for each bytes object in it: the bound is on real memory."""
 
 
-class Bell:
+class WakeSignal:
     """Wakes one waiting thread. Unlike ``threading.Event`` it may be rung from anywhere.
 
     An Event holds a plain lock while it is set; a garbage collection in that moment may run a callback that sets it
@@ -53,7 +53,7 @@ class Ring:
     def __init__(self, max_bytes: int = DEFAULT_BYTES, max_messages: int = 100_000) -> None:
         self.max_bytes = max_bytes
         self.max_messages = max_messages
-        self.wake = Bell()
+        self.wake = WakeSignal()
         """Rung when the ring is half full. The sender looks by itself at every flush interval."""
         self._start_empty()
 
@@ -107,7 +107,7 @@ class Ring:
     def after_fork_in_child(self) -> None:
         """The child's copy: empty, with a lock that nobody holds. What was in here is the parent's to send."""
         self._start_empty()
-        self.wake = Bell()
+        self.wake = WakeSignal()
         self._pid = -1  # and it stays empty
 
     def _settle(self) -> None:

@@ -17,11 +17,11 @@ from vramscope.protocol import messages as wire_messages
 from vramscope.settings import Settings
 from vramscope.transport import batching
 from vramscope.transport.backoff import Outage
-from vramscope.transport.batch_packer import Packed, Packer
-from vramscope.transport.http import Answer, Delivery
+from vramscope.transport.batch_packer import BatchPacker, PackedBatch
+from vramscope.transport.http import ServerAnswer, ServerConnection
 from vramscope.transport.ring import Ring
 from vramscope.transport.spool import Spool
-from vramscope.transport.spool_dir import Kept
+from vramscope.transport.spool_dir import WaitingBatch
 
 HEARTBEAT_S: Final = 5.0
 KEEP_INTERVAL_S: Final = 2.0
@@ -77,10 +77,10 @@ class Sender:
         self.cpu_seconds = 0.0
         """CPU time of the thread so far"""
         self._on_request = on_request
-        self._packer = Packer(
+        self._packer = BatchPacker(
             ring, session=session, run=run, rank=rank, first_message=first_message, look_up=look_up, clock=clock
         )
-        self._delivery = Delivery(
+        self._delivery = ServerConnection(
             settings.server,
             settings.token,
             connect_timeout_s=settings.connect_timeout_s,
@@ -93,7 +93,7 @@ class Sender:
         # for it, and not for long: so that it can take over from a thread that hangs in a POST.
         self._desk = threading.Lock()
         self._last_words = itertools.count(1)
-        self._in_hand: Packed | None = None  # being posted, and not in the spool
+        self._in_hand: PackedBatch | None = None  # being posted, and not in the spool
         self._outage = Outage(for_good=not sends)
         self._next_keep_s = 0.0
         self._last_sent_s = 0.0
@@ -252,7 +252,7 @@ class Sender:
             if oldest is None:
                 break
             kept, body = oldest
-            if not self._deliver(Packed(kept.sequence, kept.rows, body), kept, until_s=until_s):
+            if not self._deliver(PackedBatch(kept.sequence, kept.rows, body), kept, until_s=until_s):
                 return False
             if until_s is None and time.monotonic() < self._outage.next_try_s:
                 break
@@ -262,16 +262,16 @@ class Sender:
         while (packed := self._packer.next()) is not None:
             self._keep(packed)
 
-    def _keep(self, packed: Packed) -> None:
+    def _keep(self, packed: PackedBatch) -> None:
         if self._packer.attached is not None:
             self.spool.introduce(batching.encode(self._packer.attached))
         self.spool.append(*packed)
 
-    def _deliver(self, packed: Packed, kept: Kept | None = None, *, until_s: float | None = None) -> bool:
+    def _deliver(self, packed: PackedBatch, kept: WaitingBatch | None = None, *, until_s: float | None = None) -> bool:
         """Post a batch (``kept``: its place in the spool) and do what the answer asks for. True: next one, please."""
         answer = self._post(packed, in_spool=kept is not None, until_s=until_s)
         now = time.monotonic()
-        if answer.verdict in ("away", "busy", "refused"):
+        if answer.outcome in ("away", "busy", "refused"):
             if kept is None:
                 self._keep(packed)
             self._outage.goes_on(answer, now, self.spool.place, silent=self._closing_at_s is not None)
@@ -279,10 +279,10 @@ class Sender:
         self._outage.is_over(now)
         if kept is not None:
             self.spool.remove(kept)
-        if answer.verdict == "stored":
+        if answer.outcome == "stored":
             self._on_stored(packed, answer, was_kept=kept is not None)
             return True
-        halves = self._packer.halves(packed) if answer.verdict == "too_large" else None
+        halves = self._packer.halves(packed) if answer.outcome == "too_large" else None
         if halves is None:
             self._set_aside(packed, answer.text)
             terminal.say_once("set-aside", f"a batch is set aside in {self.spool.directory}: {answer.text}")
@@ -290,22 +290,22 @@ class Sender:
         self._keep(halves[1])
         return self._deliver(halves[0], until_s=until_s)
 
-    def _post(self, packed: Packed, *, in_spool: bool, until_s: float | None) -> Answer:
+    def _post(self, packed: PackedBatch, *, in_spool: bool, until_s: float | None) -> ServerAnswer:
         """The server's answer; says first who we are where the server may not know."""
         # After an outage it may be another server, one with an empty database, or a newer one.
         body = self._packer.introduced(packed.body) if self._outage.on else packed.body
         self._in_hand = None if in_spool else packed
         answer = self._post_away_from_desk(body, until_s)
-        if answer.verdict == "unknown_session":
+        if answer.outcome == "unknown_session":
             body = self._packer.introduced(packed.body)
             answer = self._post_away_from_desk(body, until_s)
         self._in_hand = None
         return answer
 
-    def _post_away_from_desk(self, body: bytes, until_s: float | None) -> Answer:
+    def _post_away_from_desk(self, body: bytes, until_s: float | None) -> ServerAnswer:
         timeout_s = None if until_s is None else until_s - time.monotonic()
         if timeout_s is not None and timeout_s <= 0:
-            return Answer("away", "no time was left")
+            return ServerAnswer("away", "no time was left")
         self._desk.release()
         try:
             answer = self._delivery.post(body, timeout_s=timeout_s)
@@ -315,13 +315,13 @@ class Sender:
             raise _GivenUp
         return answer
 
-    def _set_aside(self, packed: Packed, reason: str) -> None:
+    def _set_aside(self, packed: PackedBatch, reason: str) -> None:
         lost_before = self.spool.dropped_batches
         self.spool.set_aside(*packed, reason)
         if self.spool.dropped_batches > lost_before:
             terminal.say_once("set-aside-full", f"{self.spool.directory} takes no more of what is refused: it is lost")
 
-    def _on_stored(self, packed: Packed, answer: Answer, *, was_kept: bool) -> None:
+    def _on_stored(self, packed: PackedBatch, answer: ServerAnswer, *, was_kept: bool) -> None:
         if self.sent_batches == 0 and (earlier := self.spool.earlier_sessions()):
             waiting = f"{earlier} earlier sessions wait in {self.spool.directory}"
             terminal.say_once("earlier", f"{waiting}; `vramscope sync` sends them")

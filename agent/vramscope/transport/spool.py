@@ -15,9 +15,9 @@ from vramscope.transport.spool_dir import (
     ATTACHED,
     HEADER,
     SESSION,
-    Kept,
-    Meant,
     SessionFolder,
+    SpooledSession,
+    WaitingBatch,
     on_disk,
     session_folders,
 )
@@ -50,9 +50,9 @@ class Spool:
         self.dropped_rows = 0
         self.set_aside_batches = 0
         self._folder: SessionFolder | None = None
-        self._index: deque[Kept] = deque()
+        self._index: deque[WaitingBatch] = deque()
         self._memory: dict[int, bytes] = {}
-        self._meant = Meant(server="", session="unnamed", created_ns=0)
+        self._meant = SpooledSession(server="", session="unnamed", created_ns=0)
         self._attached = b""
         self._disk_bytes = 0
         self._memory_bytes = 0
@@ -63,13 +63,13 @@ class Spool:
         self._disk_works = True
         self._retry_disk_at_s = 0.0
         self._opening = threading.Lock()
-        self._handed: deque[Kept] = deque()
+        self._handed: deque[WaitingBatch] = deque()
         self._handing = threading.Lock()
         self._handed_bytes = 0
 
     def begin(self, *, session: str, server: str) -> None:
         """Say whose batches these are and where they should go. Before the first ``append``."""
-        self._meant = Meant(server=server, session=session, created_ns=time.time_ns())
+        self._meant = SpooledSession(server=server, session=session, created_ns=time.time_ns())
 
     def introduce(self, attached: bytes) -> None:
         """The encoded Attached message, kept beside the batches for a server that never heard of the session."""
@@ -104,7 +104,7 @@ class Spool:
 
     def append(self, sequence: int, rows: int, body: bytes) -> None:
         """Keep one encoded batch as the newest. Never raises for the disk."""
-        kept = Kept(sequence, rows, on_disk(HEADER.size + len(body)))
+        kept = WaitingBatch(sequence, rows, on_disk(HEADER.size + len(body)))
         self.kept_batches += 1
         if (self._disk_works or time.monotonic() >= self._retry_disk_at_s) and self._write(kept, body):
             self._index.append(kept)
@@ -125,7 +125,7 @@ class Spool:
         False: the disk refuses, or too much was written so that nobody has made room for yet. The thread that uses the spool
         takes it over with :meth:`take_over`; if the process dies first, ``sync`` finds it.
         """
-        kept = Kept(sequence, rows, on_disk(HEADER.size + len(body)))
+        kept = WaitingBatch(sequence, rows, on_disk(HEADER.size + len(body)))
         with self._handing:
             if self._handed_bytes + kept.disk_bytes > self.max_bytes // HANDED_SHARE:
                 return False
@@ -155,7 +155,7 @@ class Spool:
         with self._handing:
             self._handed_bytes -= taken
 
-    def oldest(self) -> tuple[Kept, bytes] | None:
+    def oldest(self) -> tuple[WaitingBatch, bytes] | None:
         """The batch to send next, or None. What cannot be read any more is counted as dropped."""
         while self._index:
             kept = self._index[0]
@@ -167,7 +167,7 @@ class Spool:
             self._drop(kept)
         return None
 
-    def remove(self, kept: Kept) -> None:
+    def remove(self, kept: WaitingBatch) -> None:
         """The batch is stored, or stands elsewhere."""
         self._index.remove(kept)
         body = self._memory.pop(kept.sequence, None)
@@ -179,7 +179,7 @@ class Spool:
 
     def set_aside(self, sequence: int, rows: int, body: bytes, reason: str) -> None:
         """Keep a batch that the server will never take in ``refused/``, where nobody sends it from."""
-        kept = Kept(sequence, rows, on_disk(len(body)))
+        kept = WaitingBatch(sequence, rows, on_disk(len(body)))
         try:
             folder = self._open_folder()
         except OSError:
@@ -216,7 +216,7 @@ class Spool:
                 folder.unlock()
         return waiting
 
-    def _write(self, kept: Kept, body: bytes) -> bool:
+    def _write(self, kept: WaitingBatch, body: bytes) -> bool:
         try:
             folder = self._open_folder()
             if not self._make_room(kept.disk_bytes):
@@ -305,10 +305,10 @@ class Spool:
             )
         return excess_bytes <= 0
 
-    def _drop(self, kept: Kept) -> None:
+    def _drop(self, kept: WaitingBatch) -> None:
         self.remove(kept)
         self._count_dropped(kept)
 
-    def _count_dropped(self, kept: Kept) -> None:
+    def _count_dropped(self, kept: WaitingBatch) -> None:
         self.dropped_batches += 1
         self.dropped_rows += kept.rows

@@ -33,7 +33,7 @@ SESSION: Final = "session.json"
 ATTACHED: Final = "attached.msgpack"
 
 
-class Meant(msgspec.Struct, frozen=True, kw_only=True):
+class SpooledSession(msgspec.Struct, frozen=True, kw_only=True):
     """session.json: whose batches these are, and for which server."""
 
     server: str
@@ -41,7 +41,7 @@ class Meant(msgspec.Struct, frozen=True, kw_only=True):
     created_ns: int
 
 
-class Kept(NamedTuple):
+class WaitingBatch(NamedTuple):
     """One waiting batch."""
 
     sequence: int
@@ -94,7 +94,7 @@ class SessionFolder:
             os.close(self._lock)
             self._lock = None
 
-    def batches(self) -> list[Kept]:
+    def batches(self) -> list[WaitingBatch]:
         """What waits here, oldest first; nothing where the folder is gone."""
         found = []
         try:
@@ -102,7 +102,7 @@ class SessionFolder:
                 for entry in entries:
                     sequence, _, rows = entry.name.removesuffix(".batch").partition("-")
                     if entry.name.endswith(".batch") and sequence.isdecimal() and rows.isdecimal():
-                        found.append(Kept(int(sequence), int(rows), on_disk(entry.stat().st_size)))
+                        found.append(WaitingBatch(int(sequence), int(rows), on_disk(entry.stat().st_size)))
         except OSError:
             return []
         return sorted(found)
@@ -132,11 +132,11 @@ class SessionFolder:
             self._unlink(unfinished)
             raise
 
-    def write_batch(self, kept: Kept, body: bytes) -> None:
+    def write_batch(self, kept: WaitingBatch, body: bytes) -> None:
         """Keep one batch."""
         self.write(_name(kept), HEADER.pack(MAGIC, len(body), zlib.crc32(body)) + body)
 
-    def read_batch(self, kept: Kept) -> bytes | None:
+    def read_batch(self, kept: WaitingBatch) -> bytes | None:
         """The batch, or None where the file is gone or was cut short; such a file is removed and counted."""
         path = self.path / _name(kept)
         try:
@@ -151,11 +151,11 @@ class SessionFolder:
         self._unlink(path)
         return None
 
-    def remove_batch(self, kept: Kept) -> None:
+    def remove_batch(self, kept: WaitingBatch) -> None:
         """Forget one batch; it need not be there."""
         self._unlink(self.path / _name(kept))
 
-    def set_aside(self, kept: Kept, body: bytes, reason: str) -> bool:
+    def set_aside(self, kept: WaitingBatch, body: bytes, reason: str) -> bool:
         """Put a batch where nobody sends it from, its reason beside it. False: enough lie there already, or no disk."""
         refused = self.path / "refused"
         try:
@@ -168,10 +168,10 @@ class SessionFolder:
             return False
         return True
 
-    def meant(self) -> Meant | None:
+    def meant(self) -> SpooledSession | None:
         """Which server these are for, or None where the file is missing or unreadable."""
         try:
-            return msgspec.json.decode((self.path / SESSION).read_bytes(), type=Meant)
+            return msgspec.json.decode((self.path / SESSION).read_bytes(), type=SpooledSession)
         except (OSError, msgspec.MsgspecError):
             return None
 
@@ -196,7 +196,7 @@ class SessionFolder:
             return  # a read-only or vanished disk; the file is ours to ignore
 
 
-def _name(kept: Kept) -> str:
+def _name(kept: WaitingBatch) -> str:
     return f"{kept.sequence:012d}-{kept.rows}.batch"
 
 

@@ -19,8 +19,8 @@ import msgspec
 from vramscope.protocol import messages as wire_messages
 from vramscope.settings import Settings
 from vramscope.transport import batching
-from vramscope.transport.http import Answer, Delivery
-from vramscope.transport.spool_dir import ATTACHED, Kept, SessionFolder, on_disk, session_folders
+from vramscope.transport.http import ServerAnswer, ServerConnection
+from vramscope.transport.spool_dir import ATTACHED, SessionFolder, WaitingBatch, on_disk, session_folders
 
 DONE: Final = 0
 NOT_ACCEPTED: Final = 1
@@ -39,7 +39,7 @@ PROGRESS_AFTER_S: Final = 2.0
 BAR_CHARACTERS: Final = 30
 
 
-class Tally(msgspec.Struct, kw_only=True):
+class SyncResult(msgspec.Struct, kw_only=True):
     """What one sync did; the answer of ``--json``."""
 
     directory: str
@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     except ValueError as fault:
         print(f"vramscope sync: {fault}", file=sys.stderr)
         return WRONG_WORDS
-    tally = Tally(directory=str(settings.spool_dir))
+    tally = SyncResult(directory=str(settings.spool_dir))
     state = Sync(settings, tally, to_one_server=words.server is not None).run()
     if words.json:
         print(json.dumps({"exit_code": state, **msgspec.structs.asdict(tally)}, indent=2))
@@ -92,11 +92,11 @@ def main(argv: Sequence[str]) -> int:
 class Sync:
     """One pass over the spool folder, oldest session first, each in its order."""
 
-    def __init__(self, settings: Settings, tally: Tally, *, to_one_server: bool) -> None:
+    def __init__(self, settings: Settings, tally: SyncResult, *, to_one_server: bool) -> None:
         self._settings = settings
         self._tally = tally
         self._to_one_server = to_one_server
-        self._deliveries: dict[str, Delivery] = {}
+        self._deliveries: dict[str, ServerConnection] = {}
         self._lost: set[str] = set()  # servers that take nothing now
         self._state = DONE
 
@@ -108,7 +108,7 @@ class Sync:
                 folders.append((folder, folder.batches()))
             elif folder.path.exists():
                 self._tally.in_use_sessions += 1
-        progress = Progress(sum(len(waiting) for _, waiting in folders))
+        progress = ProgressBar(sum(len(waiting) for _, waiting in folders))
         try:
             for folder, waiting in folders:
                 self._tally.sessions += bool(waiting)
@@ -122,7 +122,7 @@ class Sync:
                 folder.unlock()
         return self._state
 
-    def _send_session(self, folder: SessionFolder, waiting: Sequence[Kept], progress: Progress) -> None:
+    def _send_session(self, folder: SessionFolder, waiting: Sequence[WaitingBatch], progress: ProgressBar) -> None:
         delivery = self._delivery_for(folder)
         sent_before, left_before = self._tally.sent_batches, self._tally.left_batches
         attached = _attached(folder.path)
@@ -138,10 +138,10 @@ class Sync:
             if body is None:
                 continue
             answer = self._patiently(delivery, batching.introduced(body, attached) if attached and introduce else body)
-            if answer.verdict == "unknown_session" and attached:
+            if answer.outcome == "unknown_session" and attached:
                 answer = self._patiently(delivery, batching.introduced(body, attached))
-            introduce = introduce and answer.verdict != "stored"
-            halves = self._cut(folder, kept, body) if answer.verdict == "too_large" else None
+            introduce = introduce and answer.outcome != "stored"
+            halves = self._cut(folder, kept, body) if answer.outcome == "too_large" else None
             if halves is None:
                 self._settle(folder, kept, body, answer, delivery.server)
             else:
@@ -154,17 +154,19 @@ class Sync:
         self._tally.broken_files += folder.broken_files
         progress.done += len(waiting)
 
-    def _settle(self, folder: SessionFolder, kept: Kept, body: bytes, answer: Answer, server: str) -> None:
-        if answer.verdict == "stored":
+    def _settle(
+        self, folder: SessionFolder, kept: WaitingBatch, body: bytes, answer: ServerAnswer, server: str
+    ) -> None:
+        if answer.outcome == "stored":
             folder.remove_batch(kept)
             self._tally.sent_batches += 1
             self._tally.sent_bytes += len(body)
-        elif answer.verdict in ("away", "busy", "refused"):
+        elif answer.outcome in ("away", "busy", "refused"):
             self._lost.add(server)
             self._tally.left_batches += 1
             self._tally.problems.append(answer.text)
-            self._state = NOT_ACCEPTED if answer.verdict == "refused" and self._state == DONE else self._state
-            self._state = NO_SERVER if answer.verdict != "refused" else self._state
+            self._state = NOT_ACCEPTED if answer.outcome == "refused" and self._state == DONE else self._state
+            self._state = NO_SERVER if answer.outcome != "refused" else self._state
         else:
             folder.set_aside(kept, body, answer.text)
             folder.remove_batch(kept)
@@ -173,7 +175,7 @@ class Sync:
                 self._tally.problems.append(answer.text)
             self._state = self._state or NOT_ACCEPTED
 
-    def _cut(self, folder: SessionFolder, kept: Kept, body: bytes) -> Sequence[Kept] | None:
+    def _cut(self, folder: SessionFolder, kept: WaitingBatch, body: bytes) -> Sequence[WaitingBatch] | None:
         """What takes the batch's place; None where it cannot be cut, nothing where the disk takes no halves now."""
         try:
             return _cut_on_disk(folder, kept, body)
@@ -183,24 +185,24 @@ class Sync:
             self._state = self._state or NOT_ACCEPTED
             return ()
 
-    def _patiently(self, delivery: Delivery, body: bytes) -> Answer:
+    def _patiently(self, delivery: ServerConnection, body: bytes) -> ServerAnswer:
         until_s = time.monotonic() + PATIENCE_S
         while True:
             answer = delivery.post(body)
             pause_s = answer.retry_after_s or 1.0
             if answer.ack is not None and answer.ack.retry_after_ms > 0:
                 time.sleep(min(answer.ack.retry_after_ms / 1000, PATIENCE_S))
-            if answer.verdict != "busy" or time.monotonic() + pause_s > until_s:
+            if answer.outcome != "busy" or time.monotonic() + pause_s > until_s:
                 return answer
             time.sleep(pause_s)
 
-    def _delivery_for(self, folder: SessionFolder) -> Delivery:
+    def _delivery_for(self, folder: SessionFolder) -> ServerConnection:
         meant = folder.meant()
         theirs = "" if meant is None or self._to_one_server else meant.server  # "" too where it could not be read
         server = theirs or self._settings.server
         if server not in self._deliveries:
             self._tally.servers.append(server)
-            self._deliveries[server] = Delivery(
+            self._deliveries[server] = ServerConnection(
                 server,
                 self._settings.token,
                 connect_timeout_s=self._settings.connect_timeout_s,
@@ -209,7 +211,7 @@ class Sync:
         return self._deliveries[server]
 
 
-class Progress:
+class ProgressBar:
     """A bar on stderr, for somebody who waits at a terminal for more than two seconds."""
 
     def __init__(self, total: int) -> None:
@@ -239,7 +241,7 @@ class Progress:
             print(file=sys.stderr)
 
 
-def _cut_on_disk(folder: SessionFolder, kept: Kept, body: bytes) -> tuple[Kept, Kept] | None:
+def _cut_on_disk(folder: SessionFolder, kept: WaitingBatch, body: bytes) -> tuple[WaitingBatch, WaitingBatch] | None:
     """A waiting batch as two smaller ones, in its place; None where it cannot be cut. Raises OSError with the whole in place.
 
     The second half is numbered by where it stood in the batch. So a sync that is killed in here and begins anew cuts the
@@ -256,7 +258,7 @@ def _cut_on_disk(folder: SessionFolder, kept: Kept, body: bytes) -> tuple[Kept, 
     halves = []
     for number, half in zip((kept.sequence, kept.sequence + before * CUT_OFF), messages, strict=True):
         content = batching.encode(batching.loaded(msgspec.structs.replace(batch, sequence=number), half))
-        halves.append((Kept(number, batching.rows_in(half), on_disk(len(content))), content))
+        halves.append((WaitingBatch(number, batching.rows_in(half), on_disk(len(content))), content))
     for half_kept, content in reversed(halves):  # the second first: until it lies there, the whole must stay
         folder.write_batch(half_kept, content)
     if halves[0][0].rows != kept.rows:  # else the first half has taken the place of the whole
@@ -274,7 +276,7 @@ def _attached(path: Path) -> bytes | None:
     return content
 
 
-def _story(tally: Tally, *, elsewhere: bool) -> list[str]:
+def _story(tally: SyncResult, *, elsewhere: bool) -> list[str]:
     """``elsewhere``: a server was away, and another one may be named."""
     lines = []
     if tally.sessions == 0:

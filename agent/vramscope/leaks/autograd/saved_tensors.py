@@ -15,7 +15,7 @@ from threading import get_ident
 from typing import Any, Final
 
 from vramscope.guard import guarded
-from vramscope.process.patching import Fronts
+from vramscope.process.patching import Patches
 
 RAW: Final = "_raw_saved"
 MOST_STAYS: Final = 4096
@@ -89,7 +89,7 @@ class SavedTensors:
         self._names: dict[type, tuple[str, ...]] = {}
         self._hooked: Hooked | None = None
         self._lie_open = as_it_lies
-        self._fronts = Fronts()
+        self._fronts = Patches()
 
     def listen(self) -> None:
         """From now on hooks are heard, where that is needed. Told again, nothing happens."""

@@ -31,7 +31,7 @@ _action, _address, _size, _stream, _time_us, _pool = map(
 Entries = list[dict[str, Any]]
 
 
-class Events:
+class WindowEvents:
     """The events of one device: ``columns`` are whole when :meth:`read` has come back."""
 
     def __init__(self, pools: Pools, stacks: Stacks, tag: str, marks: Sequence[Mark]) -> None:

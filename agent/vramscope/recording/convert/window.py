@@ -9,11 +9,11 @@ from typing import Final
 from vramscope.memory.allocator_settings import settings_in_force, settings_text, text_in_force
 from vramscope.protocol.series import UNKNOWN
 from vramscope.protocol.window import SettingsBefore, Window
-from vramscope.recording.convert.events import Entries, Events
+from vramscope.recording.convert.events import Entries, WindowEvents
 from vramscope.recording.convert.layouts import layout
 from vramscope.recording.convert.pools import Pools
 from vramscope.recording.convert.stacks import Stacks
-from vramscope.recording.raw_window import Facts, Raw, Tree
+from vramscope.recording.raw_window import DeviceFacts, RawWindow, Tree
 
 MOST_TEXT: Final = 4096
 
@@ -25,7 +25,7 @@ COUNTED: Final = {
 """action -> the counter that rises by one with it"""
 
 
-def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
+def make(raw: RawWindow, facts: DeviceFacts, pause: Callable[[], None]) -> Window:
     """The window of one device. Empties the device's part of the trees; ``pause`` lets the training on between slices."""
     import torch
 
@@ -37,7 +37,7 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
         pools.learn(segments)
     entries: Entries = raw.end["device_traces"][device]
     is_whole = not raw.is_the_users and _cut_to_window(entries, raw.most_events)
-    events = Events(pools, stacks, raw.tag, raw.marks)
+    events = WindowEvents(pools, stacks, raw.tag, raw.marks)
     events.read(entries, pause)
     for action, times in events.unknown.items():
         notes.append(f"{times} events of a kind that is not known here were left out: {action[:100]}")
@@ -104,7 +104,7 @@ def make(raw: Raw, facts: Facts, pause: Callable[[], None]) -> Window:
     )
 
 
-def lost_events(seen: Counter[str], facts: Facts) -> int | None:
+def lost_events(seen: Counter[str], facts: DeviceFacts) -> int | None:
     """By how many the events differ from what the counters say; None where these were reset meanwhile."""
     lost = 0
     for action, counter in COUNTED.items():
@@ -133,7 +133,7 @@ def private_notes(private: Counter[int], pools: Pools) -> list[str]:
     return notes
 
 
-def end_counters(facts: Facts) -> dict[str, int]:
+def end_counters(facts: DeviceFacts) -> dict[str, int]:
     """The counters at the end, and the two peaks of the window: the allocator's own, as the clock cut them."""
     return {
         **facts.end_counters,

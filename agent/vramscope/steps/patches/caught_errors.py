@@ -15,7 +15,7 @@ from vramscope.guard import guarded
 from vramscope.memory.peak_counters import EMPTIERS
 
 if TYPE_CHECKING:
-    from vramscope.process.patching import Fronts
+    from vramscope.process.patching import Patches
 
 
 OF_MEMORY: Final = (RuntimeError, MemoryError)
@@ -37,7 +37,7 @@ class CaughtErrors:
         if earlier is not None:
             _is_new(earlier)  # what was raised before attach is none of ours
 
-    def install(self, fronts: Fronts) -> None:
+    def install(self, fronts: Patches) -> None:
         import torch
 
         scan = guarded("an error that was caught")(self.scan)
