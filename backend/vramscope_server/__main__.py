@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from vramscope import __version__
+from vramscope_server.agent_commands import AGENT_COMMANDS
 
 SERVER_EXTRA = "vramscope: {word} needs more than the agent: pip install 'vramscope[server]'"
 AGENT_ALONE = """Usage: vramscope run [OPTIONS] -- COMMAND ...   run a training and watch its GPU memory
@@ -34,14 +35,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     first = words[0] if words else ""
-    if first == "run":
-        from vramscope import launch
-
-        return launch.main(words[1:])
-    if first == "sync":
-        from vramscope.transport import sync
-
-        return sync.main(words[1:])
+    if first in AGENT_COMMANDS:
+        return AGENT_COMMANDS[first](words[1:])
     if first == "--version":
         print(f"vramscope {__version__}")
         return 0

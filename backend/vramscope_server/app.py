@@ -130,9 +130,9 @@ def _warm_up() -> None:
     try:
         import plotly.graph_objects as go
 
-        from vramscope_server import figures
+        from vramscope_server.figures.registry import RUN_FIGURES
 
         go.Figure(go.Scatter(x=[0.0], y=[0.0])).update_layout(title={"text": ""}).to_dict()
-        log.debug("figures are ready: %s", ", ".join(figures.RUN_FIGURES))
+        log.debug("figures are ready: %s", ", ".join(RUN_FIGURES))
     except Exception:
         log.exception("the figures could not be loaded")

@@ -40,7 +40,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     ),
     SCALARS: ("step", *series.LOSSES),
 }  # fmt: skip
-"""The columns that pages draw, besides the time; a test compares them with the figures' NEEDS."""
+"""The columns that pages draw, besides the time; a test compares them with what figures/registry.py lists."""
 
 EVERY_SECONDS: Final = 0.2
 MAX_ROWS: Final = 2000

@@ -23,10 +23,11 @@ from vramscope_server.analysis.series.window import Column, FloatArray, LossWind
 from vramscope_server.analysis.timeline.axis_spans import Ruler
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
-from vramscope_server.figures import COMPARE_FIGURES, MODULES, RUN_FIGURES, fragmentation, strip, timeline
+from vramscope_server.figures import fragmentation, strip, timeline
 from vramscope_server.figures.drawing import byte_unit, escaped, samples_of
 from vramscope_server.figures.loss_axis import spans_decades
 from vramscope_server.figures.memory_against_time import beside, pareto_front
+from vramscope_server.figures.registry import COMPARE_FIGURES, RUN_FIGURES, Figure
 
 GIB = 2.0**30
 FRONTEND = Path(__file__).parents[2] / "frontend"
@@ -63,7 +64,7 @@ def a_window(
             parts = {f"peak_{category}_bytes" for category in wire_series.CATEGORIES}
             at_peak = {name: columns[name].max for name in (*parts, "peak_allocated_bytes")}
         elif envelope:
-            names = {*fragmentation.READ, *MODULES["device"].NEEDS["samples"]}
+            names = {*fragmentation.READ, *RUN_FIGURES["device"].needs["samples"]}
             at_peak = {name: columns[name].max for name in names}
         streams[stream] = StreamWindow(
             stream=stream,  # type: ignore[arg-type]
@@ -98,18 +99,20 @@ def statements(figure: go.Figure) -> str:
 
 
 def every_figure(window: RunWindow) -> dict[str, go.Figure]:
-    drawn = {name: draw(window) for name, draw in RUN_FIGURES.items()}
+    drawn = {name: figure.draw(window) for name, figure in RUN_FIGURES.items()}
     other = a_window(name="other")
-    return drawn | {name: draw([window, other]) for name, draw in COMPARE_FIGURES.items()}
+    return drawn | {name: figure.draw([window, other]) for name, figure in COMPARE_FIGURES.items()}
 
 
-@pytest.mark.parametrize("module", MODULES.values(), ids=list(MODULES))
-def test_each_module_declares_columns_that_the_wire_has(module: Any) -> None:
-    for stream, columns in module.NEEDS.items():
+@pytest.mark.parametrize("figure", [*RUN_FIGURES.values(), *COMPARE_FIGURES.values()], ids=lambda figure: figure.name)
+def test_each_figure_needs_columns_that_the_wire_has(figure: Figure[Any]) -> None:
+    for stream, columns in figure.needs.items():
         assert set(columns) <= set(wire_series.STREAMS[stream])
-    if hasattr(module, "AT_PEAK"):
-        total, parts = module.AT_PEAK
-        assert any({total, *parts} <= set(columns) for columns in module.NEEDS.values())
+    if figure.at_peak is not None:
+        total, parts = figure.at_peak
+        assert any({total, *parts} <= set(columns) for columns in figure.needs.values())
+    if figure.trend is not None:
+        assert figure.trend in figure.needs["steps"]
 
 
 @pytest.mark.parametrize("envelope", [False, True])
@@ -193,20 +196,20 @@ def blocks(css: str) -> list[str]:
 def test_what_is_unknown_is_said_and_not_drawn(name: str) -> None:
     """Not one number of a series that is not known; the words say so."""
     window = a_window(unknown=("",), device=wire_series.CPU, capacity=None)
-    figure = RUN_FIGURES[name](window)
+    figure = RUN_FIGURES[name].draw(window)
     assert len(figure.data) == 0
     assert ("loss: unknown" if name == "loss" else "unknown on the CPU") in statements(figure)
 
 
 @pytest.mark.parametrize("name", RUN_FIGURES)
 def test_an_empty_window_says_so(name: str) -> None:
-    figure = RUN_FIGURES[name](a_window(rows=0))
+    figure = RUN_FIGURES[name].draw(a_window(rows=0))
     assert len(figure.data) == 0
     assert "window" in statements(figure)
 
 
 def test_one_unknown_category_leaves_the_others() -> None:
-    figure = RUN_FIGURES["categories"](a_window(unknown=("optimizer_bytes",)))
+    figure = RUN_FIGURES["categories"].draw(a_window(unknown=("optimizer_bytes",)))
     assert "optimizer" not in {trace.meta["role"] for trace in figure.data}
     assert "optimizer state: unknown" in statements(figure)
     assert "parameters" in {trace.meta["role"] for trace in figure.data}
@@ -215,7 +218,7 @@ def test_one_unknown_category_leaves_the_others() -> None:
 def test_the_stack_is_the_composition_at_the_peak_of_the_bucket() -> None:
     """Not the mean of the parts, and not their maxima: what stood there when the total was highest."""
     window = a_window(envelope=True)
-    figure = RUN_FIGURES["categories"](window)
+    figure = RUN_FIGURES["categories"].draw(window)
     for trace in figure.data:
         if trace.meta["kind"] == "area":
             expected = window.steps.at_peak[f"peak_{trace.meta['role']}_bytes"]
@@ -227,16 +230,16 @@ def test_a_step_that_was_not_split_is_no_step_without_parameters() -> None:
     window = a_window(rows=10)
     for values in window.steps.at_peak.values():
         values[2:9] = np.nan
-    figure = RUN_FIGURES["categories"](window)
+    figure = RUN_FIGURES["categories"].draw(window)
     assert "split in 3 of 10 steps" in statements(figure)
     assert {trace.stackgaps for trace in figure.data if trace.stackgroup} == {"interpolate"}
-    assert "split in" not in statements(RUN_FIGURES["categories"](a_window(rows=10)))
+    assert "split in" not in statements(RUN_FIGURES["categories"].draw(a_window(rows=10)))
 
 
 @pytest.mark.parametrize("envelope", [False, True])
 def test_no_peak_is_lost_between_window_and_figure(envelope: bool) -> None:
     window = a_window(envelope=envelope)
-    figure = RUN_FIGURES["memory"](window)
+    figure = RUN_FIGURES["memory"].draw(window)
     for role, name in (("allocated", "allocated_bytes"), ("reserved", "reserved_bytes")):
         drawn = [np.asarray(trace.y) * trace.meta["divisor"] for trace in figure.data if trace.meta["role"] == role]
         assert max(values.max() for values in drawn) == pytest.approx(window.samples.columns[name].max.max(), rel=1e-12)
@@ -245,18 +248,18 @@ def test_no_peak_is_lost_between_window_and_figure(envelope: bool) -> None:
 def test_gaps_stay_gaps() -> None:
     window = a_window()
     window.samples.columns["reserved_bytes"].max[10:20] = np.nan  # the three arrays are one
-    figure = RUN_FIGURES["memory"](window)
+    figure = RUN_FIGURES["memory"].draw(window)
     trace = next(trace for trace in figure.data if trace.meta["role"] == "reserved")
     assert np.isnan(np.asarray(trace.y)[10:20]).all()
     assert not trace.connectgaps
 
 
 def test_step_peaks_are_bars_by_phase_while_they_are_few() -> None:
-    few = RUN_FIGURES["step_peaks"](a_window(rows=200, x="step"))
+    few = RUN_FIGURES["step_peaks"].draw(a_window(rows=200, x="step"))
     bars = [trace for trace in few.data if trace.type == "bar"]
     assert sum(len(trace.x) for trace in bars) == 200
     assert {trace.meta["role"] for trace in bars} == {f"phase-{phase}" for phase in wire_series.PHASES}
-    many = RUN_FIGURES["step_peaks"](a_window(rows=2000, x="step"))
+    many = RUN_FIGURES["step_peaks"].draw(a_window(rows=2000, x="step"))
     assert not [trace for trace in many.data if trace.type == "bar"]
 
 
@@ -279,7 +282,7 @@ def test_a_step_in_which_somebody_reset_the_counters_is_marked(envelope: bool) -
     columns["foreign_reset"] = Column(resets, resets, resets)
     columns["peak_allocated_bytes"] = Column(*[np.where(np.arange(100) == 8, np.nan, c) for c in _parts(columns)])
     steps = dataclasses.replace(window.steps, columns=columns)
-    figure = RUN_FIGURES["step_peaks"](dataclasses.replace(window, streams=window.streams | {"steps": steps}))
+    figure = RUN_FIGURES["step_peaks"].draw(dataclasses.replace(window, streams=window.streams | {"steps": steps}))
     marks = {trace.meta["role"]: trace for trace in figure.data if trace.meta["kind"] == "marker"}
     assert list(marks["lower-bound"].x) == [8] and list(marks["reset"].x) == [41]
     assert marks["lower-bound"].y[0] * marks["lower-bound"].meta["divisor"] == columns["peak_allocated_bytes"].max[7]
@@ -314,7 +317,7 @@ def stacked(figure: go.Figure) -> dict[str, go.Scatter]:
 def test_reserved_memory_is_a_stack_that_closes_to_the_byte(envelope: bool) -> None:
     """At each reading of unusable; also where more was read as unusable than was free a moment before."""
     read = np.arange(200) % 20 == 3
-    figure = RUN_FIGURES["fragmentation"](a_fragmented(read, envelope))
+    figure = RUN_FIGURES["fragmentation"].draw(a_fragmented(read, envelope))
     parts = stacked(figure)
     assert list(parts) == ["requested", "rounding", "usable", "unusable"]
     for trace in parts.values():
@@ -329,11 +332,11 @@ def test_reserved_memory_is_a_stack_that_closes_to_the_byte(envelope: bool) -> N
 
 
 def test_before_a_window_was_recorded_what_is_free_is_one_and_unusable_unknown() -> None:
-    figure = RUN_FIGURES["fragmentation"](a_fragmented(np.zeros(50, bool)))
+    figure = RUN_FIGURES["fragmentation"].draw(a_fragmented(np.zeros(50, bool)))
     assert list(stacked(figure)) == ["requested", "rounding", "unused"]
     assert "unusable: unknown until a window was recorded" in statements(figure)
     late = (np.arange(400) > 300) & (np.arange(400) % 5 == 0)
-    parts = stacked(RUN_FIGURES["fragmentation"](a_fragmented(late)))
+    parts = stacked(RUN_FIGURES["fragmentation"].draw(a_fragmented(late)))
     unused, unusable = (np.array(parts[name].y, float) for name in ("unused", "unusable"))
     assert list(np.array(parts["unused"].x)[np.isfinite(unused)]) == list(range(1, 306))
     assert (np.isfinite(unused) != np.isfinite(unusable)).all(), "never both, never neither"
@@ -374,7 +377,7 @@ def on_the_device(
 
 @pytest.mark.parametrize("envelope", [False, True])
 def test_the_devices_memory_adds_up_to_what_is_in_use_on_it(envelope: bool) -> None:
-    figure = RUN_FIGURES["device"](on_the_device(envelope=envelope))
+    figure = RUN_FIGURES["device"].draw(on_the_device(envelope=envelope))
     parts = stacked(figure)
     assert list(parts) == ["requested", "rounding", "inactive-split", "unused", "context", "others"]
     assert np.abs(sum(np.array(trace.y) for trace in parts.values()) * GIB - 70 * GIB).max() < 1
@@ -385,7 +388,7 @@ def test_the_devices_memory_adds_up_to_what_is_in_use_on_it(envelope: bool) -> N
 
 @pytest.mark.parametrize("envelope", [False, True])
 def test_what_a_cuda_graph_keeps_is_an_area_of_its_own_and_the_sum_still_closes(envelope: bool) -> None:
-    figure = RUN_FIGURES["device"](on_the_device(unknown=(), envelope=envelope, pools=True))
+    figure = RUN_FIGURES["device"].draw(on_the_device(unknown=(), envelope=envelope, pools=True))
     parts = {name: np.array(trace.y) for name, trace in stacked(figure).items()}
     assert list(parts)[3:] == ["unused", "private", "context", "others", "unattributed"]
     assert np.abs(sum(parts.values()) - 70).max() < 1e-6
@@ -417,14 +420,14 @@ def test_what_a_cuda_graph_keeps_is_an_area_of_its_own_and_the_sum_still_closes(
 def test_what_the_driver_does_not_tell_of_the_device_is_unknown_and_never_nothing(
     unknown: tuple[str, ...], roles: list[str], words: str
 ) -> None:
-    figure = RUN_FIGURES["device"](on_the_device(unknown=unknown))
+    figure = RUN_FIGURES["device"].draw(on_the_device(unknown=unknown))
     assert list(stacked(figure))[4:] == roles
     assert words in statements(figure)
 
 
 def test_the_floor_is_drawn_with_the_line_that_was_fitted_and_its_interval() -> None:
     window = rising(200, 2.0**20)
-    figure = RUN_FIGURES["floor"](window)
+    figure = RUN_FIGURES["floor"].draw(window)
     edge, band, line = (trace for trace in figure.data if trace.meta["role"] == "trend-growing")
     assert window.trend is not None
     drawn = np.asarray(line.y) * line.meta["divisor"]
@@ -436,11 +439,11 @@ def test_the_floor_is_drawn_with_the_line_that_was_fitted_and_its_interval() -> 
 
 
 def test_a_floor_that_stands_still_is_not_drawn_as_growing() -> None:
-    figure = RUN_FIGURES["floor"](rising(200, 0.0))
+    figure = RUN_FIGURES["floor"].draw(rising(200, 0.0))
     assert {trace.meta["role"] for trace in figure.data} == {"floor", "trend"}
     assert "no growth as far as can be seen" in statements(figure)
     assert "no graph outlives its step" in statements(figure)
-    assert "too few to fit" in statements(RUN_FIGURES["floor"](rising(20, 0.0)))
+    assert "too few to fit" in statements(RUN_FIGURES["floor"].draw(rising(20, 0.0)))
 
 
 @pytest.mark.parametrize("name", RUN_FIGURES)
@@ -448,13 +451,16 @@ def test_rows_that_cannot_be_read_are_told(name: str) -> None:
     window = a_window()
     damage = {"rows": 7, "first_step": 3, "last_step": 9, "first_seconds": 1.0, "last_seconds": 2.0}
     streams = {stream: dataclasses.replace(part, damaged=[damage]) for stream, part in window.streams.items()}
-    assert "steps 3 to 9) are damaged" in statements(RUN_FIGURES[name](dataclasses.replace(window, streams=streams)))
+    assert "steps 3 to 9) are damaged" in statements(
+        RUN_FIGURES[name].draw(dataclasses.replace(window, streams=streams))
+    )
 
 
 def test_names_of_runs_stay_text() -> None:
     """Plotly reads some HTML in names and labels."""
     hostile = '<b onclick="x()">run</b> %{y}'
-    for draw in COMPARE_FIGURES.values():
+    for compared in COMPARE_FIGURES.values():
+        draw = compared.draw
         sent = draw([a_window(name=hostile), a_window(name="other")]).to_json()
         for trace in json.loads(sent)["data"]:
             assert "<b" not in trace["name"]
@@ -463,7 +469,7 @@ def test_names_of_runs_stay_text() -> None:
 
 
 def test_the_baseline_comes_first_and_thick() -> None:
-    figure = COMPARE_FIGURES["peaks_over_steps"]([a_window(name="base"), a_window(name="a"), a_window(name="b")])
+    figure = COMPARE_FIGURES["peaks_over_steps"].draw([a_window(name="base"), a_window(name="a"), a_window(name="b")])
     first, *others = figure.data
     assert first.meta["colour"] == "baseline"
     assert all(first.line.width > other.line.width for other in others)
@@ -471,19 +477,19 @@ def test_the_baseline_comes_first_and_thick() -> None:
 
 
 def test_many_runs_keep_apart_by_dash_where_colours_end() -> None:
-    figure = COMPARE_FIGURES["peaks_over_steps"]([a_window(name=str(i)) for i in range(16)])
+    figure = COMPARE_FIGURES["peaks_over_steps"].draw([a_window(name=str(i)) for i in range(16)])
     marks = [(trace.meta["colour"], trace.line.dash) for trace in figure.data]
     assert len(set(marks)) == 16
 
 
 def test_runs_of_one_name_get_bars_of_their_own() -> None:
-    figure = COMPARE_FIGURES["peaks_side_by_side"]([a_window(name="same"), a_window(name="same")])
+    figure = COMPARE_FIGURES["peaks_side_by_side"].draw([a_window(name="same"), a_window(name="same")])
     assert all(len(set(trace.x)) == len(trace.x) for trace in figure.data)
 
 
 def test_a_bar_of_unknown_categories_looks_like_none_of_them() -> None:
     unknown = a_window(name="unknown", unknown=tuple(f"peak_{category}_bytes" for category in wire_series.CATEGORIES))
-    figure = COMPARE_FIGURES["peaks_side_by_side"]([a_window(name="known"), unknown])
+    figure = COMPARE_FIGURES["peaks_side_by_side"].draw([a_window(name="known"), unknown])
     bars = {trace.meta["label"]: trace for trace in figure.data if trace.meta["kind"] == "bar"}
     whole = bars.pop("allocated, categories unknown")
     assert np.isnan(whole.y[0]) and whole.y[1] > 0

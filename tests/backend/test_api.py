@@ -11,7 +11,7 @@ from running import RunningServer
 from wire_maker import GIB, SECOND, Agent
 
 from vramscope.protocol import messages
-from vramscope_server.figures import COMPARE_FIGURES, RUN_FIGURES
+from vramscope_server.figures.registry import COMPARE_FIGURES, RUN_FIGURES
 
 ROW = [
     "run_id", "project", "name", "tags", "state", "device", "capacity_bytes", "world_size", "ranks_reporting",

@@ -18,7 +18,7 @@ from wire_maker import Agent
 from vramscope.protocol import series
 from vramscope_server import broadcaster as module
 from vramscope_server.broadcaster import COLUMNS, Broadcaster
-from vramscope_server.figures import MODULES
+from vramscope_server.figures.registry import COMPARE_FIGURES, RUN_FIGURES
 from vramscope_server.store.ingest_state import Stored
 from vramscope_server.store.validation import ReadyBlock
 
@@ -241,7 +241,7 @@ def test_what_is_kept_for_those_who_come_back_is_bounded(monkeypatch: pytest.Mon
 def test_the_columns_that_are_sent_live_are_those_that_figures_draw() -> None:
     for stream, names in COLUMNS.items():
         assert set(names) <= series.STREAMS.get(stream, {"step": None, **series.LOSSES}).keys()
-    for module_ in MODULES.values():
-        for stream, names in module_.NEEDS.items():
+    for figure in (*RUN_FIGURES.values(), *COMPARE_FIGURES.values()):
+        for stream, names in figure.needs.items():
             missing = set(names) - set(COLUMNS[stream])
-            assert not missing, f"{module_.__name__} draws {missing}"
+            assert not missing, f"{figure.name} draws {missing}"

@@ -16,7 +16,7 @@ from vramscope.protocol import messages as wire_messages
 from vramscope.protocol import series as wire_series
 from vramscope.protocol.window import BadWindow
 from vramscope_server.analysis.trace.from_window import from_window
-from vramscope_server.figures import RUN_FIGURES
+from vramscope_server.figures.registry import RUN_FIGURES
 from vramscope_server.store.artifacts import MAX_ARTIFACTS, ArtifactRecord, superfluous
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -27,6 +28,10 @@ from vramscope_server.api.run_window import (
 )
 from vramscope_server.api.schemas import answers_with
 
+if TYPE_CHECKING:
+    from vramscope_server.figures.registry import Figure
+
+Shown = TypeVar("Shown")
 router = APIRouter(tags=["figures"])
 
 
@@ -43,15 +48,15 @@ def get_figure(
     points: Points = 800,
 ) -> Response:
     """``{figure, window}``: Plotly JSON without theme, and what it shows."""
-    from vramscope_server.figures import MODULES, RUN_FIGURES
+    from vramscope_server.figures.registry import RUN_FIGURES
 
-    draw = _known(RUN_FIGURES, name)
+    drawn = _known(RUN_FIGURES, name)
     window = the_window(x, first, to, points)
     with reader(request.app.state.house) as connection:
         record = the_run(connection, run)
         place = the_place(connection, record, rank, device)
-        shown = run_window(connection, record, place, MODULES[name], window)
-    return answer({"figure": draw(shown).to_dict(), "window": _told(shown, first, to)})
+        shown = run_window(connection, record, place, drawn, window)
+    return answer({"figure": drawn.draw(shown).to_dict(), "window": _told(shown, first, to)})
 
 
 @router.get("/compare/figures/{name}", summary="A figure of several runs", responses=answers_with(CompareFigure))
@@ -66,25 +71,25 @@ def get_compare_figure(
     points: Points = 800,
 ) -> Response:
     """``{figure, window}``; the baseline comes first."""
-    from vramscope_server.figures import COMPARE_FIGURES, MODULES
+    from vramscope_server.figures.registry import COMPARE_FIGURES
 
-    draw = _known(COMPARE_FIGURES, name)
+    drawn = _known(COMPARE_FIGURES, name)
     window = the_window(x, first, to, points)
     shown = []
     with reader(request.app.state.house) as connection:
         for record in compared_runs(connection, runs, base):
             place = the_place(connection, record, None, None)
-            shown.append(run_window(connection, record, place, MODULES[name], window))
+            shown.append(run_window(connection, record, place, drawn, window))
     told = {
         "from": first,
         "to": to,
         "x": x,
         "runs": [_told(one, first, to) | {"run": one.run["run_id"]} for one in shown],
     }
-    return answer({"figure": draw(shown).to_dict(), "window": told})
+    return answer({"figure": drawn.draw(shown).to_dict(), "window": told})
 
 
-def _known(figures: dict[str, Any], name: str) -> Any:
+def _known(figures: Mapping[str, Figure[Shown]], name: str) -> Figure[Shown]:
     if name not in figures:
         expected = ", ".join(figures)
         raise NotFound(

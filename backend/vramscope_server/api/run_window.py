@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,9 @@ from vramscope_server.store.rows import run_row
 from vramscope_server.store.run_queries import UnknownRun, find_run, scalars_of_rank
 from vramscope_server.store.scalars import SCALARS, loss_name, numbers
 from vramscope_server.store.series_reader import Damage, Place, Run, UnknownPlace, find_place, load_columns
+
+if TYPE_CHECKING:
+    from vramscope_server.figures.registry import Figure
 
 IntArray = npt.NDArray[np.int64]
 Axis = Literal["time", "step"]
@@ -152,21 +154,20 @@ def run_window(
     connection: Connection,
     run: Run,
     place: Place,
-    module: ModuleType | Any,
+    figure: Figure[Any],
     window: Window,
 ) -> RunWindow:
-    """What ``module`` (a figure, see analysis/series/window.py) draws of a run."""
-    since_ns = place.started_ns if getattr(module, "NEWEST_SESSION", False) else None
-    needs: Mapping[str, Sequence[str]] = module.NEEDS
-    total, parts = getattr(module, "AT_PEAK", (None, ()))
+    """Read the data that a figure draws of a run."""
+    since_ns = place.started_ns if figure.newest_session else None
+    total, parts = figure.at_peak or ("", ())
     streams = {}
     line = None
-    for stream, names in needs.items():
+    for stream, names in figure.needs.items():
         stacked = [total, *parts] if total in series.STREAMS[stream] and total in names else []
         thinned = load(connection, run, place, stream, [*names, *stacked], window, since_ns=since_ns)
-        if stream == "steps" and hasattr(module, "TREND"):
+        if stream == "steps" and figure.trend is not None:
             along = axis_seconds(thinned.along, place, int(run["started_ns"])) if window.x == "time" else thinned.along
-            values = floats(thinned.columns[module.TREND])
+            values = floats(thinned.columns[figure.trend])
             line = trend(along.astype(np.float64), values, on_host=place.device == series.CPU)
         streams[stream] = _stream_window(stream, thinned, names, stacked, place, int(run["started_ns"]), window.x)
     return RunWindow(
@@ -177,7 +178,7 @@ def run_window(
         x0_seconds=run["started_ns"] / 1e9,
         streams=streams,
         trend=line,
-        loss=loss_window(connection, run, place, window) if getattr(module, "LOSS", False) else None,
+        loss=loss_window(connection, run, place, window) if figure.loss else None,
     )
 
 

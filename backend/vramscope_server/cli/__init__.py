@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from vramscope import __version__
+from vramscope_server.agent_commands import AGENT_COMMANDS
 
 app = typer.Typer(
     name="vramscope",
@@ -259,17 +260,13 @@ def snapshot(
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 def run(words: Annotated[list[str], typer.Argument(metavar="-- python train.py")]) -> None:
     """Run a training with the agent in it, its code unchanged."""
-    from vramscope_server.__main__ import main
-
-    raise typer.Exit(main(["run", *words]))
+    raise typer.Exit(AGENT_COMMANDS["run"](words))
 
 
 @app.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 def sync(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
     """Send what trainings kept on disk while the server was away."""
-    from vramscope_server.__main__ import main
-
-    raise typer.Exit(main(["sync", *(words or [])]))
+    raise typer.Exit(AGENT_COMMANDS["sync"](words or []))
 
 
 def run_command(words: list[str]) -> int:

@@ -12,8 +12,6 @@ from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import COUNT, Drawing, Unit, byte_unit, highest, known
 
 NEEDS = {"steps": ["after_step_bytes", "graphs_alive"]}
-NEWEST_SESSION = True
-TREND = "after_step_bytes"
 
 
 def draw(window: RunWindow) -> go.Figure:

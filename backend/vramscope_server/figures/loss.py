@@ -14,8 +14,6 @@ from vramscope_server.analysis.units import count
 from vramscope_server.figures.drawing import COUNT, Drawing, escaped, highest
 from vramscope_server.figures.loss_axis import loss_axis
 
-NEEDS: dict[str, list[str]] = {}
-LOSS = True
 HOVER = "%{y:.4g}"
 
 

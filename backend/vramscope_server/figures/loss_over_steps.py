@@ -10,9 +10,6 @@ from vramscope_server.figures.loss import HOVER, mark
 from vramscope_server.figures.loss_axis import loss_axis
 from vramscope_server.figures.peaks_over_steps import COLOURS, dash_of, role_of
 
-NEEDS: dict[str, list[str]] = {}
-LOSS = True
-
 
 def draw(windows: list[RunWindow]) -> go.Figure:
     """One line a run, the baseline (first) thick; of thinned rows the mean. On a time axis each run starts at its own zero."""

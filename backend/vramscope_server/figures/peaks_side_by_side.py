@@ -7,12 +7,10 @@ import plotly.graph_objects as go
 
 from vramscope.protocol.series import CATEGORIES
 from vramscope_server.analysis.series.window import FloatArray, RunWindow
-from vramscope_server.figures.categories import AT_PEAK, LABELS, PARTS, STACK, TOTAL
+from vramscope_server.figures.categories import LABELS, PARTS, STACK, TOTAL
 from vramscope_server.figures.drawing import Drawing, byte_unit, known
 
 NEEDS = {"steps": [TOTAL, "peak_reserved_bytes", *PARTS]}
-
-__all__ = ["AT_PEAK", "NEEDS", "draw"]
 
 
 def draw(windows: list[RunWindow]) -> go.Figure:

@@ -1,15 +1,6 @@
 """What a figure is built from: the thinned rows of one run, in one window, for one rank and device.
 
-The route (``api/figures.py``) fills a :class:`RunWindow` with what the figure's module declares:
-
-``NEEDS: dict[str, list[str]]``        stream -> the columns that it draws
-``AT_PEAK: tuple[str, list[str]]``     (total, parts): for a stacked composition. In each bucket the parts are those of the
-                                       row in which the total was highest, so that a stack closes and no peak is lost.
-``NEWEST_SESSION: bool``               only rows of the rank's newest process: what one held is gone with it
-``TREND: str``                         a column of ``steps`` through which a line is fitted, before rows are thinned
-``LOSS: bool``                         the rank's loss
-
-An x axis (time or step) is never listed: each stream brings its own.
+The route (``api/figures.py``) fills a :class:`RunWindow` with what the figure needs (``figures/registry.py``).
 """
 
 from __future__ import annotations
@@ -44,9 +35,9 @@ class StreamWindow:
     x_values   seconds since the run's start (``RunWindow.x0_seconds``), or step numbers; of buckets: their middle
     envelope   True: each value stands for a bucket of rows. False: the rows as they came
     rows       rows in the window before thinning
-    columns    name -> :class:`Column`, for each column in ``NEEDS``; one that was never sent is all NaN
-    at_peak    name -> values in the row of each bucket where the total was highest; the total and the parts of
-               ``AT_PEAK``; empty where the module declares none, or for the other stream
+    columns    name -> :class:`Column`, for each column that the figure needs; one that was never sent is all NaN
+    at_peak    name -> values in the row of each bucket where the total was highest: the total and the parts of
+               ``Figure.at_peak``; empty where the figure has none, or for the other stream
     damaged    rows of the window that cannot be read and are left out: ``rows``, ``first_step``, ``last_step``,
                ``first_seconds``, ``last_seconds``
     """
@@ -93,9 +84,9 @@ class RunWindow:
     device      which device of it; -1 is the CPU
     x           what the x axis is
     x0_seconds  the run's start since 1970: zero of a time axis
-    streams     "samples" and "steps", as far as ``NEEDS`` asks for them
+    streams     "samples" and "steps", as far as the figure needs them
     loss        None: the rank tells none, or it was not asked for
-    trend       the line through the column that ``TREND`` names; None without it, and where too few rows are known
+    trend       the line through the column ``Figure.trend``; None without it, and where too few rows are known
     """
 
     run: dict[str, Any]
@@ -109,10 +100,10 @@ class RunWindow:
 
     @property
     def samples(self) -> StreamWindow:
-        """The rows of the sampler. Raises KeyError if the figure's ``NEEDS`` has no ``samples``."""
+        """The rows of the sampler. Raises KeyError if the figure needs no ``samples``."""
         return self.streams["samples"]
 
     @property
     def steps(self) -> StreamWindow:
-        """One row an optimizer step. Raises KeyError if the figure's ``NEEDS`` has no ``steps``."""
+        """One row an optimizer step. Raises KeyError if the figure needs no ``steps``."""
         return self.streams["steps"]
