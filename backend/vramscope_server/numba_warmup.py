@@ -38,21 +38,21 @@ def compile_all() -> None:
     """Calls all that is compiled once. Imports and compiles: seconds to a minute."""
     import numpy as np
 
-    from vramscope_server.analysis.fragmentation.breakdown import strip
+    from vramscope_server.analysis.fragmentation.breakdown import breakdown_of
     from vramscope_server.analysis.snapshot_format.pickle_vm import row_tables, tables
     from vramscope_server.analysis.snapshot_format.reader import read
     from vramscope_server.analysis.timeline.curve import course_of
     from vramscope_server.analysis.timeline.grouping import grouping_of
     from vramscope_server.analysis.timeline.overview import overview
     from vramscope_server.analysis.timeline.polygons import drawn_of, outlines, picture_of
-    from vramscope_server.analysis.trace.notable_events import moments_of
+    from vramscope_server.analysis.trace.notable_events import notable_events_of
     from vramscope_server.analysis.whatif.sweep import sweep
     from vramscope_server.analysis.whatif.window_start import by_best_fit
 
     row_tables.refilled(tables.made(), tables.POOLS)  # called where a file has more than a few thousand
     (trace,) = read(pickle.dumps(_history(), protocol=0)).devices  # (what reads it reads all later ones)
-    moments_of(trace)
-    strip(trace, 10)
+    notable_events_of(trace)
+    breakdown_of(trace, 10)
     course = course_of(trace)
     grouping = grouping_of(trace, course, "site")
     overview(course, grouping, -1, course.end)

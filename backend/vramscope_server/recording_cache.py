@@ -17,8 +17,8 @@ from vramscope_server.analysis.timeline.grouping import Grouping
 from vramscope_server.analysis.timeline.render_cache import load_pictures
 from vramscope_server.analysis.trace.column_store import load
 from vramscope_server.analysis.trace.from_window import from_window
-from vramscope_server.analysis.trace.notable_events import Moments, moments_of
-from vramscope_server.analysis.trace.segment_map import Row
+from vramscope_server.analysis.trace.notable_events import NotableEvents, notable_events_of
+from vramscope_server.analysis.trace.segment_map import LinearLayout
 from vramscope_server.analysis.trace.trace import Trace, layout_at
 from vramscope_server.store.artifacts import read_artifact
 from vramscope_server.store.database import Database
@@ -33,7 +33,7 @@ _KEPT_RESULTS: Final = 12
 class Opened:
     """One recording as a trace, with what was made of it lately."""
 
-    def __init__(self, trace: Trace, moments: Moments | None = None, parts: Parts | None = None) -> None:
+    def __init__(self, trace: Trace, moments: NotableEvents | None = None, parts: Parts | None = None) -> None:
         self.trace = trace
         if moments is not None:  # under the name by which functools.cached_property finds what it has already
             vars(self)["moments"] = moments
@@ -44,9 +44,9 @@ class Opened:
         self._lock = threading.Lock()
 
     @cached_property
-    def moments(self) -> Moments:
+    def moments(self) -> NotableEvents:
         """Where to look first."""
-        return moments_of(self.trace, self.parts)
+        return notable_events_of(self.trace, self.parts)
 
     @property
     def parts(self) -> Parts:
@@ -62,9 +62,9 @@ class Opened:
             course, groupings = pictures
             self._results |= {("course",): course} | {("grouping", one.by): one for one in groupings}
 
-    def row(self, event: int) -> Row:
+    def row(self, event: int) -> LinearLayout:
         """What was held after an event, end to end. Raises IndexError where there is no such event."""
-        return self.once(("row", event), lambda: Row(layout_at(self.trace, event)))
+        return self.once(("row", event), lambda: LinearLayout(layout_at(self.trace, event)))
 
     def once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         """What ``make`` gives, made once for a key, and kept while it is among the newest of its kind (the key's first word).

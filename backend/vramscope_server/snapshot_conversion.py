@@ -22,7 +22,7 @@ from vramscope_server.analysis.snapshot_format.reader import MAX_MEMORY_BYTES, B
 from vramscope_server.analysis.timeline.render_cache import save_pictures
 from vramscope_server.analysis.trace.column_store import save, save_stacks
 from vramscope_server.analysis.trace.counting_sort import numbered
-from vramscope_server.analysis.trace.missing_events import told_of_gaps
+from vramscope_server.analysis.trace.missing_events import missing_event_notes
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.child_process import end_with
 
@@ -77,7 +77,7 @@ def device_row(trace: Trace) -> dict[str, Any]:
         "settings_given": trace.settings,
         "settings_in_force": trace.settings_in_force,
         "torch": trace.torch,
-        "notes": [*trace.notes, *told_of_gaps(trace)],
+        "notes": [*trace.notes, *missing_event_notes(trace)],
     }
 
 

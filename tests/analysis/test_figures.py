@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramscope.protocol import series as wire_series
-from vramscope_server.analysis.fragmentation.breakdown import Strip
+from vramscope_server.analysis.fragmentation.breakdown import Breakdown
 from vramscope_server.analysis.series.trend import trend
-from vramscope_server.analysis.series.window import Column, FloatArray, LossWindow, RunWindow, StreamWindow
+from vramscope_server.analysis.series.window import FloatArray, LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.analysis.timeline.axis_spans import Ruler
 from vramscope_server.analysis.timeline.grouping import Series
 from vramscope_server.analysis.timeline.overview import Overview
@@ -47,14 +47,14 @@ def a_window(
     """A window with every column of the wire; those whose names contain a word of ``unknown`` are not known."""
     random = np.random.default_rng(rows)
 
-    def column(stream: str, name: str) -> Column:
+    def column(stream: str, name: str) -> SeriesColumn:
         if any(word in name for word in unknown):
             values = np.full(rows, np.nan)
         elif wire_series.STREAMS[stream][name].unit == "code":
             values = random.integers(0, len(wire_series.PHASES), rows).astype(float)
         else:
             values = random.random(rows) * 30 * scale
-        return Column(values * 0.8, values * 0.9, values) if envelope else Column(values, values, values)
+        return SeriesColumn(values * 0.8, values * 0.9, values) if envelope else SeriesColumn(values, values, values)
 
     streams = {}
     for stream, series in wire_series.STREAMS.items():
@@ -86,7 +86,9 @@ def a_window(
             x_values=steps.x_values,
             envelope=envelope,
             rows=steps.rows,
-            values=Column(falling * 0.9, falling, falling * 1.1) if envelope else Column(falling, falling, falling),
+            values=SeriesColumn(falling * 0.9, falling, falling * 1.1)
+            if envelope
+            else SeriesColumn(falling, falling, falling),
             not_finite=(7.0, 7, np.nan),
             odd=2,
         )
@@ -268,8 +270,8 @@ def rising(rows: int, growth: float) -> RunWindow:
     window = a_window(rows=rows, x="step")
     x = window.steps.x_values
     floor, graphs = 20 * GIB + growth * x, x * (growth > 0)
-    window.steps.columns["after_step_bytes"] = Column(floor, floor, floor)
-    window.steps.columns["graphs_alive"] = Column(graphs, graphs, graphs)
+    window.steps.columns["after_step_bytes"] = SeriesColumn(floor, floor, floor)
+    window.steps.columns["graphs_alive"] = SeriesColumn(graphs, graphs, graphs)
     return dataclasses.replace(window, trend=trend(x, floor))
 
 
@@ -279,8 +281,8 @@ def test_a_step_in_which_somebody_reset_the_counters_is_marked(envelope: bool) -
     columns = dict(window.steps.columns)
     resets = np.zeros(100)
     resets[[7, 8]], resets[40] = 2, 1
-    columns["foreign_reset"] = Column(resets, resets, resets)
-    columns["peak_allocated_bytes"] = Column(*[np.where(np.arange(100) == 8, np.nan, c) for c in _parts(columns)])
+    columns["foreign_reset"] = SeriesColumn(resets, resets, resets)
+    columns["peak_allocated_bytes"] = SeriesColumn(*[np.where(np.arange(100) == 8, np.nan, c) for c in _parts(columns)])
     steps = dataclasses.replace(window.steps, columns=columns)
     figure = RUN_FIGURES["step_peaks"].draw(dataclasses.replace(window, streams=window.streams | {"steps": steps}))
     marks = {trace.meta["role"]: trace for trace in figure.data if trace.meta["kind"] == "marker"}
@@ -290,7 +292,7 @@ def test_a_step_in_which_somebody_reset_the_counters_is_marked(envelope: bool) -
     assert sorted(entry["where"]["equals"] for entry in fed) == [1, 2]
 
 
-def _parts(columns: dict[str, Column]) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _parts(columns: dict[str, SeriesColumn]) -> tuple[FloatArray, FloatArray, FloatArray]:
     column = columns["peak_allocated_bytes"]
     return column.min, column.mean, column.max
 
@@ -304,7 +306,7 @@ def a_fragmented(read: npt.NDArray[np.bool_], envelope: bool = False) -> RunWind
         "unusable_bytes": np.where(read, np.linspace(1, 12, rows) * GIB, np.nan),
     }  # fmt: skip
     window = a_window(rows=rows, envelope=envelope)
-    columns = window.samples.columns | {name: Column(one, one, one) for name, one in values.items()}
+    columns = window.samples.columns | {name: SeriesColumn(one, one, one) for name, one in values.items()}
     samples = dataclasses.replace(window.samples, columns=columns, at_peak=values if envelope else {})
     return dataclasses.replace(window, streams=window.streams | {"samples": samples})
 
@@ -370,7 +372,7 @@ def on_the_device(
         if any(word in name for word in unknown):
             values[name] = np.full(rows, np.nan)
     window = a_window(rows=rows, envelope=envelope)
-    columns = window.samples.columns | {name: Column(one, one, one) for name, one in values.items()}
+    columns = window.samples.columns | {name: SeriesColumn(one, one, one) for name, one in values.items()}
     samples = dataclasses.replace(window.samples, columns=columns, at_peak=values if envelope else {})
     return dataclasses.replace(window, streams=window.streams | {"samples": samples})
 
@@ -570,7 +572,7 @@ def test_losses_that_span_decades_have_a_logarithmic_axis(losses: list[float], l
 def test_an_out_of_memory_error_has_a_cross_on_the_strip_and_on_the_timeline() -> None:
     """At its event, as high as what was reserved or allocated then; an event beyond the window has none."""
     event, held = np.arange(6), np.full(6, 1 << 30)
-    parts = Strip(event, event, event, 0 * event, held, 0 * held, held, 0 * held, peak=3, ooms=[2, 5], misfits=0)
+    parts = Breakdown(event, event, event, 0 * event, held, 0 * held, held, 0 * held, peak=3, ooms=[2, 5], misfits=0)
     series = Series(["all"], ["series-0"], np.zeros(1, np.int32), joined=0, peak_bytes=held[:1])
     over = Overview(0, 6, event, series, held[None, :], held, 2 * held, peak=3)
     for figure, gib in [

@@ -13,7 +13,7 @@ import pytest
 from vramscope.memory.unusable import Demand
 from vramscope_server.analysis.fragmentation import breakdown
 from vramscope_server.analysis.fragmentation import usable as pieces
-from vramscope_server.analysis.fragmentation.request_sizes import demand_of
+from vramscope_server.analysis.fragmentation.request_sizes import request_sizes_of
 from vramscope_server.analysis.simulator.settings import UNLIMITED
 from vramscope_server.analysis.snapshot_format import reader
 
@@ -24,13 +24,13 @@ def walked(rows, *, asked, max_split=UNLIMITED, slack=20 * MIB, closed=False, ea
     """``rows``: (kind, address, size, requested, heap, item); ``asked``: sizes of heap 0's requests; ``earlier``: (the last moment
     of other rules, their max_split, slack, closed)."""
     kind, *columns, item = (np.array(column, np.int64) for column in zip(*rows, strict=True))
-    demand = demand_of(np.zeros(len(asked), np.int64), np.array(asked, np.int64), 2)
+    demand = request_sizes_of(np.zeros(len(asked), np.int64), np.array(asked, np.int64), 2)
     blocks = [at in (pieces.TAKE, pieces.GIVE) for at in kind]
     first: dict[int, int] = {}
     span = [first.setdefault(int(item[at]), at) if blocks[at] else at for at in range(len(rows))]
     moves = pieces.Moves(kind.astype(np.uint8), np.array(span), np.arange(len(rows)))
-    rules = pieces.Rules(demand, max_split, slack, closed)
-    before = earlier and (earlier[0], pieces.Rules(demand, *earlier[1:]))
+    rules = pieces.ReuseRules(demand, max_split, slack, closed)
+    before = earlier and (earlier[0], pieces.ReuseRules(demand, *earlier[1:]))
     return pieces.walk(pieces.Spans(*columns), moves, rules, len(rows), earlier=before)
 
 
@@ -213,7 +213,7 @@ def test_the_sum_closes_at_every_moment_and_the_agent_reads_the_same_live(conf, 
         ]
         assert read in seen_then
 
-    drawn = breakdown.strip(trace, 200)
+    drawn = breakdown.breakdown_of(trace, 200)
     assert 200 <= len(drawn.event) <= 204
     assert (np.diff(drawn.event) > 0).all() and drawn.event[0] == -1 and drawn.event[-1] == len(trace.events) - 1
     assert sum(column[drawn.peak] for column in (drawn.requested, drawn.rounding, drawn.usable, drawn.unusable)) == max(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from vramscope_server.analysis.techniques.compare_with_run import way_between
-from vramscope_server.analysis.techniques.plan import Way
+from vramscope_server.analysis.techniques.compare_with_run import plan_between
+from vramscope_server.analysis.techniques.plan import TrainingPlan
 
 
 def seen(*kinds: str, rows: int | None = 64, steps: int = 1, **details: dict[str, Any]) -> list[dict[str, Any]]:
@@ -24,16 +24,20 @@ ALL_8BIT = {"optimizer_8bit": {"covered_fraction": 1.0, "bits": 8}}
 @pytest.mark.parametrize(
     ("base", "own", "way"),
     [
-        (seen(), seen("gradient_checkpointing"), Way(1, True)),
-        (seen(), seen(rows=16, steps=4), Way(4)),
-        (seen(rows=32, steps=2), seen(rows=8, steps=8), Way(4)),
-        (seen(), seen("optimizer_8bit", **ALL_8BIT), Way(optimizer_8bit=True)),
-        (seen(), seen("gradient_checkpointing", "optimizer_8bit", rows=32, steps=2, **ALL_8BIT), Way(2, True, True)),
-        (seen("compile"), seen("compile", "gradient_checkpointing"), Way(1, True)),
+        (seen(), seen("gradient_checkpointing"), TrainingPlan(1, True)),
+        (seen(), seen(rows=16, steps=4), TrainingPlan(4)),
+        (seen(rows=32, steps=2), seen(rows=8, steps=8), TrainingPlan(4)),
+        (seen(), seen("optimizer_8bit", **ALL_8BIT), TrainingPlan(optimizer_8bit=True)),
+        (
+            seen(),
+            seen("gradient_checkpointing", "optimizer_8bit", rows=32, steps=2, **ALL_8BIT),
+            TrainingPlan(2, True, True),
+        ),
+        (seen("compile"), seen("compile", "gradient_checkpointing"), TrainingPlan(1, True)),
     ],
 )
-def test_what_it_has_beside_the_baseline_is_its_way(base: Any, own: Any, way: Way) -> None:
-    assert way_between(base, own) == way
+def test_what_it_has_beside_the_baseline_is_its_way(base: Any, own: Any, way: TrainingPlan) -> None:
+    assert plan_between(base, own) == way
 
 
 @pytest.mark.parametrize(
@@ -57,4 +61,4 @@ def test_what_it_has_beside_the_baseline_is_its_way(base: Any, own: Any, way: Wa
     ],
 )
 def test_what_cannot_be_predicted_has_no_way(why: str, base: Any, own: Any) -> None:
-    assert way_between(base, own) is None, why
+    assert plan_between(base, own) is None, why

@@ -12,7 +12,7 @@ from compared_runs import ACCUMULATION, CHECKPOINTING, MIB, PLAIN, a_run, told
 
 from vramscope_server.analysis.comparison.aggregate import with_repeats
 from vramscope_server.analysis.comparison.export import CSV_FIELDS, as_csv, as_text
-from vramscope_server.analysis.comparison.mean_and_range import spread, spread_of_ratio, t_975
+from vramscope_server.analysis.comparison.mean_and_range import mean_and_range, mean_and_range_of_ratio, t_975
 from vramscope_server.analysis.comparison.repeats import is_seed, repeats
 from vramscope_server.analysis.comparison.rows import compared
 
@@ -95,7 +95,7 @@ def test_where_nobody_told_of_a_configuration_nothing_is_a_repeat() -> None:
 
 
 def test_intervals_of_means_are_students() -> None:
-    two, three = spread([10, 14]), spread([10, 14, 12])
+    two, three = mean_and_range([10, 14]), mean_and_range([10, 14, 12])
     assert (two.mean, two.low, two.high, two.kind) == (12, 10, 14, "range")
     assert (three.mean, three.kind) == (12, "t95")
     assert three.high - 12 == pytest.approx(4.3027 * 2 / math.sqrt(3))
@@ -106,14 +106,14 @@ def test_intervals_of_means_are_students() -> None:
 
 
 def test_a_ratio_knows_the_spread_of_both_sides() -> None:
-    assert spread_of_ratio([4, 6], [2, 2.5]).low == pytest.approx(4 / 2.5)
-    one_sided, both = spread_of_ratio([4, 5, 6], [2, 2, 2]), spread_of_ratio([4, 5, 6], [1.6, 2, 2.4])
+    assert mean_and_range_of_ratio([4, 6], [2, 2.5]).low == pytest.approx(4 / 2.5)
+    one_sided, both = mean_and_range_of_ratio([4, 5, 6], [2, 2, 2]), mean_and_range_of_ratio([4, 5, 6], [1.6, 2, 2.4])
     assert one_sided.kind == both.kind == "t95" and one_sided.mean == both.mean == 2.5
     # the base is known exactly: the interval is that of the mean, divided by it
-    assert one_sided.high - 2.5 == pytest.approx((spread([4, 5, 6]).high - 5) / 2)
+    assert one_sided.high - 2.5 == pytest.approx((mean_and_range([4, 5, 6]).high - 5) / 2)
     # equal relative errors: the error grows by the square root of two, and the degrees of freedom double
     assert both.high - 2.5 == pytest.approx(2.5 * t_975(4) * math.sqrt(2) * 0.2 / math.sqrt(3))
-    assert spread_of_ratio([3, 3, 3], [2, 2, 2]).low == 1.5
+    assert mean_and_range_of_ratio([3, 3, 3], [2, 2, 2]).low == 1.5
 
 
 def seeds_of_two() -> list[dict[str, Any]]:

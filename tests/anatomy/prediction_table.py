@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from observed import Observed, run
 
-from vramscope_server.analysis.advice.facts import Facts
-from vramscope_server.analysis.techniques.plan import Way
+from vramscope_server.analysis.advice.facts import StepFacts
+from vramscope_server.analysis.techniques.plan import TrainingPlan
 from vramscope_server.analysis.techniques.predict import predict
 
 PAGE = Path(__file__).resolve().parent / "RESULTS.md"
@@ -31,13 +31,13 @@ MODELS = {
     "unet": "U-Net, 16 images of 96 x 96",
 }
 WAYS = {
-    "+4": Way(4),
-    "+checkpointing": Way(1, True),
-    "+8bit": Way(optimizer_8bit=True),
-    "+4+checkpointing": Way(4, True),
-    "+4+8bit": Way(4, optimizer_8bit=True),
-    "+checkpointing+8bit": Way(1, True, True),
-    "+4+checkpointing+8bit": Way(4, True, True),
+    "+4": TrainingPlan(4),
+    "+checkpointing": TrainingPlan(1, True),
+    "+8bit": TrainingPlan(optimizer_8bit=True),
+    "+4+checkpointing": TrainingPlan(4, True),
+    "+4+8bit": TrainingPlan(4, optimizer_8bit=True),
+    "+checkpointing+8bit": TrainingPlan(1, True, True),
+    "+4+checkpointing+8bit": TrainingPlan(4, True, True),
 }
 HEADS = (
     "as it is",
@@ -68,7 +68,7 @@ def row(observed: dict[str, Observed], model: str) -> str:
     """What came, and by how much of the peak as it is more or less was predicted."""
     before = observed[f"{model}+as"]
     cells = [MODELS[model], f"{before.peak_allocated_bytes / MIB:,.0f}"]
-    told = predict(Facts(before.trace), list(WAYS.values())).rows[1:]
+    told = predict(StepFacts(before.trace), list(WAYS.values())).rows[1:]
     for recipe, predicted in zip(WAYS, told, strict=True):
         came = observed[f"{model}{recipe}"].peak_allocated_bytes
         error = "not told"

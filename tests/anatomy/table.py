@@ -17,7 +17,7 @@ import numpy as np
 from observed import Observed, run
 
 from vramscope_server.analysis.advice.all_rules import advise
-from vramscope_server.analysis.advice.facts import Facts
+from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.ownership.amounts import allocated_at, peak_event
 from vramscope_server.analysis.ownership.categories import CATEGORIES, UNKNOWN, categories_of
 
@@ -102,7 +102,7 @@ def _promises(observed: dict[str, Observed]) -> list[str]:
     ]
     for rule, before, after in REMEDIES:
         one = observed[before]
-        advice = next(advice for advice in advise(Facts(one.trace)) if advice.rule == rule)
+        advice = next(advice for advice in advise(StepFacts(one.trace)) if advice.rule == rule)
         promised = advice.saves_bytes or 0
         measured = one.peak_allocated_bytes - observed[after].peak_allocated_bytes
         most = "up to " if advice.evidence.get("at_most") else ""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vramscope_server.analysis.advice.all_rules import RULES, advise
-from vramscope_server.analysis.advice.facts import Advice, Facts
+from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.advice.rules import batch, checkpointing
 
 # The first test waits for twenty trainings.
@@ -23,7 +23,7 @@ SAID: dict[int, dict[str, Advice]] = {}
 def said(one: Any) -> dict[str, Advice]:
     """What all rules say of a training, by rule; worked out once."""
     if id(one) not in SAID:
-        SAID[id(one)] = {advice.rule: advice for advice in advise(Facts(one.trace))}
+        SAID[id(one)] = {advice.rule: advice for advice in advise(StepFacts(one.trace))}
     return SAID[id(one)]
 
 
@@ -73,7 +73,7 @@ def test_a_snapshot_of_pytorchs_own_gets_the_advice_that_needs_no_modules(observ
 
 def test_more_rows_take_what_was_reckoned_from_fewer(observed) -> None:
     """And the batch that is said to fit fills the card, less what lies free in pieces."""
-    facts = Facts(observed["gpt2"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 4}}])
+    facts = StepFacts(observed["gpt2"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 4}}])
     goes, measured = batch.scaling_bytes(facts), observed["gpt2_more_rows"].peak_allocated_bytes
     assert abs(batch.peak_at(facts, goes, 3) - measured) <= 0.01 * measured
     assert batch.peak_at(facts, goes, 1) == facts.peak_bytes
@@ -82,7 +82,7 @@ def test_more_rows_take_what_was_reckoned_from_fewer(observed) -> None:
     assert advice.evidence["largest_batch_size"] == 4 * batch.FURTHEST, "the card has room for more than was reckoned"
     assert advice.evidence["goes_with_batch_bytes"] + advice.evidence["stays_bytes"] == facts.peak_bytes
     assert "batch" not in said(observed["gpt2"]), "of how many rows it is, is not known"
-    small = Facts(
+    small = StepFacts(
         replace(observed["gpt2"].trace, device_total_bytes=int(facts.peak_bytes * 1.1), device_free_bytes=None)
     )
     assert "batch" not in {one.rule for one in advise(replace(small, techniques=facts.techniques))}, "it is full"
@@ -92,7 +92,7 @@ def test_what_compares_each_row_with_all_grows_with_their_square(observed) -> No
     """How many rows fit is the fewer of both: as if it did, and as if a layer were as wide as the batch is long."""
     seen, rows = observed["contrastive"], 2048
     measured = observed["contrastive_more_rows"].peak_allocated_bytes
-    facts = Facts(seen.trace, techniques=[{"kind": "batch", "detail": {"batch_size": rows}}])
+    facts = StepFacts(seen.trace, techniques=[{"kind": "batch", "detail": {"batch_size": rows}}])
     goes, pairs = batch.scaling_bytes(facts), batch.pair_bytes(facts, rows)
     first, last = facts.span
     step, scaled, squares = facts.allocated[first + 1 : last + 2], *(one[first + 1 : last + 2] for one in (goes, pairs))
@@ -106,7 +106,7 @@ def test_what_compares_each_row_with_all_grows_with_their_square(observed) -> No
     views = {"batch_size": rows // 2, "input_rows": rows}
     twice = replace(facts, recorded=card, techniques=[{"kind": "batch", "detail": views}])
     assert {one.rule: one for one in advise(twice)}["batch"] == told, "two views of each sample: rows are the model's"
-    plain = Facts(observed["gpt2"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 4}}])
+    plain = StepFacts(observed["gpt2"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 4}}])
     assert not batch.pair_bytes(plain, 4).any()
 
 
@@ -131,7 +131,7 @@ def test_eight_bit_state_is_reckoned_tensor_by_tensor(observed) -> None:
         promised = said(before)["optimizer_state"]
         assert promised.evidence["foreach_too"] == foreach == ("without foreach temporaries" in promised.sentence)
         assert abs(promised.saves_bytes - measured) <= 0.02 * before.peak_allocated_bytes
-    known = Facts(observed["wide"].trace, techniques=[{"kind": "optimizer_8bit"}])
+    known = StepFacts(observed["wide"].trace, techniques=[{"kind": "optimizer_8bit"}])
     assert "optimizer_state" not in {one.rule for one in advise(known)}
 
 
@@ -147,7 +147,7 @@ def test_autocasts_copies_are_those_that_modules_made_of_their_own_weights(obser
     for name in ("gpt2", "gan", "reentrant", "evaluation_no_grad"):
         assert "weight_copies" not in said(observed[name])
     for seen, told in (("optimizer", False), ("mixed_precision", True)):
-        known = Facts(before.trace, techniques=[{"kind": seen}])
+        known = StepFacts(before.trace, techniques=[{"kind": seen}])
         assert ("weight_copies" in {one.rule for one in advise(known)}) is told, (
             "of another precision it is something else"
         )

@@ -12,7 +12,7 @@ from observed import JUDGED
 from vramscope.protocol.window import OWNER_CATEGORIES
 from vramscope_server.analysis.ownership.amounts import allocated_after, allocated_at, peak_event
 from vramscope_server.analysis.ownership.categories import CATEGORIES, UNKNOWN, categories_of
-from vramscope_server.analysis.ownership.owners import name_of, owned
+from vramscope_server.analysis.ownership.owners import name_of, ownership_of
 from vramscope_server.analysis.ownership.stack_categories import with_phases
 from vramscope_server.analysis.ownership.summary import summary
 from vramscope_server.analysis.trace.stacks import Stacks
@@ -80,7 +80,7 @@ def test_categories_add_up_to_the_allocators_own_count_at_every_moment(observed,
 
 def test_a_gradient_says_whose_it_is(observed) -> None:
     trace = observed["gpt2"].trace
-    of = owned(trace)
+    of = ownership_of(trace)
     names = {
         category: {name_of(trace, of, int(row)) for row in np.flatnonzero(of.category == code)}
         for code, category in enumerate(OWNER_CATEGORIES)
@@ -124,9 +124,9 @@ def test_an_owner_that_was_seen_elsewhere_is_nobodys(observed) -> None:
     """Addresses are used again: only who lay there at that moment is meant."""
     trace = observed["gpt2"].trace
     moved = {**trace.owners, "address": trace.owners["address"] + 64}
-    assert not (owned(dataclasses.replace(trace, owners=moved)).category >= 0).any()
+    assert not (ownership_of(dataclasses.replace(trace, owners=moved)).category >= 0).any()
     before = {**trace.owners, "event": np.zeros_like(trace.owners["event"])}
-    of = owned(dataclasses.replace(trace, owners=before))
+    of = ownership_of(dataclasses.replace(trace, owners=before))
     assert set(trace.lives.alloc_event[of.category >= 0]) == {-1}
 
 

@@ -10,33 +10,33 @@ import numpy as np
 import pytest
 
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.advice.facts import Facts
+from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import batch, weight_copies
 from vramscope_server.analysis.ownership.amounts import known_peak_event, peak_event
 from vramscope_server.analysis.techniques import changes as techniques
-from vramscope_server.analysis.techniques.memory_curve import recorded
-from vramscope_server.analysis.techniques.plan import Way, all_ways, way_of
-from vramscope_server.analysis.techniques.predict import WORTH_FRACTION, Predicted, predict
+from vramscope_server.analysis.techniques.memory_curve import recorded_curve
+from vramscope_server.analysis.techniques.plan import TrainingPlan, all_plans, parse_plan
+from vramscope_server.analysis.techniques.predict import WORTH_FRACTION, Predictions, predict
 from vramscope_server.analysis.trace.types import Events
 
 pytestmark = [pytest.mark.xdist_group("anatomy"), pytest.mark.timeout(600)]
 
 RECIPES = {
-    "": Way(),
-    "+4": Way(4),
-    "+checkpointing": Way(1, True),
-    "+8bit": Way(optimizer_8bit=True),
-    "+4+checkpointing": Way(4, True),
-    "+4+checkpointing+8bit": Way(4, True, True),
+    "": TrainingPlan(),
+    "+4": TrainingPlan(4),
+    "+checkpointing": TrainingPlan(1, True),
+    "+8bit": TrainingPlan(optimizer_8bit=True),
+    "+4+checkpointing": TrainingPlan(4, True),
+    "+4+checkpointing+8bit": TrainingPlan(4, True, True),
 }
-TOLD: dict[str, Predicted] = {}
+TOLD: dict[str, Predictions] = {}
 
 
-def told_of(observed: dict[str, Any], name: str) -> Predicted:
+def told_of(observed: dict[str, Any], name: str) -> Predictions:
     """Worked out once."""
     if name not in TOLD:
         rows = {"kind": "batch", "detail": {"batch_size": 32}}
-        TOLD[name] = predict(Facts(observed[f"{name}+as"].trace, techniques=[rows]))
+        TOLD[name] = predict(StepFacts(observed[f"{name}+as"].trace, techniques=[rows]))
     return TOLD[name]
 
 
@@ -54,7 +54,7 @@ def told_of(observed: dict[str, Any], name: str) -> Predicted:
 )
 def test_the_peak_is_as_it_was_predicted(observed, model: str, recipe: str) -> None:
     """Within a hundredth of the recorded peak."""
-    rows = {row.way: row for row in told_of(observed, model).rows}
+    rows = {row.plan: row for row in told_of(observed, model).rows}
     before, after = (observed[f"{model}{words}"].peak_allocated_bytes for words in ("+as", recipe))
     assert after < 0.98 * before
     assert abs(rows[RECIPES[recipe]].peak_allocated_bytes - after) <= 0.01 * before
@@ -64,14 +64,14 @@ def test_under_autocast_copies_of_the_weights_do_not_go_with_the_rows(observed) 
     """Neither with fewer of them at a time, nor with more: three times the rows fit in what came for them, checkpointed too."""
     before = observed["roberta+bf16"]
     rows = [{"kind": "batch", "detail": {"batch_size": 100}}, {"kind": "mixed_precision", "detail": {}}]
-    facts = Facts(before.trace, techniques=rows)
-    told = predict(facts, [Way(4)]).rows[1].peak_allocated_bytes
+    facts = StepFacts(before.trace, techniques=rows)
+    told = predict(facts, [TrainingPlan(4)]).rows[1].peak_allocated_bytes
     assert abs(told - observed["roberta+bf16+4"].peak_allocated_bytes) <= 0.01 * before.peak_allocated_bytes
     copies = weight_copies.lifetimes_of(facts)
     by_module = {facts.module_of(int(life)) for life in np.flatnonzero(copies)}
     assert "lm_head.decoder" in by_module, "its weight bears the name of the embedding that it shares it with"
     assert not any("dropout" in str(module) for module in by_module), "what is as large by chance"
-    begun = recorded(facts)
+    begun = recorded_curve(facts)
     blocks = techniques.checkpointed_blocks(facts, begun)
     assert blocks is not None
     for course, run in ((begun, "x3"), (begun.with_change(blocks), "checkpointing+x3")):
@@ -81,53 +81,54 @@ def test_under_autocast_copies_of_the_weights_do_not_go_with_the_rows(observed) 
 
 
 @pytest.mark.parametrize(
-    ("way", "run"), [(Way(no_foreach=True), "wide_loop"), (Way(optimizer_8bit=True), "wide_eight_bit")]
+    ("way", "run"),
+    [(TrainingPlan(no_foreach=True), "wide_loop"), (TrainingPlan(optimizer_8bit=True), "wide_eight_bit")],
 )
-def test_a_peak_in_the_optimizers_step_is_as_it_was_predicted(observed, way: Way, run: str) -> None:
+def test_a_peak_in_the_optimizers_step_is_as_it_was_predicted(observed, way: TrainingPlan, run: str) -> None:
     """The temporaries of one parameter are reckoned with 8-bit state, too, which needs none: 8 MiB of 705."""
     before = observed["wide"]
     assert before.peak_allocated_bytes > 1.1 * observed[run].peak_allocated_bytes
-    told = predict(Facts(before.trace), [way]).rows[1].peak_allocated_bytes
+    told = predict(StepFacts(before.trace), [way]).rows[1].peak_allocated_bytes
     assert abs(told - observed[run].peak_allocated_bytes) <= 0.015 * before.peak_allocated_bytes
 
 
 def test_the_recorded_way_comes_first_and_each_technique_of_another_brings_something(observed) -> None:
     told = told_of(observed, "roberta")
-    peaks = {row.way: row.peak_allocated_bytes or 0 for row in told.rows}
-    assert next(iter(peaks)) == Way()
+    peaks = {row.plan: row.peak_allocated_bytes or 0 for row in told.rows}
+    assert next(iter(peaks)) == TrainingPlan()
     assert list(peaks.values()) == sorted(peaks.values(), reverse=True)
-    least = WORTH_FRACTION * peaks[Way()]
+    least = WORTH_FRACTION * peaks[TrainingPlan()]
     assert all(peaks[way] <= peaks[one] - least for way in peaks for one in way.simpler() if one in peaks)
-    assert Way(no_foreach=True) not in peaks, "the peak is in the backward"
+    assert TrainingPlan(no_foreach=True) not in peaks, "the peak is in the backward"
     assert any("encoder.layer.*" in note for note in told.notes)
 
 
 def test_what_is_asked_for_is_told_in_its_order_also_where_it_is_of_no_use_or_cannot_be(observed) -> None:
-    asked = [Way(no_foreach=True), Way(3), Way(1, True)]
-    rows = predict(Facts(observed["roberta+as"].trace), asked).rows
-    assert [row.way for row in rows] == [Way(), *asked]
+    asked = [TrainingPlan(no_foreach=True), TrainingPlan(3), TrainingPlan(1, True)]
+    rows = predict(StepFacts(observed["roberta+as"].trace), asked).rows
+    assert [row.plan for row in rows] == [TrainingPlan(), *asked]
     assert rows[1].peak_allocated_bytes == rows[0].peak_allocated_bytes
     between = [
-        predict(Facts(observed["roberta+as"].trace), [Way(parts)]).rows[1].peak_allocated_bytes or 0
+        predict(StepFacts(observed["roberta+as"].trace), [TrainingPlan(parts)]).rows[1].peak_allocated_bytes or 0
         for parts in (2, 3, 4)
     ]
     assert between == sorted(between, reverse=True)
-    again = predict(Facts(observed["gpt2_checkpointed"].trace), [Way(2, True)]).rows[1]
+    again = predict(StepFacts(observed["gpt2_checkpointed"].trace), [TrainingPlan(2, True)]).rows[1]
     assert again.peak_allocated_bytes is None and again.rows_that_fit is None
 
 
 @pytest.mark.parametrize(
     ("words", "way"),
     [
-        ("gradient_checkpointing", Way(1, True)),
-        ("gradient_accumulation:4+optimizer_8bit", Way(4, False, True)),
-        ("gradient_accumulation:16 no_foreach", Way(16, no_foreach=True)),
+        ("gradient_checkpointing", TrainingPlan(1, True)),
+        ("gradient_accumulation:4+optimizer_8bit", TrainingPlan(4, False, True)),
+        ("gradient_accumulation:16 no_foreach", TrainingPlan(16, no_foreach=True)),
     ],
 )
-def test_a_way_is_read_as_it_is_written(words: str, way: Way) -> None:
-    assert way_of(words) == way
-    assert way_of(str(way)) == way
-    assert str(Way()) == "none"
+def test_a_way_is_read_as_it_is_written(words: str, way: TrainingPlan) -> None:
+    assert parse_plan(words) == way
+    assert parse_plan(str(way)) == way
+    assert str(TrainingPlan()) == "none"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_a_way_is_read_as_it_is_written(words: str, way: Way) -> None:
 )
 def test_words_that_are_no_way_are_refused_with_what_is_wrong(words: str, why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
-        way_of(words)
+        parse_plan(words)
 
 
 def test_rows_that_fit_on_a_card_are_those_that_fill_it(observed) -> None:
@@ -154,42 +155,44 @@ def test_rows_that_fit_on_a_card_are_those_that_fill_it(observed) -> None:
     trace = observed["roberta+as"].trace
     techniques = [{"kind": "batch", "detail": {"batch_size": 64}}]
     needs = next(
-        row for row in predict(Facts(trace, techniques=techniques)).rows if row.way == Way(4)
+        row for row in predict(StepFacts(trace, techniques=techniques)).rows if row.plan == TrainingPlan(4)
     ).peak_allocated_bytes
     card = replace(trace, device_total_bytes=int(needs * 1.0501), device_free_bytes=None)
-    told = predict(Facts(card, techniques=techniques))
-    fits = {row.way: row.rows_that_fit for row in told.rows}
-    assert fits[Way(4)] == 16
-    assert fits[Way(8)] == 16, "eight of them have the same room, and gradients as well"
-    assert (fits[Way()] or 0) > 16, "without gradients in the forward more fit than beside them"
-    assert (fits[Way(4, True)] or 0) > 16
+    told = predict(StepFacts(card, techniques=techniques))
+    fits = {row.plan: row.rows_that_fit for row in told.rows}
+    assert fits[TrainingPlan(4)] == 16
+    assert fits[TrainingPlan(8)] == 16, "eight of them have the same room, and gradients as well"
+    assert (fits[TrainingPlan()] or 0) > 16, "without gradients in the forward more fit than beside them"
+    assert (fits[TrainingPlan(4, True)] or 0) > 16
     assert told.furthest_rows == batch.FURTHEST * 64
-    assert {row.rows for row in told.rows if row.way.gradient_accumulation == 8} == {8}
-    assert {row.rows_that_fit for row in predict(Facts(trace)).rows} == {None}, (
+    assert {row.rows for row in told.rows if row.plan.gradient_accumulation == 8} == {8}
+    assert {row.rows_that_fit for row in predict(StepFacts(trace)).rows} == {None}, (
         "of how many rows a batch is, is not known"
     )
 
 
 def test_no_more_micro_batches_than_rows(observed) -> None:
-    told = predict(Facts(observed["roberta+as"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 3}}]))
-    assert {row.way.gradient_accumulation for row in told.rows} == {1, 2}
-    assert {row.rows for row in told.rows if row.way.gradient_accumulation == 2} == {None}, (
+    told = predict(StepFacts(observed["roberta+as"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 3}}]))
+    assert {row.plan.gradient_accumulation for row in told.rows} == {1, 2}
+    assert {row.rows for row in told.rows if row.plan.gradient_accumulation == 2} == {None}, (
         "3 rows are no two equal parts"
     )
 
 
 def test_what_is_there_already_is_not_predicted_again(observed) -> None:
-    told = predict(Facts(observed["gpt2_checkpointed"].trace))
-    assert not any(row.way.gradient_checkpointing for row in told.rows)
+    told = predict(StepFacts(observed["gpt2_checkpointed"].trace))
+    assert not any(row.plan.gradient_checkpointing for row in told.rows)
     assert any("computed again" in note for note in told.notes)
-    told = predict(Facts(observed["wide_eight_bit"].trace, techniques=[{"kind": "optimizer_8bit", "detail": {}}]))
-    assert not any(row.way.optimizer_8bit for row in told.rows)
+    told = predict(StepFacts(observed["wide_eight_bit"].trace, techniques=[{"kind": "optimizer_8bit", "detail": {}}]))
+    assert not any(row.plan.optimizer_8bit for row in told.rows)
     assert any("8-bit state: no" in note for note in told.notes)
 
 
 def test_a_loss_that_compares_rows_has_no_micro_batches(observed) -> None:
-    told = predict(Facts(observed["contrastive"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 2048}}]))
-    assert {row.way.gradient_accumulation for row in told.rows} == {1}
+    told = predict(
+        StepFacts(observed["contrastive"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 2048}}])
+    )
+    assert {row.plan.gradient_accumulation for row in told.rows} == {1}
     assert any("compared with all others" in note for note in told.notes)
 
 
@@ -199,11 +202,11 @@ def test_nothing_is_predicted_where_nothing_is_known(observed) -> None:
     evaluating = replace(
         trace, events=Events(**{**columns, "phase": np.full(len(trace.events), PHASES.index("eval"), np.int8)})
     )
-    told = predict(Facts(evaluating))
+    told = predict(StepFacts(evaluating))
     assert told.rows == [] and "in an evaluation" in told.notes[0]
     empty = replace(trace, events=Events(**{name: column[:0] for name, column in columns.items()}))
-    assert predict(Facts(empty)).notes == ["Nothing happened in this recording."]
-    snapshot = predict(Facts(observed["gpt2.snapshot"].trace))
+    assert predict(StepFacts(empty)).notes == ["Nothing happened in this recording."]
+    snapshot = predict(StepFacts(observed["gpt2.snapshot"].trace))
     assert any("does not know modules" in note for note in snapshot.notes)
 
 
@@ -215,22 +218,22 @@ def test_the_peaks_step_is_one_that_knows_modules_where_another_is_as_high(obser
     assert (events.module[events.step == last] >= 0).any() and not (events.module[events.step < last] >= 0).any()
     exact, known = peak_event(trace), known_peak_event(trace)
     assert events.step[known] == last
-    facts = Facts(trace)
+    facts = StepFacts(trace)
     assert facts.allocated[known + 1] >= (1 - 1 / 256) * facts.allocated[exact + 1]
 
 
 def test_what_is_not_of_this_kind_is_said_or_left_out(observed) -> None:
     """LBFGS has no foreach; what an evaluation left in the peak does not go with the batch; several ranks were not measured."""
-    told = predict(Facts(observed["lbfgs"].trace), [Way(no_foreach=True)])
+    told = predict(StepFacts(observed["lbfgs"].trace), [TrainingPlan(no_foreach=True)])
     assert told.rows[1].peak_allocated_bytes is None
-    assert any("no backward follows" in note for note in predict(Facts(observed["evaluation"].trace)).notes)
+    assert any("no backward follows" in note for note in predict(StepFacts(observed["evaluation"].trace)).notes)
     ranks = [{"kind": "distributed", "detail": {}}]
-    assert any("several ranks" in note for note in predict(Facts(observed["fsdp2"].trace, techniques=ranks)).notes)
+    assert any("several ranks" in note for note in predict(StepFacts(observed["fsdp2"].trace, techniques=ranks)).notes)
 
 
 def test_ways_are_all_combinations_that_differ() -> None:
-    ways = list(all_ways())
+    ways = list(all_plans())
     assert len(ways) == len(set(ways)) == 4 * 2 * 3
     assert not any(way.optimizer_8bit and way.no_foreach for way in ways)
-    assert set(Way(4, True).simpler()) == {Way(1, True), Way(2, True), Way(4)}
-    assert list(Way().simpler()) == []
+    assert set(TrainingPlan(4, True).simpler()) == {TrainingPlan(1, True), TrainingPlan(2, True), TrainingPlan(4)}
+    assert list(TrainingPlan().simpler()) == []

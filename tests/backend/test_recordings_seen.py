@@ -20,7 +20,7 @@ from wire_maker import Agent, new_id
 from vramscope.protocol import messages
 from vramscope.protocol.window import ACTIONS, STATES, pack
 from vramscope_server.analysis.trace.from_window import from_window
-from vramscope_server.analysis.trace.segment_map import Row, block_at, blocks_between, cells
+from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, blocks_between, cells
 from vramscope_server.analysis.trace.size_classes import free_pieces, requests
 from vramscope_server.figures.segment_map import folded
 from vramscope_server.recording_cache import Opened, Shelf
@@ -54,7 +54,7 @@ def numbers(values: Any) -> np.ndarray[Any, Any]:
 
 
 def test_the_cells_of_the_map_hold_every_byte() -> None:
-    row = Row(from_window(training(5, 24, small=40)).end)
+    row = LinearLayout(from_window(training(5, 24, small=40)).end)
     for low, high in ((0, row.size_bytes), (3 * MIB, 200 * MIB + 77)):
         for lines, columns in ((1, 1), (7, 13), (48, 300)):
             part = cells(row, low, high, lines, columns)
@@ -70,7 +70,7 @@ def test_the_cells_of_the_map_hold_every_byte() -> None:
 
 
 def test_each_offset_belongs_to_one_block_and_folding_loses_no_byte() -> None:
-    row = Row(from_window(training()).end)
+    row = LinearLayout(from_window(training()).end)
     blocks = row.layout.blocks
     assert row.size_bytes == row.layout.reserved_bytes == int(blocks.size_bytes.sum())
     for at, start in enumerate(row.block_starts.tolist()):

@@ -21,7 +21,7 @@ from vramscope.protocol import messages
 from vramscope.protocol.window import pack
 from vramscope_server.__main__ import main
 from vramscope_server.analysis.diff.by_line import difference
-from vramscope_server.analysis.diff.holdings import EARLIER, Held, Site, holdings_of
+from vramscope_server.analysis.diff.holdings import EARLIER, AllocatingLine, LineBytes, peak_allocations_of
 from vramscope_server.analysis.diff.line_matching import matched, same_files
 from vramscope_server.analysis.diff.steps import step_line
 from vramscope_server.analysis.timeline.curve import course_of
@@ -196,7 +196,7 @@ def test_of_a_run_the_recording_is_taken_that_holds_the_step_of_its_peak(server:
 
 
 def test_two_windows_of_one_training_differ_by_what_they_hold() -> None:
-    small, large = (holdings_of(from_window(training(steps=2, layers=layers))) for layers in (4, 9))
+    small, large = (peak_allocations_of(from_window(training(steps=2, layers=layers))) for layers in (4, 9))
     for a, b in ((small, large), (large, small), (small, small)):
         told = difference(a, b)
         the_sum_closes(told)
@@ -217,8 +217,8 @@ def test_what_is_for_several_things_is_not_called_by_the_largest_alone(
     kinds: dict[str, int], words: str | None
 ) -> None:
     """What was there before the recording: 147 bytes, of which 64 are workspaces, are no 147 bytes of workspaces."""
-    held = Held(bytes=sum(kinds.values()), allocations=len(kinds), categories=kinds)
-    one = replace(holdings_of(from_window(training(steps=2))), sites={Site("", EARLIER, 0, ""): held})
+    held = LineBytes(bytes=sum(kinds.values()), allocations=len(kinds), categories=kinds)
+    one = replace(peak_allocations_of(from_window(training(steps=2))), sites={AllocatingLine("", EARLIER, 0, ""): held})
     (row,) = difference(one, one)["rows"]
     assert row["category_words"] == words
 
@@ -236,8 +236,8 @@ def test_the_line_of_a_step_has_its_peak_and_its_ends() -> None:
 # ---- which line is which ----
 
 
-def held(allocations: int = 1, **categories: int) -> Held:
-    return Held(sum(categories.values()), allocations, categories or {"activations": 0})
+def held(allocations: int = 1, **categories: int) -> LineBytes:
+    return LineBytes(sum(categories.values()), allocations, categories or {"activations": 0})
 
 
 def test_files_of_other_folders_are_the_same_by_their_ends() -> None:
@@ -253,16 +253,18 @@ def test_files_of_other_folders_are_the_same_by_their_ends() -> None:
 
 
 def test_a_line_that_was_put_between_two_moves_only_what_follows() -> None:
-    a = {Site("f.py", "forward", line, ""): held(count) for line, count in ((10, 6), (12, 3), (14, 9))}
-    b = {Site("f.py", "forward", line, ""): held(count) for line, count in ((10, 6), (11, 1), (13, 3), (15, 9))}
+    a = {AllocatingLine("f.py", "forward", line, ""): held(count) for line, count in ((10, 6), (12, 3), (14, 9))}
+    b = {
+        AllocatingLine("f.py", "forward", line, ""): held(count) for line, count in ((10, 6), (11, 1), (13, 3), (15, 9))
+    }
     pairs = {(own and own.line, other and other.line) for own, other in matched(a, b)}
     assert pairs == {(10, 10), (None, 11), (12, 13), (14, 15)}
 
 
 def test_each_site_stands_in_one_pair() -> None:
-    a = {Site("f.py", "forward", line, "m"): held(line % 3) for line in range(1, 30)}
-    b = {Site("g/f.py", "forward", line, "m"): held(line % 4) for line in range(5, 50)}
-    b |= {Site("", EARLIER, 0, ""): held(2)}
+    a = {AllocatingLine("f.py", "forward", line, "m"): held(line % 3) for line in range(1, 30)}
+    b = {AllocatingLine("g/f.py", "forward", line, "m"): held(line % 4) for line in range(5, 50)}
+    b |= {AllocatingLine("", EARLIER, 0, ""): held(2)}
     pairs = matched(a, b)
     assert sorted(own for own, _ in pairs if own) == sorted(a)
     assert sorted(other for _, other in pairs if other) == sorted(b)

@@ -13,7 +13,7 @@ from files import Result, split
 from observed import Observed, shared
 
 from vramscope_server.analysis.advice.all_rules import advise
-from vramscope_server.analysis.advice.facts import Facts
+from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.ownership.summary import summary
 from vramscope_server.analysis.techniques.predict import predict
 
@@ -24,7 +24,7 @@ ROWS = [{"kind": "batch", "detail": {"batch_size": 32}}]
 
 
 def of_training(name: str, one: Observed) -> Result:
-    facts = Facts(one.trace)
+    facts = StepFacts(one.trace)
     told: dict[str, Any] = {
         "peak_allocated_bytes": one.peak_allocated_bytes,
         "peak_reserved_bytes": one.peak_reserved_bytes,
@@ -44,10 +44,10 @@ def of_training(name: str, one: Observed) -> Result:
             for advice in advise(facts)
         ],
     }
-    predicted = predict(Facts(one.trace, techniques=ROWS))
+    predicted = predict(StepFacts(one.trace, techniques=ROWS))
     told["prediction"] = {
         "step": predicted.step,
-        "rows": {str(row.way): [row.peak_allocated_bytes, row.rows, row.rows_that_fit] for row in predicted.rows},
+        "rows": {str(row.plan): [row.peak_allocated_bytes, row.rows, row.rows_that_fit] for row in predicted.rows},
         "furthest_rows": predicted.furthest_rows,
         "notes": predicted.notes,
     }

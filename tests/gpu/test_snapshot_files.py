@@ -11,7 +11,7 @@ import pytest
 
 from vramscope.protocol.window import ACTIONS
 from vramscope_server.analysis.snapshot_format.reader import read
-from vramscope_server.analysis.trace.missing_events import told_of_gaps
+from vramscope_server.analysis.trace.missing_events import missing_event_notes
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
 from vramscope_server.analysis.whatif.baseline_replay import check
 from vramscope_server.analysis.whatif.program import derivation_of
@@ -151,7 +151,7 @@ def test_a_history_that_begins_late_says_what_was_in_use_then(record) -> None:
     trace = trace_of(torch.cuda.memory._snapshot())
     before = int(trace.lives.size_bytes[trace.lives.alloc_event < 0].sum())
     assert before >= 12 * MIB
-    (said,) = told_of_gaps(trace)
+    (said,) = missing_event_notes(trace)
     assert said.startswith(f"The history begins with {before / MIB:.1f} MiB in use already")
     del held
 

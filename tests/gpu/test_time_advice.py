@@ -18,7 +18,7 @@ from vramscope.protocol import profile as profile_tables
 from vramscope.protocol.profile import Profile
 from vramscope.recording.plan import FIRST, WindowPlan
 from vramscope.transport.ring import Ring
-from vramscope_server.analysis.advice.facts import Facts
+from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import retries, waits_for_data
 from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.trace import Trace
@@ -72,7 +72,7 @@ def test_memory_that_is_given_back_for_a_request_costs_at_least_the_time_between
         5
     ):  # (a core that is taken away between two steps makes what the retries took a small part of the time)
         each = iter((sizes(100), sizes(130), sizes(160)))
-        advice = retries.advise(Facts(recorded(lambda each=each: next(each)(), limit_bytes=200 * MIB)))
+        advice = retries.advise(StepFacts(recorded(lambda each=each: next(each)(), limit_bytes=200 * MIB)))
         if advice is not None:
             break
     assert advice is not None
@@ -85,7 +85,7 @@ def test_memory_that_is_given_back_for_a_request_costs_at_least_the_time_between
 def test_a_training_with_room_and_one_that_empties_the_cache_itself_are_no_retries() -> None:
     import torch
 
-    assert retries.advise(Facts(recorded(sizes(100, 150, 100, 150)))) is None
+    assert retries.advise(StepFacts(recorded(sizes(100, 150, 100, 150)))) is None
     both = sizes(100, 150)
 
     def emptied() -> None:
@@ -94,7 +94,7 @@ def test_a_training_with_room_and_one_that_empties_the_cache_itself_are_no_retri
 
     trace = recorded(emptied)
     assert retries.retries_in(trace.events) == (0, 0), "what came back would have served"
-    assert retries.advise(Facts(trace)) is None
+    assert retries.advise(StepFacts(trace)) is None
 
 
 def profiled(item_s: float) -> tuple[Profile, float]:
@@ -150,7 +150,7 @@ def profiled(item_s: float) -> tuple[Profile, float]:
 def test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast_loader_is_not() -> None:
     trace = recorded(sizes(1))
     slow, waited_s = profiled(0.02)
-    advice = waits_for_data.advise(Facts(trace, profile=slow))
+    advice = waits_for_data.advise(StepFacts(trace, profile=slow))
     assert advice is not None and advice.seconds is not None
     assert advice.seconds >= 0.08, "four items a batch"
     assert advice.seconds == pytest.approx(waited_s / 2, rel=0.25), "copying to the device comes beside"
@@ -158,7 +158,7 @@ def test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast
     for _ in range(5):  # (a core that is taken away at the wrong moment makes a slow loader of any)
         fast, _ = profiled(0.0)
         assert fast.phases["data"] > 0
-        if waits_for_data.advise(Facts(trace, profile=fast)) is None:
+        if waits_for_data.advise(StepFacts(trace, profile=fast)) is None:
             return
     pytest.fail("a loader that is asked for nothing but zeros is told to be waited for")
 
@@ -166,10 +166,10 @@ def test_a_loop_with_a_slow_loader_is_told_how_long_it_waits_and_one_with_a_fast
 def test_steps_that_wait_for_data_are_told_by_how_much() -> None:
     trace = recorded(sizes(1))
     slow = a_profile(phases={"data": 40_000_000, "forward": 30_000_000, "backward": 30_000_000})
-    advice = waits_for_data.advise(Facts(trace, profile=slow))
+    advice = waits_for_data.advise(StepFacts(trace, profile=slow))
     assert advice is not None
     assert advice.seconds == pytest.approx(0.02)
     assert advice.sentence.startswith("40.0 % of a step (20 ms) pass before its forward begins")
     quick = a_profile(phases={"data": 15_000_000, "forward": 85_000_000})
-    assert waits_for_data.advise(Facts(trace, profile=quick)) is None
-    assert waits_for_data.advise(Facts(trace, profile=a_profile())) is None, "phases are unknown"
+    assert waits_for_data.advise(StepFacts(trace, profile=quick)) is None
+    assert waits_for_data.advise(StepFacts(trace, profile=a_profile())) is None, "phases are unknown"

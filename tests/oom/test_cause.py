@@ -22,7 +22,7 @@ from vramscope.oom_diagnosis.growth import growing, growth_of, held_by
 from vramscope.oom_diagnosis.size_curve import curve_bytes
 from vramscope.protocol import messages
 from vramscope.protocol.oom_record import COPIES, OTHER_MODELS, Frame, Holder
-from vramscope_server.analysis.comparison.batch_size import Batch
+from vramscope_server.analysis.comparison.batch_size import BatchSize
 from vramscope_server.analysis.oom.remedies import alternatives, batch, optimizer_state, remove_cause
 from vramscope_server.analysis.oom.remedies.ranking import remedies
 from vramscope_server.analysis.oom.remedies.remedy import Case, OtherRun, Remedy
@@ -718,36 +718,38 @@ def test_another_run_proves_something_only_of_a_death_within_a_step() -> None:
     ("other", "own", "rows", "told"),
     [
         (
-            Batch(samples=4, accumulation=4, ranks=1, length=128),
-            Batch(samples=16, accumulation=1, ranks=1, length=128),
+            BatchSize(samples=4, accumulation=4, ranks=1, length=128),
+            BatchSize(samples=16, accumulation=1, ranks=1, length=128),
             16,
             True,
         ),
         (
-            Batch(samples=2, accumulation=4, ranks=1, length=128),
-            Batch(samples=16, accumulation=1, ranks=1, length=128),
+            BatchSize(samples=2, accumulation=4, ranks=1, length=128),
+            BatchSize(samples=16, accumulation=1, ranks=1, length=128),
             16,
             False,
         ),
         (
-            Batch(samples=16, accumulation=1, ranks=1, length=64),
-            Batch(samples=16, accumulation=1, ranks=1, length=128),
+            BatchSize(samples=16, accumulation=1, ranks=1, length=64),
+            BatchSize(samples=16, accumulation=1, ranks=1, length=128),
             16,
             False,
         ),
         (
-            Batch(samples=16, accumulation=1, ranks=1, length=128),
-            Batch(samples=16, accumulation=1, ranks=1, length=128),
+            BatchSize(samples=16, accumulation=1, ranks=1, length=128),
+            BatchSize(samples=16, accumulation=1, ranks=1, length=128),
             64,  # the batch that was too large: none before was, here or there
             False,
         ),
-        (Batch(samples=2, accumulation=4, ranks=1, length=None), Batch(None, None, 1, None), 16, False),
-        (Batch(samples=16, accumulation=None, ranks=1, length=None), Batch(16, 1, 1, None), 16, None),
-        (Batch(samples=16, accumulation=1, ranks=1, length=None), Batch(None, None, 1, None), None, None),
-        (Batch(samples=16, accumulation=1, ranks=1, length=None), Batch(16, 1, 1, length=128), 16, None),
+        (BatchSize(samples=2, accumulation=4, ranks=1, length=None), BatchSize(None, None, 1, None), 16, False),
+        (BatchSize(samples=16, accumulation=None, ranks=1, length=None), BatchSize(16, 1, 1, None), 16, None),
+        (BatchSize(samples=16, accumulation=1, ranks=1, length=None), BatchSize(None, None, 1, None), None, None),
+        (BatchSize(samples=16, accumulation=1, ranks=1, length=None), BatchSize(16, 1, 1, length=128), 16, None),
     ],
 )
-def test_a_run_that_was_given_less_is_no_remedy(other: Batch, own: Batch, rows: int | None, told: bool | None) -> None:
+def test_a_run_that_was_given_less_is_no_remedy(
+    other: BatchSize, own: BatchSize, rows: int | None, told: bool | None
+) -> None:
     assert did_as_much(other, own, rows) is told
 
 

@@ -22,7 +22,7 @@ from vramscope_server.analysis.timeline.axis_spans import ruler
 from vramscope_server.analysis.timeline.flamegraph import flame
 from vramscope_server.analysis.timeline.source_lines import frame_of, sites_of
 from vramscope_server.analysis.trace.frames import brief
-from vramscope_server.analysis.trace.missing_events import told_of_gaps
+from vramscope_server.analysis.trace.missing_events import missing_event_notes
 from vramscope_server.analysis.trace.trace import layout_at
 
 
@@ -462,10 +462,10 @@ def test_frees_that_were_not_recorded_are_told_or_made_up_for() -> None:
     told["device_traces"] = [trace[:4]]
     (known,) = read_object(told).devices
     assert known.lives.completed_event.tolist() == [4, 3]
-    assert list(told_of_gaps(known)) == []
+    assert list(missing_event_notes(known)) == []
     told["device_traces"] = [trace[:3]]
     (unknown,) = read_object(told).devices
-    assert "1 allocations end nowhere" in " ".join(told_of_gaps(unknown))
+    assert "1 allocations end nowhere" in " ".join(missing_event_notes(unknown))
 
 
 def test_frees_of_what_is_free_already_end_nothing() -> None:

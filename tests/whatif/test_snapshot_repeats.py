@@ -12,7 +12,7 @@ from small_snapshot import MIB, event, plain, read_object
 from test_snapshot_protocols import told_by
 
 from vramscope_server.analysis import units
-from vramscope_server.analysis.trace.missing_events import told_of_gaps
+from vramscope_server.analysis.trace.missing_events import missing_event_notes
 from vramscope_server.analysis.trace.trace import reserved_after
 
 
@@ -23,7 +23,7 @@ def test_a_history_with_events_told_again_is_that_without_them(recorded: dict[st
         told = pickle.load(file)
     (trace,) = told["device_traces"]
     expected = told_by(read_object(told).devices[0])
-    gaps = list(told_of_gaps(read_object(told).devices[0]))
+    gaps = list(missing_event_notes(read_object(told).devices[0]))
     draw = random.Random(3)
     third = len(trace) // 3
     ways = {"overlap": (trace[: 2 * third] + trace[third:], third)}
@@ -37,7 +37,7 @@ def test_a_history_with_events_told_again_is_that_without_them(recorded: dict[st
             f"an event that stands twice is counted the first time alone ({units.times(times)})"
         ], way
         assert told_by(snapshot.devices[0]) == expected, way
-        assert list(told_of_gaps(snapshot.devices[0])) == gaps
+        assert list(missing_event_notes(snapshot.devices[0])) == gaps
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_what_is_taken_or_made_twice_without_being_surely_told_again_is_said() -
         ([clean[0], *clean], "1 segments were made where another one was not yet returned"),
     ):
         (read,) = read_object({**told, "device_traces": [events]}).devices
-        said = list(told_of_gaps(read))
+        said = list(missing_event_notes(read))
         assert said == [] if words is None else len(said) == 1 and words in said[0], (words, said)
     assert int(reserved_after(read)[0]) == -2 * MIB, "wrong by as much as the words say"

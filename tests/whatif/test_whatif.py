@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from measured import measure_all
 
-from vramscope_server.analysis.advice.facts import Facts
+from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import fragmentation
 from vramscope_server.analysis.oom.window import scan
 from vramscope_server.analysis.simulator.settings import AllocatorSettings, BadSetting
@@ -107,7 +107,7 @@ def test_what_expandable_segments_would_save_is_promised_and_comes(
 ) -> None:
     """Also of a history that begins late, where the replay's band alone would promise nothing."""
     for name, error in (("lengths", 0.0), ("late", 0.05)):
-        told = fragmentation.advise(Facts(traces[name]))
+        told = fragmentation.advise(StepFacts(traces[name]))
         came = recorded[name].counted["peak_reserved_bytes"] - truth[name, fragmentation.CONF]["peak_reserved_bytes"]
         assert told is not None and came > 0
         assert abs(told.saves_bytes - came) <= error * came
@@ -118,18 +118,18 @@ def test_what_expandable_segments_would_save_is_promised_and_comes(
 def test_what_a_recording_promises_of_reserved_is_raised_to_the_runs_highest_step(traces: dict[str, Trace]) -> None:
     """A window of a small step knows nothing of larger ones."""
     trace = traces["lengths"]
-    alone = fragmentation.advise(Facts(trace))
-    assert alone is not None and fragmentation.advise(Facts(trace, run_peak_bytes=1)) == alone
-    larger = fragmentation.advise(Facts(trace, run_peak_bytes=int(1.05 * Facts(trace).peak_bytes)))
+    alone = fragmentation.advise(StepFacts(trace))
+    assert alone is not None and fragmentation.advise(StepFacts(trace, run_peak_bytes=1)) == alone
+    larger = fragmentation.advise(StepFacts(trace, run_peak_bytes=int(1.05 * StepFacts(trace).peak_bytes)))
     assert larger is not None and larger.evidence["at_most"]
     assert larger.evidence["predicted_bytes"] == pytest.approx(1.05 * alone.evidence["predicted_bytes"], rel=1e-6)
     assert larger.saves_bytes == larger.evidence["peak_reserved_bytes"] - larger.evidence["predicted_bytes"]
     assert f"as much more as it allocates, {amount(larger.evidence['predicted_bytes'])}" in larger.sentence
-    assert fragmentation.advise(Facts(trace, run_peak_bytes=larger.evidence["peak_reserved_bytes"])) is None
-    as_high = fragmentation.advise(Facts(trace, run_peak_bytes=int(1.01 * Facts(trace).peak_bytes)))
+    assert fragmentation.advise(StepFacts(trace, run_peak_bytes=larger.evidence["peak_reserved_bytes"])) is None
+    as_high = fragmentation.advise(StepFacts(trace, run_peak_bytes=int(1.01 * StepFacts(trace).peak_bytes)))
     assert as_high is not None and as_high.saves_bytes == alone.saves_bytes and "highest one" not in as_high.sentence
     promised = [
-        fragmentation.advise(Facts(trace, run_peak_bytes=int(factor / 100 * Facts(trace).peak_bytes)))
+        fragmentation.advise(StepFacts(trace, run_peak_bytes=int(factor / 100 * StepFacts(trace).peak_bytes)))
         for factor in range(103, 130)
     ]
     least = 0.1 * larger.evidence["peak_reserved_bytes"]

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from vramscope.protocol.profile import Profile
 from vramscope_server.analysis.advice.all_rules import advise
-from vramscope_server.analysis.advice.facts import Facts
+from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.ownership.summary import summary
 from vramscope_server.answers.anatomy import AnatomyAnswer
 from vramscope_server.api.dependencies import open_recording, readable, the_event
@@ -73,9 +73,9 @@ class Waited:
             return self._made
 
 
-def facts_of(opened: Opened, run: KnownRun, profile: Profile | None = None) -> Facts:
+def facts_of(opened: Opened, run: KnownRun, profile: Profile | None = None) -> StepFacts:
     """What rules may ask of a recording."""
-    return Facts(
+    return StepFacts(
         opened.trace,
         profile=profile,
         techniques=run.techniques,

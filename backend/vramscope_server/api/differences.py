@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from vramscope_server.analysis.diff.by_line import difference
-from vramscope_server.analysis.diff.holdings import Holdings, holdings_of
+from vramscope_server.analysis.diff.holdings import PeakAllocations, peak_allocations_of
 from vramscope_server.analysis.diff.steps import step_line
 from vramscope_server.answers.compare import SitesAnswer, TimelinesAnswer
 from vramscope_server.api.dependencies import open_recording, readable
@@ -57,10 +57,12 @@ def get_timelines(
     return answer({"figure": figure.draw(lines).to_dict(), "window": told})
 
 
-def _holdings(request: Request, text: str, field: str) -> tuple[dict[str, Any], Holdings]:
+def _holdings(request: Request, text: str, field: str) -> tuple[dict[str, Any], PeakAllocations]:
     run, ident, stored, opened = _opened(request, text, field)
     with readable(stored):
-        made = opened.once(("holdings",), lambda: holdings_of(opened.trace, course_in(opened), sites_in(opened)))
+        made = opened.once(
+            ("holdings",), lambda: peak_allocations_of(opened.trace, course_in(opened), sites_in(opened))
+        )
         told = {
             "recording": ident,
             "run": run["id"] if run else None,

@@ -17,7 +17,7 @@ from vramscope_server.analysis.timeline import flamegraph as flames
 from vramscope_server.analysis.timeline.axis_spans import ruler
 from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.analysis.trace.export import as_csv, as_perfetto, write_parquet
-from vramscope_server.analysis.trace.search import Wanted, found
+from vramscope_server.analysis.trace.search import EventFilter, matching_events
 from vramscope_server.analysis.trace.segment_map import stack_lines
 from vramscope_server.analysis.trace.trace import Trace, address_told
 from vramscope_server.analysis.trace.types import Events
@@ -78,12 +78,12 @@ def get_events(
     with readable(stored):
         trace = opened.trace
         zero = int(trace.events.time_ns[0]) if len(trace.events) else 0
-        wanted = Wanted(
+        wanted = EventFilter(
             first=first or 0, end=end, actions=tuple(action or ()), text=text, least_bytes=least_bytes,
             most_bytes=most_bytes, from_ns=_moment(zero, from_seconds), to_ns=_moment(zero, to_seconds), address=place,
             stream=stream, pool=pool,
         )  # fmt: skip
-        matching = found(trace, wanted)
+        matching = matching_events(trace, wanted)
         rows = [_row(trace, at, zero) for at in matching[offset : offset + limit].tolist()]
         pools = [{"pool": at, "id": list(name)} for at, name in enumerate(trace.pools)]
         told = {

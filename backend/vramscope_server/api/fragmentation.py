@@ -79,18 +79,18 @@ def get_strip(request: Request, recording: str, first: First = None, end: End = 
 
     ``highest`` is of the window; ``peak``, ``out_of_memory`` and ``outline`` are of the whole recording.
     """
-    from vramscope_server.analysis.fragmentation.breakdown import Strip, strip
+    from vramscope_server.analysis.fragmentation.breakdown import Breakdown, breakdown_of
     from vramscope_server.figures import strip as figure
 
     stored, opened = open_recording(request, recording)
     with readable(stored):
         trace = opened.trace
         first, end = the_window(len(trace.events), first, end)
-        whole = opened.once(("strip",), lambda: strip(trace, OUTLINE_POINTS, parts=opened.parts))
-        made = strip(trace, points, first=first, end=end, parts=opened.parts)
+        whole = opened.once(("strip",), lambda: breakdown_of(trace, OUTLINE_POINTS, parts=opened.parts))
+        made = breakdown_of(trace, points, first=first, end=end, parts=opened.parts)
         drawn = figure.draw(made, opened.moments.steps, capacity_bytes=trace.device_total_bytes)
 
-    def told(of: Strip, at: int) -> dict[str, int]:
+    def told(of: Breakdown, at: int) -> dict[str, int]:
         parts = {f"{name}_bytes": int(getattr(of, name)[at]) for name in PARTS}
         return {"event": int(of.event[at]), "reserved_bytes": sum(parts.values()), **parts}
 
@@ -132,7 +132,7 @@ def get_map(
 
 
 def drawn_map(
-    trace: Trace, row: segment_map.Row, low: int | None, high: int | None, lines: int, columns: int
+    trace: Trace, row: segment_map.LinearLayout, low: int | None, high: int | None, lines: int, columns: int
 ) -> dict[str, Any]:
     """A part of the map, with what it shows in numbers; without a figure where nothing is reserved."""
     from vramscope_server.figures import segment_map as figure

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol import series
-from vramscope_server.analysis.techniques.compare_with_run import way_between
+from vramscope_server.analysis.techniques.compare_with_run import plan_between
 from vramscope_server.answers.compare import SettingsPredictions, TechniquePredictions
 from vramscope_server.api.anatomy import known_run
 from vramscope_server.api.compare import Runs, compared_runs
@@ -87,7 +87,7 @@ def get_techniques(
     house: House = request.app.state.house
     with reader(house) as connection:
         found = compared_runs(connection, runs, base)
-        ways = [way_between(found[0]["techniques"], run["techniques"]) for run in found]
+        ways = [plan_between(found[0]["techniques"], run["techniques"]) for run in found]
         stored = _recording(connection, found[0])
     compared = [(run, way) for run, way in zip(found, ways, strict=True) if way is not None]
     if stored is None or not compared:

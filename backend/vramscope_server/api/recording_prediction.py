@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope_server.analysis.techniques.plan import Way, way_of
-from vramscope_server.analysis.techniques.predict import Predicted, predict
+from vramscope_server.analysis.techniques.plan import TrainingPlan, parse_plan
+from vramscope_server.analysis.techniques.predict import Predictions, predict
 from vramscope_server.answers.anatomy import PredictionAnswer
 from vramscope_server.api.anatomy import KnownRun, facts_of, known_run
 from vramscope_server.api.dependencies import open_recording, readable
@@ -42,17 +42,17 @@ def get_prediction(request: Request, recording: str, techniques: Ways = None) ->
     return answer({"recording": stored.id, **shown(told)})
 
 
-def predicted(opened: Opened, run: KnownRun, asked: list[Way]) -> Predicted:
+def predicted(opened: Opened, run: KnownRun, asked: list[TrainingPlan]) -> Predictions:
     """Worked out once for a recording, what is known of its run, and what is asked."""
     key = ("prediction", str(run.techniques), *asked)
     return opened.once(key, lambda: predict(facts_of(opened, run), asked))
 
 
-def shown(told: Predicted) -> dict[str, Any]:
+def shown(told: Predictions) -> dict[str, Any]:
     """As the API shows it (docs/http.md)."""
     rows = [
         {
-            "techniques": row.way._asdict(),
+            "techniques": row.plan._asdict(),
             "peak_allocated_bytes": row.peak_allocated_bytes,
             "saved_bytes": None
             if row.peak_allocated_bytes is None
@@ -65,9 +65,9 @@ def shown(told: Predicted) -> dict[str, Any]:
     return {"step": told.step, "rows": rows, "furthest_rows": told.furthest_rows, "notes": told.notes}
 
 
-def _way(words: str) -> Way:
+def _way(words: str) -> TrainingPlan:
     try:
-        return way_of(words)
+        return parse_plan(words)
     except ValueError as fault:
         raise InvalidParameter(
             f"{fault}.", field="techniques", seen=words, expected="gradient_accumulation:4+gradient_checkpointing, say"

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from vramscope.protocol import series
 from vramscope_server.analysis.series.downsample import Buckets, at_peak, divide, envelope, float_envelope, with_holes
 from vramscope_server.analysis.series.trend import trend
-from vramscope_server.analysis.series.window import Column, FloatArray, LossWindow, RunWindow, StreamWindow
+from vramscope_server.analysis.series.window import FloatArray, LossWindow, RunWindow, SeriesColumn, StreamWindow
 from vramscope_server.api.problems import InvalidParameter, NotFound
 from vramscope_server.services import House
 from vramscope_server.store.rows import run_row
@@ -198,12 +198,12 @@ def loss_window(connection: Connection, run: Run, place: Place, window: Window) 
         at = odd[0]
         not_finite = (float(x_values[at]), int(found.columns["step"][told][at]), float(values[at]))
     finite = np.where(np.isfinite(values), values, np.nan)
-    column = Column(finite, finite, finite)
+    column = SeriesColumn(finite, finite, finite)
     envelope_ = along.size > window.points
     if envelope_:
         buckets = divide(along, window.points)
         three = (with_holes(part, buckets, np.nan) for part in float_envelope(values, buckets.starts))
-        column = Column(*three)  # type: ignore[arg-type]
+        column = SeriesColumn(*three)  # type: ignore[arg-type]
         x_values = _axis(buckets.middle, run, place, window.x)
     return LossWindow(
         name=name,
@@ -231,13 +231,13 @@ def _stream_window(
     if buckets is None:
         for name in names:
             values = floats(thinned.columns[name])
-            columns[name] = Column(values, values, values)
+            columns[name] = SeriesColumn(values, values, values)
         peak = {name: columns[name].max if name in columns else floats(thinned.columns[name]) for name in stacked}
     else:
         for name in names:
             found = envelope(thinned.columns[name], buckets.starts)
             three = (with_holes(floats(part), buckets, np.nan) for part in (found.min, found.mean, found.max))
-            columns[name] = Column(*three)  # type: ignore[arg-type]
+            columns[name] = SeriesColumn(*three)  # type: ignore[arg-type]
         if stacked:
             rows = at_peak(
                 thinned.columns[stacked[0]], {name: thinned.columns[name] for name in stacked}, buckets.starts

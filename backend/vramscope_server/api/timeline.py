@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
-from vramscope_server.analysis.ownership.owners import name_of, owned
+from vramscope_server.analysis.ownership.owners import name_of, ownership_of
 from vramscope_server.analysis.timeline import flamegraph as flames
 from vramscope_server.analysis.timeline.allocation import hit, life
 from vramscope_server.analysis.timeline.axis_spans import Ruler, ruler
@@ -321,5 +321,5 @@ def _series(course: Course, grouping: Grouping, first: int, end: int) -> Series:
 def _life(opened: Opened, row: int) -> dict[str, Any]:
     categories = grouping_in(opened, "category")
     told = life(opened.trace, sites_in(opened), row, categories.names[int(categories.group[row])])
-    told["owner"] = name_of(opened.trace, opened.once(("owned",), lambda: owned(opened.trace)), row)
+    told["owner"] = name_of(opened.trace, opened.once(("owned",), lambda: ownership_of(opened.trace)), row)
     return told | {"stacks_from": stacks_from_in(opened)}

@@ -61,14 +61,14 @@ def show(server: str, as_json: bool, a: str, b: str) -> None:
 def _locally(server: str, a: str, b: str) -> dict[str, Any]:
     """From files, and from recordings that are fetched: nothing is sent anywhere."""
     from vramscope_server.analysis.diff.by_line import difference
-    from vramscope_server.analysis.diff.holdings import holdings_of
+    from vramscope_server.analysis.diff.holdings import peak_allocations_of
 
     made = []
     for target in (a, b):
         trace = _fullest(of_file(Path(target)), target) if is_file(target) else of_run(server, target)
         try:
             with Bar("working out what held memory"):
-                made.append((trace, holdings_of(trace)))
+                made.append((trace, peak_allocations_of(trace)))
         except (ArithmeticError, LookupError, ValueError) as fault:  # events that contradict each other
             words = f"what it tells contradicts itself ({type(fault).__name__})"
             raise Failure(f"{plain(target)}: {words}", BAD_WORDS) from None

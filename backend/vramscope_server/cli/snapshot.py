@@ -71,12 +71,12 @@ def show(path: Path, as_json: bool, server: str | None) -> None:
 def summary(trace: Trace) -> dict[str, Any]:
     """One device: its peak, what held it, where reserved memory was then. Bytes; null is unknown."""
     from vramscope.protocol.window import ACTIONS
-    from vramscope_server.analysis.diff.holdings import holdings_of
-    from vramscope_server.analysis.fragmentation.breakdown import strip
-    from vramscope_server.analysis.trace.missing_events import told_of_gaps
-    from vramscope_server.analysis.trace.notable_events import moments_of
+    from vramscope_server.analysis.diff.holdings import peak_allocations_of
+    from vramscope_server.analysis.fragmentation.breakdown import breakdown_of
+    from vramscope_server.analysis.trace.missing_events import missing_event_notes
+    from vramscope_server.analysis.trace.notable_events import notable_events_of
 
-    moments, made, held = moments_of(trace), strip(trace, 1), holdings_of(trace)
+    moments, made, held = notable_events_of(trace), breakdown_of(trace, 1), peak_allocations_of(trace)
     time_ns = trace.events.time_ns
     timed = time_ns[time_ns >= 0]
     kinds: dict[str, int] = {}
@@ -115,7 +115,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "settings_given": trace.settings,
         "settings_in_force": trace.settings_in_force,
         "torch": trace.torch,
-        "notes": [*trace.notes, *told_of_gaps(trace)],
+        "notes": [*trace.notes, *missing_event_notes(trace)],
     }  # fmt: skip
 
 

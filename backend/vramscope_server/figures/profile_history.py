@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vramscope.protocol.profile import NOT_ATTRIBUTED
-from vramscope_server.analysis.profile.history import History
+from vramscope_server.analysis.profile.history import ProfileHistory
 from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit
@@ -15,7 +15,7 @@ from vramscope_server.figures.timeline import areas
 UNTOLD = "what was held moment by moment is not told"
 
 
-def draw(history: History | None) -> go.Figure:
+def draw(history: ProfileHistory | None) -> go.Figure:
     """Areas over the highest moments; their top is allocated, to the byte."""
     drawing = Drawing("change")
     drawing.meta["kind"] = "static"

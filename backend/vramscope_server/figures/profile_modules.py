@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.profile.module_tree import Box, boxes_of
+from vramscope_server.analysis.profile.module_tree import ModuleBox, boxes_of
 from vramscope_server.analysis.profile.tables import Table
 from vramscope_server.analysis.units import amount, duration
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
@@ -34,7 +34,7 @@ def draw(table: Table, quantity: str) -> go.Figure:
     levels = max(box.level for box in boxes) + 1
     drawing.meta["levels"] = levels
 
-    def words(box: Box) -> str:
+    def words(box: ModuleBox) -> str:
         def said(value: int) -> str:
             return amount(value) if of_bytes else duration(value / 1e9)
 
@@ -80,7 +80,7 @@ def draw(table: Table, quantity: str) -> go.Figure:
     )
 
 
-def _fitting(box: Box, width: int) -> str:
+def _fitting(box: ModuleBox, width: int) -> str:
     room = int(box.total / width * _CHARACTERS)
     for name in (box.name if box.level < 2 else "", box.name.rpartition(".")[2]):
         if name and len(name) <= room:

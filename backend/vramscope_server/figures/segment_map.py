@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from vramscope.protocol.window import STATES
 from vramscope_server.analysis.trace.frames import is_native
-from vramscope_server.analysis.trace.segment_map import Row, blocks_between, cells, stack_lines
+from vramscope_server.analysis.trace.segment_map import LinearLayout, blocks_between, cells, stack_lines
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.units import amount
 from vramscope_server.figures.drawing import Drawing, byte_unit, escaped
@@ -28,7 +28,7 @@ STATE_LABELS = {
 }
 
 
-def draw(trace: Trace, row: Row, low: int, high: int, lines: int, columns: int) -> tuple[go.Figure, bool]:
+def draw(trace: Trace, row: LinearLayout, low: int, high: int, lines: int, columns: int) -> tuple[go.Figure, bool]:
     """The offsets from ``low`` to ``high``, and whether its blocks are drawn one by one."""
     drawing = Drawing("offset")
     drawing.meta["kind"] = "static"
@@ -61,7 +61,7 @@ def draw(trace: Trace, row: Row, low: int, high: int, lines: int, columns: int) 
     return drawing.done(hovermode="closest", barmode="overlay", bargap=0.12), exact
 
 
-def _heat(drawing: Drawing, row: Row, low: int, high: int, lines: int, columns: int, scale: float) -> None:
+def _heat(drawing: Drawing, row: LinearLayout, low: int, high: int, lines: int, columns: int, scale: float) -> None:
     part = cells(row, low, high, lines, columns)
     code = part.used + part.rounding
     code[part.rounding > _MOSTLY] = ROUNDING_CODE
@@ -85,7 +85,7 @@ def _heat(drawing: Drawing, row: Row, low: int, high: int, lines: int, columns: 
 
 
 def _blocks(
-    drawing: Drawing, trace: Trace, row: Row, here: Any, low: int, high: int, line_bytes: float, scale: float
+    drawing: Drawing, trace: Trace, row: LinearLayout, here: Any, low: int, high: int, line_bytes: float, scale: float
 ) -> None:
     blocks = row.layout.blocks
     positions = row.block_order[here]
@@ -118,7 +118,7 @@ def _blocks(
             )
 
 
-def _borders(drawing: Drawing, row: Row, low: int, high: int, line_bytes: float, scale: float) -> None:
+def _borders(drawing: Drawing, row: LinearLayout, low: int, high: int, line_bytes: float, scale: float) -> None:
     """A tick where a segment begins."""
     starts = row.segment_starts
     inside = starts[(starts >= low) & (starts < high)]
@@ -159,7 +159,7 @@ def _place(frame: dict[str, Any]) -> str:
     return f"{frame['file'].rpartition('/')[2]}:{frame['line']}" if frame["line"] else "C++"
 
 
-def _words(trace: Trace, row: Row, block: int, label: str) -> str:
+def _words(trace: Trace, row: LinearLayout, block: int, label: str) -> str:
     blocks = row.layout.blocks
     said = [f"{amount(int(blocks.size_bytes[block]))}, {label}"]
     whole = stack_lines(trace, int(blocks.stack[block]))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from vramscope_server.analysis.fragmentation.breakdown import Strip
+from vramscope_server.analysis.fragmentation.breakdown import Breakdown
 from vramscope_server.figures.drawing import Drawing, Unit, byte_unit
 
 PARTS = (
@@ -20,7 +20,7 @@ _MOST_TICKS = 8
 _AT_THE_RIGHT = 0.9
 
 
-def draw(strip: Strip, steps: Sequence[tuple[int, int]], *, capacity_bytes: int | None) -> go.Figure:
+def draw(strip: Breakdown, steps: Sequence[tuple[int, int]], *, capacity_bytes: int | None) -> go.Figure:
     """Stacked parts after each event. ``steps``: (step, its first event); those in the window are the ticks of the axis."""
     drawing = Drawing("event")
     drawing.where = "in this recording"
@@ -65,7 +65,7 @@ def draw(strip: Strip, steps: Sequence[tuple[int, int]], *, capacity_bytes: int 
     return drawing.done()
 
 
-def _marks(drawing: Drawing, strip: Strip, total: np.ndarray[tuple[int], np.dtype[np.float64]], unit: Unit) -> None:
+def _marks(drawing: Drawing, strip: Breakdown, total: np.ndarray[tuple[int], np.dtype[np.float64]], unit: Unit) -> None:
     first, last = int(strip.event[0]), int(strip.event[-1])
     drawing.figure.add_annotation(
         name="peak",

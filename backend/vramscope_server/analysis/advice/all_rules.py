@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from vramscope_server.analysis.advice.facts import Advice, Facts
+from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.advice.rules import (
     batch,
     checkpointing,
@@ -22,7 +22,7 @@ from vramscope_server.analysis.advice.rules import (
     weight_copies,
 )
 
-Rule = Callable[[Facts], Advice | None]
+Rule = Callable[[StepFacts], Advice | None]
 
 RULES: Final[tuple[Rule, ...]] = (
     loss_head.advise,
@@ -41,7 +41,7 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def advise(facts: Facts) -> list[Advice]:
+def advise(facts: StepFacts) -> list[Advice]:
     """What each rule has to say: of the run's peak, then most bytes first, then most time; nothing of a trace without events."""
     if not len(facts.recorded.events):
         return []

@@ -1,7 +1,7 @@
 """What a rule may ask about a recorded step, and what it may say.
 
 A rule is a file with ``advise(facts) -> Advice | None``. It promises bytes only where it can reckon them: it changes the lives
-of the trace as its remedy would, and takes the highest allocated bytes of the step before and after (``Facts.peak_after``).
+of the trace as its remedy would, and takes the highest allocated bytes of the step before and after (``StepFacts.peak_after``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy.typing as npt
 from vramscope.protocol.series import PHASES
 from vramscope_server.analysis.ownership.amounts import allocated_after, allocated_at, known_peak_event
 from vramscope_server.analysis.ownership.categories import CATEGORIES, categories_of
-from vramscope_server.analysis.ownership.owners import Owned, name_of, owned
-from vramscope_server.analysis.ownership.phases import Spells, spells_of
+from vramscope_server.analysis.ownership.owners import Ownership, name_of, ownership_of
+from vramscope_server.analysis.ownership.phases import PhaseIntervals, phase_intervals_of
 from vramscope_server.analysis.ownership.stack_categories import with_phases
 from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_through
 from vramscope_server.analysis.timeline.source_lines import Sites, frame_of, sites_of
@@ -52,7 +52,7 @@ class Advice:
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
+class StepFacts:
     """A trace that has events, and what else is known of its run."""
 
     recorded: Trace
@@ -75,12 +75,12 @@ class Facts:
         return categories_of(self.recorded)
 
     @cached_property
-    def owned(self) -> Owned:
-        return owned(self.trace)
+    def ownership(self) -> Ownership:
+        return ownership_of(self.trace)
 
     @cached_property
-    def spells(self) -> Spells:
-        return spells_of(self.trace)
+    def phase_intervals(self) -> PhaseIntervals:
+        return phase_intervals_of(self.trace)
 
     @cached_property
     def sites(self) -> Sites:
@@ -128,8 +128,8 @@ class Facts:
 
     def born_in(self, phase: str) -> Flags:
         """The lives that were made in this phase."""
-        spells = self.spells
-        born: Flags = (spells.born >= 0) & (spells.phase[np.maximum(spells.born, 0)] == PHASES.index(phase))
+        intervals = self.phase_intervals
+        born: Flags = (intervals.born >= 0) & (intervals.phase[np.maximum(intervals.born, 0)] == PHASES.index(phase))
         return born
 
     def in_step(self) -> Flags:
@@ -142,7 +142,7 @@ class Facts:
         return int(self.trace.lives.size_bytes[lives].sum())
 
     def owner(self, life: int) -> str | None:
-        return name_of(self.trace, self.owned, life)
+        return name_of(self.trace, self.ownership, life)
 
     def module_of(self, life: int) -> str | None:
         """The innermost module whose forward made it, where modules were recorded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from vramscope_server.analysis.comparison.mean_and_range import Spread, spread, spread_of_ratio
+from vramscope_server.analysis.comparison.mean_and_range import MeanAndRange, mean_and_range, mean_and_range_of_ratio
 from vramscope_server.analysis.comparison.repeats import Run, repeats
 from vramscope_server.analysis.comparison.rows import MEMORY, Row
 
@@ -39,7 +39,7 @@ def _one(group: list[Row], base: list[Row]) -> Row:
     runs = [{"run": row["run"], "name": row["name"]} for row in group]
     if len(group) == len(base) == 1:
         return group[0] | {"runs": runs, "spreads": {}}
-    spreads: dict[str, Spread] = {field: found for field in MEANS if (found := _mean(group, field))}
+    spreads: dict[str, MeanAndRange] = {field: found for field in MEANS if (found := _mean(group, field))}
     changes = {field: spreads[field].mean if field in spreads else None for field in MEANS}
     changes |= {field: round(spreads[field].mean) for field in WHOLE if field in spreads}
     if group is not base:
@@ -47,7 +47,7 @@ def _one(group: list[Row], base: list[Row]) -> Row:
         for kind, field in MEMORY.items():
             found = _ratio(group, base, f"peak_{kind}_bytes")
             if found is not None and not (kind == "device" and _device_of(group) != _device_of(base)):
-                spreads[field] = Spread(found.n, 1 - found.mean, 1 - found.high, 1 - found.low, found.kind)
+                spreads[field] = MeanAndRange(found.n, 1 - found.mean, 1 - found.high, 1 - found.low, found.kind)
         for field, of in RATIOS.items():
             found = _ratio(group, base, of)
             if found is not None and (field != "wall_time_ratio" or all(row[field] is not None for row in group)):
@@ -78,14 +78,14 @@ def _one(group: list[Row], base: list[Row]) -> Row:
     )
 
 
-def _mean(group: list[Row], field: str) -> Spread | None:
+def _mean(group: list[Row], field: str) -> MeanAndRange | None:
     known = _known(group, field)
-    return spread(known) if known else None
+    return mean_and_range(known) if known else None
 
 
-def _ratio(group: list[Row], base: list[Row], field: str) -> Spread | None:
+def _ratio(group: list[Row], base: list[Row], field: str) -> MeanAndRange | None:
     own, other = _known(group, field), _known(base, field)
-    return spread_of_ratio(own, other) if own and other and all(own) and all(other) else None
+    return mean_and_range_of_ratio(own, other) if own and other and all(own) and all(other) else None
 
 
 def _known(group: list[Row], field: str) -> list[float]:

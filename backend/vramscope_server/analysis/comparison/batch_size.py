@@ -17,7 +17,7 @@ _LENGTH: Final = ("sequence_length", "seq_length", "max_seq_length", "max_length
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchSize:
     """None: not known."""
 
     samples: int | None
@@ -40,7 +40,7 @@ class Batch:
         return self.samples * self.accumulation * self.ranks
 
 
-def batch_of(run: Mapping[str, Any]) -> Batch:
+def batch_of(run: Mapping[str, Any]) -> BatchSize:
     """From what was seen of the run (its techniques), else from its configuration. ``run``: as GET /runs/RUN tells it."""
     details: dict[str, Mapping[str, Any]] = {}
     for told in run["techniques"] or ():
@@ -50,7 +50,7 @@ def batch_of(run: Mapping[str, Any]) -> Batch:
     accumulation = _first(details.get("gradient_accumulation", {}), ("micro_steps",)) or _first(config, _ACCUMULATION)
     if accumulation is None and run["techniques"] is not None and "gradient_accumulation" not in details:
         accumulation = 1  # it was looked for, and is not there
-    return Batch(
+    return BatchSize(
         samples=_first(batch, _BATCH) or _first(config, _BATCH),
         accumulation=accumulation,
         ranks=run["world_size"],

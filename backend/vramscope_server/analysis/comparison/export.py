@@ -20,7 +20,7 @@ NOT_KNOWN: Final = "–"  # noqa: RUF001 - a dash is meant
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column for people. ``needed``: which rows must tell something for it to be shown; None: always."""
 
     title: str
@@ -100,29 +100,29 @@ def _technique(row: Row, is_baseline: bool) -> str:
 
 
 COLUMNS: Final = (
-    Column("technique", _technique, number=False),
-    Column("run", lambda row, _: name_of(row), number=False),
-    Column("n", lambda row, _: count(row.get("n"), "") or None),
-    Column("allocated MiB", _mib("peak_allocated_bytes")),
-    Column("saved", _change("saved_fraction")),
-    Column("reserved MiB", _mib("peak_reserved_bytes")),
-    Column("saved", _change("reserved_saved_fraction")),
-    Column("device MiB", _mib("peak_device_bytes"), "peak_device_bytes"),
-    Column("saved", _change("device_saved_fraction"), "peak_device_bytes"),
-    Column("wall time", _with_spread("wall_seconds", duration), "wall_seconds"),
-    Column("ratio", _times("wall_time_ratio"), "wall_time_ratio"),
-    Column("step time", _with_spread("step_seconds_median", duration)),
-    Column("ratio", _times("step_time_ratio")),
-    Column("effective batch", lambda row, _: count(row["effective_batch"], "") or None, "effective_batch"),
-    Column("samples/s", _with_spread("samples_per_second", _rate), "samples_per_second"),
-    Column("final loss", _final_loss, "loss_source"),
-    Column("leaked", _leaked, "leaks"),
-    Column("never needed", _with_spread("fragmentation_fraction", percent), "fragmentation_fraction"),
-    Column("unusable MiB", _mib("unusable_bytes"), "unusable_bytes"),
+    TableColumn("technique", _technique, number=False),
+    TableColumn("run", lambda row, _: name_of(row), number=False),
+    TableColumn("n", lambda row, _: count(row.get("n"), "") or None),
+    TableColumn("allocated MiB", _mib("peak_allocated_bytes")),
+    TableColumn("saved", _change("saved_fraction")),
+    TableColumn("reserved MiB", _mib("peak_reserved_bytes")),
+    TableColumn("saved", _change("reserved_saved_fraction")),
+    TableColumn("device MiB", _mib("peak_device_bytes"), "peak_device_bytes"),
+    TableColumn("saved", _change("device_saved_fraction"), "peak_device_bytes"),
+    TableColumn("wall time", _with_spread("wall_seconds", duration), "wall_seconds"),
+    TableColumn("ratio", _times("wall_time_ratio"), "wall_time_ratio"),
+    TableColumn("step time", _with_spread("step_seconds_median", duration)),
+    TableColumn("ratio", _times("step_time_ratio")),
+    TableColumn("effective batch", lambda row, _: count(row["effective_batch"], "") or None, "effective_batch"),
+    TableColumn("samples/s", _with_spread("samples_per_second", _rate), "samples_per_second"),
+    TableColumn("final loss", _final_loss, "loss_source"),
+    TableColumn("leaked", _leaked, "leaks"),
+    TableColumn("never needed", _with_spread("fragmentation_fraction", percent), "fragmentation_fraction"),
+    TableColumn("unusable MiB", _mib("unusable_bytes"), "unusable_bytes"),
 )
 
 
-def columns_of(rows: Sequence[Row]) -> list[Column]:
+def columns_of(rows: Sequence[Row]) -> list[TableColumn]:
     """Those of which some row tells something; names beside techniques only where they differ, ``n`` where there are repeats."""
     told = [c for c in COLUMNS if c.needed is None or any(row[c.needed] is not None for row in rows)]
     left_out = set()

@@ -18,7 +18,7 @@ _WORDS: Final = {"gradient_checkpointing": "checkpointing", "optimizer_8bit": "8
 
 
 @dataclass(frozen=True)
-class Name:
+class RunLabel:
     """``label`` is None where the run's techniques are not known."""
 
     label: str | None
@@ -62,7 +62,7 @@ def difference(own: Chips, base: Chips) -> Chips:
     return found
 
 
-def names(techniques: Sequence[Chips | None]) -> list[Name]:
+def names(techniques: Sequence[Chips | None]) -> list[RunLabel]:
     """A name for each run; the first is the baseline."""
     base = techniques[0] if techniques else None
     found = [None if own is None or base is None else difference(own, base) for own in techniques]
@@ -86,17 +86,17 @@ def _whole(found: Sequence[Chips | None], techniques: Sequence[Chips | None]) ->
     return full[0] if alike and has_parts else None
 
 
-def _name(position: int, own: Chips | None, found: Sequence[Chips | None], whole: int | None) -> Name:
+def _name(position: int, own: Chips | None, found: Sequence[Chips | None], whole: int | None) -> RunLabel:
     if position == 0:
-        return Name("baseline")
+        return RunLabel("baseline")
     if own is None:
-        return Name(None)
+        return RunLabel(None)
     words = tuple(own.values())
     everything = found[whole] if whole is not None else None
     if everything is not None and len(own) >= FEWEST:
         if own == everything:
-            return Name("all", words)
+            return RunLabel("all", words)
         left = [kind for kind in everything if kind not in own]
         if len(left) == 1 and own.items() <= everything.items():
-            return Name(f"all but {everything[left[0]]}", words, everything[left[0]], whole)
-    return Name(" + ".join(words) or "as the baseline", words)
+            return RunLabel(f"all but {everything[left[0]]}", words, everything[left[0]], whole)
+    return RunLabel(" + ".join(words) or "as the baseline", words)

@@ -21,7 +21,7 @@ _T_975: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class MeanAndRange:
     """``n``: of how many it is known. ``kind``: what ``low`` and ``high`` are: the lowest and the highest, or the ends of the 95 %
     interval of the mean by Student's t."""
 
@@ -41,16 +41,16 @@ def t_975(df: float) -> float:
     return float(np.interp(1 / df, [1 / one for one in reversed(_T_DF)], _T_975[::-1]))
 
 
-def spread(values: Sequence[float]) -> Spread:
+def mean_and_range(values: Sequence[float]) -> MeanAndRange:
     """Of one figure; ``values``: of each repeat, at least one."""
     mean, n = fmean(values), len(values)
     if n < FEWEST:
-        return Spread(n, mean, min(values), max(values), "range")
+        return MeanAndRange(n, mean, min(values), max(values), "range")
     half = t_975(n - 1) * math.sqrt(variance(values) / n)
-    return Spread(n, mean, mean - half, mean + half, "t95")
+    return MeanAndRange(n, mean, mean - half, mean + half, "t95")
 
 
-def spread_of_ratio(values: Sequence[float], base: Sequence[float]) -> Spread:
+def mean_and_range_of_ratio(values: Sequence[float], base: Sequence[float]) -> MeanAndRange:
     """Of the mean of ``values`` over that of ``base``, in both of which the runs differ; nothing of ``base`` may be zero.
 
     Where both are of three or more: by the delta method, with Welch's degrees of freedom. Else from the lowest to the highest
@@ -59,11 +59,11 @@ def spread_of_ratio(values: Sequence[float], base: Sequence[float]) -> Spread:
     ratio = fmean(values) / fmean(base)
     n = len(values)
     if min(n, len(base)) < FEWEST:
-        return Spread(n, ratio, min(values) / max(base), max(values) / min(base), "range")
+        return MeanAndRange(n, ratio, min(values) / max(base), max(values) / min(base), "range")
     parts = [(variance(of) / len(of) / fmean(of) ** 2, len(of) - 1) for of in (values, base)]
     whole = sum(part for part, _ in parts)
     if whole == 0:
-        return Spread(n, ratio, ratio, ratio, "t95")
+        return MeanAndRange(n, ratio, ratio, ratio, "t95")
     df = whole**2 / sum(part**2 / freedom for part, freedom in parts)
     half = t_975(df) * abs(ratio) * math.sqrt(whole)
-    return Spread(n, ratio, ratio - half, ratio + half, "t95")
+    return MeanAndRange(n, ratio, ratio - half, ratio + half, "t95")

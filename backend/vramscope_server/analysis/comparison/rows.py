@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from vramscope_server.analysis.comparison.batch_size import batch_of
 from vramscope_server.analysis.comparison.comparability import reasons, same_steps
-from vramscope_server.analysis.comparison.labels import Name, chips_of, names
+from vramscope_server.analysis.comparison.labels import RunLabel, chips_of, names
 from vramscope_server.analysis.units import count
 
 Run = Mapping[str, Any]
@@ -115,7 +115,7 @@ def _ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 
 
-def _left_out(rows: Sequence[Row], row: Row, name: Name) -> dict[str, Any] | None:
+def _left_out(rows: Sequence[Row], row: Row, name: RunLabel) -> dict[str, Any] | None:
     """By how much one technique lowers the peaks inside the combination: "all but it" against "all"."""
     if name.left_out is None or name.whole is None:
         return None

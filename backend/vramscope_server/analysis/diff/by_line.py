@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from vramscope_server.analysis.diff.holdings import Held, Holdings, Site
+from vramscope_server.analysis.diff.holdings import AllocatingLine, LineBytes, PeakAllocations
 from vramscope_server.analysis.diff.line_matching import matched
 from vramscope_server.analysis.ownership.categories import CATEGORIES
 
 MOST_ROWS: Final = 200
 NEARLY_ALL: Final = 0.9
-_NOTHING: Final = Held()
+_NOTHING: Final = LineBytes()
 
 
-def difference(a: Holdings, b: Holdings) -> dict[str, Any]:
+def difference(a: PeakAllocations, b: PeakAllocations) -> dict[str, Any]:
     """``{a, b, difference_bytes, rows, left_out, categories}``, rows by what they differ most (docs/http.md)."""
     rows = [_row(own, other, a, b) for own, other in matched(a.sites, b.sites)]
     rows.sort(key=lambda row: (-abs(row["difference_bytes"]), -row["b_bytes"], row["file"] or "", row["b_line"] or 0))
@@ -29,7 +29,9 @@ def difference(a: Holdings, b: Holdings) -> dict[str, Any]:
     }
 
 
-def _row(own: Site | None, other: Site | None, a: Holdings, b: Holdings) -> dict[str, Any]:
+def _row(
+    own: AllocatingLine | None, other: AllocatingLine | None, a: PeakAllocations, b: PeakAllocations
+) -> dict[str, Any]:
     site = other or own
     assert site is not None
     in_a = a.sites[own] if own is not None else _NOTHING
@@ -60,7 +62,7 @@ def _in_words(kinds: Mapping[str, int]) -> str | None:
     return f"mostly {largest}" if 2 * kinds[largest] > total else "several"
 
 
-def _categories(a: Holdings, b: Holdings) -> list[dict[str, Any]]:
+def _categories(a: PeakAllocations, b: PeakAllocations) -> list[dict[str, Any]]:
     """The same by what it is for; categories that neither holds are left out."""
     found = []
     for name in CATEGORIES:

@@ -29,7 +29,7 @@ _NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 
 
 @dataclass(frozen=True, order=True)
-class Site:
+class AllocatingLine:
     """Who asked. ``file`` is "" where no stack tells; ``function`` then says what is known instead."""
 
     file: str
@@ -39,7 +39,7 @@ class Site:
 
 
 @dataclass
-class Held:
+class LineBytes:
     """What one site holds at the peak."""
 
     bytes: int = 0
@@ -50,17 +50,17 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Holdings:
+class PeakAllocations:
     """All that is allocated at the moment: the sites' bytes add up to ``allocated_bytes``."""
 
     moment: dict[str, Any]
     allocated_bytes: int
     peak_bytes: int
     """the highest of the recording: more than at the moment where no stacks were recorded yet at the peak"""
-    sites: dict[Site, Held]
+    sites: dict[AllocatingLine, LineBytes]
 
 
-def holdings_of(trace: Trace, course: Course | None = None, sites: Sites | None = None) -> Holdings:
+def peak_allocations_of(trace: Trace, course: Course | None = None, sites: Sites | None = None) -> PeakAllocations:
     """At the peak, or at a moment nearly as high from which on stacks were recorded. Some 20 ns a life, 10 µs a site."""
     course = course_of(trace) if course is None else course
     sites = sites_of(trace) if sites is None else sites
@@ -77,17 +77,17 @@ def holdings_of(trace: Trace, course: Course | None = None, sites: Sites | None 
     held_bytes = np.zeros(keys.shape[1], np.int64)
     np.add.at(held_bytes, group, size)
     counts = np.bincount(group, minlength=keys.shape[1])
-    found: dict[Site, Held] = {}
+    found: dict[AllocatingLine, LineBytes] = {}
     told = zip(keys.T.tolist(), held_bytes.tolist(), counts.tolist(), strict=True)
     for (at, of_module, kind, function), held, count in told:
         site = _site(trace, at, patterns[of_module] if of_module >= 0 else "")
-        one = found.setdefault(site, Held())
+        one = found.setdefault(site, LineBytes())
         one.bytes += held
         one.allocations += count
         one.categories[CATEGORIES[kind]] = one.categories.get(CATEGORIES[kind], 0) + held
         if function >= 0:
             one.calls |= {trace.words[function]}
-    return Holdings(when(trace, moment), int(size.sum()), int(course.allocated.max()), found)
+    return PeakAllocations(when(trace, moment), int(size.sum()), int(course.allocated.max()), found)
 
 
 def _frames(trace: Trace, sites: Sites, rows: Whole) -> Whole:
@@ -129,11 +129,11 @@ def _patterns(modules: list[str]) -> tuple[list[str], Whole]:
     return list(places), np.array(code or [0], np.int64)
 
 
-def _site(trace: Trace, at: int, module: str) -> Site:
+def _site(trace: Trace, at: int, module: str) -> AllocatingLine:
     if at >= 0:
         frame = frame_of(trace, at)
-        return Site(frame.file, frame.function, frame.line, module)
+        return AllocatingLine(frame.file, frame.function, frame.line, module)
     phase = -1 - at
     if phase < len(PHASES):
-        return Site("", f"{NO_STACK}: {PHASES[phase]}", 0, module)
-    return Site("", NO_STACK if phase == len(PHASES) else EARLIER, 0, module)
+        return AllocatingLine("", f"{NO_STACK}: {PHASES[phase]}", 0, module)
+    return AllocatingLine("", NO_STACK if phase == len(PHASES) else EARLIER, 0, module)

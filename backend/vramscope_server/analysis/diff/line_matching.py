@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from difflib import SequenceMatcher
 
-from vramscope_server.analysis.diff.holdings import Held, Site
+from vramscope_server.analysis.diff.holdings import AllocatingLine, LineBytes
 
-Sites = Mapping[Site, Held]
-Scan = Callable[[Held], Hashable]
+Sites = Mapping[AllocatingLine, LineBytes]
+Scan = Callable[[LineBytes], Hashable]
 """what a line looks like from outside"""
-Pair = tuple[Site | None, Site | None]
+Pair = tuple[AllocatingLine | None, AllocatingLine | None]
 
 
 def matched(a: Sites, b: Sites) -> list[Pair]:
@@ -58,21 +58,23 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.replace("\\", "/").split("/") if part][::-1]
 
 
-def _by_function(sites: Sites, names: Mapping[str, str]) -> dict[tuple[str, str, str], list[Site]]:
+def _by_function(sites: Sites, names: Mapping[str, str]) -> dict[tuple[str, str, str], list[AllocatingLine]]:
     """Sites of each function and module by their lines; files under the names that ``names`` gives them."""
-    found: defaultdict[tuple[str, str, str], list[Site]] = defaultdict(list)
+    found: defaultdict[tuple[str, str, str], list[AllocatingLine]] = defaultdict(list)
     for site in sorted(sites):
         found[(names.get(site.file, site.file), site.function, site.module)].append(site)
     return found
 
 
-def _lines(in_a: list[Site], in_b: list[Site], a: Sites, b: Sites) -> list[Pair]:
+def _lines(in_a: list[AllocatingLine], in_b: list[AllocatingLine], a: Sites, b: Sites) -> list[Pair]:
     if [site.line for site in in_a] == [site.line for site in in_b]:
         return list(zip(in_a, in_b, strict=True))
     return _aligned(in_a, in_b, a, b, [_exactly, _roughly])
 
 
-def _aligned(in_a: list[Site], in_b: list[Site], a: Sites, b: Sites, scans: list[Scan]) -> list[Pair]:
+def _aligned(
+    in_a: list[AllocatingLine], in_b: list[AllocatingLine], a: Sites, b: Sites, scans: list[Scan]
+) -> list[Pair]:
     """In their order: first those that look exactly alike; between these, those that do so roughly; then by their lines."""
     if not in_a or not in_b or not scans:
         lines = {site.line: site for site in in_b}
@@ -88,10 +90,10 @@ def _aligned(in_a: list[Site], in_b: list[Site], a: Sites, b: Sites, scans: list
     return pairs
 
 
-def _exactly(held: Held) -> Hashable:
+def _exactly(held: LineBytes) -> Hashable:
     return (held.calls, held.bytes, held.allocations)
 
 
-def _roughly(held: Held) -> Hashable:
+def _roughly(held: LineBytes) -> Hashable:
     """Sizes change with the batch, numbers with the layers."""
     return (held.calls, *sorted(held.categories))

@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
 from vramscope_server.analysis.fragmentation import usable as pieces
-from vramscope_server.analysis.fragmentation.request_sizes import Demand, demand_of
-from vramscope_server.analysis.fragmentation.usable import Moves, Parts, Rules, Spans
+from vramscope_server.analysis.fragmentation.request_sizes import RequestSizes, request_sizes_of
+from vramscope_server.analysis.fragmentation.usable import Moves, Parts, ReuseRules, Spans
 from vramscope_server.analysis.numba_compile import entry
 from vramscope_server.analysis.trace.block_sizes import SMALL_BYTES
 from vramscope_server.analysis.trace.counting_sort import in_order, numbered
@@ -39,7 +39,7 @@ Codes = npt.NDArray[np.integer]
 _OOM: Final = ACTIONS.index("oom")
 
 
-class Strip(NamedTuple):
+class Breakdown(NamedTuple):
     """The parts at some moments of a window; arrays of one length, in bytes."""
 
     event: Whole
@@ -69,9 +69,9 @@ class Strip(NamedTuple):
         return self.in_use + self.usable + self.unusable
 
 
-def strip(
+def breakdown_of(
     trace: Trace, points: int = 1000, *, first: int = -1, end: int | None = None, parts: Parts | None = None
-) -> Strip:
+) -> Breakdown:
     """At most ``points`` moments of a window, its two ends and its errors beside: of each stretch the one with most in use.
 
     The window: the moments ``first`` (-1: before the first event) to ``end``, which is not included; all when not given.
@@ -84,7 +84,7 @@ def strip(
     edges = low + np.linspace(0, high - low, min(points, high - low) + 1).astype(np.int64)
     highest, peak = _highest(parts.requested, parts.rounding, parts.usable, parts.unusable, edges)
     chosen = np.unique(np.concatenate([highest, [low, peak, high - 1], ooms]).astype(np.int64))
-    return Strip(
+    return Breakdown(
         event=chosen - 1,
         time_ns=_of_events(trace.events.time_ns, chosen),
         step=_of_events(trace.events.step, chosen),
@@ -128,7 +128,7 @@ def parts_of(trace: Trace) -> Parts:
         np.concatenate([asked > SMALL_BYTES, segments.large == 1]),
     )
     fresh = lives.alloc_event >= 0
-    demand = demand_of(heap[: len(lives)][fresh], asked[fresh], heaps)
+    demand = request_sizes_of(heap[: len(lives)][fresh], asked[fresh], heaps)
     spans = Spans(
         np.concatenate([lives.address, segments.address]),
         np.concatenate([lives.size_bytes, segments.size_bytes]),
@@ -146,10 +146,10 @@ def parts_of(trace: Trace) -> Parts:
     return pieces.walk(spans, moves, rules, count + 1, earlier=earlier)
 
 
-def _rules(demand: Demand, settings: AllocatorSettings, told: Told, action: Codes) -> Rules:
+def _rules(demand: RequestSizes, settings: AllocatorSettings, told: Told, action: Codes) -> ReuseRules:
     """Those that held while these events came."""
     closed = told.get("expandable_segments") is False and not (action == SEGMENT_MAP).any()
-    return Rules(demand, settings.max_split_bytes, settings.max_non_split_rounding_bytes, closed)
+    return ReuseRules(demand, settings.max_split_bytes, settings.max_non_split_rounding_bytes, closed)
 
 
 def _heaps(pool: Whole, stream: Whole, large: npt.NDArray[np.bool_]) -> tuple[Whole, int]:

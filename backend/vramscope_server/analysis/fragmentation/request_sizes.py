@@ -15,7 +15,7 @@ from vramscope_server.analysis.trace.counting_sort import numbered
 Whole = npt.NDArray[np.int64]
 
 
-class Demand(NamedTuple):
+class RequestSizes(NamedTuple):
     """The sizes that are asked for, each once, of one heap after the other."""
 
     first: Whole
@@ -26,7 +26,7 @@ class Demand(NamedTuple):
     """of the heap's bytes, asked for in requests of up to that size; 1.0 at each heap's last"""
 
 
-def demand_of(heap: Whole, size_bytes: Whole, heaps: int) -> Demand:
+def request_sizes_of(heap: Whole, size_bytes: Whole, heaps: int) -> RequestSizes:
     """``heap`` and rounded size of each request of a run; heaps count from 0. A heap may have none."""
     sizes, size = numbered(size_bytes)
     asked, count = np.unique(heap * max(len(sizes), 1) + size, return_counts=True)
@@ -36,4 +36,4 @@ def demand_of(heap: Whole, size_bytes: Whole, heaps: int) -> Demand:
     reached = np.append(0.0, np.cumsum(size_bytes * count.astype(np.float64)))
     below, total = reached[first[heap]], reached[first[heap + 1]] - reached[first[heap]]
     share = np.where(np.arange(len(heap)) + 1 == first[heap + 1], 1.0, (reached[1:] - below) / np.maximum(total, 1.0))
-    return Demand(first, size_bytes, share)
+    return RequestSizes(first, size_bytes, share)

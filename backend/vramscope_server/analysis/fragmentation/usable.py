@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope_server.analysis.fragmentation.placement import at_or_below, drop, empty_set, put
-from vramscope_server.analysis.fragmentation.request_sizes import Demand
+from vramscope_server.analysis.fragmentation.request_sizes import RequestSizes
 from vramscope_server.analysis.numba_compile import entry, lean
 
 Whole = npt.NDArray[np.int64]
@@ -48,10 +48,10 @@ class Moves(NamedTuple):
     """rising, from 0"""
 
 
-class Rules(NamedTuple):
+class ReuseRules(NamedTuple):
     """What decides whether a free block serves a request; in bytes."""
 
-    demand: Demand
+    demand: RequestSizes
     max_split: int
     """max_split_size; NO_LIMIT where it is not set"""
     slack: int
@@ -71,7 +71,9 @@ class Parts(NamedTuple):
     """moves that fit nowhere, for the history is not complete: with any the parts are not exact"""
 
 
-def walk(spans: Spans, moves: Moves, rules: Rules, moments: int, *, earlier: tuple[int, Rules] | None = None) -> Parts:
+def walk(
+    spans: Spans, moves: Moves, rules: ReuseRules, moments: int, *, earlier: tuple[int, ReuseRules] | None = None
+) -> Parts:
     """The parts at so many moments. Some 0.2 µs a move, 32 bytes a moment and 50 a span; more the first time, to compile.
 
     earlier   (the last moment at which they held, other rules)
@@ -114,8 +116,8 @@ def _walk(
     end: Any,
     places: Whole,
     moves: Moves,
-    rules: Rules,
-    later: Rules,
+    rules: ReuseRules,
+    later: ReuseRules,
     until: int,
     moments: int,
 ) -> Any:
@@ -176,7 +178,7 @@ def _around(state: _State, low: int, size: int) -> Any:
 
 
 @lean
-def _cut(state: _State, at: int, low: int, high: int, rules: Rules) -> None:
+def _cut(state: _State, at: int, low: int, high: int, rules: ReuseRules) -> None:
     """Take a range out of a free piece; what lies before and behind it stays free."""
     start, end = state.places[at], state.places[at] + state.size[at]
     heap, segment = state.heap[at], state.segment[at]
@@ -188,7 +190,7 @@ def _cut(state: _State, at: int, low: int, high: int, rules: Rules) -> None:
 
 
 @lean
-def _add(state: _State, low: int, high: int, heap: int, segment: int, rules: Rules) -> Any:
+def _add(state: _State, low: int, high: int, heap: int, segment: int, rules: ReuseRules) -> Any:
     """A range becomes free, and one piece with its free neighbours of the same segment. False where some of it is free."""
     size = state.places[high] - state.places[low]
     before = at_or_below(state.free[0], state.free[1], high - 1) if high > low else low
@@ -210,7 +212,7 @@ def _add(state: _State, low: int, high: int, heap: int, segment: int, rules: Rul
 
 
 @lean
-def _put_piece(state: _State, at: int, size: int, heap: int, segment: int, rules: Rules) -> None:
+def _put_piece(state: _State, at: int, size: int, heap: int, segment: int, rules: ReuseRules) -> None:
     state.size[at], state.heap[at], state.segment[at] = size, heap, segment
     state.lost[at] = lost = _lost(state, at, rules)
     put(state.free[0], state.free[1], at)
@@ -219,7 +221,7 @@ def _put_piece(state: _State, at: int, size: int, heap: int, segment: int, rules
 
 
 @lean
-def _lost(state: _State, at: int, rules: Rules) -> Any:
+def _lost(state: _State, at: int, rules: ReuseRules) -> Any:
     """How many bytes of the free piece are unusable."""
     size, heap = state.size[at], state.heap[at]
     if state.segment[at] < 0 and rules.demand.first[heap] < rules.demand.first[heap + 1]:
@@ -232,7 +234,7 @@ def _lost(state: _State, at: int, rules: Rules) -> Any:
 
 
 @lean
-def _judge_anew(state: _State, rules: Rules) -> None:
+def _judge_anew(state: _State, rules: ReuseRules) -> None:
     """What is unusable of all that is free, by other rules than before."""
     at = at_or_below(state.free[0], state.free[1], len(state.places) - 1)
     state.now[NOW_UNUSABLE] = 0
@@ -286,7 +288,7 @@ def _remove_range(state: _State, at: int) -> None:
 
 
 @lean
-def _share_served(rules: Rules, heap: int, size: int) -> float:
+def _share_served(rules: ReuseRules, heap: int, size: int) -> float:
     """Of the heap's demand, in requests that a free block of that size serves."""
     demand = rules.demand
     start, end = demand.first[heap], demand.first[heap + 1]

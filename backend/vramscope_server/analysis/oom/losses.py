@@ -9,7 +9,7 @@ import numpy as np
 
 from vramscope.protocol.oom_record import BlackBox
 from vramscope.protocol.series import LOSSES
-from vramscope_server.analysis.series.window import Column, LossWindow
+from vramscope_server.analysis.series.window import LossWindow, SeriesColumn
 
 
 def loss_of(box: BlackBox) -> tuple[LossWindow | None, list[int]]:
@@ -23,7 +23,7 @@ def loss_of(box: BlackBox) -> tuple[LossWindow | None, list[int]]:
     odd = np.flatnonzero(~np.isfinite(values))
     first = (float(x[odd[0]]), steps[odd[0]], float(values[odd[0]])) if odd.size else None
     finite = np.where(np.isfinite(values), values, np.nan)
-    column = Column(finite, finite, finite)
+    column = SeriesColumn(finite, finite, finite)
     loss = LossWindow(
         name=name, x_values=x, envelope=False, rows=len(values), values=column, not_finite=first, odd=odd.size
     )

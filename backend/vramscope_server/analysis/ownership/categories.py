@@ -1,10 +1,10 @@
 """What each allocation of a trace is for: parameters, gradients, optimizer state, buffers, activations, temporaries, input.
 
 First by owner: what the agent saw to belong to a parameter, a gradient, a state, a buffer or an input when a step began, when
-its optimizer ran and when it ended (``owned``). The rest by the *spell* that it was made in (one stay in a phase: the forward
+its optimizer ran and when it ended (``owned``). The rest by the *interval* that it was made in (one stay in a phase: the forward
 of one micro-batch, its backward), and by whether it outlived it:
 
-    made in    and let go in that spell       and outlives it
+    made in    and let go in that interval       and outlives it
     forward    temporaries                    activations, if it goes within two steps; else unknown
     backward   temporaries; what a            gradients; what Python made there, as data
                checkpoint recomputes and
@@ -31,8 +31,8 @@ import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
 from vramscope.protocol.window import OWNER_CATEGORIES
-from vramscope_server.analysis.ownership.owners import NOBODY, owned
-from vramscope_server.analysis.ownership.phases import Spells, spells_of
+from vramscope_server.analysis.ownership.owners import NOBODY, ownership_of
+from vramscope_server.analysis.ownership.phases import PhaseIntervals, phase_intervals_of
 from vramscope_server.analysis.ownership.recompute import OPTIMIZER_FILES, alike, recomputed
 from vramscope_server.analysis.ownership.stack_categories import moved_or_made, with_phases
 from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_in_python, stacks_through
@@ -69,7 +69,7 @@ def categories_of(trace: Trace) -> Codes:
     codes = by_phase(read)
     if read is not trace:
         codes[moved_or_made(trace)] = PARAMETERS
-    of = owned(trace)
+    of = ownership_of(trace)
     seen = of.category != NOBODY
     codes[seen] = _OF_OWNERS[of.category[seen]]
     return codes
@@ -81,14 +81,14 @@ def by_phase(trace: Trace) -> Codes:
     codes = np.full(len(lives), UNKNOWN, np.int8)
     if not len(trace.events):
         return codes
-    spells = spells_of(trace)
-    born, known = spells.born, spells.born >= 0
-    phase = np.where(known, spells.phase[born], -1)
-    outlives = spells.outlives
+    intervals = phase_intervals_of(trace)
+    born, known = intervals.born, intervals.born >= 0
+    phase = np.where(known, intervals.phase[born], -1)
+    outlives = intervals.outlives
     codes[known & (phase >= 0) & ~outlives] = TEMPORARIES
     python = lives_with(trace, stacks_in_python(trace))
-    again = recomputed(trace, spells, phase == BACKWARD)
-    passing = _passing(trace, spells)
+    again = recomputed(trace, intervals, phase == BACKWARD)
+    passing = _passing(trace, intervals)
     codes[outlives & passing & np.isin(phase, (FORWARD, EVAL))] = ACTIVATIONS
     of_states = owners_tell_states(trace)
     # LBFGS, which calls a closure, works behind its backward passes.
@@ -99,14 +99,14 @@ def by_phase(trace: Trace) -> Codes:
     codes[outlives & as_data] = UNKNOWN
     codes[outlives & as_data & passing] = INPUT
     codes[outlives & (stepping | (phase == STEPPING) & (not of_states))] = OPTIMIZER
-    codes[outlives & (phase == STEPPING) & of_states & (spells.age == 0) & passing] = TEMPORARIES
+    codes[outlives & (phase == STEPPING) & of_states & (intervals.age == 0) & passing] = TEMPORARIES
     codes[again] = ACTIVATIONS
-    codes = alike(trace, spells, codes, python)
-    codes[workspaces(trace, spells)] = WORKSPACES
+    codes = alike(trace, intervals, codes, python)
+    codes[workspaces(trace, intervals)] = WORKSPACES
     return codes
 
 
-def _passing(trace: Trace, spells: Spells) -> Flags:
+def _passing(trace: Trace, intervals: PhaseIntervals) -> Flags:
     """Allocations freed within two steps. Others do not belong to one step.
 
     Of the allocations that exist at the end, only those of the last step count: outputs live until the next ones replace them.
@@ -117,7 +117,7 @@ def _passing(trace: Trace, spells: Spells) -> Flags:
     backward = np.flatnonzero(events.phase == BACKWARD)
     last = int(events.step[backward[-1]]) if len(backward) else int(events.step[-1])
     born = events.step[np.maximum(lives.alloc_event, 0)]
-    passing: Flags = (spells.age <= 1) & (~stays | (born >= last))
+    passing: Flags = (intervals.age <= 1) & (~stays | (born >= last))
     return passing
 
 
@@ -126,8 +126,8 @@ def owners_tell_states(trace: Trace) -> bool:
     return bool(trace.owners and np.any(trace.owners["category"] == OWNER_CATEGORIES.index("optimizer")))
 
 
-def workspaces(trace: Trace, spells: Spells) -> Flags:
+def workspaces(trace: Trace, intervals: PhaseIntervals) -> Flags:
     """What cuBLAS works in: one block a thread and stream, kept for the life of the process."""
     lives = trace.lives
     stays = lives.requested_event >= len(trace.events)
-    return np.isin(lives.requested_bytes, CUBLAS_BYTES) & stays & ((spells.age >= 1) | (lives.alloc_event < 0))
+    return np.isin(lives.requested_bytes, CUBLAS_BYTES) & stays & ((intervals.age >= 1) | (lives.alloc_event < 0))

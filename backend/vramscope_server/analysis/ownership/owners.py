@@ -17,7 +17,7 @@ Codes = npt.NDArray[np.int8]
 NOBODY: Final = -1
 
 
-class Owned(NamedTuple):
+class Ownership(NamedTuple):
     """One row a life of the trace."""
 
     category: Codes
@@ -26,7 +26,7 @@ class Owned(NamedTuple):
     """position in ``trace.owner_names``; NOBODY"""
 
 
-def owned(trace: Trace) -> Owned:
+def ownership_of(trace: Trace) -> Ownership:
     """Each address belongs to the life that lay there when it was seen. O(lives log lives).
 
     What is owned twice (a gradient that is a buffer, too) is what comes first in OWNER_CATEGORIES.
@@ -35,7 +35,7 @@ def owned(trace: Trace) -> Owned:
     category = np.full(len(lives), NOBODY, np.int8)
     name = np.full(len(lives), NOBODY, np.int64)
     if not owners or not len(lives):
-        return Owned(category, name)
+        return Ownership(category, name)
     life = seen_at(trace, owners["address"], owners["event"])
     there = life >= 0
     codes = owners["category"]
@@ -44,10 +44,10 @@ def owned(trace: Trace) -> Owned:
     rows = rows[np.argsort(-codes[rows], kind="stable")]  # what comes first is written last
     category[life[rows]] = codes[rows]
     name[life[rows]] = owners["name"][rows]
-    return Owned(category, name)
+    return Ownership(category, name)
 
 
-def name_of(trace: Trace, of: Owned, life: int) -> str | None:
+def name_of(trace: Trace, of: Ownership, life: int) -> str | None:
     """``gradient of transformer.h.3.mlp.c_fc.weight``; None where nobody had a name for it."""
     at = int(of.name[life])
     return trace.owner_names[at] if 0 <= at < len(trace.owner_names) else None

@@ -1,4 +1,4 @@
-"""Spells: one stay in a phase. In which one each allocation was made, and whether it outlived it."""
+"""PhaseIntervals: one stay in a phase. In which one each allocation was made, and whether it outlived it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from vramscope_server.analysis.trace.trace import Trace
 Whole = npt.NDArray[np.int64]
 
 
-class Spells(NamedTuple):
+class PhaseIntervals(NamedTuple):
     """Of a trace that has events."""
 
     of_event: Whole
-    """the number of each event's spell, rising"""
+    """the number of each event's interval, rising"""
     phase: npt.NDArray[np.int8]
-    """of each spell; -1: unknown"""
+    """of each interval; -1: unknown"""
     born: Whole
-    """the spell that each life was made in; -1: before the first event"""
+    """the interval that each life was made in; -1: before the first event"""
     outlives: npt.NDArray[np.bool_]
-    """lives that were there when the spell that made them ended"""
+    """lives that were there when the interval that made them ended"""
     age: Whole
     """of each life, in optimizer steps; as far as it was seen"""
 
 
-def spells_of(trace: Trace) -> Spells:
-    """A new spell begins where step or phase changes. O(events + lives)."""
+def phase_intervals_of(trace: Trace) -> PhaseIntervals:
+    """A new interval begins where step or phase changes. O(events + lives)."""
     events, lives = trace.events, trace.lives
     changes = np.zeros(len(events), np.bool_)
     changes[1:] = (np.diff(events.phase) != 0) | (np.diff(events.step) != 0)
@@ -40,7 +40,7 @@ def spells_of(trace: Trace) -> Spells:
     ends = lives.requested_event <= last
     born = np.where(known, of_event[made], -1)
     step = events.step.astype(np.int64)
-    return Spells(
+    return PhaseIntervals(
         of_event=of_event,
         phase=events.phase[first],
         born=born,

@@ -23,7 +23,7 @@ BEFORE: Final = "before the profile"
 
 
 @dataclass(frozen=True, eq=False)
-class History:
+class ProfileHistory:
     """The window change by change."""
 
     course: Course
@@ -31,7 +31,7 @@ class History:
     """the names of one table's rows, and the two groups beside them"""
 
 
-def history_of(profile: Profile, table: str) -> History | None:
+def history_of(profile: Profile, table: str) -> ProfileHistory | None:
     """What the rows of a table held; None where the profile does not tell it."""
     columns = {name: np.frombuffer(profile.history.get(name, b""), "<i8") for name in HISTORY}
     change, row, rows = columns["change_bytes"], columns[table], Table.of(profile, table)
@@ -74,7 +74,7 @@ def history_of(profile: Profile, table: str) -> History | None:
         group=np.arange(last + 1, dtype=np.int32),
         rank=np.array([-1, *range(len(names)), -1]),
     )
-    return History(course, grouping)
+    return ProfileHistory(course, grouping)
 
 
 def _allocated(change: Whole, told: Whole, start: int) -> Whole:

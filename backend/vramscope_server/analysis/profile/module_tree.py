@@ -11,7 +11,7 @@ MOST_BOXES: Final = 600
 
 
 @dataclass
-class Box:
+class ModuleBox:
     """A module, with what it called inside of it."""
 
     name: str
@@ -24,7 +24,7 @@ class Box:
     """where it begins, in the quantity's unit from the left"""
 
 
-def boxes_of(table: Table, quantity: str) -> tuple[list[Box], int]:
+def boxes_of(table: Table, quantity: str) -> tuple[list[ModuleBox], int]:
     """(boxes, how many are left out). ``quantity``: without its ``self_``.
 
     A module's box lies below that of the module whose name its own continues (``blocks.0`` of ``blocks.0.mlp``); a root has a
@@ -33,17 +33,17 @@ def boxes_of(table: Table, quantity: str) -> tuple[list[Box], int]:
     totals, owns = table.columns[quantity], table.columns[f"self_{quantity}"]
     kinds = table.texts("kind")
     found = {
-        name: Box(name, kinds[row], int(totals[row]), int(owns[row]), int(table.columns["calls"][row]))
+        name: ModuleBox(name, kinds[row], int(totals[row]), int(owns[row]), int(table.columns["calls"][row]))
         for row, name in enumerate(table.names)
         if totals[row] > 0
     }
     special = {name for row, name in enumerate(table.names) if table.special[row]}
     roots = [box.name for box in found.values() if box.name == box.kind and box.name not in special]
     root = roots[0] if len(roots) == 1 else None
-    children: dict[str | None, list[Box]] = {}
+    children: dict[str | None, list[ModuleBox]] = {}
     for box in found.values():
         children.setdefault(_parent_of(box.name, found, root, special), []).append(box)
-    placed: list[Box] = []
+    placed: list[ModuleBox] = []
     at = 0
     for box in sorted(children.get(None, []), key=lambda box: -box.total):
         _place(box, 0, at, children, placed)
@@ -52,7 +52,7 @@ def boxes_of(table: Table, quantity: str) -> tuple[list[Box], int]:
     return placed[:MOST_BOXES], max(0, len(placed) - MOST_BOXES)
 
 
-def _parent_of(name: str, found: dict[str, Box], root: str | None, special: set[str]) -> str | None:
+def _parent_of(name: str, found: dict[str, ModuleBox], root: str | None, special: set[str]) -> str | None:
     if name in special or name == root:
         return None
     outer = name
@@ -63,7 +63,9 @@ def _parent_of(name: str, found: dict[str, Box], root: str | None, special: set[
     return root
 
 
-def _place(box: Box, level: int, first: int, children: dict[str | None, list[Box]], placed: list[Box]) -> None:
+def _place(
+    box: ModuleBox, level: int, first: int, children: dict[str | None, list[ModuleBox]], placed: list[ModuleBox]
+) -> None:
     waiting = [(box, level, first)]
     while waiting:
         box, level, first = waiting.pop()

@@ -17,7 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SeriesColumn:
     """One series in the window: three arrays of equal length, NaN where nothing is known.
 
     Of rows that were not thinned, all three are the same array.
@@ -35,7 +35,7 @@ class StreamWindow:
     x_values   seconds since the run's start (``RunWindow.x0_seconds``), or step numbers; of buckets: their middle
     envelope   True: each value stands for a bucket of rows. False: the rows as they came
     rows       rows in the window before thinning
-    columns    name -> :class:`Column`, for each column that the figure needs; one that was never sent is all NaN
+    columns    name -> :class:`SeriesColumn`, for each column that the figure needs; one that was never sent is all NaN
     at_peak    name -> values in the row of each bucket where the total was highest: the total and the parts of
                ``Figure.at_peak``; empty where the figure has none, or for the other stream
     damaged    rows of the window that cannot be read and are left out: ``rows``, ``first_step``, ``last_step``,
@@ -46,7 +46,7 @@ class StreamWindow:
     x_values: FloatArray
     envelope: bool
     rows: int
-    columns: dict[str, Column]
+    columns: dict[str, SeriesColumn]
     at_peak: dict[str, FloatArray] = field(default_factory=dict)
     damaged: list[dict[str, Any]] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ class LossWindow:
     x_values: FloatArray
     envelope: bool
     rows: int
-    values: Column
+    values: SeriesColumn
     not_finite: tuple[float, int, float] | None
     odd: int
     damaged: list[dict[str, Any]] = field(default_factory=list)

@@ -11,14 +11,14 @@ from typing import Final
 import numpy as np
 
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.advice.facts import Facts
+from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import batch, checkpointing, foreach, optimizer_state, weight_copies
-from vramscope_server.analysis.techniques.memory_curve import Change, Course, Whole, in_step
+from vramscope_server.analysis.techniques.memory_curve import Change, MemoryCurve, Whole, in_step
 
 BODY: Final = [PHASES.index(phase) for phase in ("forward", "backward")]
 
 
-def checkpointed_blocks(facts: Facts, course: Course) -> Change | None:
+def checkpointed_blocks(facts: StepFacts, curve: MemoryCurve) -> Change | None:
     """The repeated blocks checkpointed whose activations make the peak of forward and backward."""
     if checkpointing.is_recomputing(facts):
         return None
@@ -26,7 +26,7 @@ def checkpointed_blocks(facts: Facts, course: Course) -> Change | None:
     body = np.isin(facts.trace.events.phase[first : last + 1], BODY)
     if not body.any():
         return None
-    whole = course.stays_bytes + course.goes_bytes
+    whole = curve.stays_bytes + curve.goes_bytes
     stems, blocks = checkpointing.chosen(facts, lambda changes: int((whole + in_step(facts, changes))[body].max()))
     if not blocks:
         return None
@@ -37,7 +37,7 @@ def checkpointed_blocks(facts: Facts, course: Course) -> Change | None:
     return Change(in_step(facts, stays), in_step(facts, change - stays), words)
 
 
-def accumulation(facts: Facts) -> Change | None:
+def accumulation(facts: StepFacts) -> Change | None:
     """What micro-batches change beside the parts of a batch: all but the first have the gradients in the whole step, and each new
     one beside the sum that it is added to. None where no gradient is known, or where rows are compared with one another."""
     lives = facts.trace.lives
@@ -54,13 +54,13 @@ def accumulation(facts: Facts) -> Change | None:
     return Change(stays_bytes=in_step(facts, np.cumsum(change[:-1])))
 
 
-def compares_rows(facts: Facts) -> bool:
+def compares_rows(facts: StepFacts) -> bool:
     """Something has a value for each pair of rows, as in a contrastive loss."""
     rows = batch.rows_of(facts)
     return rows is not None and bool(batch.pair_bytes(facts, rows).max() >= batch.LEAST_PAIRS * facts.peak_bytes)
 
 
-def eight_bit_state(facts: Facts) -> Change | None:
+def eight_bit_state(facts: StepFacts) -> Change | None:
     """Moments of 8 bits, by an optimizer that steps one parameter at a time."""
     state = optimizer_state.moments(facts)
     if not len(state):
@@ -69,7 +69,7 @@ def eight_bit_state(facts: Facts) -> Change | None:
     return Change(stays_bytes=in_step(facts, less + foreach.changes(facts)))
 
 
-def one_parameter_at_a_time(facts: Facts) -> Change | None:
+def one_parameter_at_a_time(facts: StepFacts) -> Change | None:
     """``foreach=False``. None for an optimizer that has nothing of the kind (LBFGS)."""
     state = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
     if len(state) and not any(optimizer_state.is_moment(facts.owner(int(life))) for life in state):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from vramscope_server.analysis.comparison.labels import chips_of, difference
-from vramscope_server.analysis.techniques.plan import Way
+from vramscope_server.analysis.techniques.plan import TrainingPlan
 
 PREDICTED: Final = {"gradient_accumulation", "gradient_checkpointing", "optimizer_8bit"}
 EIGHT: Final = 8
@@ -17,7 +17,7 @@ embeddings)"""
 Techniques = Sequence[Mapping[str, Any]]
 
 
-def way_between(base: Techniques | None, own: Techniques | None) -> Way | None:
+def plan_between(base: Techniques | None, own: Techniques | None) -> TrainingPlan | None:
     """None: they are alike, they differ in something that is not predicted, or it is not known."""
     chips, of_base = chips_of(own), chips_of(base)
     if chips is None or of_base is None or base is None or own is None:
@@ -35,7 +35,7 @@ def way_between(base: Techniques | None, own: Techniques | None) -> Way | None:
     covered, bits = (_detail(own, "optimizer_8bit", name) for name in ("covered_fraction", "bits"))
     if "optimizer_8bit" in differing and (bits != EIGHT or covered is None or covered < ALL_FRACTION):
         return None
-    return Way(parts, "gradient_checkpointing" in differing, "optimizer_8bit" in differing)
+    return TrainingPlan(parts, "gradient_checkpointing" in differing, "optimizer_8bit" in differing)
 
 
 def _micro_steps(techniques: Techniques) -> int:

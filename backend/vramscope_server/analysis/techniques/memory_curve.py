@@ -13,14 +13,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.advice.facts import Facts
+from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules.batch import scaling_bytes
 
 Whole = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class MemoryCurve:
     """Bytes after each event of the peak's step."""
 
     stays_bytes: Whole
@@ -33,7 +33,7 @@ class Course:
     def peak_bytes(self) -> int:
         return int((self.stays_bytes + self.goes_bytes / self.parts).max())
 
-    def with_change(self, change: Change) -> Course:
+    def with_change(self, change: Change) -> MemoryCurve:
         return replace(
             self, stays_bytes=self.stays_bytes + change.stays_bytes, goes_bytes=self.goes_bytes + change.goes_bytes
         )
@@ -56,12 +56,12 @@ class Change:
     """what it is done to, in words, where that is a part of the model"""
 
 
-def recorded(facts: Facts) -> Course:
+def recorded_curve(facts: StepFacts) -> MemoryCurve:
     goes = scaling_bytes(facts)
-    return Course(in_step(facts, facts.allocated - goes), in_step(facts, goes))
+    return MemoryCurve(in_step(facts, facts.allocated - goes), in_step(facts, goes))
 
 
-def in_step(facts: Facts, changes: Whole) -> Whole:
+def in_step(facts: StepFacts, changes: Whole) -> Whole:
     """Of what is told after each event of the trace (element 0: before the first), that of the peak's step."""
     first, last = facts.span
     return changes[first + 1 : last + 2]

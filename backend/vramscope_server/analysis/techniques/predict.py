@@ -1,6 +1,6 @@
 """The peak that the recorded step would have in ways that were not tried: techniques alone and together.
 
-When nothing is asked for, a way is told where each of its techniques lowers the peak by a hundredth, for else a simpler one does
+When nothing is asked for, a plan is told where each of its techniques lowers the peak by a hundredth, for else a simpler one does
 the same. Error: against trainings that were run in these ways, in docs/anatomy.md.
 """
 
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from vramscope.oom_diagnosis.demand import PIECES
-from vramscope_server.analysis.advice.facts import Facts
+from vramscope_server.analysis.advice.facts import StepFacts
 from vramscope_server.analysis.advice.rules import batch, checkpointing, evaluation
 from vramscope_server.analysis.techniques import changes as techniques
-from vramscope_server.analysis.techniques.memory_curve import Change, Course, recorded
-from vramscope_server.analysis.techniques.plan import Way, all_ways
+from vramscope_server.analysis.techniques.memory_curve import Change, MemoryCurve, recorded_curve
+from vramscope_server.analysis.techniques.plan import TrainingPlan, all_plans
 
 WORTH_FRACTION: Final = 0.01
-"""of the recorded peak, that each technique of a way must bring"""
+"""of the recorded peak, that each technique of a plan must bring"""
 
 
 @dataclass(frozen=True)
-class Row:
-    """What a way would need."""
+class PlanPrediction:
+    """What a plan would need."""
 
-    way: Way
+    plan: TrainingPlan
     peak_allocated_bytes: int | None
     """None: one of its techniques cannot be predicted here; the notes say why"""
     rows: int | None
@@ -35,29 +35,29 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class Predictions:
     """What is known of other ways to train a recorded step."""
 
     step: int | None
     """the one that has the recording's peak; None: nothing happened"""
-    rows: list[Row]
-    """the recorded way first, then those asked for in their order, else by falling peak"""
+    rows: list[PlanPrediction]
+    """the recorded plan first, then those asked for in their order, else by falling peak"""
     furthest_rows: int | None
     """``rows_that_fit`` is reckoned up to here: how a step goes with still more of them was not measured"""
     notes: list[str]
     """what is checkpointed; what cannot be told, and why"""
 
 
-def predict(facts: Facts, asked: Sequence[Way] = ()) -> Predicted:
-    """``asked``: none: all that bring something. 10 ms for 20,000 events (an LSTM's); more for each way to choose blocks."""
+def predict(facts: StepFacts, asked: Sequence[TrainingPlan] = ()) -> Predictions:
+    """``asked``: none: all that bring something. 10 ms for 20,000 events (an LSTM's); more for each plan to choose blocks."""
     if not len(facts.trace.events):
-        return Predicted(None, [], None, ["Nothing happened in this recording."])
+        return Predictions(None, [], None, ["Nothing happened in this recording."])
     if facts.peak_phase not in ("data", "forward", "backward", "optimizer"):
         where = "in an evaluation" if facts.peak_phase == "eval" else "where no phase of a training is known"
-        return Predicted(
+        return Predictions(
             facts.step, [], None, [f"The peak is {where}: what other ways to train would change cannot be told."]
         )
-    begun = recorded(facts)
+    begun = recorded_curve(facts)
     changes = {
         "gradient_accumulation": techniques.accumulation(facts),
         "gradient_checkpointing": techniques.checkpointed_blocks(facts, begun),
@@ -67,30 +67,32 @@ def predict(facts: Facts, asked: Sequence[Way] = ()) -> Predicted:
     in_all, room = batch.rows_of(facts), batch.room_bytes(facts)
     furthest = None if in_all is None else batch.FURTHEST * in_all
 
-    def row(way: Way) -> Row:
-        parts = way.gradient_accumulation
+    def row(plan: TrainingPlan) -> PlanPrediction:
+        parts = plan.gradient_accumulation
         rows = None if in_all is None or in_all % parts else in_all // parts
-        course: Course | None = Course(begun.stays_bytes, begun.goes_bytes, parts)
-        for name in way.used():
+        curve: MemoryCurve | None = MemoryCurve(begun.stays_bytes, begun.goes_bytes, parts)
+        for name in plan.used():
             change = changes[name]
-            course = None if course is None or change is None else course.with_change(change)
-        if course is None or parts > (in_all or parts):
-            return Row(way, None, rows, None)
-        fit = None if in_all is None or room is None else course.rows_that_fit(in_all, int(room / (1 + PIECES)))
-        return Row(way, course.peak_bytes, rows, None if fit is None or furthest is None else min(fit, furthest))
+            curve = None if curve is None or change is None else curve.with_change(change)
+        if curve is None or parts > (in_all or parts):
+            return PlanPrediction(plan, None, rows, None)
+        fit = None if in_all is None or room is None else curve.rows_that_fit(in_all, int(room / (1 + PIECES)))
+        return PlanPrediction(
+            plan, curve.peak_bytes, rows, None if fit is None or furthest is None else min(fit, furthest)
+        )
 
-    rows = [row(Way()), *map(row, asked)] if asked else _worth(list(map(row, all_ways())), facts.peak_bytes)
-    return Predicted(facts.step, rows, furthest, _notes(facts, changes))
+    rows = [row(TrainingPlan()), *map(row, asked)] if asked else _worth(list(map(row, all_plans())), facts.peak_bytes)
+    return Predictions(facts.step, rows, furthest, _notes(facts, changes))
 
 
-def _worth(rows: list[Row], peak_bytes: int) -> list[Row]:
-    peaks = {row.way: row.peak_allocated_bytes for row in rows if row.peak_allocated_bytes is not None}
+def _worth(rows: list[PlanPrediction], peak_bytes: int) -> list[PlanPrediction]:
+    peaks = {row.plan: row.peak_allocated_bytes for row in rows if row.peak_allocated_bytes is not None}
     least = WORTH_FRACTION * peak_bytes
-    worth = [way for way, peak in peaks.items() if all(peak <= peaks[simpler] - least for simpler in way.simpler())]
-    return sorted((row for row in rows if row.way in worth), key=lambda row: (-peaks[row.way], row.way))
+    worth = [plan for plan, peak in peaks.items() if all(peak <= peaks[simpler] - least for simpler in plan.simpler())]
+    return sorted((row for row in rows if row.plan in worth), key=lambda row: (-peaks[row.plan], row.plan))
 
 
-def _notes(facts: Facts, changes: dict[str, Change | None]) -> list[str]:
+def _notes(facts: StepFacts, changes: dict[str, Change | None]) -> list[str]:
     notes = []
     if blocks := changes["gradient_checkpointing"]:
         notes.append(f"Checkpointing: of {blocks.of}, one by one.")

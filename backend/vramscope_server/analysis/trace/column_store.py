@@ -18,7 +18,7 @@ from vramscope_server.analysis.fragmentation.breakdown import parts_of
 from vramscope_server.analysis.fragmentation.usable import Parts
 from vramscope_server.analysis.trace.annotations import Annotations, none
 from vramscope_server.analysis.trace.lifetimes import AllocationLifetimes, SegmentLifetimes
-from vramscope_server.analysis.trace.notable_events import Moments, moments_of
+from vramscope_server.analysis.trace.notable_events import NotableEvents, notable_events_of
 from vramscope_server.analysis.trace.stacks import Stacks
 from vramscope_server.analysis.trace.trace import LABELS, Trace
 from vramscope_server.analysis.trace.types import Blocks, Events, Layout, Segments
@@ -51,7 +51,7 @@ def save_stacks(trace: Trace, folder: Path) -> None:
     (folder / "words.json").write_bytes(msgspec.json.encode(trace.words))
 
 
-def save(trace: Trace, folder: Path) -> Moments:
+def save(trace: Trace, folder: Path) -> NotableEvents:
     """All else, and what takes long to work out of it. About 2 µs and 150 bytes of memory an event more than the trace takes.
 
     Raises OSError, BadWindow.
@@ -74,19 +74,19 @@ def save(trace: Trace, folder: Path) -> Moments:
     parts = parts_of(trace)
     for name in PARTS:
         save_column(folder / f"parts.{name}.npy", getattr(parts, name))
-    moments = moments_of(trace, parts)
+    moments = notable_events_of(trace, parts)
     told = {name: getattr(trace, name) for name in _PLAIN} | {
         "format": FORMAT,
         "unended": trace.lives.unended,
         "counters": {"start": trace.start.counters if trace.start else None, "end": trace.end.counters},
-        "moments": {one.name: getattr(moments, one.name) for one in fields(Moments)},
+        "moments": {one.name: getattr(moments, one.name) for one in fields(NotableEvents)},
         "misfits": parts.misfits,
     }
     (folder / "trace.json").write_bytes(msgspec.json.encode(told))
     return moments
 
 
-def load(folder: Path, stacks: Path) -> tuple[Trace, Moments, Parts | None]:
+def load(folder: Path, stacks: Path) -> tuple[Trace, NotableEvents, Parts | None]:
     """What was saved; where it was long ago, without its parts. Some milliseconds.
 
     Raises OSError where files are missing, ValueError where they are damaged.
@@ -112,7 +112,7 @@ def load(folder: Path, stacks: Path) -> tuple[Trace, Moments, Parts | None]:
     vars(trace)["segment_lives"] = _table(folder, "segment_lives")
     moments = told["moments"]
     moments["steps"] = [(step, event) for step, event in moments["steps"]]
-    return trace, Moments(**moments), _parts(folder, told)
+    return trace, NotableEvents(**moments), _parts(folder, told)
 
 
 def _parts(folder: Path, told: dict[str, Any]) -> Parts | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
 
 
-def told_of_gaps(trace: Trace) -> Iterator[str]:
+def missing_event_notes(trace: Trace) -> Iterator[str]:
     """Nothing where the history begins with the first allocation, and each of them ends once or is there at the end."""
     lives = trace.lives
     before = int(lives.size_bytes[lives.alloc_event < 0].sum())

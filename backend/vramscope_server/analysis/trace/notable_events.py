@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.window import ACTIONS
-from vramscope_server.analysis.fragmentation.breakdown import strip
+from vramscope_server.analysis.fragmentation.breakdown import breakdown_of
 from vramscope_server.analysis.fragmentation.usable import Parts
 from vramscope_server.analysis.trace.trace import Trace, reserved_after
 
@@ -16,7 +16,7 @@ Whole = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Moments:
+class NotableEvents:
     """Events are counted from 0; -1 is before the first."""
 
     peak_event: int
@@ -29,14 +29,14 @@ class Moments:
     """(step, its first event), rising; only steps that are known"""
 
 
-def moments_of(trace: Trace, parts: Parts | None = None) -> Moments:
+def notable_events_of(trace: Trace, parts: Parts | None = None) -> NotableEvents:
     """About 1 µs an event, unless its ``parts`` (fragmentation.strip.parts_of) are known already."""
     reserved = reserved_after(trace)
     growth = int(np.argmax(reserved)) - 1
-    peak = strip(trace, 1, parts=parts)
+    peak = breakdown_of(trace, 1, parts=parts)
     step = trace.events.step
     changes = np.flatnonzero(np.diff(step, prepend=np.int32(-1)) != 0)
-    return Moments(
+    return NotableEvents(
         peak_event=int(peak.event[peak.peak]),
         growth_event=growth,
         peak_reserved_bytes=int(reserved.max()),

@@ -20,7 +20,7 @@ _OOM: Final = ACTIONS.index("oom")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class EventFilter:
     """What is looked for; None: whatever it is."""
 
     first: int = 0
@@ -41,7 +41,7 @@ class Wanted:
     """position in trace.pools"""
 
 
-def found(trace: Trace, wanted: Wanted) -> Whole:
+def matching_events(trace: Trace, wanted: EventFilter) -> Whole:
     """Positions of the events that are all of what is wanted, rising. Some 10 ns an event for each thing that is asked."""
     events = trace.events
     low = min(max(wanted.first, 0), len(events))

@@ -27,7 +27,7 @@ PENDING: Final = STATES.index("active_pending_free")
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class LinearLayout:
     """A layout with its segments end to end; arrays by rising offset, which blocks and segments share."""
 
     layout: Layout
@@ -85,7 +85,7 @@ class Cells:
     """blocks beyond what was asked for"""
 
 
-def cells(row: Row, low: int, high: int, lines: int, columns: int) -> Cells:
+def cells(row: LinearLayout, low: int, high: int, lines: int, columns: int) -> Cells:
     """The offsets from ``low`` to ``high`` in ``lines`` times ``columns`` cells. O(blocks + cells)."""
     blocks = row.layout.blocks
     order = row.block_order
@@ -111,21 +111,21 @@ def cells(row: Row, low: int, high: int, lines: int, columns: int) -> Cells:
     )
 
 
-def blocks_between(row: Row, low: int, high: int) -> Whole:
+def blocks_between(row: LinearLayout, low: int, high: int) -> Whole:
     """Positions, in the row, of the blocks that reach into the offsets from ``low`` to ``high``."""
     first = int(np.searchsorted(row.block_starts, low, side="right")) - 1
     end = int(np.searchsorted(row.block_starts, high, side="left"))
     return np.arange(max(first, 0), end)
 
 
-def block_at(row: Row, offset: int) -> int | None:
+def block_at(row: LinearLayout, offset: int) -> int | None:
     """Position, in the layout, of the block at an offset; None beyond the end."""
     if not 0 <= offset < row.size_bytes:
         return None
     return int(row.block_order[int(np.searchsorted(row.block_starts, offset, side="right")) - 1])
 
 
-def describe(trace: Trace, row: Row, block: int) -> dict[str, Any]:
+def describe(trace: Trace, row: LinearLayout, block: int) -> dict[str, Any]:
     """One block of the layout in words and numbers: what the map tells of the place under the pointer."""
     segments, blocks = row.layout.segments, row.layout.blocks
     home = int(blocks.segment[block])

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy.engine import Connection
 
 from vramscope.protocol.oom_record import BlackBox
-from vramscope_server.analysis.comparison.batch_size import Batch, batch_of
+from vramscope_server.analysis.comparison.batch_size import BatchSize, batch_of
 from vramscope_server.analysis.oom.remedies.remedy import OtherRun
 from vramscope_server.api.run_window import the_run
 from vramscope_server.store.run_queries import list_runs, run_in_full
@@ -48,7 +48,7 @@ def _step_ratio(other: Mapping[str, Any], own: Mapping[str, Any]) -> float | Non
     return theirs / ours if theirs and ours and other["device"] == own["device"] else None
 
 
-def did_as_much(other: Batch, own: Batch, rows: int | None) -> bool | None:
+def did_as_much(other: BatchSize, own: BatchSize, rows: int | None) -> bool | None:
     """Whether a step of the other run learned from as many samples, as long ones. None: it is not known.
 
     rows   of the batch that ran when memory ran out

@@ -18,7 +18,7 @@ from vramscope_server.analysis.oom.remedies.remedy import Replay
 from vramscope_server.analysis.oom.report import PostMortem, post_mortem, told
 from vramscope_server.analysis.oom.segments import trace_of
 from vramscope_server.analysis.series.trend import trend
-from vramscope_server.analysis.trace.segment_map import Row, block_at, describe
+from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, describe
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.answers.common import FigureAnswer
 from vramscope_server.answers.oom import OomExplained, OomList
@@ -110,7 +110,7 @@ def get_map(
     trace = _segments(request.app.state.house, record)
     if trace is None:
         return answer({"figure": None, "read": False})
-    return answer({"read": True, **drawn_map(trace, Row(trace.end), low, high, lines, columns)})
+    return answer({"read": True, **drawn_map(trace, LinearLayout(trace.end), low, high, lines, columns)})
 
 
 @router.get(
@@ -119,7 +119,7 @@ def get_map(
 def get_block(request: Request, record: str, offset: Offset) -> Response:
     """``{address, size_bytes, requested_bytes, state, stack, segment}``, or null beyond the end."""
     trace = _segments(request.app.state.house, record)
-    row = None if trace is None else Row(trace.end)
+    row = None if trace is None else LinearLayout(trace.end)
     block = None if row is None else block_at(row, offset)
     return answer(None if trace is None or row is None or block is None else describe(trace, row, block))
 

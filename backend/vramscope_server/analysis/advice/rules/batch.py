@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from vramscope.oom_diagnosis.demand import PIECES
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.advice.facts import Advice, Facts
+from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.advice.rules import weight_copies
 from vramscope_server.analysis.ownership.categories import ACTIVATIONS, INPUT, TEMPORARIES
 from vramscope_server.analysis.simulator.replay import UNLIMITED
@@ -46,7 +46,7 @@ Whole = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where the batch or the card is not known, or there is no room for more."""
     rows, room = rows_of(facts), room_bytes(facts)
     if rows is None or room is None:
@@ -97,32 +97,32 @@ def advise(facts: Facts) -> Advice | None:
     )
 
 
-def rows_of(facts: Facts) -> int | None:
+def rows_of(facts: StepFacts) -> int | None:
     """Of a batch as it is given to the model, which may be more than the loader's; None: not known."""
     told: Mapping[str, Any] = next((one.get("detail", {}) for one in facts.techniques if one["kind"] == "batch"), {})
     rows = told.get("input_rows", told.get("batch_size"))
     return rows if isinstance(rows, int) and rows >= 1 else None
 
 
-def room_bytes(facts: Facts) -> int | None:
+def room_bytes(facts: StepFacts) -> int | None:
     """What PyTorch can have on the recorded card; None: the card is not known."""
     card = card_of(facts.trace)
     return None if card.total_bytes is None else min(card.room_bytes, card.limit_bytes or UNLIMITED)
 
 
-def scaling_bytes(facts: Facts) -> Whole:
+def scaling_bytes(facts: StepFacts) -> Whole:
     """What goes with the batch of all that is allocated, after each event; element 0 is before the first."""
     return -facts.without(_goes(facts))
 
 
-def _goes(facts: Facts) -> Flags:
+def _goes(facts: StepFacts) -> Flags:
     categories = facts.categories
     passing = (categories == TEMPORARIES) & np.isin(_phase_of_birth(facts), IN_STEP)
     chosen: Flags = (categories == ACTIVATIONS) | (categories == INPUT) | passing
     return chosen & ~weight_copies.lifetimes_of(facts) & ~_parts_of_gradients(facts, passing)
 
 
-def _parts_of_gradients(facts: Facts, passing: Flags) -> Flags:
+def _parts_of_gradients(facts: StepFacts, passing: Flags) -> Flags:
     """Of temporaries, the two gradients of a weight that two modules share (an embedding and the head): both wait for their sum,
     which is the gradient, and are as large as it."""
     lives, parts = facts.trace.lives, np.zeros(len(passing), np.bool_)
@@ -136,7 +136,7 @@ def _parts_of_gradients(facts: Facts, passing: Flags) -> Flags:
     return parts
 
 
-def pair_bytes(facts: Facts, rows: int) -> Whole:
+def pair_bytes(facts: StepFacts, rows: int) -> Whole:
     """Of what goes with the batch: what has one value for each pair of rows, or of twice as many (two views), after each event."""
     asked = facts.trace.lives.requested_bytes
     pairs = np.isin(asked, [(views * rows) ** 2 * size for views in (1, 2) for size in VALUE_BYTES])
@@ -152,14 +152,14 @@ def times_with_pairs(usable: int, step: Whole, scaled: Whole, pairs: Whole) -> f
     return float((2 * room / (linear + np.sqrt(linear**2 + 4 * square * room))).min())
 
 
-def peak_at(facts: Facts, goes: Whole, times: float) -> int:
+def peak_at(facts: StepFacts, goes: Whole, times: float) -> int:
     """The peak of the peak's step with so many times the rows."""
     first, last = facts.span
     step, scaled = facts.allocated[first + 1 : last + 2], goes[first + 1 : last + 2]
     return int((step - scaled + times * scaled).max())
 
 
-def error_of(facts: Facts, goes: Whole) -> float | None:
+def error_of(facts: StepFacts, goes: Whole) -> float | None:
     """By how much the peaks of steps with another input were missed, at most, as a share; None: there are none."""
     lives, steps = facts.trace.lives, facts.trace.events.step
     made = np.flatnonzero((facts.categories == INPUT) & (lives.alloc_event >= 0))
@@ -175,6 +175,6 @@ def error_of(facts: Facts, goes: Whole) -> float | None:
     return max(missed, default=None)
 
 
-def _phase_of_birth(facts: Facts) -> npt.NDArray[np.int64]:
-    born = facts.spells.born
-    return np.where(born >= 0, facts.spells.phase[np.maximum(born, 0)], -1)
+def _phase_of_birth(facts: StepFacts) -> npt.NDArray[np.int64]:
+    born = facts.phase_intervals.born
+    return np.where(born >= 0, facts.phase_intervals.phase[np.maximum(born, 0)], -1)

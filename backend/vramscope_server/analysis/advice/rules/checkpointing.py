@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
 from vramscope_server.analysis.ownership.categories import BACKWARD
 from vramscope_server.analysis.ownership.recompute import recomputed
 from vramscope_server.analysis.units import amount, percent
@@ -48,7 +48,7 @@ class Block(NamedTuple):
     """that its forward needs at most while it runs again, beyond what was there"""
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where there are no repeated blocks, modules were not recorded, or blocks are recomputed already."""
     if is_recomputing(facts):
         return None
@@ -84,14 +84,14 @@ def advise(facts: Facts) -> Advice | None:
     )
 
 
-def is_recomputing(facts: Facts) -> bool:
+def is_recomputing(facts: StepFacts) -> bool:
     """A backward of the trace makes again what a forward had made."""
-    spells = facts.spells
-    in_backward = (spells.born >= 0) & (spells.phase[np.maximum(spells.born, 0)] == BACKWARD)
-    return bool(recomputed(facts.trace, spells, in_backward).any())
+    intervals = facts.phase_intervals
+    in_backward = (intervals.born >= 0) & (intervals.phase[np.maximum(intervals.born, 0)] == BACKWARD)
+    return bool(recomputed(facts.trace, intervals, in_backward).any())
 
 
-def chosen(facts: Facts, peak_after: Callable[[Whole], int]) -> tuple[list[str], list[Block]]:
+def chosen(facts: StepFacts, peak_after: Callable[[Whole], int]) -> tuple[list[str], list[Block]]:
     """What to checkpoint so that a peak falls most: what stands before the blocks' numbers, and the blocks; none where it rises.
 
     peak_after   the peak in question, if allocated bytes changed by so much after each event
@@ -139,7 +139,7 @@ class _Forward(NamedTuple):
     """What one forward of a block made, and which of it was still there when it was over."""
 
     name: str
-    spell: int
+    interval: int
     first: int
     last: int
     saved: Whole
@@ -147,35 +147,35 @@ class _Forward(NamedTuple):
     """event at which the last of it is let go"""
 
 
-def _blocks(facts: Facts, names: list[str]) -> list[Block]:
+def _blocks(facts: StepFacts, names: list[str]) -> list[Block]:
     """What each block did in the peak's step, once a micro-batch; forwards that saved nothing are left out."""
     forwards = sorted((one for name in names for one in _forwards(facts, name)), key=lambda one: one.first)
     found = (
-        _block(facts, one, after if after is not None and after.spell == one.spell else None)
+        _block(facts, one, after if after is not None and after.interval == one.interval else None)
         for one, after in zip_longest(forwards, forwards[1:])
     )
     return [block for block in found if block is not None]
 
 
-def _forwards(facts: Facts, name: str) -> list[_Forward]:
+def _forwards(facts: StepFacts, name: str) -> list[_Forward]:
     trace, lives = facts.trace, facts.trace.lives
     inside = np.array([module == name or module.startswith(f"{name}.") for module in trace.modules])
     of_event = np.where(trace.events.module >= 0, inside[np.maximum(trace.events.module, 0)], False)
     made = np.flatnonzero(facts.in_step() & facts.born_in("forward"))
     made = made[of_event[lives.alloc_event[made]]]
-    spells = facts.spells.born[made]
+    intervals = facts.phase_intervals.born[made]
     forwards = []
-    for spell in np.unique(spells):
-        of_spell = made[spells == spell]
-        first, last = int(lives.alloc_event[of_spell[0]]), int(lives.alloc_event[of_spell[-1]])
-        saved = of_spell[facts.is_of("activations")[of_spell] & (lives.requested_event[of_spell] > last)]
+    for interval in np.unique(intervals):
+        of_interval = made[intervals == interval]
+        first, last = int(lives.alloc_event[of_interval[0]]), int(lives.alloc_event[of_interval[-1]])
+        saved = of_interval[facts.is_of("activations")[of_interval] & (lives.requested_event[of_interval] > last)]
         gone = _gone_in_backward(facts, saved)
         if len(saved) and len(gone):
-            forwards.append(_Forward(name, int(spell), first, last, saved, int(gone.max())))
+            forwards.append(_Forward(name, int(interval), first, last, saved, int(gone.max())))
     return forwards
 
 
-def _gone_in_backward(facts: Facts, lives: Whole) -> Whole:
+def _gone_in_backward(facts: StepFacts, lives: Whole) -> Whole:
     events = facts.trace.events
     gone = facts.trace.lives.requested_event[lives]
     gone = gone[gone < len(events)]
@@ -183,7 +183,7 @@ def _gone_in_backward(facts: Facts, lives: Whole) -> Whole:
     return in_backward
 
 
-def _block(facts: Facts, one: _Forward, behind: _Forward | None) -> Block | None:
+def _block(facts: StepFacts, one: _Forward, behind: _Forward | None) -> Block | None:
     """``behind``: the forward of the block that ran after it. None where nothing could be dropped."""
     lives = facts.trace.lives
     gone = lives.requested_event[one.saved]
@@ -203,20 +203,20 @@ def _block(facts: Facts, one: _Forward, behind: _Forward | None) -> Block | None
     return Block(one.name, one.first, one.last, dropped, int(ends.min()), _spike(facts, one.first, up_to))
 
 
-def _end_of_node(facts: Facts, event: int) -> int:
+def _end_of_node(facts: StepFacts, event: int) -> int:
     """The next allocation after an event: what is let go before it goes together with it."""
     made = facts.trace.lives.alloc_event
     at = int(np.searchsorted(made, event, side="right"))
     return int(made[at]) if at < len(made) else len(facts.trace.events)
 
 
-def _spike(facts: Facts, first: int, last: int) -> int:
+def _spike(facts: StepFacts, first: int, last: int) -> int:
     """The most that was allocated between two events, beyond what was there before."""
     course = facts.allocated[first : last + 2]
     return int(course.max() - course[0])
 
 
-def changes(facts: Facts, blocks: list[Block], of: Flags | None = None) -> Whole:
+def changes(facts: StepFacts, blocks: list[Block], of: Flags | None = None) -> Whole:
     """What allocated bytes change by, after each event, if these blocks were checkpointed; ``of``: the part of these lives."""
     lives, count = facts.trace.lives, len(facts.trace.events)
     gone = np.zeros(len(lives), np.bool_)
@@ -236,7 +236,7 @@ def changes(facts: Facts, blocks: list[Block], of: Flags | None = None) -> Whole
     return change
 
 
-def _made(facts: Facts, block: Block, of: Flags) -> int:
+def _made(facts: StepFacts, block: Block, of: Flags) -> int:
     """Bytes of these lives that the block's forward made."""
     made = facts.trace.lives.alloc_event
     return facts.bytes_of(of & (made >= block.first) & (made <= block.last))

@@ -13,19 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
 from vramscope_server.analysis.units import amount
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html"
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where every forward has its backward."""
-    spells = facts.spells
+    intervals = facts.phase_intervals
     forward, backward = PHASES.index("forward"), PHASES.index("backward")
-    phase = spells.phase
+    phase = intervals.phase
     of_forward = np.flatnonzero(phase == forward)
-    # The last spell of all may have its backward behind the recording.
+    # The last interval of all may have its backward behind the recording.
     alone = of_forward[(of_forward < len(phase) - 1) & (np.append(phase, -1)[of_forward + 1] != backward)]
     kept = np.zeros(len(facts.trace.lives), np.bool_)
     for one in alone:
@@ -49,10 +49,10 @@ def advise(facts: Facts) -> Advice | None:
     )
 
 
-def _kept_by(facts: Facts, spell: int) -> npt.NDArray[np.int64]:
+def _kept_by(facts: StepFacts, interval: int) -> npt.NDArray[np.int64]:
     """Allocations of a forward pass that exist at its end, except the last one."""
     lives, events = facts.trace.lives, facts.trace.events
-    made = np.flatnonzero((facts.spells.born == spell) & facts.is_of("activations", "temporaries"))
+    made = np.flatnonzero((facts.phase_intervals.born == interval) & facts.is_of("activations", "temporaries"))
     by_module = made[events.module[lives.alloc_event[made]] >= 0]
     made = by_module if len(by_module) else made
     if not len(made):

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
 from vramscope_server.analysis.units import amount
 
 SOURCE: Final = (
@@ -21,7 +21,7 @@ LEAST_ROWS: Final = 0.05
 """times the rows: an evaluation that must be smaller than that is high for another reason"""
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where another phase is as high, or phases were not read."""
     peaks = facts.phase_peaks_bytes
     evaluation = peaks.get("eval", 0)
@@ -52,7 +52,7 @@ def advise(facts: Facts) -> Advice | None:
     )
 
 
-def _resting_bytes(facts: Facts) -> int:
+def _resting_bytes(facts: StepFacts) -> int:
     """Allocated when the last recorded step ended: what an evaluation begins on."""
     step = facts.trace.events.step
     last = int(np.flatnonzero(step == step.max())[-1])

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts, Whole
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
 from vramscope_server.analysis.units import amount, percent
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html"
@@ -21,7 +21,7 @@ COPIES: Final = 2
 """of one parameter, that a for-loop optimizer has at a time"""
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where the peak is elsewhere or the temporaries are few."""
     if facts.peak_phase != "optimizer":
         return None
@@ -49,13 +49,13 @@ def advise(facts: Facts) -> Advice | None:
     )
 
 
-def one_parameter_bytes(facts: Facts) -> int:
+def one_parameter_bytes(facts: StepFacts) -> int:
     """Room for the temporaries of one parameter at a time; 0: no parameters are known."""
     owned = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
     return COPIES * int(facts.trace.lives.size_bytes[owned].max(initial=0))
 
 
-def one_at_a_time(facts: Facts) -> Whole:
+def one_at_a_time(facts: StepFacts) -> Whole:
     """What allocated bytes change by, after each event, if the optimizer at the peak stepped parameter by parameter; all 0 where it
     does, or the peak is elsewhere."""
     at_peak = (facts.is_of("temporaries") & facts.born_in("optimizer"))[facts.at_peak].sum()
@@ -64,7 +64,7 @@ def one_at_a_time(facts: Facts) -> Whole:
     return changes(facts)
 
 
-def changes(facts: Facts) -> Whole:
+def changes(facts: StepFacts) -> Whole:
     """What allocated bytes change by, after each event, if the optimizers of the peak's step stepped parameter by parameter,
     wherever the peak is; all 0 where no parameters are known."""
     one = one_parameter_bytes(facts)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
 from vramscope_server.analysis.trace.trace import reserved_after
 from vramscope_server.analysis.units import amount
 from vramscope_server.analysis.whatif.recommendation import risk_of
@@ -26,7 +26,7 @@ AS_HIGH: Final = 0.98
 """of the run's highest step: a recorded one of so much stands for it"""
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where little is lost, or another allocator was at work."""
     trace = facts.trace
     reserved, allocated = int(reserved_after(trace).max()), max(facts.peak_bytes, facts.run_peak_bytes or 0)

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts, Whole
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
 from vramscope_server.analysis.ownership.owners import NOBODY
 from vramscope_server.analysis.units import amount, percent
 
@@ -22,13 +22,13 @@ COVERED: Final = 0.9
 """of the bytes that are trained: a loop may keep its copy without embeddings that are tied, or without buffers"""
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where there is no whole copy."""
     lives = facts.trace.lives
     trained, others = _parameters(facts)
     if not len(trained):
         return None
-    loose = facts.at_peak[(facts.owned.category == NOBODY)[facts.at_peak] & ~facts.in_step()[facts.at_peak]]
+    loose = facts.at_peak[(facts.ownership.category == NOBODY)[facts.at_peak] & ~facts.in_step()[facts.at_peak]]
     found = [(_copies(lives.requested_bytes, trained, pool), pool is others) for pool in (others, loose)]
     copies = np.concatenate([of_pool for of_pool, _ in found])
     if not len(copies):
@@ -63,7 +63,7 @@ def advise(facts: Facts) -> Advice | None:
     )
 
 
-def _parameters(facts: Facts) -> tuple[Whole, Whole]:
+def _parameters(facts: StepFacts) -> tuple[Whole, Whole]:
     """(those that are trained, those of other modules that have the name of one), as lives at the peak."""
     owned = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
     names = [facts.owner(int(life)) or "" for life in owned]

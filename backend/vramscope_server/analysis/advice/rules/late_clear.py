@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
 from vramscope_server.analysis.units import amount, percent
 
 Whole = npt.NDArray[np.int64]
@@ -23,7 +23,7 @@ Whole = npt.NDArray[np.int64]
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html"
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where no gradient outlives its step."""
     lives, events = facts.trace.lives, facts.trace.events
     first, last = facts.span
@@ -58,7 +58,7 @@ def advise(facts: Facts) -> Advice | None:
     )
 
 
-def _made_anew(facts: Facts, old: Whole, begins: int) -> Whole:
+def _made_anew(facts: StepFacts, old: Whole, begins: int) -> Whole:
     """For each gradient the event at which the backward would have made it, if it had not been there."""
     lives = facts.trace.lives
     _, last = facts.span

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
 from vramscope_server.analysis.units import amount
 
 SOURCE: Final = "https://arxiv.org/abs/2411.09009"
@@ -25,9 +25,9 @@ TAIL: Final = 0.25
 """of the forward's allocations, in which the head and the loss are"""
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where no blocks of one size stand out."""
-    lives, spells = facts.trace.lives, facts.spells
+    lives, intervals = facts.trace.lives, facts.phase_intervals
     loose = facts.is_of("activations", "temporaries") & facts.in_step()
     held = facts.at_peak[loose[facts.at_peak]]
     if not len(held):
@@ -41,8 +41,8 @@ def advise(facts: Facts) -> Advice | None:
     in_loss = np.flatnonzero(same & facts.goes_through(LOSSES))
     if not len(of_forward) or not len(in_loss):
         return None
-    last_forward = spells.born[of_forward] == spells.born[of_forward[-1]]  # of several micro-batches
-    made = np.flatnonzero(forward & (spells.born == spells.born[of_forward[-1]]))
+    last_forward = intervals.born[of_forward] == intervals.born[of_forward[-1]]  # of several micro-batches
+    made = np.flatnonzero(forward & (intervals.born == intervals.born[of_forward[-1]]))
     first_of_head = int(of_forward[last_forward][0])
     behind = np.count_nonzero(made >= first_of_head) / len(made)
     if behind > TAIL:

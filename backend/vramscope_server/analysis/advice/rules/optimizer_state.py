@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts, Whole
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts, Whole
 from vramscope_server.analysis.advice.rules import foreach
 from vramscope_server.analysis.units import amount, percent
 
@@ -27,7 +27,7 @@ BLOCK_ELEMENTS: Final = 256
 ELEMENT_BYTES: Final = 4
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where the state is small, or of 8 bits."""
     state = moments(facts)
     held = facts.bytes_of(state)
@@ -61,7 +61,7 @@ def advise(facts: Facts) -> Advice | None:
     )
 
 
-def moments(facts: Facts) -> Whole:
+def moments(facts: StepFacts) -> Whole:
     """The lives of 32-bit state at the peak that 8-bit optimizers have a like of; none where it is of 8 bits, or may be of 16."""
     owned = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
     state = owned[np.array([is_moment(facts.owner(int(row))) for row in owned], np.bool_)]
@@ -74,7 +74,7 @@ def moments(facts: Facts) -> Whole:
     return state
 
 
-def eight_bit_bytes(facts: Facts, state: Whole) -> Whole:
+def eight_bit_bytes(facts: StepFacts, state: Whole) -> Whole:
     """What each of these lives would take with 8 bits an element."""
     asked = facts.trace.lives.requested_bytes[state]
     elements = asked // ELEMENT_BYTES
@@ -82,7 +82,7 @@ def eight_bit_bytes(facts: Facts, state: Whole) -> Whole:
     return -(-would // 512) * 512
 
 
-def changes(facts: Facts, state: Whole, would_bytes: Whole) -> Whole:
+def changes(facts: StepFacts, state: Whole, would_bytes: Whole) -> Whole:
     """What allocated bytes change by, after each event: what the state of the peak loses, it loses wherever it is there."""
     less = np.zeros(len(facts.trace.lives), np.int64)
     less[state] = facts.trace.lives.size_bytes[state] - would_bytes

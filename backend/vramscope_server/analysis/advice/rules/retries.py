@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from vramscope.protocol.window import ACTIONS
-from vramscope_server.analysis.advice.facts import Advice, Facts
+from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.trace.types import Events
 from vramscope_server.analysis.units import duration, percent
 
@@ -24,7 +24,7 @@ WORTH_FRACTION: Final = 0.01
 """of the steps' time: less is not worth a sentence"""
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where nothing was given back for a request, or it took next to no time."""
     events = facts.trace.events
     steps = int(events.step[-1]) - int(events.step[0]) + 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from vramscope_server.analysis.advice.facts import Advice, Facts
+from vramscope_server.analysis.advice.facts import Advice, StepFacts
 from vramscope_server.analysis.profile.tables import Table
 from vramscope_server.analysis.units import duration, percent
 
@@ -19,7 +19,7 @@ CLEARING: Final = "Optimizer.zero_grad#"
 """what PyTorch calls it in a profile"""
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where it is less, or the phases are unknown."""
     profile = facts.profile
     if profile is None or not profile.phases or not profile.span_ns or not profile.steps:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, Facts
+from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
 from vramscope_server.analysis.units import amount, percent
 
 Flags = npt.NDArray[np.bool_]
@@ -26,7 +26,7 @@ LEAST_BYTES: Final = 64 << 10
 """of such a matrix's copy: norms and biases are not copied"""
 
 
-def advise(facts: Facts) -> Advice | None:
+def advise(facts: StepFacts) -> Advice | None:
     """Advice, or None where the weights have no copies, or it is not known whose forward made what."""
     copies, modules = _copies(facts)
     if not copies:
@@ -51,7 +51,7 @@ def advise(facts: Facts) -> Advice | None:
     )
 
 
-def lifetimes_of(facts: Facts) -> Flags:
+def lifetimes_of(facts: StepFacts) -> Flags:
     """The lives that are 16-bit copies of 32-bit weights, made in the forwards of the peak's step."""
     copies, _ = _copies(facts)
     chosen = np.zeros(len(facts.trace.lives), np.bool_)
@@ -59,12 +59,12 @@ def lifetimes_of(facts: Facts) -> Flags:
     return chosen
 
 
-def _copies(facts: Facts) -> tuple[dict[str, list[int]], int]:
+def _copies(facts: StepFacts) -> tuple[dict[str, list[int]], int]:
     """The copies by the weights' names, and how many weights have a module that was recorded; none where what is half as large as a
     weight is something else."""
     if facts.techniques and all(one["kind"] != "mixed_precision" for one in facts.techniques):
         return {}, 0
-    lives, born = facts.trace.lives, facts.spells.born
+    lives, born = facts.trace.lives, facts.phase_intervals.born
     parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
     large = parameters[lives.requested_bytes[parameters] >= 2 * LEAST_BYTES]
     halves = {name: int(lives.requested_bytes[row]) // 2 for row in large if (name := facts.owner(int(row)))}
@@ -94,7 +94,7 @@ def _copies(facts: Facts) -> tuple[dict[str, list[int]], int]:
     return {weight: list(rows.values()) for weight, rows in copies.items() if rows}, len(seen)
 
 
-def _halves(facts: Facts, weights: Collection[str]) -> npt.NDArray[np.int64]:
+def _halves(facts: StepFacts, weights: Collection[str]) -> npt.NDArray[np.int64]:
     """By how many bytes each life gets smaller when these weights and their gradients are of 16 bits."""
     lives = facts.trace.lives
     lower = np.zeros(len(lives), np.int64)
