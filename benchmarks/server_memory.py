@@ -61,15 +61,15 @@ def floor_mb() -> dict[str, float]:
 
 @contextlib.contextmanager
 def reading(url: str, runs: list[str]) -> Iterator[None]:
-    """Readers of live events, for as long as the block runs."""
+    """Pages that poll live events, for as long as the block runs."""
     stop = threading.Event()
 
     def read() -> None:
-        live = f"{url}/api/v1/live"
-        with contextlib.suppress(httpx.HTTPError), httpx.stream("GET", live, params={"runs": ",".join(runs)}) as stream:
-            for _ in stream.iter_bytes():
-                if stop.is_set():
-                    return
+        last = 0
+        with contextlib.suppress(httpx.HTTPError), httpx.Client(base_url=f"{url}/api/v1", timeout=60) as client:
+            while not stop.wait(0.7):
+                answer = client.get("/live/delta", params={"after": last, "runs": ",".join(runs)})
+                last = answer.json()["last"]
 
     threads = [threading.Thread(target=read, daemon=True) for _ in range(READERS)]
     for thread in threads:

@@ -139,8 +139,5 @@ export const api = {
   revokeToken: (id) => request("DELETE", `/tokens/${at(id)}`),
 };
 
-/** Where server-sent events come from. */
-export const liveUrl = (parameters) => `${BASE}/live${queryString(parameters)}`;
-
 /** Where an out-of-memory error can be had as one file. */
 export const exportLink = (record) => `${BASE}/oom/${at(record)}/export`;

@@ -51,7 +51,6 @@ function route(path) {
 const LIVE_WORDS = {
   connecting: "connecting…",
   live: "live",
-  polling: "live (polling)",
   asleep: "asleep",
 };
 

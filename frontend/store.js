@@ -24,7 +24,7 @@ export function createStore(state) {
 }
 
 /**
- * `live`: state of the stream (connecting, live, polling, stale, paused, asleep) and since when it is stale; `paused`: live data are
+ * `live`: state of the connection (connecting, live, stale, paused, asleep) and since when it is stale; `paused`: live data are
  * not drawn, as the address says; `problems`: the server's.
  */
 export const store = createStore({

@@ -65,13 +65,11 @@ def create_app(settings: Settings | None = None, house: House | None = None) -> 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
-        opened.broadcaster.start()
         # The first figure would otherwise wait for plotly's import and its first validators: half a second.
         warming = asyncio.get_running_loop().run_in_executor(None, _warm_up)
         try:
             yield
         finally:
-            opened.broadcaster.close()
             with contextlib.suppress(Exception):
                 await warming
             await asyncio.get_running_loop().run_in_executor(None, opened.close)

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from vramscope_server.broadcaster import Broadcaster
+from vramscope_server.live_events import LiveEvents
 from vramscope_server.recording_cache import Shelf
 from vramscope_server.settings import Settings
 from vramscope_server.snapshots import Snapshots
@@ -33,12 +33,12 @@ class House:
         """Open the database. Raises DatabaseRefused."""
         self.settings = settings
         self.database = Database(settings.database_url, synchronous=settings.synchronous)
-        self.broadcaster = Broadcaster()
+        self.live_events = LiveEvents()
         self.compactor = Compactor(self.database)
         self.writer = Writer(
             self.database,
             lost_after_seconds=settings.lost_after_seconds,
-            listener=self.broadcaster.publish,
+            listener=self.live_events.publish,
             compact=self.compactor.merge,
         )
         self.retention = Retention(

@@ -16,7 +16,7 @@ import httpx
 from wire_maker import Agent
 
 from vramscope.protocol import messages as wire_messages
-from vramscope_server.cli.server import Server, listen, uvicorn_server
+from vramscope_server.cli.server import listen, uvicorn_server
 from vramscope_server.services import House
 from vramscope_server.settings import Settings
 
@@ -32,7 +32,7 @@ class RunningServer:
         listening = listen("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
         self.url = self.house.address = f"http://127.0.0.1:{self.port}"
-        self.server: Server = uvicorn_server(self.house)
+        self.server = uvicorn_server(self.house)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]}, daemon=True)
         self.thread.start()
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -239,7 +239,6 @@ def test_health_metrics_server_and_the_api_page_answer(server: RunningServer) ->
         "values_total",
         "commit_seconds_sum",
         "queue_length",
-        "live_clients",
         "database_bytes",
         'runs{state="running"}',
     ):

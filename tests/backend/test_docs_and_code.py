@@ -18,7 +18,7 @@ from vramscope_server.analysis.series.verdicts import KIND_WORDS
 from vramscope_server.analysis.whatif.recommendation import Recommendation, Risk
 from vramscope_server.analysis.whatif.sweep import Prediction, Residual, Row
 from vramscope_server.api import problems
-from vramscope_server.broadcaster import COLUMNS
+from vramscope_server.live_events import COLUMNS
 from vramscope_server.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"

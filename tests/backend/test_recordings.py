@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -215,23 +214,14 @@ def test_where_nobody_is_live_nobody_can_be_asked(stored: RunningServer) -> None
 def test_those_who_watch_hear_of_a_whole_one(stored: RunningServer) -> None:
     agent = Agent()
     stored.send(agent)
-    heard: list[dict[str, Any]] = []
-
-    def listen(lines: Iterator[str]) -> None:
-        kind = ""
-        for line in lines:
-            if line.startswith("event: "):
-                kind = line.removeprefix("event: ")
-            elif line.startswith("data: ") and kind == "recording":
-                heard.append(msgspec.json.decode(line.removeprefix("data: ")))
-                return
-
-    with stored.http.stream("GET", "/live", params={"runs": agent.run}) as answer:
-        thread = threading.Thread(target=listen, args=(answer.iter_lines(),), daemon=True)
-        thread.start()
-        time.sleep(0.1)
-        first, second = cut(b"abcd", 2)
-        stored.send(agent, first)
-        stored.send(agent, second)
-        thread.join(10)
-    assert heard == [{"run": agent.run, "rank": 0, "recording": first.artifact}]
+    last = stored.get("/live/delta")["last"]
+    first, second = cut(b"abcd", 2)
+    stored.send(agent, first)
+    stored.send(agent, second)
+    events: list[dict[str, Any]] = []
+    deadline = time.monotonic() + 10
+    while not events and time.monotonic() < deadline:
+        time.sleep(0.05)
+        found = stored.get("/live/delta", after=last, runs=agent.run)["events"]
+        events = [event["data"] for event in found if event["event"] == "recording"]
+    assert events == [{"run": agent.run, "rank": 0, "recording": first.artifact}]

@@ -95,7 +95,7 @@ CLI = (
     "predict lean",
     "predict plain --technique gradient_accumulation:4",
 )
-NOT_ASKED = {"/live": "it does not end", "/recordings/{recording}/whatif/{job}": "asked in the same call as the POST"}
+NOT_ASKED = {"/recordings/{recording}/whatif/{job}": "asked in the same call as the POST"}
 NOT_READ = ("text/html", "application/vnd.apache.parquet", "application/gzip", "application/octet-stream")
 """Content types whose bytes hold a library, or depend on the version of one."""
 

@@ -53,7 +53,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
             "services",
             "access",
             "tokens",
-            "broadcaster",
+            "live_events",
             "recording_cache",
             "snapshots",
             "whatif_jobs",
@@ -61,7 +61,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
         None,
     ),
     "services.py": (
-        {"store", "settings", "tokens", "broadcaster", "recording_cache", "snapshots", "whatif_jobs"},
+        {"store", "settings", "tokens", "live_events", "recording_cache", "snapshots", "whatif_jobs"},
         None,
     ),
     "snapshots.py": ({"store", "snapshot_conversion"}, {"sqlalchemy"}),
@@ -71,7 +71,7 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
     "whatif_jobs.py": ({"analysis.simulator.settings"}, {"msgspec"}),
     "access.py": ({"api.problems"}, None),  # a refusal has the form of the API's problems
     "tokens.py": ({"store", "api.problems"}, None),
-    "broadcaster.py": ({"store", "settings"}, None),
+    "live_events.py": ({"store", "settings"}, None),
     "settings.py": (set(), None),
     "store": ({"answers", "settings", "analysis", "migrations"}, None),
     "figures": ({"analysis"}, {"plotly", "numpy"}),

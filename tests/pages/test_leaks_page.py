@@ -180,20 +180,6 @@ def test_a_look_is_on_the_open_page_when_it_comes(page: Any, server: Any) -> Non
     rank.client.close()
 
 
-def test_where_streams_do_not_come_through_a_look_comes_by_polling(page: Any, server: Any) -> None:
-    training = sender.Training(name="leaks behind a proxy", run="10000000001ea401")
-    rank = sender.Rank(server.url, training, start=time.time() - 30)
-    rank.history(60)
-    page.route("**/api/v1/live?*", lambda route: None)  # neither answered nor refused
-    page.goto(f"{server.url}/runs/{training.run}/leaks")
-    page.locator(".live[data-state=polling]").wait_for()
-    rank.post(rank.scan(sender.HISTORY))
-    page.locator(".leaks tbody tr").wait_for()
-    rank.finish()
-    rank.client.close()
-    page.unroute_all(behavior="ignoreErrors")
-
-
 def test_several_ranks_share_an_entry_and_each_has_its_floor(page: Any, own_server: Any) -> None:
     own = own_server()
     training = dataclasses.replace(sender.LEAKY, name="four", ranks=4, run="40000000001ea400", leaks=None)

@@ -52,9 +52,6 @@ class _OfHouse(Collector):
                 "Streams that wait for their small chunks to be merged.",
                 value=house.compactor.waiting,
             ),
-            GaugeMetricFamily(
-                "vramscope_live_clients", "Open streams of live events.", value=house.broadcaster.readers
-            ),
             GaugeMetricFamily("vramscope_database_bytes", "Bytes of the database in use.", value=used),
             GaugeMetricFamily("vramscope_writable", "1 if data can be stored.", value=house.writer.trouble is None),
             runs,

@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from types import FrameType
 
 import httpx
 import uvicorn
@@ -28,25 +27,7 @@ MOST_OPEN_FILES = 65_536
 """each connection is one, of a watcher, a training or somebody who never ends what was begun"""
 
 
-class Server(uvicorn.Server):
-    """uvicorn, which lets its live streams go first when it stops: else it would wait for them for ever."""
-
-    def __init__(self, config: uvicorn.Config, house: House) -> None:
-        super().__init__(config)
-        self._house = house
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGINT and SIGTERM; the second SIGINT is not waited for."""
-        self._house.broadcaster.close_soon()
-        super().handle_exit(sig, frame)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop, streams first."""
-        self._house.broadcaster.close()
-        await super().shutdown(sockets)
-
-
-def uvicorn_server(house: House) -> Server:
+def uvicorn_server(house: House) -> uvicorn.Server:
     """A server for an open house, not started yet: the same for the command and for tests."""
     config = uvicorn.Config(
         create_app(house.settings, house),
@@ -61,7 +42,7 @@ def uvicorn_server(house: House) -> Server:
         # Only a proxy on this machine may say for whom it speaks.
         forwarded_allow_ips="127.0.0.1",
     )
-    return Server(config, house)
+    return uvicorn.Server(config)
 
 
 def listen(host: str, port: int) -> socket.socket:
