@@ -118,7 +118,7 @@ def test_every_call_stands_in_the_http_document(server: RunningServer) -> None:
 
 def test_the_live_events_of_the_document_are_those_that_are_sent() -> None:
     text = (DOCS / "http.md").read_text()
-    for kind in ("rows", "run", "scan", "recording", "gap", "alive"):
+    for kind in ("rows", "run", "scan", "recording", "gap"):
         assert f"`{kind}`" in text
     for stream, names in COLUMNS.items():
         assert set(names) <= set(wire_series.STREAMS.get(stream, {"step": None, **wire_series.LOSSES}))
