@@ -127,8 +127,8 @@ def assert_same(area: str, seen: Result, *, entries: list[str] | None = None) ->
     if lines:
         more = f"\n... and {len(lines) - MOST_SHOWN} more" if len(lines) > MOST_SHOWN else ""
         raise AssertionError(
-            f"{len(lines)} differences from the golden result of {area!r}. If they are intended: "
-            f"python tests/golden/record.py {area}\n" + "\n".join(lines[:MOST_SHOWN]) + more
+            f"{len(lines)} differences from the golden result of {area!r}. If they are intended, record the area again "
+            "(tests/golden/README.md).\n" + "\n".join(lines[:MOST_SHOWN]) + more
         )
 
 

@@ -40,7 +40,10 @@ def main() -> int:
     for name in asked.areas or AREAS:
         began = time.monotonic()
         module = importlib.import_module(f"area_{name}")
-        runs = [module.compute() for _ in range(1 if asked.check else asked.runs)]
+        if asked.check:  # an area that depends on time has a check of its own, which tries again where it differs
+            runs = [getattr(module, "check", module.compute)()]
+        else:
+            runs = [module.compute() for _ in range(asked.runs)]
         for area in runs[0]:
             if asked.check:
                 lines = differences(area, runs[0][area])
