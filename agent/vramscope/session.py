@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vramscope.guard import guarded
+from vramscope.integrations.extensions import extend
 from vramscope.integrations.registry import Target
 from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.terminal_lines import LeakLines
@@ -31,9 +32,10 @@ from vramscope.protocol import messages, series
 from vramscope.recording.recorder import WindowRecorder
 from vramscope.sampling.sampler import Sampler
 from vramscope.settings import Settings
-from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, StepClock
+from vramscope.steps.clock import StepClock
 from vramscope.steps.hooks import LoopHooks
 from vramscope.steps.patches.cuda_graphs import UNSEEN, ReplayFront
+from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER
 from vramscope.techniques.detector import TechniqueWatch
 from vramscope.transport.ring import Ring
 from vramscope.transport.sender import Sender
@@ -60,6 +62,8 @@ class Session:
         self._techniques: TechniqueWatch | None = None
         self._oom: OomRecorder | None = None
         self._leaks: list[messages.Leak] = []
+        self._detector: LeakDetector | None = None
+        self._loss: LossWatch | None = None
 
     def open(
         self,
@@ -106,14 +110,19 @@ class Session:
             dropped_samples=lambda: self.dropped_samples,
         )
         self._lifecycle = Lifecycle(self)
+        loss: LossWatch | None = None
         if settings.loss:
-            self._hooks.loss = self._clock.loss = LossWatch(lambda: self._hooks.leader, lambda: list(self._hooks.roots))
-        self._told = Told(self._hooks.loss, self._ring.put, self._sampler.wall_ns)
+            loss = LossWatch(lambda: self._hooks.leader, lambda: list(self._hooks.roots))
+            self._hooks.loss = loss
+            self._clock.subscribe(loss)
+            self._loss = loss
+        self._told = Told(loss, self._ring.put, self._sampler.wall_ns)
         if settings.loss:
             self._hooks.tell = self._told.tell
 
         if settings.leaks:
-            self._hooks.graphs = LeakDetector(self._clock, report=self._looked, tell=self._leak_found)
+            self._detector = LeakDetector(self._clock, report=self._looked, tell=self._leak_found)
+            self._hooks.graphs = self._detector
         if settings.windows:
             self._recorder = WindowRecorder(
                 self._clock,
@@ -139,7 +148,7 @@ class Session:
             roots=self._hooks.roots,
             windows=self._recorder,
             leaks=lambda: self._leaks,
-            graphs=lambda: self._hooks.graphs,
+            graphs=lambda: self._detector,
             techniques=lambda: () if self._techniques is None else self._techniques.known,
             losses=self._told.losses,
             place=self._job,
@@ -157,6 +166,7 @@ class Session:
         self._sampler.at_ticks = self._at_tick
         if settings.techniques:
             self._techniques = TechniqueWatch(self._clock, self._hooks, report=self._ring.put)
+        extend(self._hooks)
         self._hooks.install()
         ReplayFront(self._hooks, Notice(self._ring.put, lambda: self._clock.step, UNSEEN)).install()
         self._target = Target(
@@ -168,10 +178,12 @@ class Session:
         )
         self._target.begin(target, config)
         if settings.phases:
-            self._clock.anatomy = Categories(self._hooks.optimizers, self._hooks.roots, self._peak_of)
+            self._clock.breakdown = Categories(self._hooks.optimizers, self._hooks.roots, self._peak_of)
         self._sampler.start()
         if self._recorder is not None:
             self._recorder.begin()
+            if self._detector is not None:
+                self._detector.recording = self._recorder
         self._profiler.begin()
         self._sender.start()
         self._oom.begin()
@@ -213,18 +225,23 @@ class Session:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Say which phase runs (one of {phases}), where the hooks cannot know: ``with session.phase("eval"):``."""
-        with guarded("the phase"):
-            if self.live:
-                before = self._clock.phase
-                self._clock.enter(series.PHASES.index(name))
-        yield
-        with guarded("the phase"):
-            if self.live:
-                self._clock.enter(before)
+        """Set the phase of a block, where the hooks cannot know it: ``with session.phase("eval"):``.
 
-    if phase.__doc__:
-        phase.__doc__ = phase.__doc__.replace("{phases}", ", ".join(series.PHASES))
+        The earlier phase returns when the block ends, also by an exception.
+
+        name   One of ``other``, ``data``, ``forward``, ``backward``, ``optimizer``, ``eval``. Any other name is reported once
+               and ignored.
+        """
+        before = self._clock.phase if self.live else None
+        with guarded("the phase"):
+            if self.live:
+                self._clock.enter(series.PHASES.index(name))
+        try:
+            yield
+        finally:
+            with guarded("the phase"):
+                if self.live and before is not None:
+                    self._clock.enter(before)
 
     @guarded("the profile")
     def profile(self, *, trace: bool = False) -> None:
@@ -259,9 +276,9 @@ class Session:
         if self._profiler is not None:
             self._profiler.close()
         self._lifecycle.release()
-        if self._hooks.loss is not None:
-            self._hooks.loss.finish(LAST_LOSS_S)
-            self._hooks.loss = None
+        if self._loss is not None:
+            self._loss.finish(LAST_LOSS_S)
+            self._hooks.loss = self._loss = None
         self._sampler.stop()
         if self._oom is not None:
             self._oom.end()

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from vramscope.integrations.extensions import extend
 from vramscope.integrations.plain import connect
 from vramscope.leaks.detector import LeakDetector
 from vramscope.leaks.scan.scanner import LOOK_SECONDS
@@ -19,6 +20,7 @@ def watched(seconds: float = LOOK_SECONDS) -> Iterator[list[Any]]:
     scans: list[Any] = []
     clock = StepClock()
     hooks = LoopHooks(clock)
+    extend(hooks)
     hooks.graphs = LeakDetector(clock, report=scans.append, seconds=seconds)
     hooks.install()
     connect(None, hooks)

@@ -4,7 +4,8 @@ import torch
 
 from vramscope.leaks.verdict.peak_effect import NOT_MEASURED, NOT_ON_CPU, Follower, avoidable_bytes, effect_of_made
 from vramscope.memory.peak_counters import Interval
-from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, Stretch
+from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER
+from vramscope.steps.records import PhaseInterval
 
 AFTER_BACKWARD = avoidable_bytes([], 30, read_late=False, before_backward=False)
 AFTER_FORWARD = avoidable_bytes([], 30, read_late=False, before_backward=True)
@@ -16,7 +17,7 @@ class Thing:
 
 def step(*peaks):
     """A step in as many stretches, each with its phase and its peak."""
-    return [Stretch(phase, 0, 1, [Interval(peak, peak, 0, peak, 0)]) for phase, peak in peaks]
+    return [PhaseInterval(phase, 0, 1, [Interval(peak, peak, 0, peak, 0)]) for phase, peak in peaks]
 
 
 def test_what_lives_through_the_whole_step_counts_in_full():

@@ -8,7 +8,7 @@ import pytest
 
 from vramscope.sampling.overhead import OverheadMeter
 from vramscope.steps.clock import StepClock
-from vramscope.steps.records import FinishedStep
+from vramscope.steps.records import StepRecord
 
 
 def measured(cost_ns: int, left_on_ns: int, seed: int, steps: int = 3000):
@@ -24,7 +24,7 @@ def measured(cost_ns: int, left_on_ns: int, seed: int, steps: int = 3000):
         at[0] += int(10_000_000 * slowed * random.gauss(1, 0.03)) + own
         clock.end_step()
         clock.take()
-        meter.add(FinishedStep(number, at[0], [], 1, watched, own, (), None))
+        meter.add(StepRecord(number, at[0], [], 1, watched, own, (), None))
     return meter.message(0.0)
 
 

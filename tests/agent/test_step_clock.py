@@ -16,13 +16,15 @@ import pytest
 import torch
 from torch import nn
 
+from vramscope.integrations.extensions import extend
 from vramscope.memory.peak_counters import Interval
 from vramscope.process.watched_calls import is_watched
 from vramscope.protocol import series
 from vramscope.sampling.step_blocks import step_row
-from vramscope.steps.clock import BACKWARD, FORWARD, StepClock
+from vramscope.steps.clock import StepClock
 from vramscope.steps.control_steps import UNWATCHED_STEPS, WARM_UP_STEPS
 from vramscope.steps.hooks import LoopHooks
+from vramscope.steps.phase import BACKWARD, FORWARD
 
 
 @pytest.fixture
@@ -56,12 +58,13 @@ class Readings:
 @pytest.fixture
 def hooks(clock):
     hooks = LoopHooks(clock)
+    extend(hooks)
     yield hooks
     hooks.remove()
 
 
 def phases_of(step) -> list[str]:
-    return [series.PHASES[stretch.phase] for stretch in step.stretches]
+    return [series.PHASES[stretch.phase] for stretch in step.intervals]
 
 
 def train_once(model, optimizer, micro_steps: int = 1) -> None:
@@ -81,7 +84,7 @@ def test_a_plain_loop_has_data_forward_backward_and_optimizer_in_that_order(cloc
     assert phases_of(first) == ["other", "forward", "backward", "optimizer"]
     assert phases_of(second) == ["data", "forward", "backward", "optimizer"]
     assert (first.number, second.number) == (1, 2)
-    assert second.stretches[0].start_ns == first.stretches[-1].end_ns, "no time between steps is lost"
+    assert second.intervals[0].start_ns == first.intervals[-1].end_ns, "no time between steps is lost"
 
 
 def test_what_is_done_between_backward_and_optimizer_is_neither(clock, hooks) -> None:
@@ -101,8 +104,8 @@ def test_what_is_done_between_backward_and_optimizer_is_neither(clock, hooks) ->
     first, second = clock.take()
     assert phases_of(first)[-3:] == ["forward", "backward", "optimizer"]
     assert phases_of(second) == ["data", "forward", "backward", "other", "optimizer"]
-    assert second.stretches[2].end_ns == backward_over, "it ended when it returned"
-    assert readings.count == len(first.stretches) + len(second.stretches)
+    assert second.intervals[2].end_ns == backward_over, "it ended when it returned"
+    assert readings.count == len(first.intervals) + len(second.intervals)
 
 
 def test_a_backward_that_fails_is_where_it_failed(clock, hooks) -> None:
@@ -121,7 +124,7 @@ def test_gradient_accumulation_is_one_step_of_many_micro_steps(clock, hooks) -> 
     assert step.micro_steps == 4
     assert phases_of(step).count("forward") == 4
     row = step_row(step, 1, series.CPU)
-    assert row["backward_ns"] == sum(s.own_ns for s in step.stretches if s.phase == BACKWARD)
+    assert row["backward_ns"] == sum(s.own_ns for s in step.intervals if s.phase == BACKWARD)
 
 
 def test_what_the_agent_takes_is_no_part_of_the_phase_that_it_falls_into(clock, hooks) -> None:
@@ -349,7 +352,7 @@ def test_the_rows_of_the_newest_batch_are_known_in_its_backward(clock, hooks) ->
         lambda: recurrent(torch.zeros(9, 3, 8))[0],
     ):
         call().sum().backward()
-        seen.append(clock.rows)
+        seen.append(clock.batch.rows)
     assert seen == [5, 7, None, 3]
 
 
@@ -364,8 +367,8 @@ def test_the_largest_input_of_a_step_and_of_the_one_before_is_known(clock, hooks
     with torch.no_grad():
         model(torch.zeros(64, 8))
     model(torch.zeros(3, 8))
-    assert (clock.given, clock.largest) == ((id(model), (3, 8)), {id(model): (3, 8)})
-    assert clock.largest_before == {id(model): (6, 8)}
+    assert (clock.batch.latest, clock.batch.largest) == ((id(model), (3, 8)), {id(model): (3, 8)})
+    assert clock.batch.largest_before == {id(model): (6, 8)}
 
 
 def test_an_evaluation_with_gradients_on_is_told_from_a_part_of_a_step(clock, hooks) -> None:
@@ -374,17 +377,17 @@ def test_an_evaluation_with_gradients_on_is_told_from_a_part_of_a_step(clock, ho
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     hooks.install([model, features])
     features(torch.zeros(4, 8))
-    seen = [clock.evaluates]
+    seen = [clock.batch.evaluates]
     features(model(torch.zeros(4, 8))).sum().backward()
-    seen.append(clock.evaluates)
+    seen.append(clock.batch.evaluates)
     features(torch.zeros(4, 8)).sum().backward()
-    seen.append(clock.evaluates)
+    seen.append(clock.batch.evaluates)
     optimizer.step()
     model.eval()
     kept = [model(torch.zeros(4, 8)) for _ in range(3)]
-    assert kept and (clock.evaluates, clock.forwards) == (True, 3)
+    assert kept and (clock.batch.evaluates, clock.batch.forwards) == (True, 3)
     model.train()(torch.zeros(4, 8)).sum().backward()
-    assert [*seen, clock.evaluates] == [False, False, False, False]
+    assert [*seen, clock.batch.evaluates] == [False, False, False, False]
 
 
 def test_marks_from_another_thread_are_not_heard(clock, hooks) -> None:
@@ -446,7 +449,7 @@ def test_in_every_step_phases_are_read_whatever_that_takes() -> None:
 
         def end_step(self, *args) -> None: ...
 
-    clock.anatomy = Slow()
+    clock.breakdown = Slow()
     for _ in range(500):
         clock.enter(FORWARD)
         clock.end_step()
@@ -468,12 +471,12 @@ def test_phases_are_read_less_often_where_reading_them_would_cost_too_much(look_
             at[0] += enter_ns
 
         def end_step(self, *args):
-            if clock.calm and clock.step - looked[-1] >= look_every:
+            if clock.is_control_step and clock.step - looked[-1] >= look_every:
                 looked.append(clock.step)
                 at[0] += 70_000_000
 
     looked = [0]
-    clock.anatomy = Slow()
+    clock.breakdown = Slow()
     for _ in range(steps):
         for phase in (FORWARD, BACKWARD, FORWARD, BACKWARD):
             at[0] += 15_000
@@ -544,6 +547,7 @@ class TestTheModelIsTheUsers:
         watched = torch.autograd.backward, dataloader._BaseDataLoaderIter.__next__, nn.Module._call_impl
         before = [function.__code__ for function in watched]
         hooks = LoopHooks(clock)
+        extend(hooks)
         model = nn.Linear(8, 2)
         hooks.install([model])
         assert all(map(is_watched, watched))
@@ -557,6 +561,7 @@ class TestTheModelIsTheUsers:
             model = nn.Sequential(nn.Linear(8, 32), nn.Dropout(0.3), nn.ReLU(), nn.Linear(32, 2))
             optimizer = torch.optim.AdamW(model.parameters())
             hooks = LoopHooks(clock)
+            extend(hooks)
             if watched:
                 hooks.install([model])
             for _ in range(50):

@@ -328,7 +328,7 @@ def test_within_torch_func_weights_and_batch_are_those_that_its_wrappers_stand_f
 
     x = torch.empty(64, 256, device="cuda")
     torch.func.grad(loss_of)(weights, x)  # (a window begins with its forward)
-    assert run.clock.forwards == 0, "its backward is not heard: nothing waits for one"
+    assert run.clock.batch.forwards == 0, "its backward is not heard: nothing waits for one"
     run.step()
     (recorded,) = run.end()
     known = set(numbers(recorded.owners)["address"])

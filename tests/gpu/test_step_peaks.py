@@ -33,10 +33,12 @@ LOOP = textwrap.dedent(
     if watched:
         from vramscope.memory.peak_counters import share_peak_counters
         from vramscope.sampling.step_blocks import step_row
+        from vramscope.integrations.extensions import extend
         from vramscope.steps.clock import StepClock
         from vramscope.steps.hooks import LoopHooks
         clock = StepClock()
         hooks = LoopHooks(clock)
+        extend(hooks)
         hooks.install([model])
         clock.watch(share_peak_counters().watch(0))
     peaks, users = [], []
@@ -81,6 +83,7 @@ def watched_training():
     import torch
     from torch import nn
 
+    from vramscope.integrations.extensions import extend
     from vramscope.memory.breakdown import Categories
     from vramscope.memory.peak_counters import share_peak_counters
     from vramscope.steps.clock import StepClock
@@ -95,10 +98,11 @@ def watched_training():
     optimizer = torch.optim.AdamW(model.parameters())
     clock = StepClock()
     hooks = LoopHooks(clock)
+    extend(hooks)
     hooks.install([model])
     counter = share_peak_counters().watch(0)
     clock.watch(counter)
-    clock.anatomy = Categories(hooks.optimizers, hooks.roots, lambda device: counter.peak_now())
+    clock.breakdown = Categories(hooks.optimizers, hooks.roots, lambda device: counter.peak_now())
     yield model, optimizer, clock
     hooks.remove()
 
@@ -120,7 +124,7 @@ def test_what_a_step_ends_with_is_counted_to_the_byte(training) -> None:
     for _ in range(3):
         model(torch.empty(2048, 512, device="cuda")).sum().backward()
         optimizer.step()
-    at_end, _ = clock.take()[-1].splits[0]
+    at_end, _ = clock.take()[-1].breakdown[0]
     assert at_end.parameters == rounded(model.parameters())
     assert at_end.gradients == rounded(p.grad for p in model.parameters())
     assert at_end.buffers == rounded(model.buffers())
@@ -166,8 +170,8 @@ def test_a_step_that_is_left_alone_has_the_split_that_would_be_reckoned_anew(tra
     from vramscope.memory.breakdown import Categories
 
     model, optimizer, clock = training
-    anew = Categories(clock.anatomy._optimizers, clock.anatomy._roots, lambda device: clock.counters[0].peak_now())
-    clock.anatomy = both = Twice(clock.anatomy, anew)
+    anew = Categories(clock.breakdown._optimizers, clock.breakdown._roots, lambda device: clock.counters[0].peak_now())
+    clock.breakdown = both = Twice(clock.breakdown, anew)
     clock._calm_steps = None
     sizes, some = random.Random(4), torch.empty(1 << 20, device="cuda")
     for step in range(400):
@@ -196,7 +200,7 @@ def of_varying_length(training, budget, watched) -> list:
     import torch
 
     model, optimizer, clock = training
-    clock.anatomy._count_budget, clock.anatomy._peak_budget = budget(), budget()
+    clock.breakdown._count_budget, clock.breakdown._peak_budget = budget(), budget()
     clock._calm_steps = None
     lengths = random.Random(5)
     for _ in range(90):
@@ -206,7 +210,7 @@ def of_varying_length(training, budget, watched) -> list:
         clock.watched = watched(clock.step)
         optimizer.zero_grad()
     del kept
-    return [(step, *step.splits[0]) for step in clock.take()]
+    return [(step, *step.breakdown[0]) for step in clock.take()]
 
 
 def test_steps_that_are_not_counted_are_split_as_those_that_are() -> None:
@@ -226,7 +230,7 @@ def test_steps_that_are_not_counted_are_split_as_those_that_are() -> None:
             continue
         known += 1
         # (Of its own training: when autograd's thread lets go of something may differ from one to the other.)
-        assert sum(told_peak) == max(cut.peak_allocated_bytes for stretch in step.stretches for cut in stretch.cuts)
+        assert sum(told_peak) == max(cut.peak_allocated_bytes for stretch in step.intervals for cut in stretch.cuts)
         off = CLOSE_ENOUGH * sum(peak)
         assert abs(told_peak.gradients - peak.gradients) <= off
         # Which batch has come is not known of a step that is left alone: it is taken to be as long as the last that was seen.
@@ -238,14 +242,14 @@ def test_a_split_is_not_carried_past_a_change_of_what_is_counted(training) -> No
     import torch
 
     model, optimizer, clock = training
-    clock.anatomy._count_budget, clock.anatomy._peak_budget = Seldom(), Seldom()
+    clock.breakdown._count_budget, clock.breakdown._peak_budget = Seldom(), Seldom()
     for step in range(30):
         optimizer.zero_grad()
         if step == 25:
             model[0].requires_grad_(False)  # (its gradient is gone, and its state stays)
         model(torch.empty(100 + step, 512, device="cuda")).sum().backward()
         optimizer.step()
-    ends = [step.splits[0][0] for step in clock.take()]
+    ends = [step.breakdown[0][0] for step in clock.take()]
     assert all(series.UNKNOWN not in end for end in ends[21:25])
     assert all(set(end) == {series.UNKNOWN} for end in ends[25:])
 
@@ -257,7 +261,7 @@ def test_the_peak_of_a_step_that_evaluates_unheard_is_not_split(training, calm: 
     import torch
 
     model, optimizer, clock = training
-    clock.anatomy._count_budget, clock.anatomy._peak_budget = Seldom(), Seldom()
+    clock.breakdown._count_budget, clock.breakdown._peak_budget = Seldom(), Seldom()
     clock._calm_steps = None
     for step in range(30):
         optimizer.zero_grad()
@@ -269,8 +273,8 @@ def test_the_peak_of_a_step_that_evaluates_unheard_is_not_split(training, calm: 
         model(torch.empty(4000 + step, 512, device="cuda")).sum().backward()
         optimizer.step()
         clock.watched = clock.step < 20
-        clock.calm = calm and not clock.watched
-    known = [series.UNKNOWN not in step.splits[0][1] for step in clock.take()[21:]]
+        clock.is_control_step = calm and not clock.watched
+    known = [series.UNKNOWN not in step.breakdown[0][1] for step in clock.take()[21:]]
     assert known == [step != 25 for step in range(21, 30)]
 
 
@@ -280,7 +284,7 @@ def test_a_teacher_behind_the_forward_leaves_the_split_of_a_step_that_is_left_al
 
     model, optimizer, clock = training
     model.train(mode)
-    clock.anatomy._count_budget, clock.anatomy._peak_budget = Seldom(), Seldom()
+    clock.breakdown._count_budget, clock.breakdown._peak_budget = Seldom(), Seldom()
     clock._calm_steps = None
     for step in range(30):
         optimizer.zero_grad()
@@ -292,8 +296,8 @@ def test_a_teacher_behind_the_forward_leaves_the_split_of_a_step_that_is_left_al
         loss.backward()
         optimizer.step()
         clock.watched = clock.step < 20
-        clock.calm = not clock.watched
-    assert all(series.UNKNOWN not in step.splits[0][1] for step in clock.take()[21:])
+        clock.is_control_step = not clock.watched
+    assert all(series.UNKNOWN not in step.breakdown[0][1] for step in clock.take()[21:])
 
 
 def test_the_split_adds_up_to_the_allocated_bytes_at_the_end_and_at_the_peak(training) -> None:
@@ -306,12 +310,12 @@ def test_the_split_adds_up_to_the_allocated_bytes_at_the_end_and_at_the_peak(tra
         optimizer.step()
     known = 0
     for step in clock.take()[2:]:
-        at_end, at_peak = step.splits[0]
+        at_end, at_peak = step.breakdown[0]
         if series.UNKNOWN not in at_end:
-            assert sum(at_end) == step.stretches[-1].cuts[0].allocated_bytes
+            assert sum(at_end) == step.intervals[-1].cuts[0].allocated_bytes
         if series.UNKNOWN not in at_peak:
             known += 1
-            assert sum(at_peak) == max(s.cuts[0].peak_allocated_bytes for s in step.stretches)
+            assert sum(at_peak) == max(s.cuts[0].peak_allocated_bytes for s in step.intervals)
     assert known > 10
 
 
@@ -325,7 +329,7 @@ def test_gradients_at_the_peak_are_those_that_were_made_by_then(training) -> Non
         model(torch.empty(8192, 512, device="cuda")).sum().backward()
         optimizer.step()
     step = clock.take()[-1]
-    _, at_peak = step.splits[0]
+    _, at_peak = step.breakdown[0]
     one_layer = rounded(model[0].parameters())
     layer_output = 8192 * 512 * 4
     assert at_peak.gradients <= 2 * one_layer
@@ -342,7 +346,7 @@ def test_gradients_that_stay_over_micro_steps_are_gradients_at_the_peak(training
             model(torch.empty(1024, 512, device="cuda")).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-    _, at_peak = clock.take()[-1].splits[0]
+    _, at_peak = clock.take()[-1].breakdown[0]
     if at_peak.gradients != series.UNKNOWN:
         assert at_peak.gradients <= rounded(model.parameters())
         assert at_peak.gradients > 0
@@ -372,7 +376,7 @@ def test_behind_a_backward_what_is_made_are_temporaries_and_gradients_in_one_buc
             hook.remove()
         optimizer.step()
         optimizer.zero_grad()
-    _, at_peak = clock.take()[-1].splits[0]
+    _, at_peak = clock.take()[-1].breakdown[0]
     assert at_peak.activations == 64 << 20
     assert at_peak.gradients == rounded([bucket])
     # What cuBLAS works in, and what tests before this one left: all that stands beside the copies and is none of the model's.
@@ -391,7 +395,7 @@ def test_what_foreach_makes_in_the_optimizer_are_temporaries(training) -> None:
         model(torch.empty(4, 512, device="cuda")).sum().backward()
         rest.append(torch.cuda.memory_allocated())
         optimizer.step()
-    first, *_, last = (step.splits[0][1] for step in clock.take())
+    first, *_, last = (step.breakdown[0][1] for step in clock.take())
     state = rounded(v for s in optimizer.state.values() for v in s.values())
     weights = rounded(model.parameters())
     for at_peak, begin, new in ((first, rest[0], state), (last, rest[-1], 0)):
@@ -410,11 +414,11 @@ def test_the_state_of_an_optimizer_from_before_attach_is_no_temporary(training) 
     model(torch.empty(4, 512, device="cuda")).sum().backward()
     plainly(stranger)
     clock.end_step()
-    assert stranger not in clock.anatomy._optimizers
+    assert stranger not in clock.breakdown._optimizers
     stranger.zero_grad()
     model(torch.empty(4, 512, device="cuda")).sum().backward()
     stranger.step()
-    _, at_peak = clock.take()[-1].splits[0]
+    _, at_peak = clock.take()[-1].breakdown[0]
     weights = rounded(model.parameters())
     assert at_peak.optimizer == rounded(v for s in stranger.state.values() for v in s.values())
     assert 0 < at_peak.activations <= 2 * weights

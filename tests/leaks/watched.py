@@ -20,6 +20,7 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
     """
     from vramscope.guard import guard
     from vramscope.integrations import plain
+    from vramscope.integrations.extensions import extend
     from vramscope.leaks.detector import LeakDetector
     from vramscope.memory.peak_counters import share_peak_counters
     from vramscope.recording.plan import FIRST, WindowPlan
@@ -41,6 +42,7 @@ def watch(loop: Any, device: str, *, windows: bool = False) -> tuple[list[dict[s
         before_bytes = warm(device)
         clock.watch(share_peak_counters().watch(0))
     hooks = LoopHooks(clock)
+    extend(hooks)
     ring, plan = Ring(), WindowPlan()
     plan.begun(FIRST)
     looked_at: list[int] = []

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from vramscope.memory.peak_counters import Interval
 from vramscope.oom.step_history import MOST_SIZES, Course
-from vramscope.steps.clock import BACKWARD, DATA, FORWARD, OPTIMIZER, Stretch
-from vramscope.steps.records import FinishedStep
+from vramscope.steps.phase import BACKWARD, DATA, FORWARD, OPTIMIZER
+from vramscope.steps.records import PhaseInterval, StepRecord
 
 
-def step(number: int, shape: tuple[int, ...], before: int, *peaks: tuple[int, int]) -> FinishedStep:
+def step(number: int, shape: tuple[int, ...], before: int, *peaks: tuple[int, int]) -> StepRecord:
     """``before``: allocated when its forward began; ``peaks``: (phase, highest allocated)."""
 
     def cut(allocated: int, peak: int) -> Interval:
         return Interval(**{name: peak if "peak_alloc" in name else allocated for name in Interval._fields})
 
-    stretches = [Stretch(DATA, 0, 1, [cut(before, before)])]
-    stretches += [Stretch(phase, 1, 2, [cut(before, peak)]) for phase, peak in peaks]
-    return FinishedStep(number, 2, stretches, 1, True, 0, (0,), None, largest={7: shape})
+    stretches = [PhaseInterval(DATA, 0, 1, [cut(before, before)])]
+    stretches += [PhaseInterval(phase, 1, 2, [cut(before, peak)]) for phase, peak in peaks]
+    return StepRecord(number, 2, stretches, 1, True, 0, (0,), None, largest_inputs={7: shape})
 
 
 def test_of_each_shape_of_the_input_it_is_known_how_much_forward_and_backward_took() -> None:

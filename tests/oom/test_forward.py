@@ -17,7 +17,7 @@ from vramscope.oom import forward_progress as forward
 from vramscope.oom import stack
 from vramscope.oom.layers import leaves_of
 from vramscope.oom.record_builder import Scene
-from vramscope.steps.clock import EVAL
+from vramscope.steps.phase import EVAL
 
 pytestmark = pytest.mark.gpu
 

@@ -81,39 +81,16 @@ ROOMS: dict[str, tuple[set[str], set[str] | None]] = {
 
 # Imports that break a rule today. Each must go; an entry that is no longer needed fails the test.
 NOT_YET: set[tuple[str, str]] = {
-    ("vramscope.integrations.registry", "vramscope.techniques.detector"),
     ("vramscope.leaks.registry", "vramscope.recording.leaked_addresses"),
-    ("vramscope.memory.gradient_peak", "vramscope.integrations.zero"),
-    ("vramscope.memory.tensor_bytes", "vramscope.integrations.lomo"),
-    ("vramscope.memory.tensor_bytes", "vramscope.integrations.zero"),
     ("vramscope.oom.owners", "vramscope.recording.ddp_buckets"),
     ("vramscope.oom.record_builder", "vramscope.recording.convert.layouts"),
     ("vramscope.oom.record_builder", "vramscope.recording.convert.pools"),
     ("vramscope.oom.record_builder", "vramscope.recording.convert.stacks"),
     ("vramscope.oom.record_builder", "vramscope.recording.recorder"),
     ("vramscope.sampling.sampler", "vramscope.oom.recent_samples"),
-    ("vramscope.steps.events", "vramscope.recording.leaked_addresses"),
-    ("vramscope.steps.hooks", "vramscope.integrations.deepspeed"),
-    ("vramscope.steps.hooks", "vramscope.integrations.lomo"),
-    ("vramscope.steps.hooks", "vramscope.leaks.detector"),
-    ("vramscope.steps.hooks", "vramscope.metrics.loss"),
-    ("vramscope.steps.root_modules", "vramscope.integrations.zero"),
-    ("vramscope.steps.running_trainer", "vramscope.integrations.huggingface"),
-    ("vramscope.steps.running_trainer", "vramscope.integrations.lightning"),
 }
 # Modules that are still in an import cycle.
-CYCLES_NOT_YET: set[str] = {
-    "vramscope.integrations.deepspeed",
-    "vramscope.integrations.lomo",
-    "vramscope.steps.clock",
-    "vramscope.steps.events",
-    "vramscope.steps.hooks",
-    "vramscope.steps.patches.backward",
-    "vramscope.steps.patches.dataloader",
-    "vramscope.steps.patches.grad_scaler",
-    "vramscope.steps.records",
-    "vramscope.steps.root_modules",
-}
+CYCLES_NOT_YET: set[str] = set()
 
 
 @dataclass(frozen=True)

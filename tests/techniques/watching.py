@@ -20,6 +20,7 @@ def watched(name: str) -> list[Any]:
     """Every message of techniques that the agent would send, in order."""
     from vramscope.guard import guard
     from vramscope.integrations import accelerate, deepspeed, huggingface, lightning, plain
+    from vramscope.integrations.extensions import extend
     from vramscope.memory.peak_counters import share_peak_counters
     from vramscope.steps.clock import StepClock
     from vramscope.steps.hooks import LoopHooks
@@ -34,6 +35,7 @@ def watched(name: str) -> list[Any]:
         torch.zeros(1, device=DEVICE)
         clock.watch(share_peak_counters().watch(0))
     hooks = LoopHooks(clock)
+    extend(hooks)
     watch = TechniqueWatch(clock, hooks, report=told.append)
     hooks.install()
     for framework in (huggingface, lightning, accelerate, deepspeed, plain):

@@ -1,19 +1,25 @@
-"""What a framework, or a loop of the user's own, has said of itself when it was connected."""
+"""Result of connecting a target: its framework and configuration."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+
+class Declarations(Protocol):
+    """Takes what a framework declares (techniques/detector.py)."""
+
+    def begin(self, framework: str, config: Mapping[str, Any]) -> None: ...
 
 
 @dataclasses.dataclass
 class Connection:
-    """What a framework says of a target that it knows."""
+    """Framework and configuration of a connected target."""
 
     framework: str
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """the framework's own settings, as the user gave them"""
+    """The framework's own settings, as the user set them."""
     listeners: list[Callable[[str, str], None]] = dataclasses.field(default_factory=list)
 
     def on_failure(self, listener: Callable[[str, str], None]) -> None:

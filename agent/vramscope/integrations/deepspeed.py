@@ -1,4 +1,4 @@
-"""DeepSpeed's engine: the root, whose optimizer steps through the torch one that it wraps. What ZeRO does: ``zero``."""
+"""DeepSpeed's engine: its configuration, and its steps."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
-from vramscope.integrations import zero
 from vramscope.integrations.connection import Connection
-from vramscope.integrations.zero import is_engine
+from vramscope.memory import deepspeed_zero
+from vramscope.memory.deepspeed_zero import is_engine
 
 if TYPE_CHECKING:
     import torch
@@ -67,27 +67,38 @@ def _asked(engine: Any, name: str) -> Any:
     return method() if callable(method) else None
 
 
-class EngineFront:
-    """In front of the ``step`` of engines, for one session: a step is over when that is, and not with each optimizer in it."""
+class EngineSteps:
+    """Ends a training step when an engine's ``step`` returns, and not with each optimizer in it. For one session."""
+
+    package = "deepspeed"
 
     def __init__(self, hooks: LoopHooks) -> None:
         self._hooks = hooks
         self._kinds: set[type] = set()
-        """of engines, in front of whose ``step`` we are"""
-        self.in_step = False
-        """an engine's step runs: it is over when that is"""
-        self.stepped: torch.optim.Optimizer | None = None
-        """one whose step was over within it: maybe not the last, as ZeRO steps group by group"""
+        """Engine classes whose ``step`` is wrapped."""
+        self._in_step = False
+        self._stepped: torch.optim.Optimizer | None = None
+        """Optimizer that stepped within the running engine step. There may be several: ZeRO steps group by group."""
 
     def listen(self) -> None:
-        """A backward is about to begin, which may be an engine's."""
-        engine = zero.listen()
+        """Find the engine whose backward pass is about to begin."""
+        engine = deepspeed_zero.listen()
         if engine is not None:
-            self.found(engine)
+            self._found(engine)
 
-    def found(self, engine: Any) -> None:
-        """This is one. Told again, nothing happens."""
-        zero.ENGINES.add(engine)
+    def found_root(self, module: torch.nn.Module) -> None:
+        """Wrap the step of a root module that is an engine."""
+        if is_engine(module):
+            self._found(module)
+
+    def takes_step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """True within an engine's step: the step is reported when that returns."""
+        if self._in_step:
+            self._stepped = optimizer
+        return self._in_step
+
+    def _found(self, engine: Any) -> None:
+        deepspeed_zero.ENGINES.add(engine)
         kind = type(engine)
         if kind in self._kinds:
             return
@@ -95,17 +106,17 @@ class EngineFront:
         is_over = guarded("DeepSpeed's step")(self._over)
 
         def step(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            self.in_step = True
+            self._in_step = True
             try:
                 return original(*args, **kwargs)
             finally:
-                self.in_step = False
+                self._in_step = False
                 is_over()
 
         self._hooks.fronts.put(kind, "step", step)
 
     def _over(self) -> None:
-        # (No optimizer has stepped where fp16 overflowed: that ends nothing.)
-        optimizer, self.stepped = self.stepped, None
+        # No optimizer has stepped if fp16 overflowed: that ends nothing.
+        optimizer, self._stepped = self._stepped, None
         if optimizer is not None:
             self._hooks.stepped(optimizer)

@@ -7,8 +7,8 @@ from typing import Any
 from vramscope.guard import guarded
 from vramscope.integrations.accelerate import plugins
 from vramscope.integrations.connection import Connection
-from vramscope.steps.clock import DATA
 from vramscope.steps.hooks import LoopHooks
+from vramscope.steps.phase import DATA
 
 
 def is_trainer(target: object) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 from vramscope.guard import first_line, guarded
 from vramscope.integrations.connection import Connection
 from vramscope.integrations.deepspeed import of_zero
-from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER
 from vramscope.steps.hooks import LoopHooks
+from vramscope.steps.phase import DATA, EVAL, FORWARD, OPTIMIZER
 
 PACKAGES = ("lightning", "pytorch_lightning")
 

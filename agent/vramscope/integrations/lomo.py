@@ -1,13 +1,13 @@
-"""LOMO and AdaLomo update each parameter within the backward, by hooks of their own, and have no ``step()``: a call of
-``fused_backward`` is a step. They keep no gradients, and what AdaLomo keeps is in dicts of its own."""
+"""Steps of LOMO and AdaLomo. They update each parameter within backward and have no ``step()``: each ``fused_backward`` is one."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
+from vramscope.memory.lomo_state import PACKAGE
 from vramscope.process.frames import locals_of
 
 if TYPE_CHECKING:
@@ -15,24 +15,22 @@ if TYPE_CHECKING:
 
     from vramscope.steps.hooks import LoopHooks
 
-PACKAGE: Final = "lomo_optim"
 KINDS: Final = ("Lomo", "AdaLomo")
-COPIES: Final = (2, 4)
-"""in 32 bits at a time, of a parameter that AdaLomo updates: the update and a temporary of it; of one that has fewer bits gradient
-and weight, too"""
 MOST_FRAMES: Final = 16
-"""between its call and the backward within it"""
+"""Maximum number of frames between its call and the backward pass within it."""
 
 
-class LomoFront:
-    """In front of ``fused_backward`` of both, for one session."""
+class LomoSteps:
+    """Reports each call of ``fused_backward`` as a step, for one session."""
+
+    package = PACKAGE
 
     def __init__(self, hooks: LoopHooks) -> None:
         self._hooks = hooks
         self._listens = False
 
     def listen(self) -> None:
-        """The package may be there by now: at attach, and in backwards of the first step, which may be one of its own already."""
+        """Watch the package once it is imported: at attach, or before a backward pass, which may be one of its own already."""
         package = sys.modules.get(PACKAGE)
         if package is None or self._listens:
             return
@@ -52,32 +50,20 @@ class LomoFront:
                     self._hooks.steps_in_this_backward(running)
                 self._hooks.fronts.put(kind, "fused_backward", fused_backward)
 
+    def found_root(self, module: torch.nn.Module) -> None:
+        """Nothing to do: LOMO wraps no module."""
+
+    def takes_step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """LOMO has no ``step`` that PyTorch's hooks could report."""
+        return False
+
     def _over(self, optimizer: torch.optim.Optimizer) -> None:
         self._hooks.optimizers.add(optimizer)
         self._hooks.stepped(optimizer)
 
 
-def is_its(optimizer: Any) -> bool:
-    """Whether it is one of these."""
-    return type(optimizer).__module__.partition(".")[0] == PACKAGE
-
-
-def at_once_bytes(parameter: torch.Tensor) -> int:
-    """What the update of one takes within the backward: its gradient and the next one's, and copies in 32 bits."""
-    size = parameter.element_size()
-    return int(parameter.numel() * (2 * size + COPIES[size < 4] * 4))
-
-
-def state_of(optimizer: Any) -> Iterator[Any]:
-    """The tensors that one of these keeps from step to step; nothing of any other."""
-    if is_its(optimizer):
-        for kept in vars(optimizer).values():
-            if isinstance(kept, dict):
-                yield from kept.values()
-
-
 def _running_in(code: Any) -> Any:
-    """Whose method this is, where it runs on this thread."""
+    """The object whose method runs on this thread; None if it does not run."""
     frame = sys._getframe(1)
     for _ in range(MOST_FRAMES):
         if frame is None:

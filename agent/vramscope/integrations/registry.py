@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from vramscope.guard import guarded
 from vramscope.integrations import accelerate, deepspeed, huggingface, lightning, plain
+from vramscope.integrations.connection import Declarations
+from vramscope.integrations.running_trainer import trainer_at_work
 from vramscope.process import terminal
 from vramscope.process.redaction import Secrets
 from vramscope.protocol import messages
 from vramscope.steps.hooks import LoopHooks
-from vramscope.steps.running_trainer import trainer_at_work
-from vramscope.techniques.detector import TechniqueWatch
 
 ACCEPTED: Final = (
     "a transformers Trainer, a lightning Trainer, an accelerate Accelerator, "
@@ -36,7 +36,7 @@ class Target:
     def __init__(
         self,
         hooks: LoopHooks,
-        techniques: TechniqueWatch | None,
+        techniques: Declarations | None,
         secrets: Secrets,
         *,
         on_failure: Callable[[str, str], None],

@@ -32,11 +32,13 @@ from vramscope.leaks.verdict.judge import Judge, material_bytes
 from vramscope.leaks.verdict.scan_context import Moment
 from vramscope.process import frames, type_info
 from vramscope.protocol import messages
-from vramscope.steps.clock import EVAL, FORWARD
-from vramscope.steps.records import Held
+from vramscope.steps.events import RetentionRecording
+from vramscope.steps.phase import EVAL, FORWARD
+from vramscope.steps.records import AfterStep
 
 if TYPE_CHECKING:
-    from vramscope.steps.clock import StepClock, Stretch
+    from vramscope.steps.clock import StepClock
+    from vramscope.steps.records import PhaseInterval
 
 
 _allocated_bytes = attrgetter("allocated_bytes")
@@ -107,7 +109,9 @@ class LeakDetector:
         self._differentiable: tuple[str, int, str] | None = None
         """file, line and function of the last backward(create_graph=True)"""
         saved.listen()
-        clock.graphs = self
+        clock.retention = self
+        self.recording: RetentionRecording | None = None
+        """Recording of allocator history that may ask what the findings retain."""
 
     # -- what the hooks tell ---------------------------------------------------------------------------------------------
 
@@ -141,13 +145,8 @@ class LeakDetector:
                 if create_graph and root.device.type != "cpu":
                     self._ages_are_sure = False
                 self._sentinels.place(root, self._rounds.number)
-                recorder = self._clock.recorder
-                if (
-                    recorder is not None
-                    and recorder.window is not None
-                    and self._window_asks
-                    and root.grad_fn is not None
-                ):
+                recorder = self.recording
+                if recorder is not None and recorder.is_open and self._window_asks and root.grad_fn is not None:
                     needed = walk(root.grad_fn, Budget(self._looker.chains)).saved
                     storages.add(needed, root)  # whoever calls backward has it
                     recorder.needed(needed)
@@ -171,7 +170,7 @@ class LeakDetector:
         self._after = key
         self._stepped = True
 
-    def end_step(self, stretches: Sequence[Stretch]) -> Held:
+    def end_step(self, stretches: Sequence[PhaseInterval]) -> AfterStep:
         """A step is over, and these were its stretches. Some 5 µs; on the CPU the C allocator is asked, now and then."""
         self._findings.settle(stretches)
         if self._unwalked.follows:
@@ -187,7 +186,7 @@ class LeakDetector:
             self._rounds.suspect("what is in use at the end of a step rises")
         if self._unheard and self.is_due:
             self._first_call.listen()
-        return Held(self._sentinels.older_than(self._rounds.number), after_step_bytes)
+        return AfterStep(self._sentinels.older_than(self._rounds.number), after_step_bytes)
 
     def _begin_steps(self) -> None:
         """From now on steps end rounds: backwards before the first were its micro-steps, as far as can be known."""
@@ -301,7 +300,7 @@ class LeakDetector:
 
     def after_batches(self, number: int = 0, may_be_epoch: bool = True) -> None:
         """A pass over a loader has ended, of so many batches; ``may_be_epoch``: not if it is known to be an evaluation's."""
-        if may_be_epoch and self._trained and not self._clock.calm:
+        if may_be_epoch and self._trained and not self._clock.is_control_step:
             self.end_epoch()
         elif self._optimizers and self._clock.phase == EVAL and self._judge.gathered.has_ended():
             self._look_in_evaluation(number)
@@ -324,7 +323,7 @@ class LeakDetector:
     def end_epoch(self) -> None:
         """An epoch of the training is over: what is emptied at its end is as full as it gets."""
         self._epoch_ended = self._rounds.number
-        if self._judge.waits_for_an_end() and not self._clock.calm and self._looker.may_spend(AGAIN_SECONDS):
+        if self._judge.waits_for_an_end() and not self._clock.is_control_step and self._looker.may_spend(AGAIN_SECONDS):
             self._look("an epoch has ended", fresh=False, evaluating=False)
             self._rounds.look_again_at = self._rounds.number + POLICY.iterations_after_epoch
 
@@ -341,16 +340,16 @@ class LeakDetector:
     @property
     def is_due(self) -> bool:
         """A look waits for the next forward."""
-        recorder = self._clock.recorder  # (asked some times a step, so the rest is left to where a window is open)
-        open_ = recorder is not None and recorder.window is not None
+        recorder = self.recording  # (asked some times a step, so the rest is left to where a window is open)
+        open_ = recorder is not None and recorder.is_open
         rounds = self._rounds
         return bool(rounds.suspicion or rounds.due or self._unwalked.waits or (open_ and self._window_asks))
 
     @property
     def _window_asks(self) -> bool:
         """A window is being recorded, of which one wants to know what the known leaks hold."""
-        recorder = self._clock.recorder
-        if recorder is None or recorder.window is None:
+        recorder = self.recording
+        if recorder is None or not recorder.is_open:
             return False
         return self._findings.names_holders and recorder.asks_who_holds
 
@@ -416,7 +415,7 @@ class LeakDetector:
                 self._unwalked.begin(looked.known, material_bytes(self._looker.live_bytes), self.boundary)
         if (fresh or evaluating) and self._window_asks:
             seen = self._findings.held_by(looked.groups, whole=whole)
-            self._clock.recorder.held(seen)  # type: ignore[union-attr]
+            self.recording.held(seen)  # type: ignore[union-attr]
         dropped = evaluating and self._outputs.dropped >= POLICY.dropped_graphs
         if dropped and not self._findings.tell_of_an_evaluation:
             self._measured = looked.known
@@ -464,7 +463,7 @@ class LeakDetector:
             evaluated=evaluated,
             whole=whole,
             per="batch" if evaluating else self._rounds.per,
-            given_elements=math.prod(self._clock.given[1]) if self._clock.given is not None else 0,
+            given_elements=math.prod(self._clock.batch.latest[1]) if self._clock.batch.latest is not None else 0,
             epoch_ended=self._epoch_ended,
             ends_epoch=self._pass_ended if evaluating else self._epoch_ended == self._rounds.number,
         )

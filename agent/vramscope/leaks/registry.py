@@ -23,7 +23,8 @@ from vramscope.protocol import messages
 from vramscope.recording.leaked_addresses import ScannedLeak
 
 if TYPE_CHECKING:
-    from vramscope.steps.clock import StepClock, Stretch
+    from vramscope.steps.clock import StepClock
+    from vramscope.steps.records import PhaseInterval
 
 MOST_LEAKS: Final = 64
 NO_STEPS: Final = "an evaluation makes no steps, so no peak was measured; what its graphs hold would not be there"
@@ -244,7 +245,7 @@ class Findings:
         if self._leaks.pop(_of_place(place), None) is not None:
             self.send("a graph that nobody walked before was walked")
 
-    def settle(self, stretches: Sequence[Stretch]) -> None:
+    def settle(self, stretches: Sequence[PhaseInterval]) -> None:
         """A step is over: what was followed through it has its effect on the peak."""
         if not self._followers:
             return

@@ -25,8 +25,8 @@ from vramscope.memory.peak_counters import Interval
 from vramscope.memory.step_splits import allocated_before_forward, at_end_split, behind_backward, closed
 from vramscope.memory.tensor_bytes import Held, Standing, count, parameters_of, standing
 from vramscope.protocol.series import CPU, UNKNOWN
-from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, OTHER, Stretch
-from vramscope.steps.records import Split
+from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER, OTHER
+from vramscope.steps.records import CategoryBytes, PhaseInterval
 
 if TYPE_CHECKING:
     import torch
@@ -70,8 +70,8 @@ class Told(NamedTuple):
     """A step and its splits: the next one that goes through the same bytes has the same."""
 
     marks: list[tuple[int, list[Interval]]]
-    splits: list[tuple[Split, Split]]
-    ended: dict[int, tuple[int, Split]]
+    splits: list[tuple[CategoryBytes, CategoryBytes]]
+    ended: dict[int, tuple[int, CategoryBytes]]
 
 
 class Categories:
@@ -103,13 +103,13 @@ class Categories:
         self._gradients_before_forward: dict[int, int] = {}
         self._counted: dict[int, tuple[Standing, Held]] = {}
         self._last: dict[int, tuple[int, Held]] = {}
-        self._ended: dict[int, tuple[int, Split]] = {}
+        self._ended: dict[int, tuple[int, CategoryBytes]] = {}
         """allocated bytes at the last step's end, and their split"""
-        self._read: dict[int, tuple[int, list[Stretch], Held, int]] = {}
+        self._read: dict[int, tuple[int, list[PhaseInterval], Held, int]] = {}
         """the last step whose phases were read: the device's place in its cuts, its stretches, what was counted, and what was none
         of that when the step before ended"""
         self._evaluated = False
-        self._by_height: dict[int, dict[int, Split]] = {}
+        self._by_height: dict[int, dict[int, CategoryBytes]] = {}
         """splits of steps whose phases were read, by their peak; the newest HEIGHTS of what is counted now"""
         self._told: dict[bool, Told] = {}
         """the last step that was split as a whole, of those whose phases were read (True) and of those left alone"""
@@ -145,7 +145,9 @@ class Categories:
         """A step that is left alone evaluates, too: what it peaks with may be the evaluation's."""
         self._evaluated = True
 
-    def end_step(self, stretches: list[Stretch], devices: tuple[int, ...]) -> list[tuple[Split, Split]]:
+    def end_step(
+        self, stretches: list[PhaseInterval], devices: tuple[int, ...]
+    ) -> list[tuple[CategoryBytes, CategoryBytes]]:
         """The splits at the step's end and at its peak, a device each."""
         start = self._now()
         if self._backward is not None and self._backward.following:
@@ -165,10 +167,10 @@ class Categories:
             held = self._held(device, allocated, counts)
             if held is None:
                 self._ended.pop(device, None)
-                splits.append((Split(), Split()))
+                splits.append((CategoryBytes(), CategoryBytes()))
                 continue
             at_end = at_end_split(held, allocated)
-            at_peak = self._peak_split(device, position, stretches, held) if devices else Split()
+            at_peak = self._peak_split(device, position, stretches, held) if devices else CategoryBytes()
             self._ended[device] = (allocated, at_end)
             splits.append((at_end, at_peak))
         if counts:
@@ -205,7 +207,7 @@ class Categories:
         self._last[device] = (allocated, held)
         return held
 
-    def _peak_split(self, device: int, position: int, stretches: list[Stretch], held: Held) -> Split:
+    def _peak_split(self, device: int, position: int, stretches: list[PhaseInterval], held: Held) -> CategoryBytes:
         """The split at the step's peak. A step as high as one that was split has its split."""
         stretches = [
             stretch for stretch in stretches if position < len(stretch.cuts)
@@ -234,7 +236,7 @@ class Categories:
             del by_height[next(iter(by_height))]
         return split
 
-    def _split_alone(self, device: int, held: Held, cut: Interval) -> Split:
+    def _split_alone(self, device: int, held: Held, cut: Interval) -> CategoryBytes:
         """Of a step that is left alone, by the course of the last one whose phases were read.
 
         The optimizer's peak lies as far above the bytes at the step's end as it did then; a peak beyond that is forward's or
@@ -277,7 +279,9 @@ class Categories:
         above_end = peaks[place] - stretches[-1].cuts[position].allocated_bytes
         return Course(held, arrived, phase, above_end, split.gradients, split.activations)
 
-    def _split_behind(self, device: int, position: int, stretches: list[Stretch], place: int, held: Held) -> Split:
+    def _split_behind(
+        self, device: int, position: int, stretches: list[PhaseInterval], place: int, held: Held
+    ) -> CategoryBytes:
         """Of a peak in a stretch behind the backward, when activations are gone."""
         peak = stretches[place].cuts[position].peak_allocated_bytes
         begin = stretches[place - 1].cuts[position].allocated_bytes if place else UNKNOWN
@@ -296,7 +300,9 @@ class Categories:
         temporaries = min(peak - begin - state, split.other) if begin != UNKNOWN else 0
         return closed(held, gradients, temporaries, peak) if temporaries > 0 else split
 
-    def _split_ahead(self, device: int, position: int, stretches: list[Stretch], place: int, held: Held) -> Split:
+    def _split_ahead(
+        self, device: int, position: int, stretches: list[PhaseInterval], place: int, held: Held
+    ) -> CategoryBytes:
         """Of a peak ahead of that: what came since the forward began, and is no gradient, are activations."""
         peak = stretches[place].cuts[position].peak_allocated_bytes
         before = self._before_forward.get(device)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from vramscope.integrations import zero
+from vramscope.memory import deepspeed_zero
 from vramscope.memory.peak_counters import Interval
 from vramscope.memory.tensor_bytes import storages
 from vramscope.process.hook_numbers import own_hook_numbers
@@ -51,7 +51,9 @@ class BackwardPeaks:
         self._heard = heard = set[int]()
         peak_of, grown, seen, at_seen = self._peak_of, self._grown, self._seen_peak, self._at_seen
         fresh: set[int] = set()
-        counted = {key for device in gradients for tensor in zero.gradients() for key, _ in storages(tensor, device)}
+        counted = {
+            key for device in gradients for tensor in deepspeed_zero.gradients() for key, _ in storages(tensor, device)
+        }
 
         def finished(parameter: torch.Tensor) -> None:
             device = parameter.device.index

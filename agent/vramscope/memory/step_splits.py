@@ -6,11 +6,11 @@ import itertools
 
 from vramscope.memory.tensor_bytes import Held
 from vramscope.protocol.series import UNKNOWN
-from vramscope.steps.clock import BACKWARD, FORWARD, OPTIMIZER, OTHER, Stretch
-from vramscope.steps.records import Split
+from vramscope.steps.phase import BACKWARD, FORWARD, OPTIMIZER, OTHER
+from vramscope.steps.records import CategoryBytes, PhaseInterval
 
 
-def behind_backward(stretches: list[Stretch]) -> list[int]:
+def behind_backward(stretches: list[PhaseInterval]) -> list[int]:
     """The places of stretches behind a backward and ahead of the next forward, when activations are gone."""
     first = next((place for place, one in enumerate(stretches) if one.phase == BACKWARD), len(stretches))
     return [
@@ -18,14 +18,14 @@ def behind_backward(stretches: list[Stretch]) -> list[int]:
     ]
 
 
-def at_end_split(held: Held, allocated: int) -> Split:
+def at_end_split(held: Held, allocated: int) -> CategoryBytes:
     """The split when a step ends. Activations are unknown there: what outlives the step counts as other."""
     if allocated == UNKNOWN:
-        return Split(held.parameters, held.gradients, held.optimizer, held.buffers)
+        return CategoryBytes(held.parameters, held.gradients, held.optimizer, held.buffers)
     return closed(held, held.gradients, 0, allocated)
 
 
-def allocated_before_forward(stretches: list[Stretch], position: int) -> int | None:
+def allocated_before_forward(stretches: list[PhaseInterval], position: int) -> int | None:
     """Allocated bytes when the first forward of the step began; None where no forward was seen."""
     for earlier, later in itertools.pairwise(stretches):
         if later.phase == FORWARD:
@@ -33,9 +33,9 @@ def allocated_before_forward(stretches: list[Stretch], position: int) -> int | N
     return None
 
 
-def closed(held: Held, gradients: int, activations: int, allocated: int) -> Split:
+def closed(held: Held, gradients: int, activations: int, allocated: int) -> CategoryBytes:
     """A split that adds up to ``allocated``, the rest being other; the rest is unknown where a part is, or where more was
     counted than is allocated."""
     parts = (held.parameters, gradients, held.optimizer, held.buffers, activations)
     rest = allocated - sum(parts) if UNKNOWN not in parts else UNKNOWN
-    return Split(*parts, max(rest, UNKNOWN))
+    return CategoryBytes(*parts, max(rest, UNKNOWN))

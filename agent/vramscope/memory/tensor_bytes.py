@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vramscope.integrations import lomo, zero
+from vramscope.memory import deepspeed_zero, lomo_state
 from vramscope.memory.peak_counters import block_bytes
 from vramscope.protocol.series import CPU
 
@@ -85,13 +85,13 @@ def count(optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.
         return size
 
     every = list(parameters_of(optimizers, roots))
-    for parameter in (*every, *zero.parameters()):
+    for parameter in (*every, *deepspeed_zero.parameters()):
         parameters += fresh(parameter)
     for parameter in every:
         # (functional_call puts results into a module for a moment: PyTorch warns who asks for their gradient)
         if parameter.is_leaf and parameter.grad is not None:
             gradients += fresh(parameter.grad)
-    for tensor in zero.gradients():
+    for tensor in deepspeed_zero.gradients():
         gradients += fresh(tensor)
     for root in list(roots):
         for buffer in root.buffers():
@@ -100,7 +100,7 @@ def count(optimizers: Iterable[torch.optim.Optimizer], roots: Iterable[torch.nn.
         for entry in list(optimizer.state.values()):
             for value in entry.values() if isinstance(entry, dict) else ():
                 state += fresh(value)
-        for value in lomo.state_of(optimizer):
+        for value in lomo_state.state_of(optimizer):
             state += fresh(value)
     return Held(parameters, gradients, state, buffers)
 

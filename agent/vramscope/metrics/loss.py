@@ -16,8 +16,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.integrations import zero
+from vramscope.memory import deepspeed_zero
 from vramscope.metrics.async_copies import Copies, Slot
+from vramscope.steps.events import Order, StepListener
+from vramscope.steps.records import StepRecord
 
 if TYPE_CHECKING:
     import torch
@@ -59,13 +61,15 @@ class Noted:
         """it is not one number: nothing is told"""
 
 
-class LossWatch:
+class LossWatch(StepListener):
     """All but :meth:`take` on the training thread.
 
     leader   the optimizer whose steps are the training's
     roots    the modules that train, as far as they are known
     now      nanoseconds, rising
     """
+
+    order = Order.LOSS
 
     def __init__(
         self,
@@ -149,11 +153,11 @@ class LossWatch:
             step.parts.append(part)
         if part is None or not _is_none(gradient):
             step.mixed = True
-        engine = zero.listen() if "deepspeed" in sys.modules else None
+        engine = deepspeed_zero.listen() if "deepspeed" in sys.modules else None
         if engine is None:
             step.mixed = step.mixed or _scales_itself()
         else:
-            scale = zero.scale_of(engine)
+            scale = deepspeed_zero.scale_of(engine)
             step.mixed |= len(step.parts) > 1 and scale != step.scale
             step.scale = scale
 
@@ -176,8 +180,9 @@ class LossWatch:
         self._drop(self._step)
         self._step = Noted()
 
-    def end_step(self, number: int, at_ns: int) -> None:
-        """The step is over; ``at_ns``: perf_counter_ns."""
+    def step_ended(self, record: StepRecord) -> None:
+        """The step has ended."""
+        number, at_ns = record.number, record.end_ns
         step, self._step = self._step, Noted()
         self.begun = False
         self._scaled = None
@@ -260,7 +265,7 @@ class LossWatch:
         return self._stream(device) == (stream if device == forward_device else 0)
 
     def _gradients_were_dropped(self) -> bool:
-        if zero.takes_gradients():
+        if deepspeed_zero.takes_gradients():
             return False  # (as far as can be known)
         if self._probes:
             return all((p := probe()) is None or p.grad is None for probe in self._probes)

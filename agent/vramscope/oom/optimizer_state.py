@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from vramscope.integrations import lomo
+from vramscope.memory import lomo_state
 from vramscope.process.frames import locals_of
 from vramscope.protocol.oom_record import Update
 
@@ -35,7 +35,7 @@ def states_of(optimizers: list[Any], frames: Iterable[FrameType]) -> Iterator[tu
             for value in state.values() if isinstance(state, dict) else ():
                 for part in value if isinstance(value, list) else (value,):  # (LBFGS keeps its history in lists)
                     yield parameter, part
-        for value in lomo.state_of(optimizer):
+        for value in lomo_state.state_of(optimizer):
             yield None, value
     for value in _in_hand(frames, optimizers):
         yield None, value
@@ -66,7 +66,7 @@ def state_per_byte_of(optimizers: list[Any]) -> float | None:
     shares = set()
     for optimizer in optimizers:
         kind, defaults = type(optimizer), getattr(optimizer, "defaults", {})
-        if kind.__name__ == "Lomo" and lomo.is_its(optimizer):
+        if kind.__name__ == "Lomo" and lomo_state.is_lomo(optimizer):
             shares.add(0.0)
             continue
         if not kind.__module__.startswith("torch.optim"):

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from vramscope.integrations import lomo, zero
+from vramscope.memory import deepspeed_zero, lomo_state
 from vramscope.memory.peak_counters import block_bytes
 from vramscope.memory.tensor_bytes import storages
 from vramscope.oom.optimizer_state import state_per_byte_of, states_of, update_of
@@ -62,7 +62,7 @@ def count(
     others = () if beside is None else beside.models
     # (What FSDP2 has gathered for a layer goes with it: the shards are the weights, and the optimizer has them.)
     passing = {id(one) for root in roots for one in gathered(root)} if optimizers else set()
-    of_zero = list(zero.parameters())
+    of_zero = list(deepspeed_zero.parameters())
     of_optimizers = [one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
     parameters, names = _named(roots, passing, of_zero, of_optimizers)
 
@@ -80,7 +80,7 @@ def count(
             updated += size if id(parameter) in stepped else 0
             narrow += size if parameter.element_size() == 2 else 0
         largest = max(largest, size)
-        at_once = max(at_once, lomo.at_once_bytes(parameter))
+        at_once = max(at_once, lomo_state.update_bytes(parameter))
     if moving is not None:
         own = set(map(id, parameters))
         rest = (one for one in moving.parameters() if id(one) not in own and one.device.type == "cpu")
@@ -88,7 +88,7 @@ def count(
 
     for parameter in parameters:
         owners.add(_gradient_of(parameter), names[id(parameter)], "gradients")
-    for tensor in zero.gradients():
+    for tensor in deepspeed_zero.gradients():
         owners.add(tensor, IN_ZERO, "gradients")
     for parameter, value in states_of(optimizers, frames):
         owners.add(value, names.get(id(parameter), UNNAMED), "optimizer")
@@ -108,7 +108,7 @@ def count(
     state_per_byte = state_per_byte_of(optimizers)
     if state_per_byte is not None and trainable:
         state_per_byte *= updated / trainable  # (copies in 32 bits may be stepped in the place of the model's own)
-    passes = bool(optimizers) and all(lomo.is_its(optimizer) for optimizer in optimizers)
+    passes = bool(optimizers) and all(lomo_state.is_lomo(optimizer) for optimizer in optimizers)
     outermost = {id(one): one for one in (*roots, *others)}
     return Holdings(
         owned_bytes=owners.owned_bytes(),

@@ -30,7 +30,7 @@ from vramscope.recording.convert.layouts import layout
 from vramscope.recording.convert.pools import Pools
 from vramscope.recording.convert.stacks import Stacks
 from vramscope.sampling.step_blocks import step_row
-from vramscope.steps.clock import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
+from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.root_modules import outermost_modules
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ class Scene:
             step=clock.step,
             phase=self._phase(error),
             thread=error.thread,
-            forwards=clock.forwards if clock.phase == FORWARD else 0,
-            evaluates=clock.evaluates and clock.phase == FORWARD,
+            forwards=clock.batch.forwards if clock.phase == FORWARD else 0,
+            evaluates=clock.batch.evaluates and clock.phase == FORWARD,
             module=None if error.running is None else error.running.name[:4096],
             node=_node(),
             progress=None if error.running is None else error.running.progress,
@@ -181,7 +181,7 @@ class Scene:
             losses=self._losses(now_ns - KEPT_NS),
             last_step=self._last_step(device),
             steps=steps,
-            batch_size=error.batch_size or (clock.rows if clock.phase in (BACKWARD, OPTIMIZER) else None),
+            batch_size=error.batch_size or (clock.batch.rows if clock.phase in (BACKWARD, OPTIMIZER) else None),
             input_shape=shape,
             input_shape_before=shape_before,
             input_sizes=self._sizes(device) if shape else [],
@@ -296,10 +296,10 @@ class Scene:
         """What the model that trains was given now, and at most in the last step; empty where that is not known of both. Between
         two steps the last one's alone."""
         clock = self._clock
-        if clock.given is None or clock.phase not in (DATA, FORWARD, BACKWARD):
+        if clock.batch.latest is None or clock.phase not in (DATA, FORWARD, BACKWARD):
             return [], []
-        root, shape = clock.given
-        before = clock.largest_before.get(root, ())
+        root, shape = clock.batch.latest
+        before = clock.batch.largest_before.get(root, ())
         if clock.phase == DATA:
             return [], list(before)
         return (list(shape), list(before)) if len(shape) == len(before) else ([], [])
@@ -307,9 +307,9 @@ class Scene:
     def _sizes(self, device: int | None) -> list[tuple[list[int], int]]:
         """What earlier steps took whose inputs had other sizes."""
         clock = self._clock
-        if clock.given is None or device is None:
+        if clock.batch.latest is None or device is None:
             return []
-        return self._sampler.recent.course.sizes(device, clock.given[0], clock.untaken())
+        return self._sampler.recent.course.sizes(device, clock.batch.latest[0], clock.untaken())
 
     def _on_card(self, device: int | None) -> tuple[list[Neighbour] | None, int | None]:
         """Other processes, and what this one has."""

@@ -9,8 +9,8 @@ from typing import Final
 
 from vramscope.memory.step_splits import allocated_before_forward
 from vramscope.oom_diagnosis.growth import COLUMNS
-from vramscope.steps.clock import BACKWARD, FORWARD
-from vramscope.steps.records import FinishedStep
+from vramscope.steps.phase import BACKWARD, FORWARD
+from vramscope.steps.records import StepRecord
 
 MOST_STEPS: Final = 128
 
@@ -26,11 +26,11 @@ class Course:
     shapes of the input how much they took."""
 
     def __init__(self) -> None:
-        self._kept: list[FinishedStep] = []
+        self._kept: list[StepRecord] = []
         self._every = 1
         self._sizes: dict[tuple[int, int, Shape], int] = {}
 
-    def put(self, steps: Iterable[FinishedStep]) -> None:
+    def put(self, steps: Iterable[StepRecord]) -> None:
         """Steps that have ended, oldest first. On the sampler's thread; some 4 µs each."""
         for step in steps:
             self._sizes |= _grown(self._sizes, step)
@@ -42,7 +42,7 @@ class Course:
                 self._every *= 2
                 self._kept = [kept for kept in self._kept if kept.number % self._every == 0]
 
-    def sizes(self, device: int, root: int, more: Sequence[FinishedStep] = ()) -> list[tuple[list[int], int]]:
+    def sizes(self, device: int, root: int, more: Sequence[StepRecord] = ()) -> list[tuple[list[int], int]]:
         """(shape of the largest input of a step, by how much its forward and backward rose), of one root and device. From any
         thread."""
         known = dict(self._sizes)
@@ -50,13 +50,13 @@ class Course:
             known |= _grown(known, step)
         return [(list(shape), peak) for (on, of, shape), peak in known.items() if (on, of) == (device, root)]
 
-    def columns(self, device: int, more: Sequence[FinishedStep] = ()) -> dict[str, bytes]:
+    def columns(self, device: int, more: Sequence[StepRecord] = ()) -> dict[str, bytes]:
         """What is kept, and ``more`` that nobody has put yet, of one device. From any thread."""
-        steps = {step.number: step for step in (*self._kept, *more) if device in step.devices and step.stretches}
+        steps = {step.number: step for step in (*self._kept, *more) if device in step.devices and step.intervals}
         rows = []
         for number, step in sorted(steps.items()):
             cuts = [
-                stretch.cuts[at] for stretch in step.stretches if (at := step.devices.index(device)) < len(stretch.cuts)
+                stretch.cuts[at] for stretch in step.intervals if (at := step.devices.index(device)) < len(stretch.cuts)
             ]
             if cuts:
                 rows.append((number, cuts[-1].allocated_bytes, max(cut.peak_allocated_bytes for cut in cuts)))
@@ -65,16 +65,16 @@ class Course:
         }
 
 
-def _grown(known: Mapping[tuple[int, int, Shape], int], step: FinishedStep) -> dict[tuple[int, int, Shape], int]:
+def _grown(known: Mapping[tuple[int, int, Shape], int], step: StepRecord) -> dict[tuple[int, int, Shape], int]:
     """The entries of a step: by how much its forward and backward rose. What an optimizer copies goes with no input."""
     grown: dict[tuple[int, int, Shape], int] = {}
-    for at, device in enumerate(step.devices if step.largest else ()):
-        stretches = [one for one in step.stretches if at < len(one.cuts)]
+    for at, device in enumerate(step.devices if step.largest_inputs else ()):
+        stretches = [one for one in step.intervals if at < len(one.cuts)]
         before = allocated_before_forward(stretches, at)
         peaks = [one.cuts[at].peak_allocated_bytes for one in stretches if one.phase in (FORWARD, BACKWARD)]
         if before is None or not peaks:
             continue
-        for root, shape in list(step.largest.items()):
+        for root, shape in list(step.largest_inputs.items()):
             key = device, root, tuple(shape)
             grown[key] = max(known.get(key, 0), max(peaks) - before)
     return grown

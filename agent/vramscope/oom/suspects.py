@@ -12,7 +12,7 @@ from vramscope.oom import late_suspects as last_look
 from vramscope.oom.growing_tensor import as_leak, lengthened
 from vramscope.oom_diagnosis.growth import LEAKS_THAT_GROW, growth_of, held_by
 from vramscope.protocol import messages
-from vramscope.steps.clock import EVAL, FORWARD
+from vramscope.steps.phase import EVAL, FORWARD
 
 if TYPE_CHECKING:
     from vramscope.leaks.detector import LeakDetector

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -27,6 +27,7 @@ from vramscope.profiler.plan import ProfilePlan, ProfileRequest
 from vramscope.profiler.pytorch_profiler import PytorchProfiler
 from vramscope.profiler.raw import DeviceCounters, PhaseMark, RawProfile
 from vramscope.protocol import series
+from vramscope.steps.events import Order, StepListener
 from vramscope.transport.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from vramscope.steps.clock import StepClock, Stretch
+    from vramscope.steps.clock import StepClock
+    from vramscope.steps.records import StepRecord
     from vramscope.transport.ring import Ring
 
 MOST_ALLOCATIONS: Final = 60_000
@@ -47,12 +49,14 @@ OVERDUE_S: Final = 5.0
 """so many times as long as a step, and at least so long: then it is something else that goes on, an evaluation, say"""
 
 
-class ProfileRecorder:
+class ProfileRecorder(StepListener):
     """One a session. All calls but :meth:`ask` come on the training thread; the clock tells of phases and steps.
 
     roots           the models, for the names of modules
     other_is_open   whether a window of allocator history is being recorded: never both at once
     """
+
+    order = Order.PROFILE
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ class ProfileRecorder:
     def begin(self) -> None:
         """Listen to the clock."""
         self._switch.listen()
-        self._clock.profiler = self
+        self._clock.subscribe(self)
 
     def ask(self, *, trace: bool = False) -> None:
         """Somebody would like a profile of the next steps. From any thread."""
@@ -100,7 +104,7 @@ class ProfileRecorder:
 
     def close(self) -> None:
         """The session ends: a profile that holds a whole step is closed, any other given up; all go to the ring. At most 2 s."""
-        self._clock.profiler = None
+        self._clock.unsubscribe(self)
         self._end_open_window()
         self._switch.release()
         self._uploads.close(2.0)
@@ -116,7 +120,7 @@ class ProfileRecorder:
         """The child records nothing, and does not touch what is open."""
         window, self.window = self.window, None
         self._off = True
-        self._clock.profiler = None
+        self._clock.unsubscribe(self)
         if window is not None and window.modules is not None:
             window.modules.forget()
         self._switch.forget()
@@ -124,16 +128,17 @@ class ProfileRecorder:
 
     # -- what the clock tells ------------------------------------------------------------------------------------------
 
-    def entered(self) -> None:
-        """A phase begins, within a profile."""
-        self._mark()
+    def phase_entered(self) -> None:
+        """A phase begins; marked within a profile."""
+        if self.window is not None:
+            self._mark()
 
-    def goes_on(self) -> None:
+    def phase_continued(self) -> None:
         """Another forward within a phase of a profile: an evaluation, say, which has no end in sight."""
-        if self._switch.belongs_to_us:
+        if self.window is not None and self._switch.belongs_to_us:
             self._keep_bounds_within_a_phase()
 
-    def end_step(self, stretches: Sequence[Stretch]) -> None:
+    def step_ended(self, step: StepRecord) -> None:
         """A step is over."""
         if self._off:
             return
@@ -155,7 +160,13 @@ class ProfileRecorder:
         # (the first step measured lasted from attach on)
         step_s = statistics.median(self._steps_s) if len(self._steps_s) > 1 else 0.0
         wish = self._plan.wish(clock.step, step_s)
-        if wish is None or clock.calm or self._uploads.is_full or self._other_is_open() or self._is_capturing():
+        if (
+            wish is None
+            or clock.is_control_step
+            or self._uploads.is_full
+            or self._other_is_open()
+            or self._is_capturing()
+        ):
             return
         if self._switch.is_the_users:
             self._plan.missed()

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vramscope.guard import guarded
-from vramscope.integrations import zero
+from vramscope.memory import deepspeed_zero
 from vramscope.memory.tensor_bytes import unwrapped
 from vramscope.protocol.window import OWNER_CATEGORIES
 from vramscope.recording import ddp_buckets
@@ -149,9 +149,12 @@ class Owners:
         return ddp_buckets.sizes_of(wrappers) if wrappers else NO_BUCKETS
 
     def _note_zero(self, mark: int) -> None:
-        if not zero.takes_gradients():
+        if not deepspeed_zero.takes_gradients():
             return
-        kept = ((GRADIENTS, ddp_buckets.OWNER, zero.gradients()), (PARAMETERS, "parameters of ZeRO", zero.parameters()))
+        kept = (
+            (GRADIENTS, ddp_buckets.OWNER, deepspeed_zero.gradients()),
+            (PARAMETERS, "parameters of ZeRO", deepspeed_zero.parameters()),
+        )
         for category, name, held in kept:
             if held:
                 self._note(mark, [self._owner(category, name, NOBODY)] * len(held), held)

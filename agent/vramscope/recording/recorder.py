@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
-from vramscope.integrations import zero
+from vramscope.memory import deepspeed_zero
 from vramscope.process.identity import random_id
 from vramscope.process.notices import Notice
 from vramscope.process.on_thread import on_thread
@@ -30,14 +30,16 @@ from vramscope.recording.raw_window import Mark, RawWindow
 from vramscope.recording.untracked_models import UntrackedModels
 from vramscope.recording.user_history import ring_of
 from vramscope.recording.window_state import OpenWindow
-from vramscope.steps.clock import DATA, OPTIMIZER, OTHER
+from vramscope.steps.events import Order, StepListener
+from vramscope.steps.phase import DATA, OPTIMIZER, OTHER
 from vramscope.transport.uploads import Uploads
 
 if TYPE_CHECKING:
     import torch
 
     from vramscope.protocol.window import Window
-    from vramscope.steps.clock import StepClock, Stretch
+    from vramscope.steps.clock import StepClock
+    from vramscope.steps.records import PhaseInterval, StepRecord
     from vramscope.transport.ring import Ring
 
 MOST_EVENTS: Final = 120_000
@@ -67,7 +69,7 @@ class DisableOnError:
             self._failed()
 
 
-class WindowRecorder:
+class WindowRecorder(StepListener):
     """One a session. All calls but :meth:`ask` come on the training thread; the clock tells of phases and steps.
 
     roots       the models, for the names of modules and of what they own
@@ -75,6 +77,8 @@ class WindowRecorder:
     on_window   called on our own thread with each window when it is packed
     other_is_open   whether a profile is being recorded: never both at once
     """
+
+    order = Order.RECORDING
 
     def __init__(
         self,
@@ -125,7 +129,7 @@ class WindowRecorder:
         self._history.listen()
         if self._torch.cuda.is_initialized():
             self._onlookers.sweep()  # here rather than in a step
-        self._clock.recorder = self
+        self._clock.subscribe(self)
         self._begin_if_wished()
 
     def ask(self) -> None:
@@ -138,7 +142,7 @@ class WindowRecorder:
 
     def close(self) -> None:
         """The session ends: a window that is open is closed, and all go to the ring. At most 2 s."""
-        self._clock.recorder = None
+        self._clock.unsubscribe(self)
         self._end_open_window()
         self._history.release()
         self._uploads.close(2.0)
@@ -147,7 +151,7 @@ class WindowRecorder:
         """The child records nothing, and does not touch what is on: that is CUDA's."""
         window, self.window = self.window, None
         self._off = True
-        self._clock.recorder = None
+        self._clock.unsubscribe(self)
         if window is not None and window.modules is not None:
             window.modules.end()
         self._history.forget()
@@ -155,14 +159,14 @@ class WindowRecorder:
 
     # -- what the clock tells ------------------------------------------------------------------------------------------
 
-    def entered(self) -> None:
+    def phase_entered(self) -> None:
         """A phase begins; its step's counters have just been cut."""
         if self.window is not None:
             self._mark()
         elif self._clock.step == 0 and not self._off:
             self._begin_if_wished()  # CUDA may have come up after attach
 
-    def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def phase_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The outermost module is called with these arguments, at the beginning of a phase."""
         window = self.window
         if window is not None:
@@ -187,18 +191,18 @@ class WindowRecorder:
         if window is not None and window.raw.held is not None:
             window.raw.held.needed(len(window.raw.marks) - 1, addresses)
 
-    def end_step(self, stretches: Sequence[Stretch]) -> None:
+    def step_ended(self, step: StepRecord) -> None:
         """A step is over, and these were its stretches."""
         if self._off:
             return
         window = self.window
         if window is None:
-            self._begin_if_wished(stretches)
+            self._begin_if_wished(step.intervals)
         else:
-            self._step_in(window, stretches)
+            self._step_in(window, step.intervals)
 
     @guarded("recording windows")
-    def renumbered(self, by: int) -> None:
+    def steps_renumbered(self, by: int) -> None:
         """The step that runs has a number that is higher by so many: a run was resumed."""
         window = self.window
         if window is not None:
@@ -219,7 +223,7 @@ class WindowRecorder:
             if self.window is window:
                 window.raw.emptied.append(len(window.raw.marks) - 1)
 
-    def _look_at(self, stretches: Sequence[Stretch]) -> None:
+    def _look_at(self, stretches: Sequence[PhaseInterval]) -> None:
         allocated = reserved = -1
         for stretch in stretches:
             for cut in stretch.cuts:
@@ -231,12 +235,18 @@ class WindowRecorder:
     # -- a window ------------------------------------------------------------------------------------------------------
 
     @guarded("recording windows")
-    def _begin_if_wished(self, ended: Sequence[Stretch] = ()) -> None:
+    def _begin_if_wished(self, ended: Sequence[PhaseInterval] = ()) -> None:
         """``ended``: those of a step that is over, whose peaks the plan has not seen."""
         if ended:
             self._look_at(ended)
         wish = self._plan.wish()
-        if wish is None or self._off or not self._clock.counters or self._clock.calm or self._uploads.is_full:
+        if (
+            wish is None
+            or self._off
+            or not self._clock.counters
+            or self._clock.is_control_step
+            or self._uploads.is_full
+        ):
             return
         if self._is_capturing() or self._other_is_open():
             return  # and again at the next phase
@@ -306,7 +316,7 @@ class WindowRecorder:
             return
         if clock.phase == OPTIMIZER and clock.watched:
             window.timed(window.owners.gradients, number)
-        elif zero.takes_gradients():
+        elif deepspeed_zero.takes_gradients():
             window.timed(window.owners.zeros, number)
         if number % 2 and self._readings.events_since(raw.facts) > ROOM * self._most_events:
             self._close(
@@ -315,7 +325,7 @@ class WindowRecorder:
             )
 
     @guarded("recording windows")
-    def _step_in(self, window: OpenWindow, stretches: Sequence[Stretch]) -> None:
+    def _step_in(self, window: OpenWindow, stretches: Sequence[PhaseInterval]) -> None:
         with self._all_or_nothing:
             window.see(stretches[window.skip :])
             window.skip = 0

@@ -17,7 +17,7 @@ from vramscope.recording.raw_window import RawWindow
 
 if TYPE_CHECKING:
     from vramscope.memory.peak_counters import Interval
-    from vramscope.steps.clock import Stretch
+    from vramscope.steps.records import PhaseInterval
 
 RECORD_NS: Final = 200
 RECORD_STACK_NS: Final = 1200
@@ -71,7 +71,7 @@ class OpenWindow:
             facts.peak_allocated_bytes = max(peak_allocated, stats["allocated_bytes"]["all"]["peak"])
             facts.peak_reserved_bytes = max(peak_reserved, stats["reserved_bytes"]["all"]["peak"])
 
-    def see(self, stretches: Sequence[Stretch]) -> None:
+    def see(self, stretches: Sequence[PhaseInterval]) -> None:
         """The highest allocated and reserved of each device, by the allocator's own counters."""
         for stretch in stretches:
             for facts, cut in zip(self.raw.facts, stretch.cuts, strict=False):

@@ -13,7 +13,7 @@ from collections import deque
 
 from vramscope.protocol import messages
 from vramscope.steps.control_steps import WARM_UP_STEPS
-from vramscope.steps.records import FinishedStep
+from vramscope.steps.records import StepRecord
 
 FEWEST_STRETCHES = 8
 NEIGHBOURS = 8
@@ -38,7 +38,7 @@ class OverheadMeter:
         self._watched_steps = 0
         self._unwatched_steps = 0
 
-    def add(self, step: FinishedStep) -> None:
+    def add(self, step: StepRecord) -> None:
         """One finished step, in order."""
         duration, self._end_ns = step.end_ns - self._end_ns, step.end_ns
         self._hook_ns += step.agent_ns

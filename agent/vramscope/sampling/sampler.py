@@ -19,7 +19,7 @@ from vramscope.protocol import messages, series
 from vramscope.sampling.overhead import OverheadMeter
 from vramscope.sampling.step_blocks import packed, step_block
 from vramscope.steps.clock import StepClock
-from vramscope.steps.records import FinishedStep
+from vramscope.steps.records import StepRecord
 from vramscope.transport.ring import Ring
 
 OVERHEAD_EVERY_S = 5.0
@@ -79,7 +79,7 @@ class Sampler:
         """Look for devices once, so that the first step is exact from its start, and begin."""
         self._cuda_was_up = cuda_is_up()
         self._look_for_devices()
-        self._clock.look_for_devices = self._look_for_devices
+        self._clock.find_devices = self._look_for_devices
         self._thread.start()
 
     def stop(self, timeout_s: float = 1.0) -> None:
@@ -195,7 +195,7 @@ class Sampler:
             self._ring.put(step_block(mine, self._end_before(mine[0], steps), device, self.wall_ns))
         self._before_ns = steps[-1].end_ns
 
-    def _end_before(self, step: FinishedStep, steps: list[FinishedStep]) -> int:
+    def _end_before(self, step: StepRecord, steps: list[StepRecord]) -> int:
         position = steps.index(step)
         return steps[position - 1].end_ns if position else self._before_ns
 

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from vramscope.protocol import messages, series
-from vramscope.steps.records import FinishedStep, Split
+from vramscope.steps.records import CategoryBytes, StepRecord
 
 UNKNOWN = series.UNKNOWN
 
@@ -21,7 +21,7 @@ def packed(values: Sequence[int]) -> bytes:
 
 
 def step_block(
-    steps: Sequence[FinishedStep],
+    steps: Sequence[StepRecord],
     before_ns: int,
     device: int,
     wall_ns: Callable[[int], int],
@@ -45,7 +45,7 @@ def step_block(
     return messages.Block(stream="steps", device=device, rows=len(steps), columns=known)
 
 
-def step_row(step: FinishedStep, duration_ns: int, device: int) -> dict[str, int]:
+def step_row(step: StepRecord, duration_ns: int, device: int) -> dict[str, int]:
     """One step as the columns that are known of it."""
     row = {
         "step": step.number,
@@ -53,11 +53,11 @@ def step_row(step: FinishedStep, duration_ns: int, device: int) -> dict[str, int
         "micro_steps": step.micro_steps,
         "watched": int(step.watched),
         "agent_ns": step.agent_ns,
-        "graphs_alive": step.held.graphs_alive,
-        "after_step_bytes": step.held.after_step_bytes,
+        "graphs_alive": step.after.graphs_alive,
+        "after_step_bytes": step.after.after_step_bytes,
     }
     position = step.devices.index(device) if device in step.devices else None
-    for stretch in step.stretches:
+    for stretch in step.intervals:
         phase = series.PHASES[stretch.phase]
         if step.watched:
             key = f"{phase}_ns"
@@ -79,12 +79,12 @@ def step_row(step: FinishedStep, duration_ns: int, device: int) -> dict[str, int
         row["foreign_reset"] = max(row.get("foreign_reset", 0), cut.reset_seen)
         row["end_allocated_bytes"], row["end_reserved_bytes"] = cut.allocated_bytes, cut.reserved_bytes
         row["after_step_bytes"] = cut.allocated_bytes
-    if step.splits:
-        at_end, at_peak = step.splits[position or 0]
+    if step.breakdown:
+        at_end, at_peak = step.breakdown[position or 0]
         row.update(split_columns("end", at_end))
         row.update(split_columns("peak", at_peak))
     return row
 
 
-def split_columns(when: str, split: Split) -> dict[str, int]:
+def split_columns(when: str, split: CategoryBytes) -> dict[str, int]:
     return {f"{when}_{category}_bytes": value for category, value in zip(series.CATEGORIES, split, strict=True)}

@@ -1,11 +1,7 @@
-"""Knows which step and which phase the training is in, and cuts the peak counters where one ends.
+"""Keeps the current step and phase of a training, reads the peak counters where one ends, and publishes both to listeners.
 
-The training thread calls :meth:`StepClock.enter` and :meth:`StepClock.end_step` from hooks; both only read the
-allocator, note, and return. The sampler's thread takes the finished steps with :meth:`StepClock.take` and does the rest.
-
-A phase lasts until the next one begins: *forward* includes the loss, *data* all from the end of a step to the next forward
-(loading, copying, zero_grad). *Backward* ends when it returns; what is done between it and the next phase is *other*: clipping,
-unscaling, gradients reduced by hand, copies of weights, the making of the next micro-batch where no DataLoader is asked.
+The training thread calls :meth:`StepClock.enter` and :meth:`StepClock.end_step` from hooks. Both only read the allocator, record and
+return. The sampler's thread takes the finished steps with :meth:`StepClock.take` and does the rest.
 """
 
 from __future__ import annotations
@@ -15,54 +11,36 @@ from collections import deque
 from collections.abc import Callable
 from operator import methodcaller
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from vramscope.memory.peak_counters import Interval, PeakCounter
+from vramscope.memory.peak_counters import PeakCounter
 from vramscope.protocol import messages, series
-from vramscope.steps.control_steps import CalmSteps
-from vramscope.steps.records import NOT_KNOWN, FinishedStep
+from vramscope.steps.batch_context import BatchContext
+from vramscope.steps.control_steps import ControlSteps
+from vramscope.steps.events import BreakdownSource, RetentionSource, StepListener
+from vramscope.steps.phase import BACKWARD, DATA, EVAL, FORWARD, OPTIMIZER, OTHER
+from vramscope.steps.records import UNKNOWN_AFTER_STEP, PhaseInterval, StepRecord
 
 if TYPE_CHECKING:
     from random import Random
 
-    from vramscope.steps.events import Anatomy, Graphs, Losses, Profiles, TechniqueListener, Windows
-
-OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER, EVAL = range(len(series.PHASES))
-
 SAME_INSTANT_NS = 50_000
-"""so soon behind a backward nothing has run yet: the phase that begins then begins where the backward ended, without a reading"""
+"""A phase that begins this soon after a backward pass begins where the backward pass ended, without a second reading."""
 
 SILENCE_NS = 10_000_000_000
-"""after that long without a word from the training thread, another one may take its place"""
+"""After this long without an event from the training thread, another thread may take its place."""
 
 _MOST_FINISHED = 20_000
 _cut = methodcaller("cut")
 
 
-class Stretch(NamedTuple):
-    """One stay in one phase."""
-
-    phase: int
-    start_ns: int
-    end_ns: int
-    cuts: list[Interval]
-    """one a watched device, in the order of StepClock.counters"""
-    agent_ns: int = 0
-    """of the time between, that the agent itself took"""
-
-    @property
-    def own_ns(self) -> int:
-        """What it would have lasted without us."""
-        return max(0, self.end_ns - self.start_ns - self.agent_ns)
-
-
 class StepClock:
     """Step and phase of one training.
 
-    phases   False: only steps are cut (one reading a step), phases stay unknown
-    in_every_step   phases are read in every step, whatever it costs; what watching costs cannot be measured then
-    now      nanoseconds, rising
-    random   as for CalmSteps
+    phases         False: only whole steps are read (one reading a step); phases stay unknown.
+    in_every_step  Read phases in every step, whatever the cost; the cost cannot be measured then.
+    now            Clock in nanoseconds, rising.
+    random         As for ControlSteps.
     """
 
     def __init__(
@@ -75,140 +53,160 @@ class StepClock:
     ) -> None:
         self._now = now
         self.step = 0
-        """optimizer steps finished"""
-        self.phase = OTHER
+        """Number of optimizer steps that have ended."""
+        self.phase: int = OTHER
         self.watched = phases
-        """its phases are read"""
-        self.calm = False
-        """this step is left alone, to measure what watching costs"""
-        self._calm_steps = CalmSteps(random) if phases and not in_every_step else None
+        """True if the phases of the running step are read."""
+        self.is_control_step = False
+        """True in an unwatched control step, which measures the agent's own cost."""
+        self._control_steps = ControlSteps(random) if phases and not in_every_step else None
         self.counters: list[PeakCounter] = []
-        self.anatomy: Anatomy | None = None
-        self.graphs: Graphs | None = None
-        self.recorder: Windows | None = None
-        self.profiler: Profiles | None = None
-        self.techniques: TechniqueListener | None = None
-        self.loss: Losses | None = None
-        self.look_for_devices: Callable[[], None] | None = None
-        """called at marks while no device is watched, so that the first step with CUDA is exact; costs 0.3 µs"""
+        self.batch = BatchContext()
+        self._listeners: tuple[StepListener, ...] = ()
+        self._on_phase_entered: tuple[Callable[[], None], ...] = ()
+        self._on_phase_continued: tuple[Callable[[], None], ...] = ()
+        self._on_phase_inputs: tuple[Callable[[tuple[Any, ...], dict[str, Any]], None], ...] = ()
+        self._on_step_ended: tuple[Callable[[StepRecord], None], ...] = ()
+        self._on_renumbered: tuple[Callable[[int], None], ...] = ()
+        self.breakdown: BreakdownSource | None = None
+        """Adds the bytes by category to each record."""
+        self.retention: RetentionSource | None = None
+        """Adds what is still alive after the step to each record."""
+        self.find_devices: Callable[[], None] | None = None
+        """Called at readings while no device is watched, so that the first step with CUDA is exact. Costs 0.3 µs."""
         self._devices: tuple[int, ...] = ()
         self.thread: int | None = None
-        """the thread that was heard to train; None: none yet"""
-        self._stretches: list[Stretch] = []
+        """Identifier of the training thread; None until it is known."""
+        self._intervals: list[PhaseInterval] = []
         self._since_ns = self._entered_ns = now()
         self._micro_steps = 0
-        self.rows: int | None = None
-        """of the batch whose forward began last"""
-        self.given: tuple[int, tuple[int, ...]] | None = None
-        """root whose forward with gradients began last (its id, compared and never used), and the shape of its first argument"""
-        self.largest: dict[int, tuple[int, ...]] = {}
-        """by root, the largest such shape of this step"""
-        self.largest_before: dict[int, tuple[int, ...]] = {}
-        """and of the step before"""
-        self.forwards = 0
-        """of one model, that began one behind the other with no backward between"""
-        self.evaluates = False
-        """the forward that began last was of a model in evaluation mode, behind a step of training, with gradients on"""
         self._agent_ns = self._agent_before_ns = 0
-        """in this step, and of that before the stretch that runs"""
+        """Agent time in the running step, and the part of it before the running phase."""
         self._end_ns = self._since_ns
-        self._finished: deque[FinishedStep] = deque(maxlen=_MOST_FINISHED)
-        self.newest: FinishedStep | None = None
-        """the last one that was finished"""
+        self._finished: deque[StepRecord] = deque(maxlen=_MOST_FINISHED)
+        self.newest: StepRecord | None = None
+        """Record of the last step that ended."""
         self.lost_steps = 0
+        """Number of records that were dropped because nobody took them."""
+
+    # -- listeners -------------------------------------------------------------------------------------------------
+
+    def subscribe(self, listener: StepListener) -> None:
+        """Publish events to this listener from now on. Subscribing twice changes nothing."""
+        if listener not in self._listeners:
+            self._set_listeners((*self._listeners, listener))
+
+    def unsubscribe(self, listener: StepListener) -> None:
+        """Publish no more events to this listener."""
+        self._set_listeners(tuple(one for one in self._listeners if one is not listener))
+
+    def _set_listeners(self, listeners: tuple[StepListener, ...]) -> None:
+        # New tuples: a hook on the training thread sees the old or the new one of each event, never one that changes.
+        self._listeners = tuple(sorted(listeners, key=lambda listener: listener.order))
+
+        def calls(event: str) -> tuple[Callable[..., None], ...]:
+            unused = getattr(StepListener, event)
+            return tuple(getattr(one, event) for one in self._listeners if getattr(type(one), event) is not unused)
+
+        self._on_phase_entered = calls("phase_entered")
+        self._on_phase_continued = calls("phase_continued")
+        self._on_phase_inputs = calls("phase_inputs")
+        self._on_step_ended = calls("step_ended")
+        self._on_renumbered = calls("steps_renumbered")
 
     def watch(self, counter: PeakCounter) -> None:
-        """From now on each cut reads this device too."""
+        """Include this device in all further readings."""
         if all(counter.device != known.device for known in self.counters):
-            # New objects, not appends: a hook that runs on the training thread sees the old pair or the new one.
             self.counters, self._devices = [*self.counters, counter], (*self._devices, counter.device)
 
-    def enter(self, phase: int) -> None:
-        """The training enters a phase. Nothing happens where it already is in it, or in a step that is left alone.
+    # -- on the training thread ------------------------------------------------------------------------------------
 
-        Cost: one cut a device (about 13 µs), 0.3 µs in an unwatched step and right behind a backward.
+    def enter(self, phase: int) -> None:
+        """The training enters a phase. Does nothing if it is in this phase already, or in a control step.
+
+        Cost: one reading a device (about 13 µs); 0.3 µs in an unwatched step and right after a backward pass.
         """
         if phase == BACKWARD:
             self._micro_steps += 1
         if phase == self.phase or not self.watched or not self.is_training_thread():
-            if phase == EVAL and not self.watched and self.anatomy is not None:
-                self.anatomy.evaluated()
-            if self.profiler is not None and self.profiler.window is not None:
-                self.profiler.goes_on()
+            if phase == EVAL and not self.watched and self.breakdown is not None:
+                self.breakdown.evaluated()
+            for continued in self._on_phase_continued:
+                continued()
             return
         began = self._now()
-        if self.phase != OTHER or not self._stretches or began - self._entered_ns > SAME_INSTANT_NS:
+        if self.phase != OTHER or not self._intervals or began - self._entered_ns > SAME_INSTANT_NS:
             self._close(began)
         self.phase = phase
-        if self.anatomy is not None:
-            self.anatomy.begin(phase, self._devices, self._stretches[-1].cuts)
-        if self.recorder is not None:
-            self.recorder.entered()
-        if self.profiler is not None and self.profiler.window is not None:
-            self.profiler.entered()
+        if self.breakdown is not None:
+            self.breakdown.begin(phase, self._devices, self._intervals[-1].cuts)
+        for entered in self._on_phase_entered:
+            entered()
         self._entered_ns = self._now()
         self._agent_ns += self._entered_ns - began
 
+    def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A phase has begun with a call of the root module with these arguments."""
+        for take in self._on_phase_inputs:
+            take(args, kwargs)
+
     def end_step(self) -> None:
-        """The optimizer has stepped: the step is complete, and the next begins with *data*."""
+        """The optimizer has stepped: the step is complete, and the next one begins with DATA."""
         if get_ident() != self.thread and not self.is_training_thread():
             return
         began = self._now()
         self._close(began)
-        stretches, self._stretches = self._stretches, []
-        splits = self.anatomy.end_step(stretches, self._devices) if self.anatomy is not None else None
+        intervals, self._intervals = self._intervals, []
+        breakdown = self.breakdown.end_step(intervals, self._devices) if self.breakdown is not None else None
         self.step += 1
-        held = self.graphs.end_step(stretches) if self.graphs is not None else NOT_KNOWN
+        after = self.retention.end_step(intervals) if self.retention is not None else UNKNOWN_AFTER_STEP
         if len(self._finished) == _MOST_FINISHED:
             self.lost_steps += 1
-        # What this call itself takes is counted in the next step: this one's row is written before it is over.
-        self.newest = FinishedStep(
+        # The time of this call counts for the next step: this step's record is written before the call is over.
+        record = self.newest = StepRecord(
             self.step,
             began,
-            stretches,
+            intervals,
             self._micro_steps,
             self.watched,
             self._agent_ns,
             self._devices,
-            splits,
-            held,
-            self.largest,
+            breakdown,
+            after,
+            self.batch.step_ended(),
         )
-        self._finished.append(self.newest)
-        backwards, self._micro_steps = self._micro_steps, 0
-        self.largest, self.largest_before = {}, self.largest
+        self._finished.append(record)
+        self._micro_steps = 0
         self.phase = DATA
-        if self._calm_steps is not None:
-            self.calm = self._calm_steps.next_is_calm(self.step, self.watched, self._agent_ns, began - self._end_ns)
-            self.watched = not self.calm
+        if self._control_steps is not None:
+            self.is_control_step = self._control_steps.next_is_control(
+                self.step, self.watched, self._agent_ns, began - self._end_ns
+            )
+            self.watched = not self.is_control_step
         self._end_ns = began
-        if self.recorder is not None:
-            self.recorder.end_step(stretches)
-        if self.profiler is not None:
-            self.profiler.end_step(stretches)
-        if self.techniques is not None:
-            self.techniques.end_step(backwards)
-        if self.loss is not None:
-            self.loss.end_step(self.step, began)
+        for ended in self._on_step_ended:
+            ended(record)
         self._agent_ns, self._agent_before_ns = self._now() - began, 0
 
     def mark(self) -> int | None:
-        """Cut within a phase, at a moment that matters; the position of the stretch that ended. None: this step is left alone."""
+        """Read the counters within a phase. Returns the position of the interval that ended; None in an unwatched step."""
         if not self.watched or not self.is_training_thread():
             return None
         began = self._now()
         self._close(began)
         self._agent_ns += self._now() - began
-        return len(self._stretches) - 1
+        return len(self._intervals) - 1
+
+    # -- queries ---------------------------------------------------------------------------------------------------
 
     def tails(self) -> list[messages.Tail]:
-        """The peaks of what came after the last step, by device. From any thread, at the end."""
-        if not self.counters and self.look_for_devices is not None:
-            self.look_for_devices()
-        stretches = list(self._stretches)
+        """Peaks after the last step, by device. From any thread, at the end."""
+        if not self.counters and self.find_devices is not None:
+            self.find_devices()
+        intervals = list(self._intervals)
         found = []
         for position, counter in enumerate(self.counters):
-            cuts = [(one.phase, one.cuts[position]) for one in stretches if position < len(one.cuts)]
+            cuts = [(one.phase, one.cuts[position]) for one in intervals if position < len(one.cuts)]
             cuts.append((self.phase, counter.so_far()))
             phase, _ = max(cuts, key=lambda one: one[1].peak_allocated_bytes)
             in_step = phase in (FORWARD, BACKWARD, OPTIMIZER) if self.watched else self._micro_steps > 0
@@ -223,54 +221,56 @@ class StepClock:
             )
         return found
 
-    def cuts(self) -> list[Stretch]:
-        """The stretches of the step that runs, as far as they are over. To be read only; it grows while the training goes on."""
-        return self._stretches
+    def cuts(self) -> list[PhaseInterval]:
+        """Completed intervals of the running step. Read only; the list grows while the training continues."""
+        return self._intervals
 
     @property
     def micro_steps(self) -> int:
-        """Backward passes of the step that runs, so far."""
+        """Number of backward passes in the running step so far."""
         return self._micro_steps
 
     def spent(self, nanoseconds: int) -> None:
-        """Time that the agent took on the training thread outside of the clock's own calls."""
+        """Count time that the agent took on the training thread outside the clock's own calls."""
         self._agent_ns += nanoseconds
 
-    def timed(self, listener: Callable[..., None], *args: Any) -> None:
-        """Call a listener; what it takes is the agent's time."""
+    def timed(self, call: Callable[..., None], *args: Any) -> None:
+        """Call a function and count its time as the agent's."""
         began = self._now()
-        listener(*args)
+        call(*args)
         self._agent_ns += self._now() - began
 
-    def take(self) -> list[FinishedStep]:
-        """The steps finished since the last call, oldest first. For the sampler's thread."""
+    def take(self) -> list[StepRecord]:
+        """Records since the last call, oldest first. For the sampler's thread."""
         steps = []
         while self._finished:
             steps.append(self._finished.popleft())
         return steps
 
-    def untaken(self) -> list[FinishedStep]:
-        """The steps that nobody has taken yet, oldest first. From any thread; they stay."""
+    def untaken(self) -> list[StepRecord]:
+        """Records that nobody has taken yet, oldest first; they stay. From any thread."""
         return list(self._finished)
 
     def begin_again(self, step: int) -> None:
-        """A run that is resumed goes on counting where it was; what is recorded already belongs to the step that comes."""
+        """Continue counting at this step, because the run was resumed. Ignored if it is not ahead."""
         if step > self.step:
             by, self.step = step - self.step, step
-            if self.recorder is not None:
-                self.recorder.renumbered(by)
+            for renumbered in self._on_renumbered:
+                renumbered(by)
 
     def _close(self, at_ns: int) -> None:
-        if not self.counters and self.look_for_devices is not None:
-            self.look_for_devices()
+        if not self.counters and self.find_devices is not None:
+            self.find_devices()
         agent_ns = self._agent_ns - self._agent_before_ns
-        self._stretches.append(Stretch(self.phase, self._since_ns, at_ns, list(map(_cut, self.counters)), agent_ns))
+        self._intervals.append(
+            PhaseInterval(self.phase, self._since_ns, at_ns, list(map(_cut, self.counters)), agent_ns)
+        )
         self._since_ns, self._agent_before_ns = at_ns, self._agent_ns
 
     def is_training_thread(self, *, loads: bool = False) -> bool:
-        """Only one thread trains; replicas and helpers that run the same hooks elsewhere are not heard.
+        """True if the calling thread trains. Replicas and helpers that run the same hooks on other threads are ignored.
 
-        loads   it is asked by a thread that only wants the next batch: as a prefetcher's does, which trains nothing
+        loads   The caller only asks for the next batch, as a prefetching thread does; that alone is no training.
         """
         ident = get_ident()
         if ident != self.thread:
@@ -281,8 +281,8 @@ class StepClock:
 
     @property
     def _only_loads(self) -> bool:
-        """Nothing was heard yet of the thread that is taken for the training's, but that it asked for batches."""
-        phases = {self.phase, *(stretch.phase for stretch in self._stretches)}
+        """True while the known training thread has done nothing but ask for batches."""
+        phases = {self.phase, *(interval.phase for interval in self._intervals)}
         return not self.step and not self._micro_steps and phases <= {OTHER, DATA}
 
     @property

@@ -1,66 +1,128 @@
-"""What the clock tells of phases and steps, and to whom; any of these may not be there. All calls are on the training thread."""
+"""Events of the step clock and of the loop hooks, and the interfaces of those that receive them.
+
+The clock publishes phases and steps to any number of listeners. The hooks call the detector, the loss and the techniques directly,
+because they pass on PyTorch's own arguments. All calls are on the training thread.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from vramscope.memory.peak_counters import Interval
+from vramscope.steps.records import AfterStep, CategoryBytes, PhaseInterval, StepRecord
 
 if TYPE_CHECKING:
-    from vramscope.memory.peak_counters import Interval
-    from vramscope.recording.leaked_addresses import ScannedLeak
-    from vramscope.steps.clock import Stretch
-    from vramscope.steps.records import Held, Split
+    import torch
 
 
-class Anatomy(Protocol):
-    """Counts tensors by category in some of the steps (memory/breakdown.py)."""
+class Order(IntEnum):
+    """Order in which listeners receive an event."""
+
+    RECORDING = 0
+    PROFILE = 1
+    TECHNIQUES = 2
+    LOSS = 3
+
+
+class StepListener:
+    """Receives events of the step clock. A subclass overrides the methods that it needs; only those are called."""
+
+    order: ClassVar[Order]
+
+    def phase_entered(self) -> None:
+        """A phase has begun; the counters of the one before have just been read."""
+
+    def phase_continued(self) -> None:
+        """A forward pass began within the running phase, or in a step whose phases are not read."""
+
+    def phase_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The root module is called with these arguments, at the start of a phase."""
+
+    def step_ended(self, step: StepRecord) -> None:
+        """An optimizer step has ended."""
+
+    def steps_renumbered(self, by: int) -> None:
+        """The number of the running step rose by so many: the run was resumed."""
+
+
+class BreakdownSource(Protocol):
+    """Counts bytes by category in some of the steps (memory/breakdown.py)."""
 
     def begin(self, phase: int, devices: tuple[int, ...], cuts: list[Interval]) -> None: ...
-    def evaluated(self) -> None: ...  # in a step whose phases are not read
-    def end_step(self, stretches: list[Stretch], devices: tuple[int, ...]) -> list[tuple[Split, Split]]: ...
+    def evaluated(self) -> None: ...
+    def end_step(
+        self, intervals: list[PhaseInterval], devices: tuple[int, ...]
+    ) -> list[tuple[CategoryBytes, CategoryBytes]]: ...
 
 
-class Graphs(Protocol):
-    """Watches what outlives its step (leaks/detector.py)."""
+class RetentionSource(Protocol):
+    """Knows what is still alive after a step (leaks/detector.py)."""
 
-    def end_step(self, stretches: list[Stretch]) -> Held: ...
+    def end_step(self, intervals: list[PhaseInterval]) -> AfterStep: ...
 
 
-class Windows(Protocol):
-    """Records windows of allocator history (recording/recorder.py)."""
+class GraphListener(RetentionSource, Protocol):
+    """What the loop hooks pass on to the leak detector."""
 
     @property
-    def window(self) -> object | None: ...  # that is being recorded; None: none is
-    def entered(self) -> None: ...
-    def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
-    def end_step(self, stretches: list[Stretch]) -> None: ...
-    def renumbered(self, by: int) -> None: ...
-    @property
-    def asks_who_holds(self) -> bool: ...
-    def held(self, seen: Iterable[ScannedLeak]) -> None: ...
-    def needed(self, addresses: Iterable[int]) -> None: ...
+    def is_due(self) -> bool: ...
+    def before_forward(self, training: bool) -> None: ...
+    def before_inference(self, args: Any, kwargs: Any) -> None: ...
+    def after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None: ...
+    def before_walk(self, roots_: Any, retain_graph: bool = False, create_graph: bool = False) -> None: ...
+    def before_batch(self) -> None: ...
+    def after_batches(self, number: int = 0, may_be_epoch: bool = True) -> None: ...
+    def stepped(self, optimizer: object) -> None: ...
+    def end_epoch(self) -> None: ...
+    def close(self) -> None: ...
 
 
-class TechniqueListener(Protocol):
-    """Detects how the run is trained (techniques/detector.py)."""
+class LossListener(Protocol):
+    """What the loop hooks pass on to the loss (metrics/loss.py)."""
+
+    begun: bool
+    off: bool
+
+    def forward(self) -> None: ...
+    def backward(self, args: Any, kwargs: Any) -> None: ...
+    def other_stepped(self) -> None: ...
+    def scaled(self, given: Any, result: Any) -> None: ...
+    def scaler_steps(self, optimizer: Any) -> bool: ...
+    def skipped(self) -> None: ...
+
+
+class WalkListener(Protocol):
+    """What the loop hooks pass on to the detector of techniques."""
 
     hears_walks: bool
 
     def before_walk(self, root: Any) -> None: ...
-    def end_step(self, backwards: int) -> None: ...
 
 
-class Losses(Protocol):
-    """Notes the loss of each step (metrics/loss.py)."""
-
-    def end_step(self, number: int, at_ns: int) -> None: ...
-
-
-class Profiles(Protocol):
-    """Records profiles of single steps (profiler/recorder.py)."""
+class RetentionRecording(Protocol):
+    """A recording of allocator history that asks what the known leaks retain (recording/recorder.py)."""
 
     @property
-    def window(self) -> object | None: ...  # the profile that is being recorded; None: none is
-    def entered(self) -> None: ...
-    def goes_on(self) -> None: ...
-    def end_step(self, stretches: list[Stretch]) -> None: ...
+    def is_open(self) -> bool: ...
+    @property
+    def asks_who_holds(self) -> bool: ...
+    def held(self, seen: Iterable[Any]) -> None: ...
+    def needed(self, addresses: Iterable[int]) -> None: ...
+
+
+class LoopExtension(Protocol):
+    """A framework whose optimizer steps differ from PyTorch's (integrations/deepspeed.py, integrations/lomo.py)."""
+
+    package: str
+    """Name of the framework's package."""
+
+    def listen(self) -> None:
+        """A backward pass is about to begin; the framework may have been imported since."""
+
+    def found_root(self, module: torch.nn.Module) -> None:
+        """A root module was found."""
+
+    def takes_step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """True if the framework reports this optimizer's step itself, later."""

@@ -22,26 +22,22 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vramscope.guard import guarded
-from vramscope.integrations.deepspeed import EngineFront
-from vramscope.integrations.lomo import LomoFront
 from vramscope.process.module_calls import CallListener
 from vramscope.process.optimizer_calls import optimizer_calls
 from vramscope.process.patching import Patches
 from vramscope.process.untraced import skip_own_frames
 from vramscope.steps.call_stack import steps_within_its_own_step
-from vramscope.steps.clock import DATA, EVAL, FORWARD, OPTIMIZER, OTHER, StepClock
+from vramscope.steps.clock import StepClock
+from vramscope.steps.events import GraphListener, LoopExtension, LossListener, WalkListener
 from vramscope.steps.patches.backward import OUTSIDE, BackwardFront
 from vramscope.steps.patches.caught_errors import OF_MEMORY, CaughtErrors
 from vramscope.steps.patches.dataloader import LoaderFront
 from vramscope.steps.patches.grad_scaler import ScalerFront
+from vramscope.steps.phase import DATA, EVAL, FORWARD, OPTIMIZER, OTHER
 from vramscope.steps.root_modules import RootHooks
 
 if TYPE_CHECKING:
     import torch
-
-    from vramscope.leaks.detector import LeakDetector
-    from vramscope.metrics.loss import LossWatch
-    from vramscope.steps.events import TechniqueListener
 
 LEADER_SILENT_STEPS = 8
 """backward passes that only others' steps followed, after which the leader is taken to be gone"""
@@ -57,17 +53,17 @@ class LoopHooks:
         self.timed = clock.timed
         self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-        self.graphs: LeakDetector | None = None
-        self.techniques: TechniqueListener | None = None
-        self.loss: LossWatch | None = None
+        self.graphs: GraphListener | None = None
+        self.techniques: WalkListener | None = None
+        self.loss: LossListener | None = None
         self.tell: Callable[[int, Mapping[str, Any]], None] | None = None
         """takes numbers that a framework logs of a step"""
         self.heard_forward = False
         self._forward_of: int | None = None  # whose forward it was: an id, compared and never used
         self.models = RootHooks(self, CallListener(self._before_forward, self._after_forward, self._forward_failed))
-        self.engines = EngineFront(self)
         self.loader = LoaderFront(self)
-        self.lomo = LomoFront(self)
+        self.extensions: list[LoopExtension] = []
+        """Frameworks whose steps differ from PyTorch's."""
         self.on_first_step: Callable[[], None] | None = None
         self.on_first_backward: Callable[[], None] | None = None
         self.on_error: Callable[[BaseException, bool], None] | None = None
@@ -115,7 +111,8 @@ class LoopHooks:
         ScalerFront(self).install()
         self.caught.install(self.fronts)
         self.loader.install()
-        self.lomo.listen()
+        for extension in self.extensions:
+            extension.listen()
         self.models.install()
         for root in roots:
             self.models.add(root)
@@ -141,13 +138,27 @@ class LoopHooks:
         """A model is; also where one is trained in evaluation mode, as far as was heard."""
         return not self.heard_forward or any(root.training for root in list(self.roots))
 
+    @property
+    def is_in_first_step(self) -> bool:
+        """True until the first step has ended, where a model may still appear."""
+        return self.on_first_step is not None
+
+    def find_models_in_first_step(self) -> None:
+        """Find the models that were made after attach, once."""
+        self.models.find_in_first_step()
+
     def in_first_step_backward(self) -> None:
         """A backward of the first step begins."""
         first, self.on_first_backward = self.on_first_backward, None
         if first is not None:
             first()
-        self.lomo.listen()
         self.models.find_in_first_step()
+
+    def before_backward(self) -> None:
+        """A backward pass is about to begin, which may be a framework's own. Costs 0.2 µs where none is imported."""
+        for extension in self.extensions:
+            if extension.package in sys.modules:
+                extension.listen()
 
     def lead(self, optimizer: torch.optim.Optimizer) -> None:
         """Steps are this optimizer's steps."""
@@ -158,19 +169,19 @@ class LoopHooks:
 
     @guarded("forward hook")
     def _before_forward(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        clock, graphs = self.clock, self.graphs
+        clock, graphs, batch = self.clock, self.graphs, self.clock.batch
         if sys.exc_info()[1] is not None:
             self.caught.scan()
         if self.loss is not None:
             self._forward_begins()
-        clock.rows = self._rows_of(module, args, kwargs)
-        if not clock.watched and clock.anatomy is not None and not clock.micro_steps:
+        clock.batch.rows = self._rows_of(module, args, kwargs)
+        if not clock.watched and clock.breakdown is not None and not clock.micro_steps:
             # (Which phases there are is not read here: an evaluation is what comes before anything else has built a graph.)
             builds = self.grad_enabled()
             trains = builds and (module.training or not self.heard_forward)
-            if not trains and len(clock.largest) <= builds:
-                clock.anatomy.evaluated()
-        if (clock.calm and (graphs is None or not graphs.is_due)) or self.graph_task() != OUTSIDE:
+            if not trains and len(clock.batch.largest) <= builds:
+                clock.breakdown.evaluated()
+        if (clock.is_control_step and (graphs is None or not graphs.is_due)) or self.graph_task() != OUTSIDE:
             return  # (a root inside backward is being recomputed: activation checkpointing)
         if get_ident() != clock.thread and not clock.is_training_thread():
             return
@@ -181,10 +192,10 @@ class LoopHooks:
             goes_on = before == FORWARD and self._forward_of == id(module)
             if before != FORWARD or module.training:
                 # (In the midst of a step it is part of it: a loss by features of another model.)
-                clock.evaluates = not module.training and self.heard_forward and not clock.micro_steps
+                batch.evaluates = not module.training and self.heard_forward and not clock.micro_steps
             # (An evaluation has no backward that they wait for, and torch.func's is none that is heard.)
-            waits = (module.training or clock.evaluates) and self._transforming() is None
-            clock.forwards = 0 if not waits else clock.forwards + 1 if goes_on else 1
+            waits = (module.training or batch.evaluates) and self._transforming() is None
+            batch.forwards = 0 if not waits else batch.forwards + 1 if goes_on else 1
             self._forward_of = id(module)
             if graphs is not None:
                 self.timed(graphs.before_forward, module.training)
@@ -193,8 +204,8 @@ class LoopHooks:
             if graphs is not None:
                 self.timed(graphs.before_inference, args, kwargs)
             clock.enter(EVAL)  # but a teacher or critic without gradients in the midst of a step is part of the step
-        if clock.recorder is not None and clock.phase != before:
-            clock.recorder.inputs(args, kwargs)
+        if clock.phase != before:
+            clock.inputs(args, kwargs)
 
     def _rows_of(self, module: torch.nn.Module, args: Any, kwargs: Any) -> int | None:
         """Of the batch, as far as the first argument tells. 0.9 µs; a class of the user's is not asked, nor a mode of theirs."""
@@ -204,17 +215,13 @@ class LoopHooks:
         with self._plainly():
             shape = given.shape
         if self.grad_enabled():
-            clock, root = self.clock, id(module)
-            clock.given = root, shape
-            known = clock.largest.get(root)
-            if known is None or shape.numel() > known.numel():  # type: ignore[attr-defined]  # torch.Size
-                clock.largest[root] = shape
+            self.clock.batch.forward_with_gradients(id(module), shape)
         return int(shape[len(shape) == 3 and getattr(module, "batch_first", True) is False]) if shape else None
 
     def before_training_step(self, module: torch.nn.Module) -> None:
         """For a framework whose training step is no call of a module: its forward is about to begin."""
         self._forward_begins()
-        if self.graphs is not None and not self.clock.calm and self.clock.is_training_thread():
+        if self.graphs is not None and not self.clock.is_control_step and self.clock.is_training_thread():
             self.timed(self.graphs.before_forward, module.training)
 
     def end_epoch(self) -> None:
@@ -229,7 +236,7 @@ class LoopHooks:
 
     @guarded("forward hook")
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if self.clock.calm or self.graphs is None or not self.grad_enabled():
+        if self.clock.is_control_step or self.graphs is None or not self.grad_enabled():
             return
         if self.graph_task() == OUTSIDE:
             self.timed(self.graphs.after_forward, module, args, output)
@@ -237,7 +244,7 @@ class LoopHooks:
     @guarded("forward hook")
     def _forward_failed(self, module: torch.nn.Module) -> None:
         if self._forward_of == id(module):
-            self.clock.forwards = max(0, self.clock.forwards - 1)  # (it waits for no backward)
+            self.clock.batch.forward_failed()
         error = sys.exc_info()[1]
         if error is not None:
             self.error_passes(error)
@@ -268,9 +275,7 @@ class LoopHooks:
             # Each parameter's as soon as its gradient is there, on a thread of autograd's: the step ends with the backward.
             self._stepped_in_backward = True
             return
-        if self.engines.in_step:
-            self.engines.stepped = optimizer
-        else:
+        if not any(extension.takes_step(optimizer) for extension in self.extensions):
             self.stepped(optimizer)
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:

@@ -1,19 +1,34 @@
-"""What is known of an optimizer step once it is over."""
+"""Records of a step: its phase intervals, and what is known when it has ended."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from vramscope.memory.peak_counters import Interval
 from vramscope.protocol import series
 
-if TYPE_CHECKING:
-    from vramscope.steps.clock import Stretch
+
+class PhaseInterval(NamedTuple):
+    """One uninterrupted stay in one phase. Times are perf_counter_ns."""
+
+    phase: int
+    start_ns: int
+    end_ns: int
+    cuts: list[Interval]
+    """Counters of each watched device, in the order of StepClock.counters."""
+    agent_ns: int = 0
+    """Time within the interval that the agent itself took."""
+
+    @property
+    def own_ns(self) -> int:
+        """Duration without the agent's share."""
+        return max(0, self.end_ns - self.start_ns - self.agent_ns)
 
 
-class Split(NamedTuple):
-    """Bytes of one device by category, as far as they are known (UNKNOWN where not); order of series.CATEGORIES."""
+class CategoryBytes(NamedTuple):
+    """Bytes of one device by category, in the order of ``series.CATEGORIES``; UNKNOWN where not known."""
 
     parameters: int = series.UNKNOWN
     gradients: int = series.UNKNOWN
@@ -23,28 +38,28 @@ class Split(NamedTuple):
     other: int = series.UNKNOWN
 
 
-class Held(NamedTuple):
-    """What outlives a step."""
+class AfterStep(NamedTuple):
+    """What is still alive when a step has ended."""
 
     graphs_alive: int
     after_step_bytes: int
 
 
-NOT_KNOWN = Held(series.UNKNOWN, series.UNKNOWN)
+UNKNOWN_AFTER_STEP = AfterStep(series.UNKNOWN, series.UNKNOWN)
 
 
-class FinishedStep(NamedTuple):
-    """One optimizer step, as the training thread noted it. Times are perf_counter_ns."""
+class StepRecord(NamedTuple):
+    """One optimizer step, as the training thread recorded it. Times are perf_counter_ns."""
 
     number: int
     end_ns: int
-    stretches: list[Stretch]
+    intervals: list[PhaseInterval]
     micro_steps: int
     watched: bool
     agent_ns: int
     devices: tuple[int, ...]
-    splits: list[tuple[Split, Split]] | None
-    """(at the end, at the peak) a device; None where nobody counted in this step"""
-    held: Held = NOT_KNOWN
-    largest: Mapping[int, tuple[int, ...]] = MappingProxyType({})
-    """by root (its id, compared and never used), the largest first argument of a forward with gradients"""
+    breakdown: list[tuple[CategoryBytes, CategoryBytes]] | None
+    """Categories at the step's end and at its peak, one pair a device; None where nobody counted in this step."""
+    after: AfterStep = UNKNOWN_AFTER_STEP
+    largest_inputs: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    """Shape of the largest first argument of a forward pass with gradients, by root module (its id, never dereferenced)."""

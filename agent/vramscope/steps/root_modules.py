@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from vramscope.guard import guarded
-from vramscope.integrations import zero
 from vramscope.process.live_objects import living
 from vramscope.process.module_calls import CallListener, module_calls
 
 if TYPE_CHECKING:
     import torch
 
-    from vramscope.steps.hooks import LoopHooks
+    from vramscope.steps.hook_interface import StepHooks
 
 MOST_ROOTS: Final = 16
 
@@ -23,7 +22,7 @@ class RootHooks:
     listener   to the calls of each
     """
 
-    def __init__(self, hooks: LoopHooks, listener: CallListener) -> None:
+    def __init__(self, hooks: StepHooks, listener: CallListener) -> None:
         self._hooks = hooks
         self._listener = listener
         self._are_given = False
@@ -65,7 +64,7 @@ class RootHooks:
 
     def find_in_first_step(self) -> None:
         """In the first backward, or at the second batch: a model that was made after attach stands by then."""
-        if self._hooks.on_first_step is not None and not self._found_once:
+        if self._hooks.is_in_first_step and not self._found_once:
             self._found_once = True
             self.find_if_unheard()
 
@@ -73,8 +72,8 @@ class RootHooks:
         hooks = self._hooks
         if module in hooks.roots:
             return
-        if zero.is_engine(module):
-            hooks.engines.found(module)
+        for extension in hooks.extensions:
+            extension.found_root(module)
         hooks.roots.add(module)
         hooks.when_removed(module_calls.listen(module, self._listener))
 

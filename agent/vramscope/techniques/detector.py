@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from vramscope.guard import guarded
 from vramscope.process.torch_compile import is_compiled
 from vramscope.protocol import messages
+from vramscope.steps.events import Order, StepListener
+from vramscope.steps.records import StepRecord
 from vramscope.techniques.detectors import (
     accumulation,
     allocator,
@@ -79,11 +81,13 @@ PITFALLS: Final = (
 )
 
 
-class TechniqueWatch:
+class TechniqueWatch(StepListener):
     """Technique detection of one session. All calls are on the training thread. Between steps it keeps names and numbers.
 
     report   called with all techniques and findings each time they change
     """
+
+    order = Order.TECHNIQUES
 
     def __init__(self, clock: StepClock, hooks: LoopHooks, report: Callable[[messages.Techniques], None]) -> None:
         self._clock = clock
@@ -112,8 +116,8 @@ class TechniqueWatch:
     def begin(self, framework: str, config: Mapping[str, Any]) -> None:
         """Start, or replace the framework and its settings in a running session. Declared techniques are reported at once."""
         self._framework, self._config = framework, dict(config)
-        if self._clock.techniques is None:
-            self._clock.techniques = self
+        if self._hooks.techniques is not self:
+            self._clock.subscribe(self)
             self._hooks.techniques = self
             self._hooks.when_removed(self.close)
             self._earlier.begin()
@@ -127,7 +131,8 @@ class TechniqueWatch:
     @guarded("techniques")
     def close(self) -> None:
         """Remove all hooks."""
-        self._clock.techniques = self._hooks.techniques = None
+        self._clock.unsubscribe(self)
+        self._hooks.techniques = None
         observer, self._observer = self._observer, None
         if observer is not None:
             observer.end(0)
@@ -151,8 +156,9 @@ class TechniqueWatch:
             self._forward_is_compiled = any(compile.NODE in name for name in node_names(root))
 
     @guarded("techniques")
-    def end_step(self, backwards: int) -> None:
-        """Handle the end of a step with this number of backward passes. Costs 1 µs if no step is observed."""
+    def step_ended(self, step: StepRecord) -> None:
+        """Handle the end of a step. Costs 1 µs if no step is observed."""
+        backwards = step.micro_steps
         self._steps += 1
         self._recent.append(backwards)
         observer, self._observer = self._observer, None
@@ -169,7 +175,7 @@ class TechniqueWatch:
             self._summarize()
         elif self._observation is not None and self._has_changed():
             self._plan_observation()
-        if self._steps + 1 >= self._next and not self._clock.calm:
+        if self._steps + 1 >= self._next and not self._clock.is_control_step:
             self._next = next((step for step in OBSERVED_STEPS if step > self._steps + 1), 1 << 62)
             self._observe()
 

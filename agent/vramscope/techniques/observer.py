@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
-from vramscope.integrations import zero
+from vramscope.memory import deepspeed_zero
 from vramscope.memory.peak_counters import EMPTIERS
 from vramscope.process.frames import user_line
 from vramscope.process.module_calls import CallListener, module_calls
@@ -139,7 +139,7 @@ class StepObserver:
             removals.append(module_calls.listen_to_all(CallListener(hook)))
             removals += [_listen(model, self._before_keyword_call) for model in models]
         if removals:
-            if not zero.takes_gradients():
+            if not deepspeed_zero.takes_gradients():
                 self._micro_steps.begin(parameters)
             removals.append(optimizer_calls.before(guarded("techniques' hook")(self._before_optimizer)))
         self._removals += removals

@@ -25,7 +25,8 @@ from vramscope.process import frames, type_info
 from vramscope.process.hook_numbers import own_hook_numbers
 
 if TYPE_CHECKING:
-    from vramscope.steps.clock import StepClock, Stretch
+    from vramscope.steps.clock import StepClock
+    from vramscope.steps.records import PhaseInterval
 
 MOST_FOLLOWED: Final = 16
 """outputs of one step"""
@@ -166,7 +167,7 @@ class UnwalkedInSteps:
         for followed in self._followed:
             followed.is_for_training = followed.is_for_training or followed.is_alive
 
-    def end_step(self, stretches: Sequence[Stretch]) -> None:
+    def end_step(self, stretches: Sequence[PhaseInterval]) -> None:
         """The step is over, and these were its stretches."""
         self.follows, self.waits = False, bool(self._followed)
         self._known = {}

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from vramscope.leaks.holders.holder_bytes import Group
 from vramscope.leaks.holders.key import HolderKey
 from vramscope.leaks.policy import POLICY
-from vramscope.steps.clock import EVAL
+from vramscope.steps.phase import EVAL
 
 if TYPE_CHECKING:
-    from vramscope.steps.clock import StepClock, Stretch
+    from vramscope.steps.clock import StepClock
+    from vramscope.steps.records import PhaseInterval
 
 
 class Middle(NamedTuple):
@@ -64,7 +65,7 @@ class Gathered:
         self._ends_are_heard = True
         return self.may_look and self._middle is not None and self.done > self._middle.done
 
-    def end_step(self, clock: StepClock, stretches: Sequence[Stretch]) -> None:
+    def end_step(self, clock: StepClock, stretches: Sequence[PhaseInterval]) -> None:
         """A step is over in which models were called without gradients: whether that took more than the step before."""
         done, self.batches, self.calls = self.done, 0, 0
         self._middle = None
@@ -108,15 +109,15 @@ class Gathered:
                 yield group
 
 
-def _takes_more(clock: StepClock, stretches: Sequence[Stretch]) -> bool:
+def _takes_more(clock: StepClock, stretches: Sequence[PhaseInterval]) -> bool:
     """Whether the evaluation in this step took more than the whole step before; also where no peaks are counted, as on the CPU."""
     if clock.newest is None:
         return False
     evaluations = [stretch for stretch in stretches if stretch.phase == EVAL]
     devices = range(len(clock.counters))
-    return not devices or any(_peak(evaluations, at) > _peak(clock.newest.stretches, at) for at in devices)
+    return not devices or any(_peak(evaluations, at) > _peak(clock.newest.intervals, at) for at in devices)
 
 
-def _peak(stretches: Sequence[Stretch], at: int) -> int:
+def _peak(stretches: Sequence[PhaseInterval], at: int) -> int:
     """Of allocated bytes, on the device at that place."""
     return max((stretch.cuts[at].peak_allocated_bytes for stretch in stretches if at < len(stretch.cuts)), default=0)

@@ -18,7 +18,8 @@ from vramscope.leaks.scan import storages
 from vramscope.leaks.scan.storages import Storages
 from vramscope.leaks.verdict.after_free import after_death
 from vramscope.protocol import series
-from vramscope.steps.clock import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Stretch
+from vramscope.steps.phase import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
+from vramscope.steps.records import PhaseInterval
 
 AFTER_BACKWARD: Final = (OPTIMIZER, DATA, OTHER)
 SAVES_ITS_RESULT: Final = ("_saved_result", "_saved_result0")
@@ -45,7 +46,7 @@ def avoidable_bytes(
     """
     if read_late:
         return {}  # (how late is not known)
-    found = dict.fromkeys(AFTER_BACKWARD, held_bytes)
+    found: dict[int, int] = dict.fromkeys(AFTER_BACKWARD, held_bytes)
     if before_backward:
         needed: Storages = {}
         for thing in things:
@@ -82,7 +83,7 @@ class Follower:
         if not self._left and not self._is_late and self.died_after is None:
             self.died_after = self._cut()
 
-    def effect(self, stretches: Sequence[Stretch], position: int, avoidable: Mapping[int, int]) -> Effect:
+    def effect(self, stretches: Sequence[PhaseInterval], position: int, avoidable: Mapping[int, int]) -> Effect:
         """The effect on the step that is over.
 
         position    of the device in the stretches' cuts
@@ -112,7 +113,7 @@ class Follower:
             words = f"the peak is in {where}, when the new one had already replaced the old"
         return Effect(effect, words)
 
-    def peaks(self, stretches: Sequence[Stretch], position: int) -> tuple[list[int], Effect | None]:
+    def peaks(self, stretches: Sequence[PhaseInterval], position: int) -> tuple[list[int], Effect | None]:
         """The peak of each stretch, and what there is to say where they do not tell."""
         self._references.clear()  # what dies later is of no interest, and must cut nothing
         peaks = [stretch.cuts[position].peak_allocated_bytes for stretch in stretches if position < len(stretch.cuts)]
@@ -123,7 +124,7 @@ class Follower:
         return peaks, None
 
 
-def effect_of_made(made: Sequence[tuple[Follower, int]], stretches: Sequence[Stretch], position: int) -> Effect:
+def effect_of_made(made: Sequence[tuple[Follower, int]], stretches: Sequence[PhaseInterval], position: int) -> Effect:
     """The effect on the step that is over, of all that was made in it in one place: each with the stretch behind which it was."""
     lowered: list[int] = []
     alive = False

@@ -7,11 +7,11 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
-from vramscope.steps.clock import BACKWARD
 from vramscope.steps.patches.caught_errors import OF_MEMORY
+from vramscope.steps.phase import BACKWARD
 
 if TYPE_CHECKING:
-    from vramscope.steps.hooks import LoopHooks
+    from vramscope.steps.hook_interface import StepHooks
 
 OUTSIDE: Final = -1
 """what autograd answers where none of its walks runs"""
@@ -20,7 +20,7 @@ OUTSIDE: Final = -1
 class BackwardFront:
     """In front of both, for one session; ``loss.backward()`` calls the first of them by name."""
 
-    def __init__(self, hooks: LoopHooks) -> None:
+    def __init__(self, hooks: StepHooks) -> None:
         self._hooks = hooks
 
     def install(self) -> None:
@@ -29,15 +29,14 @@ class BackwardFront:
         hooks, clock = self._hooks, self._hooks.clock
         graph_task = torch._C._current_graph_task_id
         enter = guarded("backward hook")(clock.enter)
-        engine_calls = guarded("DeepSpeed's engine")(hooks.engines.listen)
+        extensions = guarded("a framework's backward pass")(hooks.before_backward)
         passes = hooks.error_passes
         walk, loss = guarded("graph watch")(self._before_walk), guarded("the loss")(self._before_backward)
 
         def before_backward(*args: Any, **kwargs: Any) -> bool:
             if graph_task() != OUTSIDE:  # reentrant checkpointing calls backward within backward
                 return False
-            if "deepspeed" in sys.modules:
-                engine_calls()
+            extensions()
             enter(BACKWARD)
             if hooks.graphs is not None or hooks.techniques is not None or not clock.step:
                 walk(args, kwargs, "tensors", 2)

@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from vramscope.guard import guarded
-from vramscope.steps.clock import BACKWARD, EVAL, FORWARD
+from vramscope.steps.phase import BACKWARD, EVAL, FORWARD
 
 if TYPE_CHECKING:
     from vramscope.process.notices import Notice
-    from vramscope.steps.hooks import LoopHooks
+    from vramscope.steps.hook_interface import StepHooks
 
 UNSEEN: Final = (
     "CUDA graphs are replayed and no step has ended since, as what runs in a graph calls no hook. Where a replay is a step, say "
@@ -26,7 +26,7 @@ WITHIN: Final = frozenset((FORWARD, BACKWARD, EVAL))
 class ReplayFront:
     """For one session. 0.3 µs a replay; ``notice`` is given once, and never where a step has ended since the first replay."""
 
-    def __init__(self, hooks: LoopHooks, notice: Notice) -> None:
+    def __init__(self, hooks: StepHooks, notice: Notice) -> None:
         self._hooks = hooks
         self._notice = notice
         self._step: int | None = None

@@ -6,17 +6,17 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from vramscope.guard import guarded
-from vramscope.steps.clock import DATA, EVAL
 from vramscope.steps.patches.caught_errors import OF_MEMORY
+from vramscope.steps.phase import DATA, EVAL
 
 if TYPE_CHECKING:
-    from vramscope.steps.hooks import LoopHooks
+    from vramscope.steps.hook_interface import StepHooks
 
 
 class LoaderFront:
     """In front of all loaders of the process, for one session. Where PyTorch has no such iterator, nothing is heard."""
 
-    def __init__(self, hooks: LoopHooks) -> None:
+    def __init__(self, hooks: StepHooks) -> None:
         self._hooks = hooks
         self.batches = 0
         """that were asked for so far"""
@@ -57,8 +57,8 @@ class LoaderFront:
             size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
             self.batch_size = size if isinstance(size, int) else None
         if self.batches == 2:
-            hooks.models.find_in_first_step()
-        if hooks.graphs is not None and not clock.calm:
+            hooks.find_models_in_first_step()
+        if hooks.graphs is not None and not clock.is_control_step:
             hooks.timed(hooks.graphs.before_batch)
 
     def _ended(self, batches: int) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from vramscope.guard import guarded
 
 if TYPE_CHECKING:
-    from vramscope.steps.hooks import LoopHooks
+    from vramscope.steps.hook_interface import StepHooks
 
 
 class ScalerFront:
     """In front of ``torch.amp.GradScaler``; all calls are on the training thread, and cost 0.3 µs where no loss is watched."""
 
-    def __init__(self, hooks: LoopHooks) -> None:
+    def __init__(self, hooks: StepHooks) -> None:
         self._hooks = hooks
 
     def install(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from vramscope.integrations import zero
+from vramscope.memory import deepspeed_zero
 from vramscope.protocol import messages
 from vramscope.techniques.detectors.quantization import narrow_bits
 from vramscope.techniques.observation import Detection, TrainingState, plural, setting_text, technique, world_size
@@ -203,7 +203,7 @@ def _has_masters(training: TrainingState, dtype: str) -> bool:
 def _stepped(training: TrainingState) -> list[torch.Tensor]:
     """Parameters of the optimizers. ZeRO stage 3 gives its optimizer parameters only during a step."""
     named = [p for optimizer in training.optimizers for group in optimizer.param_groups for p in group["params"]]
-    return list({id(p): p for p in (*named, *zero.parameters())}.values())
+    return list({id(p): p for p in (*named, *deepspeed_zero.parameters())}.values())
 
 
 def _trained(training: TrainingState, dtype: str) -> list[torch.Tensor]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from vramscope.integrations import lomo
+from vramscope.memory import lomo_state
 from vramscope.memory.tensor_bytes import storages
 from vramscope.protocol import messages
 from vramscope.protocol.series import CPU
@@ -170,7 +170,10 @@ def _state_bytes(training: TrainingState) -> tuple[int, int]:
     sizes: dict[int, int] = {}
     kept = [value for _, state in training.optimizer_states for value in state]
     kept += [
-        value for optimizer in training.optimizers for value in lomo.state_of(optimizer) if hasattr(value, "device")
+        value
+        for optimizer in training.optimizers
+        for value in lomo_state.state_of(optimizer)
+        if hasattr(value, "device")
     ]
     for value in kept:
         sizes.update(storages(value, value.device.index if value.device.type == "cuda" else CPU))

@@ -1,0 +1,32 @@
+"""Memory of LOMO and AdaLomo, which keep no gradients and whose state lies in dictionaries of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import torch
+
+PACKAGE: Final = "lomo_optim"
+COPIES: Final = (2, 4)
+"""Number of 32-bit copies while AdaLomo updates a parameter: of 32 bits (update, temporary), of fewer bits (gradient and weight too)."""
+
+
+def is_lomo(optimizer: Any) -> bool:
+    """True for LOMO and AdaLomo."""
+    return type(optimizer).__module__.partition(".")[0] == PACKAGE
+
+
+def update_bytes(parameter: torch.Tensor) -> int:
+    """Bytes that the update of one parameter takes within backward: two gradients, and 32-bit copies."""
+    size = parameter.element_size()
+    return int(parameter.numel() * (2 * size + COPIES[size < 4] * 4))
+
+
+def state_of(optimizer: Any) -> Iterator[Any]:
+    """Tensors that LOMO or AdaLomo keeps from step to step; nothing of other optimizers."""
+    if is_lomo(optimizer):
+        for kept in vars(optimizer).values():
+            if isinstance(kept, dict):
+                yield from kept.values()
