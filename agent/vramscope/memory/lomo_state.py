@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "lomo_optim"
 COPIES: Final = (2, 4)
-"""Number of 32-bit copies while AdaLomo updates a parameter: of 32 bits (update, temporary), of fewer bits (gradient and weight too)."""
+"""Number of 32-bit copies while AdaLomo updates a parameter: of 32 bits, and of fewer bits."""
 
 
 def is_lomo(optimizer: Any) -> bool:

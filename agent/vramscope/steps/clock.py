@@ -1,6 +1,6 @@
 """Keeps the current step and phase of a training, reads the peak counters where one ends, and publishes both to listeners.
 
-The training thread calls :meth:`StepClock.enter` and :meth:`StepClock.end_step` from hooks. Both only read the allocator, record and
+The training thread calls :meth:`StepClock.enter` and :meth:`StepClock.end_step` from hooks. Both only read the allocator and
 return. The sampler's thread takes the finished steps with :meth:`StepClock.take` and does the rest.
 """
 
