@@ -137,20 +137,20 @@ def test_the_effective_batch_needs_all_three() -> None:
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
-        ({"device": "Tesla T4"}, "card", "another card: Tesla T4"),
+        ({"device": "Tesla T4"}, "card", "another device: Tesla T4"),
         ({"capacity_bytes": 40 * 1024 * MIB}, "card", "40.0 GiB"),
         ({"world_size": 8}, "ranks", "8 ranks"),
-        ({"rank": {"torch": "2.12.0"}}, "torch", "PyTorch 2.12.0, the baseline 2.13.0"),
+        ({"rank": {"torch": "2.12.0"}}, "torch", "PyTorch 2.12.0, the baseline has 2.13.0"),
         ({"config": {"batch_size": 32, "gradient_accumulation_steps": 1}}, "batch", "effective batch 32"),
-        ({"config": {"bs": 1, "batch": 2}}, "batch", "batch is 2, the baseline's not set"),
-        ({"steps": 500}, "steps", "500 steps, the baseline 1,000"),
+        ({"config": {"bs": 1, "batch": 2}}, "batch", "batch is 2, in the baseline not set"),
+        ({"steps": 500}, "steps", "500 steps, the baseline has 1,000"),
         ({"steps": 1}, "steps", "only 1 step:"),
         ({"steps": None}, "steps", "no steps"),
-        ({"state": "running"}, "running", "still runs"),
-        ({"state": "lost"}, "lost", "was lost"),
+        ({"state": "running"}, "running", "still running"),
+        ({"state": "lost"}, "lost", "lost: its end is unknown"),
         ({"state": "failed", "error_type": "torch.OutOfMemoryError"}, "failed", "error (torch.OutOfMemoryError)"),
-        ({"rank": {"peak_other_processes_bytes": 3 * 1024 * MIB}}, "tenants", "3.0 GiB of its card"),
-        ({"lower_bound_steps": 3}, "foreign_reset", "a lower bound: somebody else reset the peak counters in 3 steps"),
+        ({"rank": {"peak_other_processes_bytes": 3 * 1024 * MIB}}, "tenants", "3.0 GiB of its device"),
+        ({"lower_bound_steps": 3}, "foreign_reset", "a lower bound: other code reset the peak counters in 3 steps"),
     ],
 )
 def test_a_run_that_is_not_comparable_says_why(changes: dict[str, Any], kind: str, words: str) -> None:

@@ -102,7 +102,7 @@ def test_what_compares_each_row_with_all_grows_with_their_square(observed) -> No
     card = replace(seen.trace, device_total_bytes=int(measured * 1.06), device_free_bytes=None)
     told = {one.rule: one for one in advise(replace(facts, recorded=card))}["batch"]
     assert told.evidence["largest_batch_size"] == pytest.approx(3 * rows, rel=0.05)
-    assert "for each pair of rows" in told.sentence
+    assert "per pair of rows" in told.sentence
     views = {"batch_size": rows // 2, "input_rows": rows}
     twice = replace(facts, recorded=card, techniques=[{"kind": "batch", "detail": views}])
     assert {one.rule: one for one in advise(twice)}["batch"] == told, "two views of each sample: rows are the model's"
@@ -156,7 +156,7 @@ def test_autocasts_copies_are_those_that_modules_made_of_their_own_weights(obser
 def test_copies_of_the_weights_are_told_and_what_they_are_in(observed) -> None:
     before, after = observed["best_state"], observed["best_state_on_the_host"]
     advice = said(before)["kept_copies"]
-    assert "no module and no optimizer has" in advice.sentence
+    assert "tensors of no module and no optimizer" in advice.sentence
     measured = before.peak_allocated_bytes - after.peak_allocated_bytes
     assert measured - (2 << 20) <= advice.saves_bytes <= measured, (
         "the state dict has a mask of 2 MiB, too, which is no weight"

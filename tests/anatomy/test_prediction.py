@@ -67,7 +67,7 @@ def test_under_autocast_copies_of_the_weights_do_not_go_with_the_rows(observed) 
     facts = StepFacts(before.trace, techniques=rows)
     told = predict(facts, [TrainingPlan(4)]).rows[1].peak_allocated_bytes
     assert abs(told - observed["roberta+bf16+4"].peak_allocated_bytes) <= 0.01 * before.peak_allocated_bytes
-    copies = weight_copies.lifetimes_of(facts)
+    copies = weight_copies.allocations_of_copies(facts)
     by_module = {facts.module_of(int(life)) for life in np.flatnonzero(copies)}
     assert "lm_head.decoder" in by_module, "its weight bears the name of the embedding that it shares it with"
     assert not any("dropout" in str(module) for module in by_module), "what is as large by chance"
@@ -134,14 +134,14 @@ def test_a_way_is_read_as_it_is_written(words: str, way: TrainingPlan) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("checkpointing", "'checkpointing' is none of gradient_accumulation, gradient_checkpointing"),
-        ("", "'' is none of"),
+        ("checkpointing", "unknown technique 'checkpointing'; known: gradient_accumulation, gradient_checkpointing"),
+        ("", "unknown technique ''"),
         ("gradient_accumulation", "needs a number"),
         ("gradient_accumulation:1", "from 2 on"),
         ("gradient_accumulation:99999999999999999999", "from 2 on"),
         ("gradient_accumulation:four", "needs a number"),
         ("optimizer_8bit:2", "takes no number"),
-        ("no_foreach+no_foreach", "stands twice"),
+        ("no_foreach+no_foreach", "is repeated"),
         ("optimizer_8bit+no_foreach", "leave no_foreach out"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_loss_that_compares_rows_has_no_micro_batches(observed) -> None:
         StepFacts(observed["contrastive"].trace, techniques=[{"kind": "batch", "detail": {"batch_size": 2048}}])
     )
     assert {row.plan.gradient_accumulation for row in told.rows} == {1}
-    assert any("compared with all others" in note for note in told.notes)
+    assert any("compares samples within a batch" in note for note in told.notes)
 
 
 def test_nothing_is_predicted_where_nothing_is_known(observed) -> None:

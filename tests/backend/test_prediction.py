@@ -115,7 +115,7 @@ def test_the_command_says_what_is_wrong(
 ) -> None:
     run = server.get(f"/recordings/{small}")["run_id"]
     code, out, err = cli("predict", run, "--technique", "checkpointing", "--server", server.url)
-    assert (code, out) == (2, "") and "'checkpointing' is none of" in err
+    assert (code, out) == (2, "") and "unknown technique 'checkpointing'" in err
     agent = Agent(name="nothing recorded")
     server.send(agent, agent.steps(3))
     code, out, err = cli("predict", agent.run, "--server", server.url)

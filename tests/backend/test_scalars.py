@@ -88,7 +88,7 @@ def test_a_run_whose_loss_became_nan_says_so_everywhere(
     assert one["final_loss"] == pytest.approx((1.1 + 1.2) / 2) and (one["first_loss"], one["loss_of"]) == (3.0, 2)
     assert (two["final_loss"], two["loss_words"]) == (None, "infinite from step 13")
     assert [r["text"] for r in two["reasons"] if r["kind"] == "loss"] == [
-        "its loss is no finite number from step 13: it does not learn"
+        "the loss is not finite from step 13 on: the model does not learn"
     ]
     assert three["loss_source"] is None
     figure = server.get("/compare/figures/loss_over_steps", runs=runs)["figure"]

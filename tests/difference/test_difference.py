@@ -200,7 +200,7 @@ def test_two_windows_of_one_training_differ_by_what_they_hold() -> None:
     for a, b in ((small, large), (large, small), (small, small)):
         told = difference(a, b)
         the_sum_closes(told)
-        assert sum(held.bytes for held in a.sites.values()) == a.allocated_bytes
+        assert sum(held.bytes for held in a.lines.values()) == a.allocated_bytes
     assert not any(row["difference_bytes"] for row in difference(small, small)["rows"])
 
 

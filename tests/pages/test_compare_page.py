@@ -139,7 +139,7 @@ def test_warns_of_what_is_not_comparable(page: Any, server: Any) -> None:
     page.goto(f"{server.url}/compare?runs={sender.BASELINE.run},{sender.ON_CPU.run}")
     page.get_by_text("Not quite comparable").wait_for()
     row = page.locator(f".compare-table tr[data-run={sender.ON_CPU.run}]")
-    assert "unknown" in row.inner_text() and "another card: CPU" in row.locator(".reasons").inner_text()
+    assert "unknown" in row.inner_text() and "another device: CPU" in row.locator(".reasons").inner_text()
 
 
 def test_the_front_is_named(page: Any, server: Any) -> None:

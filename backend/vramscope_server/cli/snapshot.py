@@ -80,10 +80,10 @@ def summary(trace: Trace) -> dict[str, Any]:
     time_ns = trace.events.time_ns
     timed = time_ns[time_ns >= 0]
     kinds: dict[str, int] = {}
-    for one in held.sites.values():
+    for one in held.lines.values():
         for kind, size in one.categories.items():
             kinds[kind] = kinds.get(kind, 0) + size
-    sites = sorted(held.sites.items(), key=lambda pair: -pair[1].bytes)
+    sites = sorted(held.lines.items(), key=lambda pair: -pair[1].bytes)
     return {
         "device": trace.device,
         "events": len(trace.events),

@@ -1,4 +1,4 @@
-"""All rules, and what they say of a recording: most bytes first."""
+"""All advice rules, applied to a recording."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def advise(facts: StepFacts) -> list[Advice]:
-    """What each rule has to say: of the run's peak, then most bytes first, then most time; nothing of a trace without events."""
+    """Advice of all rules: advice on the run's peak first, then most bytes, then most time. Empty for a trace without events."""
     if not len(facts.recorded.events):
         return []
-    said = [advice for rule in RULES if (advice := rule(facts)) is not None]
+    found = [advice for rule in RULES if (advice := rule(facts)) is not None]
     return sorted(
-        said,
+        found,
         key=lambda advice: (
             advice.evidence.get("of") != "run",
             -(advice.saves_bytes or 0),

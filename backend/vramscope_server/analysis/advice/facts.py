@@ -1,7 +1,7 @@
-"""What a rule may ask about a recorded step, and what it may say.
+"""Input and output of advice rules: facts about a recorded step, and advice.
 
-A rule is a file with ``advise(facts) -> Advice | None``. It promises bytes only where it can reckon them: it changes the lives
-of the trace as its remedy would, and takes the highest allocated bytes of the step before and after (``StepFacts.peak_after``).
+A rule is a file with ``advise(facts) -> Advice | None``. It promises bytes only if it can calculate them: it changes the
+lifetimes of allocations as its remedy would, and compares the step's peak before and after (``StepFacts.peak_after``).
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ Whole = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 WORTH_FRACTION: Final = 0.02
-"""of the peak: less is not worth a sentence"""
+"""Minimum saving as a share of the peak."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """A sentence or two, with its number."""
+    """One or two sentences, with the number behind them."""
 
     rule: str
     sentence: str
     saves_bytes: int | None
-    """by which the step's peak of allocated bytes falls (of reserved, or the run's peak, where ``evidence["of"]`` says so); None:
-    not known"""
+    """Reduction of the step's peak of allocated bytes, or of what ``evidence["of"]`` names: reserved bytes, or the run's peak.
+    None if unknown."""
     seconds: float | None = None
-    """that a step gets shorter; below 0: longer; None: not known"""
+    """Time saved per step; negative if the step gets longer; None if unknown."""
     evidence: dict[str, Any] = field(default_factory=dict)
-    """what the condition saw and the arithmetic took"""
+    """Inputs of the condition and the calculation."""
     source: str
-    """where the idea is from, an address or a word"""
+    """Source of the idea: an address or a reason."""
     file: str | None = None
     line: int | None = None
     module: str | None = None
@@ -53,21 +53,21 @@ class Advice:
 
 @dataclass(frozen=True, eq=False)
 class StepFacts:
-    """A trace that has events, and what else is known of its run."""
+    """A trace with events, and other facts about its run."""
 
     recorded: Trace
     profile: Any = None
-    """the run's tables of torch.profiler; None: there are none"""
+    """The run's torch.profiler tables; None if there are none."""
     techniques: Sequence[dict[str, Any]] = ()
-    """as ``runs.techniques`` tells them"""
+    """Techniques in the form of ``runs.techniques``."""
     run_peak_bytes: int | None = None
-    """the highest allocated of all its steps, recorded or not; None: not known"""
+    """Highest allocated bytes of all steps, recorded or not; None if unknown."""
     phase_peaks_bytes: Mapping[str, int] = field(default_factory=dict)
-    """and in each phase, as far as phases were read"""
+    """Highest allocated bytes per phase, as far as phases are known."""
 
     @cached_property
     def trace(self) -> Trace:
-        """What was recorded; of a snapshot with steps and phases as its stacks tell them."""
+        """The recorded trace. The steps and phases of a snapshot come from its stacks."""
         return with_phases(self.recorded)
 
     @cached_property
@@ -88,12 +88,12 @@ class StepFacts:
 
     @cached_property
     def allocated(self) -> Whole:
-        """After each event; element 0 is before the first."""
+        """Allocated bytes after each event; element 0 is before the first event."""
         return allocated_after(self.trace)
 
     @cached_property
     def peak_event(self) -> int:
-        """Where most is allocated; of steps that are alike the last that knows modules."""
+        """Event with the highest allocated bytes. Of similar steps, the last one with modules."""
         return known_peak_event(self.trace)
 
     @cached_property
@@ -102,17 +102,17 @@ class StepFacts:
 
     @cached_property
     def at_peak(self) -> Whole:
-        """Positions of the lives that are held then."""
+        """Positions of the allocations that exist at the peak."""
         return allocated_at(self.trace, self.peak_event)
 
     @cached_property
     def step(self) -> int:
-        """The number of the step that the peak is in, from 1."""
+        """Number of the peak's step, from 1."""
         return int(self.trace.events.step[max(self.peak_event, 0)])
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """(first, last) event of the peak's step."""
+        """First and last event of the peak's step."""
         inside = np.flatnonzero(self.trace.events.step == self.step)
         return int(inside[0]), int(inside[-1])
 
@@ -122,18 +122,18 @@ class StepFacts:
         return PHASES[code] if code >= 0 else None
 
     def is_of(self, *names: str) -> Flags:
-        """The lives of these categories."""
+        """Whether each allocation is of one of these categories."""
         chosen: Flags = np.isin(self.categories, [CATEGORIES.index(name) for name in names])
         return chosen
 
-    def born_in(self, phase: str) -> Flags:
-        """The lives that were made in this phase."""
+    def allocated_in(self, phase: str) -> Flags:
+        """Whether each allocation was made in this phase."""
         intervals = self.phase_intervals
-        born: Flags = (intervals.born >= 0) & (intervals.phase[np.maximum(intervals.born, 0)] == PHASES.index(phase))
-        return born
+        made: Flags = (intervals.born >= 0) & (intervals.phase[np.maximum(intervals.born, 0)] == PHASES.index(phase))
+        return made
 
     def in_step(self) -> Flags:
-        """The lives that were made in the peak's step."""
+        """Whether each allocation was made in the peak's step."""
         first, last = self.span
         made = self.trace.lives.alloc_event
         return (made >= first) & (made <= last)
@@ -145,36 +145,38 @@ class StepFacts:
         return name_of(self.trace, self.ownership, life)
 
     def module_of(self, life: int) -> str | None:
-        """The innermost module whose forward made it, where modules were recorded."""
+        """Innermost module whose forward made an allocation; None if modules were not recorded."""
         event = int(self.trace.lives.alloc_event[life])
         at = int(self.trace.events.module[event]) if event >= 0 else -1
         return self.trace.modules[at] if at >= 0 else None
 
     def goes_through(self, functions: frozenset[str]) -> Flags:
-        """The lives that were asked for within a function of one of these names, where stacks were recorded."""
+        """Whether each allocation's stack has a function with one of these names. False without stacks."""
         return lives_with(self.trace, stacks_through(self.trace, functions=functions))
 
     def line_of(self, life: int) -> tuple[str | None, int | None]:
-        """(file, line) of the innermost frame that the user wrote; None where no stack tells it."""
+        """File and line of the innermost user frame of an allocation; None if unknown."""
         stack = int(self.sites.stack[life])
         frame = int(self.sites.frame[stack]) if stack >= 0 else -1
         if frame < 0 or not self.sites.own[frame]:
             return None, None
-        told = frame_of(self.trace, frame)
-        return told.file, told.line
+        source = frame_of(self.trace, frame)
+        return source.file, source.line
 
     def peak_after(self, changes: Whole) -> int:
-        """The highest allocated bytes of the peak's step if they changed by so much after each event (element 0: before the
-        first)."""
+        """Peak of the peak's step with these changes of allocated bytes after each event.
+
+        Element 0 is the change before the first event.
+        """
         first, last = self.span
         return int((self.allocated + changes)[first + 1 : last + 2].max())
 
     def without(self, lives: Flags, begin: Whole | None = None, end: Whole | None = None) -> Whole:
-        """What allocated bytes change by if these lives were not there, or not from event ``begin`` up to ``end`` of each."""
+        """Change of allocated bytes without these allocations, or without them from event ``begin`` to ``end`` of each."""
         return self.lowered(np.where(lives, self.trace.lives.size_bytes, 0), begin, end)
 
     def lowered(self, by_bytes: Whole, begin: Whole | None = None, end: Whole | None = None) -> Whole:
-        """The same, if each life were so many bytes smaller (0: as it is, and not in ``begin`` and ``end``)."""
+        """Change of allocated bytes with smaller allocations. ``begin`` and ``end`` have no entry for allocations with 0."""
         of, count = self.trace.lives, len(self.trace.events)
         rows = np.flatnonzero(by_bytes)
         start = of.alloc_event[rows] if begin is None else begin

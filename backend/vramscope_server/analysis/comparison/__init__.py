@@ -1,1 +1,1 @@
-"""Runs against a baseline, as people write it down: names of combinations, rows, what is not comparable, tables as text."""
+"""Comparison of runs with a baseline: labels of combinations, rows, reasons against comparing, and tables as text."""

@@ -1,4 +1,4 @@
-"""Rows of a comparison with repeats told as one: how many, the mean of each figure, and between what it lies."""
+"""Rows of a comparison with repeats combined: their number, and mean and range of each value."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from vramscope_server.analysis.comparison.mean_and_range import MeanAndRange, me
 from vramscope_server.analysis.comparison.repeats import Run, repeats
 from vramscope_server.analysis.comparison.rows import MEMORY, Row
 
-WHOLE: Final = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "unusable_bytes")
-"""figures of which there are no parts: their means are rounded"""
+INTEGERS: Final = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "unusable_bytes")
+"""Integer fields. Their means are rounded."""
 MEANS: Final = (
-    *WHOLE, "step_seconds_median", "wall_seconds", "samples_per_second", "fragmentation_fraction", "final_loss", "first_loss",
+    *INTEGERS, "step_seconds_median", "wall_seconds", "samples_per_second", "fragmentation_fraction", "final_loss", "first_loss",
 )  # fmt: skip
 RATIOS: Final = {
     "step_time_ratio": "step_seconds_median",
@@ -22,17 +22,17 @@ RATIOS: Final = {
 
 
 def with_repeats(runs: Sequence[Run], rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """The rows, each with ``n`` and ``repeats_of`` (the first run of its group), and the same with one row a group.
+    """The rows, each with ``n`` and ``repeats_of`` (the first run of its group), and one row per group.
 
-    A row alone is the same in both, with ``n`` 1 and no ``spreads``. Of the others ``run`` and ``name`` are the first's.
+    A group of one run keeps its row, with ``n`` 1 and no ``spreads``. Other groups have ``run`` and ``name`` of the first run.
     """
     groups = [[rows[position] for position in group] for group in repeats(runs)]
     for group in groups:
         for row in group:
             row |= {"n": len(group), "repeats_of": group[0]["run"]}
-    together = [_one(group, groups[0]) for group in groups]
-    _left_out(together)
-    return list(rows), together
+    combined = [_one(group, groups[0]) for group in groups]
+    _left_out(combined)
+    return list(rows), combined
 
 
 def _one(group: list[Row], base: list[Row]) -> Row:
@@ -41,7 +41,7 @@ def _one(group: list[Row], base: list[Row]) -> Row:
         return group[0] | {"runs": runs, "spreads": {}}
     spreads: dict[str, MeanAndRange] = {field: found for field in MEANS if (found := _mean(group, field))}
     changes = {field: spreads[field].mean if field in spreads else None for field in MEANS}
-    changes |= {field: round(spreads[field].mean) for field in WHOLE if field in spreads}
+    changes |= {field: round(spreads[field].mean) for field in INTEGERS if field in spreads}
     if group is not base:
         changes |= dict.fromkeys((*MEMORY.values(), *RATIOS))
         for kind, field in MEMORY.items():
@@ -54,7 +54,7 @@ def _one(group: list[Row], base: list[Row]) -> Row:
                 spreads[field] = found
         changes |= {field: spreads[field].mean for field in (*MEMORY.values(), *RATIOS) if field in spreads}
     leaky = max(group, key=lambda row: (row["leaked_bytes"] or 0, row["leaks"] or 0))
-    lost = [row["loss_words"] for row in group if row["loss_words"]]
+    diverged = [row["loss_words"] for row in group if row["loss_words"]]
     return (
         group[0]
         | changes
@@ -64,15 +64,15 @@ def _one(group: list[Row], base: list[Row]) -> Row:
                 (row["graphs_alive"] for row in group if row["graphs_alive"] is not None), default=None
             ),
             "peak_device_of": _device_of(group),
-            "loss_words": f"{lost[0]} ({len(lost)} of {len(group)})"
-            if lost and len(group) > 1
+            "loss_words": f"{diverged[0]} ({len(diverged)} of {len(group)})"
+            if diverged and len(group) > 1
             else group[0]["loss_words"],
             "reasons": [
-                dict(told) for told in dict.fromkeys(tuple(one.items()) for row in group for one in row["reasons"])
+                dict(reason) for reason in dict.fromkeys(tuple(one.items()) for row in group for one in row["reasons"])
             ],
             "runs": runs,
             "spreads": {
-                field: found.told() for field, found in spreads.items() if len(group) > 1 or field not in MEANS
+                field: found.as_json() for field, found in spreads.items() if len(group) > 1 or field not in MEANS
             },
         }
     )
@@ -95,20 +95,20 @@ def _known(group: list[Row], field: str) -> list[float]:
 
 
 def _device_of(group: list[Row]) -> str | None:
-    """Of what their device peaks are, where that is the same in all: a process is no device."""
+    """Source of the device peaks, process or device; None if the runs differ."""
     kinds = {row["peak_device_of"] for row in group}
     return group[0]["peak_device_of"] if len(kinds) == 1 else None
 
 
-def _left_out(together: list[Row]) -> None:
-    """By how much a technique lowers the peaks inside the combination, between the means."""
-    for row in together:
-        told = row["leave_one_out"]
-        if told is None:
+def _left_out(combined: list[Row]) -> None:
+    """Reduction of the mean peaks by one technique within the combination."""
+    for row in combined:
+        effect = row["leave_one_out"]
+        if effect is None:
             continue
-        whole = next(one for one in together if any(run["run"] == told["run"] for run in one["runs"]))
+        whole = next(one for one in combined if any(run["run"] == effect["run"] for run in one["runs"]))
         peaks = {kind: (row[f"peak_{kind}_bytes"], whole[f"peak_{kind}_bytes"]) for kind in MEMORY}
-        row["leave_one_out"] = told | {
+        row["leave_one_out"] = effect | {
             f"{kind}_bytes": None if own is None or other is None else own - other
             for kind, (own, other) in peaks.items()
         }

@@ -1,4 +1,4 @@
-"""How many samples an optimizer step sees: batch times accumulation times ranks, as far as each is known."""
+"""Effective batch size: batch times accumulation times ranks, as far as each is known."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ _LENGTH: Final = ("sequence_length", "seq_length", "max_seq_length", "max_length
 
 @dataclass(frozen=True)
 class BatchSize:
-    """None: not known."""
+    """Parts of the effective batch size; None if unknown."""
 
     samples: int | None
-    """a forward pass, on one rank"""
+    """Samples per forward pass on one rank."""
     accumulation: int | None
-    """backward passes an optimizer step"""
+    """Backward passes per optimizer step."""
     ranks: int | None
     length: int | None
-    """tokens a sample"""
-    seen: int | None = None
-    """samples an optimizer step, as the agent saw them: it knows which ranks share a batch"""
+    """Tokens per sample."""
+    observed: int | None = None
+    """Samples per optimizer step as the agent observed them. It knows which ranks share a batch."""
 
     @property
     def effective(self) -> int | None:
-        """Samples an optimizer step."""
-        if self.seen is not None:
-            return self.seen
+        """Samples per optimizer step."""
+        if self.observed is not None:
+            return self.observed
         if self.samples is None or self.accumulation is None or self.ranks is None:
             return None
         return self.samples * self.accumulation * self.ranks
 
 
 def batch_of(run: Mapping[str, Any]) -> BatchSize:
-    """From what was seen of the run (its techniques), else from its configuration. ``run``: as GET /runs/RUN tells it."""
+    """Batch size of a run in the form of GET /runs/RUN: from its observed techniques, else from its configuration."""
     details: dict[str, Mapping[str, Any]] = {}
-    for told in run["techniques"] or ():
-        details.setdefault(str(told["kind"]), told.get("detail") or {})
+    for technique in run["techniques"] or ():
+        details.setdefault(str(technique["kind"]), technique.get("detail") or {})
     config = {str(name).rpartition(".")[2]: value for name, value in run["config"].items()}
     batch = details.get("batch", {})
     accumulation = _first(details.get("gradient_accumulation", {}), ("micro_steps",)) or _first(config, _ACCUMULATION)
     if accumulation is None and run["techniques"] is not None and "gradient_accumulation" not in details:
-        accumulation = 1  # it was looked for, and is not there
+        accumulation = 1  # the agent looked for it and did not find it
     return BatchSize(
         samples=_first(batch, _BATCH) or _first(config, _BATCH),
         accumulation=accumulation,
         ranks=run["world_size"],
         length=_first(batch, _LENGTH) or _first(config, _LENGTH),
-        seen=_first(batch, ("effective_batch_size",)),
+        observed=_first(batch, ("effective_batch_size",)),
     )
 
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """The first of these that is a whole number above zero."""
+    """First of these values that is a positive integer."""
     for name in names:
         value = values.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:

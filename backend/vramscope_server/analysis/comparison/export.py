@@ -1,6 +1,6 @@
-"""A comparison as text to take along: Markdown and LaTeX for people, CSV for programs.
+"""Exports a comparison as text: Markdown and LaTeX for people, CSV for programs.
 
-Names come from users: each format escapes what would be markup, or a formula, in it.
+Names come from users, so each format escapes its markup and formulas.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ NOT_KNOWN: Final = "–"  # noqa: RUF001 - a dash is meant
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column for people. ``needed``: which rows must tell something for it to be shown; None: always."""
+    """Column of a table for people. ``needed`` is the field that a row must have for the column to appear; None for always."""
 
     title: str
     words: Callable[[Row, bool], str | None]
-    """of a row, and whether it is the baseline; None: not known"""
+    """Returns the text of a row; None if unknown. The second argument is True for the baseline."""
     needed: str | None = None
     number: bool = True
 
@@ -39,19 +39,18 @@ def _with_spread(field: str, words: Callable[[float], str]) -> Callable[[Row, bo
 
 
 def between(row: Row, field: str, words: Callable[[float], str]) -> str:
-    """What stands behind the mean of repeats: `` ± 12`` where an interval is known, `` (1,204 to 1,228)`` where there are only two;
-    empty where the figure is that of one run."""
-    told = row.get("spreads", {}).get(field)
-    if told is None:
+    """Range after the mean of repeats: `` ± 12`` for an interval, `` (1,204 to 1,228)`` for two repeats, "" for one run."""
+    spread = row.get("spreads", {}).get(field)
+    if spread is None:
         return ""
-    if told["low"] == told["high"] or told["kind"] == "t95":
-        return f" ± {words((told['high'] - told['low']) / 2).lstrip('+-×')}"  # noqa: RUF001 - times
-    low, high = sorted((told["low"], told["high"]), key=abs)
+    if spread["low"] == spread["high"] or spread["kind"] == "t95":
+        return f" ± {words((spread['high'] - spread['low']) / 2).lstrip('+-×')}"  # noqa: RUF001 - times
+    low, high = sorted((spread["low"], spread["high"]), key=abs)
     return f" ({words(low)} to {words(high)})"
 
 
 def _change(field: str) -> Callable[[Row, bool], str | None]:
-    """What is saved, with the sign of the change: -34 % is a third less."""
+    """Savings with the sign of the change: -34 % is a third less."""
 
     def words(row: Row, is_baseline: bool) -> str | None:
         if is_baseline:
@@ -75,7 +74,7 @@ def _times(field: str) -> Callable[[Row, bool], str | None]:
 
 
 def ratio(value: float) -> str:
-    """Of times."""
+    """A ratio as text: ``×1.25``."""
     return f"×{value:.2f}"  # noqa: RUF001 - times
 
 
@@ -123,29 +122,29 @@ COLUMNS: Final = (
 
 
 def columns_of(rows: Sequence[Row]) -> list[TableColumn]:
-    """Those of which some row tells something; names beside techniques only where they differ, ``n`` where there are repeats."""
-    told = [c for c in COLUMNS if c.needed is None or any(row[c.needed] is not None for row in rows)]
+    """Columns with a known value. ``run`` appears if names and labels differ, ``n`` if there are repeats."""
+    known = [c for c in COLUMNS if c.needed is None or any(row[c.needed] is not None for row in rows)]
     left_out = set()
     if not any(row["label"] not in (None, row["name"]) for row in rows[1:]):
         left_out.add("run")
     if not has_repeats(rows):
         left_out.add("n")
-    return [c for c in told if c.title not in left_out]
+    return [c for c in known if c.title not in left_out]
 
 
 def has_repeats(rows: Sequence[Row]) -> bool:
-    """Whether some row stands for more than one run."""
+    """Whether a row combines several runs."""
     return any(len(row.get("runs", ())) > 1 for row in rows)
 
 
 def name_of(row: Row) -> str:
-    """Of a run; of repeats that of the first, and how many there are besides."""
+    """Name of a run. For repeats, the name of the first and the number of others."""
     more = len(row.get("runs", ())) - 1
     return f"{row['name']} and {more} more" if more > 0 else str(row["name"])
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]], list[str]]:
-    """Titles, cells, and notes: numbers in the first cell of a row lead to them. Nothing is escaped yet."""
+    """Titles, cells and notes, not escaped. Numbers in the first cell of a row refer to the notes."""
     columns = columns_of(rows)
     numbered: dict[str, int] = {}
     cells = []
@@ -159,33 +158,32 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]], list[str]]:
 
 
 def notes_of(row: Row) -> list[str]:
-    """What is said of a row below the table."""
+    """Notes on a row below the table."""
     notes = [f"not quite comparable: {reason['text']}" for reason in row["reasons"]]
     left = row["leave_one_out"]
     if left is not None and left["allocated_bytes"] is not None:
         notes.append(
-            f"{left['technique']} lowers the peak inside the combination by {amount(left['allocated_bytes'])} allocated"
+            f"{left['technique']} lowers the peak within the combination by {amount(left['allocated_bytes'])} allocated"
             + (f", {amount(left['reserved_bytes'])} reserved" if left["reserved_bytes"] is not None else "")
         )
     return notes
 
 
 LEGEND: Final = (
-    "saved: against the baseline. allocated: the exact peak of what tensors hold, what the training itself needs; reserved: what "
-    "PyTorch took from the card; device: what the driver tells, with context and libraries."
+    "saved: relative to the baseline. allocated: exact peak of the bytes that tensors own; reserved: bytes that PyTorch took "
+    "from the device; device: bytes that the driver reports, with context and libraries."
 )
 
-EMULATED: Final = "times: of a GPU that is emulated and computes nothing; its memory is right, its times mean nothing."
-
+EMULATED: Final = "times: emulated GPU, which computes nothing. Its memory is exact; its timing is not meaningful."
 
 REPEATS: Final = (
-    "n: runs that are repeats of one configuration, the same but for a seed; figures are their means. ±: half the 95 % interval of "
-    "the mean by Student's t; (a to b): the lowest and the highest where fewer than three runs tell it."
+    "n: number of runs with one configuration and different seeds; values are their means. ±: half the 95 % interval of the "
+    "mean by Student's t; (a to b): lowest and highest value of fewer than three runs."
 )
 
 
 def legend(rows: Sequence[Row]) -> list[str]:
-    """What the columns mean, and what no reader should take from them."""
+    """Explanation of the columns and their limits."""
     return [
         LEGEND,
         *([REPEATS] if has_repeats(rows) else []),
@@ -194,7 +192,7 @@ def legend(rows: Sequence[Row]) -> list[str]:
 
 
 def as_text(rows: Sequence[Row], form: str) -> str:
-    """The table in one of FORMATS. ``rows``: each run's, or with repeats together."""
+    """The table in one of FORMATS. ``rows`` are those of all runs, or with repeats combined."""
     return {"markdown": markdown, "csv": as_csv, "latex": latex}[form](rows)
 
 
@@ -208,12 +206,12 @@ _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>|~$#])")
 
 
 def _markdown_cell(text: str) -> str:
-    """As text in GitHub's Markdown: what begins markup is escaped, and a line stays one."""
+    """Text of a cell in GitHub's Markdown, escaped and on one line."""
     return _MARKDOWN.sub(r"\\\1", _one_line(text)).replace("&", "&amp;")
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """GitHub's Markdown, notes below."""
+    """Table in GitHub's Markdown, with notes below."""
     titles, cells, notes = table(rows)
     columns = columns_of(rows)
     lines = [
@@ -240,7 +238,7 @@ def _latex_cell(text: str) -> str:
 
 
 def latex(rows: Sequence[Row]) -> str:
-    """A tabular with booktabs' rules."""
+    """LaTeX tabular with rules of booktabs."""
     titles, cells, notes = table(rows)
     layout = "".join("r" if column.number else "l" for column in columns_of(rows))
     lines = [
@@ -266,7 +264,7 @@ CSV_FIELDS: Final = (
     "samples_per_second", "throughput_ratio", "fragmentation_fraction", "unusable_bytes", "leaks", "leaked_bytes", "worst_leak",
     "graphs_alive", "steps", "state", "not_comparable", "final_loss", "first_loss", "loss_source", "loss_words",
 )  # fmt: skip
-"""bytes, seconds and fractions as they are; empty: not known"""
+"""Fields in bytes, seconds and fractions; empty if unknown."""
 REPEATED: Final = (
     "peak_allocated_bytes",
     "peak_reserved_bytes",
@@ -275,27 +273,26 @@ REPEATED: Final = (
     "step_seconds_median",
     "step_time_ratio",
 )
-"""figures of which a line tells besides what they come to over all repeats: of how many it is known, their mean, between what it
-lies, and whether that is a range or a 95 % interval"""
+"""Fields for which a line also has the values over all repeats: number, mean, low, high, and the kind of range."""
 SPREAD: Final = ("n", "mean", "low", "high", "kind")
 CSV_REPEATS: Final = ("repeats_of", "n", *(f"{field}_{part}" for field in REPEATED for part in SPREAD))
 
 
-def as_csv(rows: Sequence[Row], together: Sequence[Row] = ()) -> str:
-    """One line a run under a head; what a spreadsheet would take for a formula is made text.
+def as_csv(rows: Sequence[Row], combined: Sequence[Row] = ()) -> str:
+    """One line per run below a header. Values that look like formulas are escaped as text.
 
-    Where some of the runs are repeats (``together``: the rows with these as one), each line tells besides of its group.
+    If there are repeats, each line also has the values of its group. ``combined`` has the rows with repeats combined.
     """
-    groups = {run["run"]: row for row in together for run in row["runs"]} if has_repeats(together) else {}
+    groups = {run["run"]: row for row in combined for run in row["runs"]} if has_repeats(combined) else {}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow((*CSV_FIELDS, *(CSV_REPEATS if groups else ())))
     for row in rows:
-        told = row | {
+        values = row | {
             "techniques": None if row["techniques"] is None else " + ".join(row["techniques"]),
             "not_comparable": "; ".join(reason["text"] for reason in row["reasons"]),
         }
-        cells = [told[field] for field in CSV_FIELDS]
+        cells = [values[field] for field in CSV_FIELDS]
         if groups:
             spreads = groups[row["run"]]["spreads"]
             cells += [row["repeats_of"], row["n"]]

@@ -1,6 +1,6 @@
-"""What a run is called in a comparison: by the techniques in which it differs from the baseline.
+"""Labels of runs in a comparison, from the techniques that differ from the baseline.
 
-``checkpointing``, ``checkpointing + bf16``, ``all``, ``all but 8-bit``: names follow from the sets of techniques alone.
+Examples: ``checkpointing``, ``checkpointing + bf16``, ``all``, ``all but 8-bit``.
 """
 
 from __future__ import annotations
@@ -10,44 +10,44 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 Chips = dict[str, str]
-"""kind of technique -> its words"""
+"""Kind of technique -> text."""
 
-FEWEST: Final = 3
-"""techniques of which "all" and "all but one" are said; fewer are named one by one"""
+MIN_ALL: Final = 3
+"""Number of techniques from which on labels say "all" and "all but". Fewer are named one by one."""
 _WORDS: Final = {"gradient_checkpointing": "checkpointing", "optimizer_8bit": "8-bit"}
 
 
 @dataclass(frozen=True)
 class RunLabel:
-    """``label`` is None where the run's techniques are not known."""
+    """Label of a run; ``label`` is None if its techniques are unknown."""
 
     label: str | None
     differing: tuple[str, ...] = ()
-    """words of each technique in which it differs from the baseline"""
+    """Texts of the techniques that differ from the baseline."""
     left_out: str | None = None
-    """of "all but X": X"""
+    """X of "all but X"."""
     whole: int | None = None
-    """and the position of the run that is "all\""""
+    """Position of the run with the label "all"."""
 
 
 def chips_of(techniques: Sequence[Mapping[str, Any]] | None) -> Chips | None:
-    """By kind; what was looked for and not seen is not there. None: not known."""
+    """Technique texts by kind, without techniques that were not observed. None if unknown."""
     if techniques is None:
         return None
     chips: Chips = {}
-    for told in techniques:
-        if told.get("observed") != "":
-            kind = str(told["kind"])
-            word = _WORDS.get(kind, str(told["chip"]))
+    for technique in techniques:
+        if technique.get("observed") != "":
+            kind = str(technique["kind"])
+            word = _WORDS.get(kind, str(technique["chip"]))
             chips[kind] = word if kind not in chips or chips[kind] == word else f"{chips[kind]} + {word}"
     return chips
 
 
 def difference(own: Chips, base: Chips) -> Chips:
-    """The techniques in which a run differs from the baseline; one that it lacks is ``no X``.
+    """Techniques in which a run differs from the baseline. A missing technique is ``no X``.
 
-    A smaller batch that comes with accumulation, an optimizer whose states are 8-bit, and the attention kernels that a dtype makes
-    possible are one technique, not two.
+    A smaller batch with accumulation, an optimizer with 8-bit state, and attention kernels that a dtype enables count as one
+    technique each, not two.
     """
     found = {kind: chip for kind, chip in own.items() if base.get(kind) != chip}
     found |= {kind: f"no {chip}" for kind, chip in base.items() if kind not in own}
@@ -63,7 +63,7 @@ def difference(own: Chips, base: Chips) -> Chips:
 
 
 def names(techniques: Sequence[Chips | None]) -> list[RunLabel]:
-    """A name for each run; the first is the baseline."""
+    """Labels of all runs. The first is the baseline."""
     base = techniques[0] if techniques else None
     found = [None if own is None or base is None else difference(own, base) for own in techniques]
     whole = _whole(found, techniques)
@@ -71,9 +71,10 @@ def names(techniques: Sequence[Chips | None]) -> list[RunLabel]:
 
 
 def _whole(found: Sequence[Chips | None], techniques: Sequence[Chips | None]) -> int | None:
-    """The one run that has every technique of the comparison; None where there is none, or two that differ, or nothing but it.
+    """Position of the run with every technique of the comparison.
 
-    What lacks a technique of the baseline has not all of them, however much it differs.
+    None if there is none, if two such runs differ, or if there are no other runs. A run that lacks a technique of the baseline
+    does not have all of them.
     """
     kinds = {kind for own in found for kind in own or ()}
     full = [
@@ -81,9 +82,9 @@ def _whole(found: Sequence[Chips | None], techniques: Sequence[Chips | None]) ->
         for position, (own, has) in enumerate(zip(found, techniques, strict=True))
         if own and own.keys() == kinds and has is not None and own.keys() <= has.keys()
     ]
-    alike = len(kinds) >= FEWEST and full and all(found[position] == found[full[0]] for position in full)
+    is_unique = len(kinds) >= MIN_ALL and full and all(found[position] == found[full[0]] for position in full)
     has_parts = any(own and position not in full for position, own in enumerate(found))
-    return full[0] if alike and has_parts else None
+    return full[0] if is_unique and has_parts else None
 
 
 def _name(position: int, own: Chips | None, found: Sequence[Chips | None], whole: int | None) -> RunLabel:
@@ -93,7 +94,7 @@ def _name(position: int, own: Chips | None, found: Sequence[Chips | None], whole
         return RunLabel(None)
     words = tuple(own.values())
     everything = found[whole] if whole is not None else None
-    if everything is not None and len(own) >= FEWEST:
+    if everything is not None and len(own) >= MIN_ALL:
         if own == everything:
             return RunLabel("all", words)
         left = [kind for kind in everything if kind not in own]

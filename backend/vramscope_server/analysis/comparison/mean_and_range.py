@@ -1,4 +1,4 @@
-"""A figure of repeats: its mean, and between what it lies."""
+"""Mean and range of a value over repeats."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-FEWEST: Final = 3
-"""of which an interval is reckoned; of fewer, lowest and highest are told"""
+MIN_VALUES: Final = 3
+"""Number of values from which on an interval is computed. With fewer, the range is the lowest and highest value."""
 
 _T_DF: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 60, math.inf)
 _T_975: Final = (
     12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.1788, 2.1314, 2.0860, 2.0423, 2.0003, 1.9600,
 )  # fmt: skip
-"""Student's t of 97.5 %, as any table has it; between two rows linear in 1/df, which errs to the wide side"""
+"""Student's t for 97.5 %. Values between two rows are interpolated in 1/df, which gives slightly wide intervals."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeanAndRange:
-    """``n``: of how many it is known. ``kind``: what ``low`` and ``high`` are: the lowest and the highest, or the ends of the 95 %
-    interval of the mean by Student's t."""
+    """Mean of ``n`` known values, and ``low`` and ``high``.
+
+    These are the lowest and highest value (kind ``range``), or the 95 % interval of the mean by Student's t (``t95``).
+    """
 
     n: int
     mean: float
@@ -31,34 +33,34 @@ class MeanAndRange:
     high: float
     kind: Literal["range", "t95"]
 
-    def told(self) -> dict[str, Any]:
-        """As JSON."""
+    def as_json(self) -> dict[str, Any]:
+        """Fields as JSON."""
         return asdict(self)
 
 
 def t_975(df: float) -> float:
-    """Half the width of a 95 % interval, in standard errors. ``df``: from 1."""
+    """Half the width of a 95 % interval in standard errors, for at least 1 degree of freedom."""
     return float(np.interp(1 / df, [1 / one for one in reversed(_T_DF)], _T_975[::-1]))
 
 
 def mean_and_range(values: Sequence[float]) -> MeanAndRange:
-    """Of one figure; ``values``: of each repeat, at least one."""
+    """Mean and range of the values of at least one repeat."""
     mean, n = fmean(values), len(values)
-    if n < FEWEST:
+    if n < MIN_VALUES:
         return MeanAndRange(n, mean, min(values), max(values), "range")
     half = t_975(n - 1) * math.sqrt(variance(values) / n)
     return MeanAndRange(n, mean, mean - half, mean + half, "t95")
 
 
 def mean_and_range_of_ratio(values: Sequence[float], base: Sequence[float]) -> MeanAndRange:
-    """Of the mean of ``values`` over that of ``base``, in both of which the runs differ; nothing of ``base`` may be zero.
+    """Ratio of the mean of ``values`` to the mean of ``base``, and its range. No value of ``base`` may be zero.
 
-    Where both are of three or more: by the delta method, with Welch's degrees of freedom. Else from the lowest to the highest
-    ratio that a run of the one has to a run of the other.
+    With three or more values on both sides the interval comes from the delta method, with Welch's degrees of freedom.
+    Otherwise the range goes from the lowest to the highest ratio of two runs.
     """
     ratio = fmean(values) / fmean(base)
     n = len(values)
-    if min(n, len(base)) < FEWEST:
+    if min(n, len(base)) < MIN_VALUES:
         return MeanAndRange(n, ratio, min(values) / max(base), max(values) / min(base), "range")
     parts = [(variance(of) / len(of) / fmean(of) ** 2, len(of) - 1) for of in (values, base)]
     whole = sum(part for part, _ in parts)

@@ -1,6 +1,6 @@
-"""Which runs of a comparison are repeats of one configuration: the same in all that is known, but for a seed.
+"""Groups runs that repeat one configuration: equal in all known settings except the seed.
 
-Too little knowledge keeps runs apart: a mean over two trainings that were not the same says nothing of either.
+Runs with unknown settings are not grouped: the mean of two different trainings has no meaning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vramscope_server.analysis.comparison.comparability import STEPS_DIFFER
 from vramscope_server.analysis.comparison.labels import chips_of
 
 Run = Mapping[str, Any]
-"""as GET /runs/RUN tells it"""
+"""A run in the form of GET /runs/RUN."""
 
 NAMES: Final = frozenset(
     {
@@ -21,14 +21,14 @@ NAMES: Final = frozenset(
         "run_name", "save_dir",
     }
 )  # fmt: skip
-"""what a run is called and where it writes: that changes nothing of how it trains"""
+"""Settings that only name a run or its output folder."""
 _OPTION: Final = re.compile(r"[-+]*([\w.\-]+)=(.*)", re.DOTALL)
 _NOTEBOOK: Final = "ipykernel_launcher"
-"""its arguments name a connection, and nothing of the training"""
+"""Its arguments name a connection, not settings of the training."""
 
 
 def is_seed(name: str) -> bool:
-    """Whether a setting's last part names what random numbers begin with: ``seed``, ``data_seed``, ``model.random_state``."""
+    """Whether a setting is a random seed: ``seed``, ``data_seed``, ``model.random_state``."""
     last = _last(name)
     return last.endswith(("seed", "random_state")) or last.startswith("seed_")
 
@@ -38,18 +38,18 @@ def _last(name: str) -> str:
 
 
 def repeats(runs: Sequence[Run]) -> list[list[int]]:
-    """Positions in ``runs``, in their order: those that are repeats of one another together, each other one alone."""
-    alike: dict[str, list[int]] = {}
+    """Groups of positions in ``runs``, in their order: repeats together, all other runs alone."""
+    equal: dict[str, list[int]] = {}
     for position, run in enumerate(runs):
         if run["state"] == "finished" and run["steps"]:
-            alike.setdefault(_identity(run), []).append(position)
-    groups = [one for many in alike.values() for one in _of_one_code(runs, many)]
+            equal.setdefault(_identity(run), []).append(position)
+    groups = [one for many in equal.values() for one in _with_same_code(runs, many)]
     within = {position for group in groups for position in group}
     return sorted([*groups, *([position] for position in range(len(runs)) if position not in within)])
 
 
-def _of_one_code(runs: Sequence[Run], positions: list[int]) -> Iterator[list[int]]:
-    """Those that took as many steps, and whose code was the same as far as can be known: a clean commit, or other seeds alone."""
+def _with_same_code(runs: Sequence[Run], positions: list[int]) -> Iterator[list[int]]:
+    """Yield groups of runs with equal steps and the same code: a clean commit, or different seeds."""
     left = list(positions)
     while left:
         steps = runs[left[0]]["steps"]
@@ -61,13 +61,13 @@ def _of_one_code(runs: Sequence[Run], positions: list[int]) -> Iterator[list[int
 
 
 def _clean(run: Run) -> bool:
-    """The commit tells the code (``+``: files were changed since), and somebody told how it was configured."""
+    """Whether the code is known (a commit without ``+``, which marks changed files) and the run has settings."""
     commit = run["git_commit"]
     return bool(commit) and not commit.endswith("+") and any(_settings(run))
 
 
 def _identity(run: Run) -> str:
-    """Everything in which two repeats are the same, in one text."""
+    """All properties that repeats share, as one text."""
     first = run["ranks"][0] if run["ranks"] else {}
     chips = chips_of(run["techniques"])
     return repr(
@@ -84,12 +84,12 @@ def _identity(run: Run) -> str:
 
 
 def _seeds(run: Run) -> str:
-    """Every seed of the run; empty where it tells of none."""
+    """All seeds of the run as text; empty if there are none."""
     return repr(sorted((name, str(value)) for name, value in _settings(run) if is_seed(name))).strip("[]")
 
 
 def _settings(run: Run) -> Iterator[tuple[str, Any]]:
-    """Names and values of its configuration and of its command line, without those that only name the run."""
+    """Yield settings of the configuration and the command line, without those that only name the run."""
     for name, value in run["config"].items():
         if _last(name) not in NAMES:
             yield f"config.{name}", value
@@ -97,7 +97,7 @@ def _settings(run: Run) -> Iterator[tuple[str, Any]]:
 
 
 def _arguments(command: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """``--seed 1``, ``--seed=1`` and ``seed=1`` as a name and its value; what has no name of its own by its place."""
+    """Yield name and value of ``--seed 1``, ``--seed=1`` and ``seed=1``. Positional arguments are named by position."""
     if not command or _NOTEBOOK in command[0]:
         return
     words = iter(enumerate(command[1:]))

@@ -1,4 +1,4 @@
-"""Runs as rows of a comparison: what each needs, what it saves against the baseline, and what that costs in time."""
+"""Runs as rows of a comparison: memory, savings relative to the baseline, and their cost in time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramscope_server.analysis.comparison.labels import RunLabel, chips_of, name
 from vramscope_server.analysis.units import count
 
 Run = Mapping[str, Any]
-"""as GET /runs/RUN tells it"""
+"""A run in the form of GET /runs/RUN."""
 Row = dict[str, Any]
 
 MEMORY: Final = {
@@ -19,15 +19,13 @@ MEMORY: Final = {
     "reserved": "reserved_saved_fraction",
     "device": "device_saved_fraction",
 }
-"""what is measured -> the field that says what of it is saved. The first is the headline: what the training itself needs."""
-
-
+"""Kind of memory -> field of its savings. The first kind is the main one: the training's own need."""
 WORDS: Final = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinite"}
-"""what is no finite number, as people read it"""
+"""Texts of values that are not finite."""
 
 
 def compared(runs: Sequence[Run]) -> list[Row]:
-    """A row a run, in their order; the first is the baseline (docs/http.md says what the fields are)."""
+    """One row per run, in the same order. The first is the baseline. docs/http.md describes the fields."""
     rows = [_own(run) for run in runs]
     base = rows[0]
     for run, row, name in zip(runs, rows, names([chips_of(run["techniques"]) for run in runs]), strict=True):
@@ -44,17 +42,17 @@ def compared(runs: Sequence[Run]) -> list[Row]:
 
 def _own(run: Run) -> Row:
     batch = batch_of(run)
-    device, seen_by = _device_peak(run)
+    device, device_of = _device_peak(run)
     seconds = run["step_seconds_median"]
     per_second = batch.effective / seconds if batch.effective is not None and seconds else None
     return {
         "run": run["run_id"],
         "name": run["name"],
-        "techniques": None if run["techniques"] is None else [_chip(told) for told in run["techniques"]],
+        "techniques": None if run["techniques"] is None else [_chip(technique) for technique in run["techniques"]],
         "peak_allocated_bytes": run["peak_allocated_bytes"],
         "peak_reserved_bytes": run["peak_reserved_bytes"],
         "peak_device_bytes": device,
-        "peak_device_of": seen_by,
+        "peak_device_of": device_of,
         "capacity_bytes": run["capacity_bytes"],
         "step_seconds_median": seconds,
         "wall_seconds": run["trained_seconds"],
@@ -74,32 +72,32 @@ def _own(run: Run) -> Row:
 
 
 def _loss(run: Run) -> Row:
-    """Where its loss ended, and where it began; ``loss_words`` where no number can say it."""
-    told = run["loss"]
-    if told is None:
+    """Final and first loss; ``loss_words`` if the loss is not finite."""
+    loss = run["loss"]
+    if loss is None:
         return dict.fromkeys(("final_loss", "first_loss", "loss_of", "loss_source", "loss_words"))
-    odd = told["not_finite"]
-    lost = odd is not None and (odd["ended"] or told["final"] is None)
+    not_finite = loss["not_finite"]
+    diverged = not_finite is not None and (not_finite["ended"] or loss["final"] is None)
     return {
-        "final_loss": told["final"],
-        "first_loss": told["first"],
-        "loss_of": told["final_of"],
-        "loss_source": told["source"],
-        "loss_words": f"{WORDS[odd['value']]} from step {count(odd['step'])}" if lost else None,
+        "final_loss": loss["final"],
+        "first_loss": loss["first"],
+        "loss_of": loss["final_of"],
+        "loss_source": loss["source"],
+        "loss_words": f"{WORDS[not_finite['value']]} from step {count(not_finite['step'])}" if diverged else None,
     }
 
 
-def _chip(told: Mapping[str, Any]) -> str:
-    """As the list of runs words it: what is declared and was looked for in vain says so."""
-    return f"{told['chip']}{' not seen' if told['observed'] == '' else ''}"
+def _chip(technique: Mapping[str, Any]) -> str:
+    """Text of a technique as in the list of runs. Declared techniques that were not observed are marked."""
+    return f"{technique['chip']}{' not seen' if technique['observed'] == '' else ''}"
 
 
 def _device_peak(run: Run) -> tuple[int | None, str | None]:
-    """On the rank that has most: of the process where NVML tells that, else of the whole device."""
-    for name, seen_by in (("peak_process_device_bytes", "process"), ("peak_device_used_bytes", "device")):
+    """Highest peak of all ranks: of the process if NVML reports it, else of the whole device."""
+    for name, device_of in (("peak_process_device_bytes", "process"), ("peak_device_used_bytes", "device")):
         known = [rank[name] for rank in run["ranks"] if rank[name] is not None]
         if known:
-            return max(known), seen_by
+            return max(known), device_of
     return None, None
 
 
@@ -107,7 +105,7 @@ def _saved(row: Row, base: Row, field: str) -> float | None:
     if row[field] is None or not base[field]:
         return None
     if field == "peak_device_bytes" and row["peak_device_of"] != base["peak_device_of"]:
-        return None  # a process is no device
+        return None  # a process and a device are not comparable
     return 1 - float(row[field]) / float(base[field])
 
 
@@ -116,12 +114,12 @@ def _ratio(value: float | None, base: float | None) -> float | None:
 
 
 def _left_out(rows: Sequence[Row], row: Row, name: RunLabel) -> dict[str, Any] | None:
-    """By how much one technique lowers the peaks inside the combination: "all but it" against "all"."""
+    """Reduction of the peaks by one technique within the combination: "all but it" compared with "all"."""
     if name.left_out is None or name.whole is None:
         return None
     whole = rows[name.whole]
-    told: dict[str, Any] = {"technique": name.left_out, "run": whole["run"]}
+    effect: dict[str, Any] = {"technique": name.left_out, "run": whole["run"]}
     for kind in MEMORY:
         own, other = row[f"peak_{kind}_bytes"], whole[f"peak_{kind}_bytes"]
-        told[f"{kind}_bytes"] = None if own is None or other is None else own - other
-    return told
+        effect[f"{kind}_bytes"] = None if own is None or other is None else own - other
+    return effect

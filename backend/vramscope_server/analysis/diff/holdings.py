@@ -1,7 +1,7 @@
-"""What a recording holds at its peak, by site: the line of the user's that asked for it, and the module that ran.
+"""Allocated bytes of a recording at its peak, by the user's source line and the module that ran.
 
-A site without a Python stack is told by its phase: PyTorch's autograd threads run no Python. What was there before the recording
-began is a site of its own. Layers of one kind are one module: ``encoder.layer.*.output``.
+Allocations without a Python stack are grouped by phase: PyTorch's autograd threads run no Python. Allocations from before the
+recording form a group of their own. Layers of one kind count as one module: ``encoder.layer.*.output``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 
 @dataclass(frozen=True, order=True)
 class AllocatingLine:
-    """Who asked. ``file`` is "" where no stack tells; ``function`` then says what is known instead."""
+    """Source line and module of allocations. Without a stack, ``file`` is "" and ``function`` describes the group."""
 
     file: str
     function: str
@@ -40,28 +40,28 @@ class AllocatingLine:
 
 @dataclass
 class LineBytes:
-    """What one site holds at the peak."""
+    """Allocations of one line that exist at the peak."""
 
     bytes: int = 0
     allocations: int = 0
     categories: dict[str, int] = field(default_factory=dict)
     calls: frozenset[str] = frozenset()
-    """functions of libraries in which the memory was asked for"""
+    """Innermost functions, of libraries, that allocated the memory."""
 
 
 @dataclass(frozen=True)
 class PeakAllocations:
-    """All that is allocated at the moment: the sites' bytes add up to ``allocated_bytes``."""
+    """Allocated memory at one event. The lines' bytes add up to ``allocated_bytes``."""
 
     moment: dict[str, Any]
     allocated_bytes: int
     peak_bytes: int
-    """the highest of the recording: more than at the moment where no stacks were recorded yet at the peak"""
-    sites: dict[AllocatingLine, LineBytes]
+    """Peak of the recording. It is higher than ``allocated_bytes`` if no stacks were recorded at the peak."""
+    lines: dict[AllocatingLine, LineBytes]
 
 
 def peak_allocations_of(trace: Trace, course: Course | None = None, sites: Sites | None = None) -> PeakAllocations:
-    """At the peak, or at a moment nearly as high from which on stacks were recorded. Some 20 ns a life, 10 µs a site."""
+    """Allocated memory at the peak, or at a similar peak with stacks. About 20 ns per allocation and 10 µs per line."""
     course = course_of(trace) if course is None else course
     sites = sites_of(trace) if sites is None else sites
     moment = look_at(course, stacks_from(trace))
@@ -74,28 +74,28 @@ def peak_allocations_of(trace: Trace, course: Course | None = None, sites: Sites
     inner = _inner_functions(trace, sites, rows)
     keys, group = np.unique(np.stack([frame, module, category, inner]), axis=1, return_inverse=True)
     group = group.reshape(-1)
-    held_bytes = np.zeros(keys.shape[1], np.int64)
-    np.add.at(held_bytes, group, size)
+    bytes_of = np.zeros(keys.shape[1], np.int64)
+    np.add.at(bytes_of, group, size)
     counts = np.bincount(group, minlength=keys.shape[1])
     found: dict[AllocatingLine, LineBytes] = {}
-    told = zip(keys.T.tolist(), held_bytes.tolist(), counts.tolist(), strict=True)
-    for (at, of_module, kind, function), held, count in told:
-        site = _site(trace, at, patterns[of_module] if of_module >= 0 else "")
-        one = found.setdefault(site, LineBytes())
-        one.bytes += held
+    groups = zip(keys.T.tolist(), bytes_of.tolist(), counts.tolist(), strict=True)
+    for (at, of_module, kind, function), size_bytes, count in groups:
+        line = _line(trace, at, patterns[of_module] if of_module >= 0 else "")
+        one = found.setdefault(line, LineBytes())
+        one.bytes += size_bytes
         one.allocations += count
-        one.categories[CATEGORIES[kind]] = one.categories.get(CATEGORIES[kind], 0) + held
+        one.categories[CATEGORIES[kind]] = one.categories.get(CATEGORIES[kind], 0) + size_bytes
         if function >= 0:
             one.calls |= {trace.words[function]}
     return PeakAllocations(when(trace, moment), int(size.sum()), int(course.allocated.max()), found)
 
 
 def _frames(trace: Trace, sites: Sites, rows: Whole) -> Whole:
-    """The frame of each allocation; below zero where no stack tells: -1 - phase, or the two codes after these."""
-    stack, born = sites.stack[rows], trace.lives.alloc_event[rows]
+    """Frame of each allocation. Without a stack, -1 - phase, or one of the two codes after the phases."""
+    stack, allocated = sites.stack[rows], trace.lives.alloc_event[rows]
     phase = np.full(len(rows), len(PHASES), np.int64)
-    made = born >= 0
-    phase[made] = trace.events.phase[born[made]]
+    made = allocated >= 0
+    phase[made] = trace.events.phase[allocated[made]]
     phase[phase < 0] = len(PHASES)
     phase[~made] = len(PHASES) + 1
     frame = -1 - phase
@@ -105,7 +105,7 @@ def _frames(trace: Trace, sites: Sites, rows: Whole) -> Whole:
 
 
 def _inner_functions(trace: Trace, sites: Sites, rows: Whole) -> Whole:
-    """Position among the words of the function that ran innermost, of Python where there is any; -1: no stack tells."""
+    """Word position of the innermost (Python) function of each allocation; -1 without a stack."""
     stack = sites.stack[rows]
     function = np.full(len(rows), -1, np.int64)
     known = stack >= 0
@@ -115,21 +115,21 @@ def _inner_functions(trace: Trace, sites: Sites, rows: Whole) -> Whole:
 
 
 def _modules(trace: Trace, rows: Whole) -> Whole:
-    born = trace.lives.alloc_event[rows]
+    allocated = trace.lives.alloc_event[rows]
     module = np.full(len(rows), -1, np.int64)
-    made = born >= 0
-    module[made] = trace.events.module[born[made]]
+    made = allocated >= 0
+    module[made] = trace.events.module[allocated[made]]
     return module
 
 
 def _patterns(modules: list[str]) -> tuple[list[str], Whole]:
-    """Names with their numbers left open, each once, and which of them each module is."""
-    places: dict[str, int] = {}
-    code = [places.setdefault(_NUMBER.sub("*", name), len(places)) for name in modules]
-    return list(places), np.array(code or [0], np.int64)
+    """Module names with ``*`` for numbers, without duplicates, and the position of each module's name."""
+    positions: dict[str, int] = {}
+    code = [positions.setdefault(_NUMBER.sub("*", name), len(positions)) for name in modules]
+    return list(positions), np.array(code or [0], np.int64)
 
 
-def _site(trace: Trace, at: int, module: str) -> AllocatingLine:
+def _line(trace: Trace, at: int, module: str) -> AllocatingLine:
     if at >= 0:
         frame = frame_of(trace, at)
         return AllocatingLine(frame.file, frame.function, frame.line, module)

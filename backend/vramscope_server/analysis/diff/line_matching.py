@@ -1,7 +1,7 @@
-"""Which site of one recording is which of another: code moves between two runs, by folders and by lines.
+"""Matches source lines of two recordings. Code may move to other folders and lines between two runs.
 
-A file is the same if its path is, else if it is the one whose path ends most alike. Within one function of it the sites keep their
-order: what calls the same functions of libraries at the same place in that order is the same line, whatever its number is now.
+Files match if their paths are equal, or else by the longest common end of their paths. Within a function lines keep their
+order: a line that calls the same library functions at the same position matches, whatever its number.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from difflib import SequenceMatcher
 
 from vramscope_server.analysis.diff.holdings import AllocatingLine, LineBytes
 
-Sites = Mapping[AllocatingLine, LineBytes]
-Scan = Callable[[LineBytes], Hashable]
-"""what a line looks like from outside"""
+Lines = Mapping[AllocatingLine, LineBytes]
+Signature = Callable[[LineBytes], Hashable]
+"""Computes the signature of a line."""
 Pair = tuple[AllocatingLine | None, AllocatingLine | None]
 
 
-def matched(a: Sites, b: Sites) -> list[Pair]:
-    """Each site of both once, beside what it is in the other; None: it is not there."""
-    files = same_files({site.file for site in a}, {site.file for site in b})
+def matched(a: Lines, b: Lines) -> list[Pair]:
+    """Pairs of matching lines. A line without a match is paired with None."""
+    files = same_files({line.file for line in a}, {line.file for line in b})
     back = {other: own for own, other in files.items()}
     in_a, in_b = _by_function(a, {}), _by_function(b, back)
     pairs: list[Pair] = []
@@ -30,14 +30,14 @@ def matched(a: Sites, b: Sites) -> list[Pair]:
 
 
 def same_files(a: Iterable[str], b: Iterable[str]) -> dict[str, str]:
-    """Files of ``a`` -> the same in ``b``. Those of other paths by the longest common end, the file's name at least."""
+    """Files of ``a`` -> matching files of ``b``. Different paths match by the longest common end, at least the file's name."""
     left, right = set(a), set(b)
     found = {path: path for path in left & right}
     left, right = left - right, right - left
-    alike = sorted(
+    candidates = sorted(
         ((_common_end(own, other), own, other) for own in left for other in right), key=lambda one: (-one[0], *one[1:])
     )
-    for parts, own, other in alike:
+    for parts, own, other in candidates:
         if parts and own in left and other in right:
             found[own] = other
             left.discard(own)
@@ -58,31 +58,31 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.replace("\\", "/").split("/") if part][::-1]
 
 
-def _by_function(sites: Sites, names: Mapping[str, str]) -> dict[tuple[str, str, str], list[AllocatingLine]]:
-    """Sites of each function and module by their lines; files under the names that ``names`` gives them."""
+def _by_function(lines: Lines, names: Mapping[str, str]) -> dict[tuple[str, str, str], list[AllocatingLine]]:
+    """Lines grouped by file, function and module, sorted. ``names`` maps paths to other paths."""
     found: defaultdict[tuple[str, str, str], list[AllocatingLine]] = defaultdict(list)
-    for site in sorted(sites):
-        found[(names.get(site.file, site.file), site.function, site.module)].append(site)
+    for line in sorted(lines):
+        found[(names.get(line.file, line.file), line.function, line.module)].append(line)
     return found
 
 
-def _lines(in_a: list[AllocatingLine], in_b: list[AllocatingLine], a: Sites, b: Sites) -> list[Pair]:
-    if [site.line for site in in_a] == [site.line for site in in_b]:
+def _lines(in_a: list[AllocatingLine], in_b: list[AllocatingLine], a: Lines, b: Lines) -> list[Pair]:
+    if [one.line for one in in_a] == [one.line for one in in_b]:
         return list(zip(in_a, in_b, strict=True))
     return _aligned(in_a, in_b, a, b, [_exactly, _roughly])
 
 
 def _aligned(
-    in_a: list[AllocatingLine], in_b: list[AllocatingLine], a: Sites, b: Sites, scans: list[Scan]
+    in_a: list[AllocatingLine], in_b: list[AllocatingLine], a: Lines, b: Lines, signatures: list[Signature]
 ) -> list[Pair]:
-    """In their order: first those that look exactly alike; between these, those that do so roughly; then by their lines."""
-    if not in_a or not in_b or not scans:
-        lines = {site.line: site for site in in_b}
-        taken = {site.line for site in in_a}
-        pairs: list[Pair] = [(site, lines.get(site.line)) for site in in_a]
-        return pairs + [(None, site) for site in in_b if site.line not in taken]
-    scan, *others = scans
-    aligned = SequenceMatcher(None, [scan(a[s]) for s in in_a], [scan(b[s]) for s in in_b], autojunk=False)
+    """Pairs in order: first equal signatures, between these the next, looser signature, then equal line numbers."""
+    if not in_a or not in_b or not signatures:
+        by_number = {one.line: one for one in in_b}
+        matched_numbers = {one.line for one in in_a}
+        pairs: list[Pair] = [(one, by_number.get(one.line)) for one in in_a]
+        return pairs + [(None, one) for one in in_b if one.line not in matched_numbers]
+    signature, *others = signatures
+    aligned = SequenceMatcher(None, [signature(a[s]) for s in in_a], [signature(b[s]) for s in in_b], autojunk=False)
     pairs = []
     for kind, low_a, high_a, low_b, high_b in aligned.get_opcodes():
         left, right = in_a[low_a:high_a], in_b[low_b:high_b]
@@ -90,10 +90,10 @@ def _aligned(
     return pairs
 
 
-def _exactly(held: LineBytes) -> Hashable:
-    return (held.calls, held.bytes, held.allocations)
+def _exactly(line: LineBytes) -> Hashable:
+    return (line.calls, line.bytes, line.allocations)
 
 
-def _roughly(held: LineBytes) -> Hashable:
-    """Sizes change with the batch, numbers with the layers."""
-    return (held.calls, *sorted(held.categories))
+def _roughly(line: LineBytes) -> Hashable:
+    """Signature without bytes, which change with the batch, and counts, which change with the layers."""
+    return (line.calls, *sorted(line.categories))

@@ -1,4 +1,4 @@
-"""One step of a recording as a line that another's can be laid beside: allocated bytes over the share of the step."""
+"""Allocated bytes of one step over its share of events, comparable with a step of another recording."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ POINTS: Final = 600
 
 @dataclass(frozen=True, eq=False)
 class StepLine:
-    """``share`` runs from 0 to 100 % of the step's events; of each stretch of them the highest moment is told."""
+    """Curve of one step. ``share`` is 0 to 100 % of the step's events; each point is the highest value of its part."""
 
     step: int | None
-    """None: the recording does not know its steps, and all of it is told"""
+    """None if steps are unknown; the curve then covers the whole recording."""
     share: Floats
     allocated_bytes: Floats
 
 
 def step_line(trace: Trace, course: Course, moment: int, points: int = POINTS) -> StepLine:
-    """The step that holds a moment. Some 5 ns an event."""
+    """Curve of the step with this event. About 5 ns per event."""
     steps = trace.events.step
     code = int(steps[max(moment, 0)]) if len(steps) else -1
     first, end = -1, course.end

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramscope.protocol.series import PHASES
-from vramscope_server.analysis.trace.address_lookup import seen_at
+from vramscope_server.analysis.trace.address_lookup import allocation_at
 from vramscope_server.analysis.trace.trace import Trace
 
 Whole = npt.NDArray[np.int64]
@@ -69,7 +69,7 @@ def held_by(trace: Trace, kind: str, name: str, file: str | None, line: int | No
         "address": np.empty(0, np.int64),
         "holding": np.empty(0, np.int64),
     }
-    life = seen_at(trace, held["address"], held["event"])
+    life = allocation_at(trace, held["address"], held["event"])
     mine = (held["holding"] == ours[0]) & (life >= 0)
     before = np.unique(life[mine & (held["event"] == begin)])
     after = np.setdiff1d(life[mine & (held["event"] == end)], before)

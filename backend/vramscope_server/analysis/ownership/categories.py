@@ -1,10 +1,10 @@
-"""What each allocation of a trace is for: parameters, gradients, optimizer state, buffers, activations, temporaries, input.
+"""Category of each allocation: parameters, gradients, optimizer state, buffers, activations, temporaries, input.
 
-First by owner: what the agent saw to belong to a parameter, a gradient, a state, a buffer or an input when a step began, when
-its optimizer ran and when it ended (``owned``). The rest by the *interval* that it was made in (one stay in a phase: the forward
-of one micro-batch, its backward), and by whether it outlived it:
+First by owner: the agent reads the addresses of parameters, gradients, state, buffers and inputs at the start of a step, before
+its optimizer and at its end (``ownership_of``). The rest by the *phase interval* of the allocation (the forward pass of one
+micro-batch, its backward pass), and by whether it outlives this interval:
 
-    made in    and let go in that interval       and outlives it
+    made in    and freed in that interval        and outlives it
     forward    temporaries                    activations, if it goes within two steps; else unknown
     backward   temporaries; what a            gradients; what Python made there, as data
                checkpoint recomputes and
@@ -15,11 +15,11 @@ of one micro-batch, its backward), and by whether it outlived it:
     data,      temporaries                    input, if it goes within two steps; else unknown
     other
 
-What a module's call makes within a backward is recomputed, by whatever checkpoint; what PyTorch's optimizers make there is
-theirs.
-Workspaces are cuBLAS's: of the sizes that PyTorch gives it, made in a forward or backward and never let go.
-A snapshot that tells no phases is read by its stacks (``from_stacks``): what ``.to()`` or a module's ``__init__`` made and nobody
-let go is then a parameter, for buffers look the same. All else is unknown, and said to be.
+Allocations by a module's call within backward are recomputed, by any checkpoint. Allocations by PyTorch's optimizers there
+belong to the optimizer. Workspaces are those of cuBLAS: they have the sizes that PyTorch uses, are made in a forward or backward
+pass, and are never freed.
+A snapshot without phases is read by its stacks (``stack_categories``). Allocations by ``.to()`` or a module's ``__init__`` that
+are never freed count as parameters there, because buffers look the same. All else is unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from vramscope.protocol.series import PHASES
 from vramscope.protocol.window import OWNER_CATEGORIES
 from vramscope_server.analysis.ownership.owners import NOBODY, ownership_of
 from vramscope_server.analysis.ownership.phases import PhaseIntervals, phase_intervals_of
-from vramscope_server.analysis.ownership.recompute import OPTIMIZER_FILES, alike, recomputed
+from vramscope_server.analysis.ownership.recompute import OPTIMIZER_FILES, recomputed, without_stacks
 from vramscope_server.analysis.ownership.stack_categories import moved_or_made, with_phases
 from vramscope_server.analysis.ownership.stack_frames import lives_with, stacks_in_python, stacks_through
 from vramscope_server.analysis.trace.trace import Trace
@@ -58,25 +58,25 @@ PARAMETERS, GRADIENTS, OPTIMIZER, BUFFERS, ACTIVATIONS, TEMPORARIES, INPUT, WORK
 OTHER, DATA, FORWARD, BACKWARD, STEPPING, EVAL = range(len(PHASES))
 
 CUBLAS_BYTES: Final = (4096 * 2048 + 16 * 8192, 4096 * 8192)
-"""a workspace of cuBLAS: before Hopper, and since (PyTorch's CUBLAS_WORKSPACE_CONFIG when nobody sets one)"""
+"""Sizes of a cuBLAS workspace, before Hopper and since (the default of CUBLAS_WORKSPACE_CONFIG)."""
 
 _OF_OWNERS: Final = np.array([CATEGORIES.index(word) for word in OWNER_CATEGORIES], np.int8)
 
 
 def categories_of(trace: Trace) -> Codes:
-    """One code a row of ``trace.lives``. Some 0.5 µs a life."""
+    """Category code of each row of ``trace.lives``. About 0.5 µs per allocation."""
     read = with_phases(trace)
     codes = by_phase(read)
     if read is not trace:
         codes[moved_or_made(trace)] = PARAMETERS
-    of = ownership_of(trace)
-    seen = of.category != NOBODY
-    codes[seen] = _OF_OWNERS[of.category[seen]]
+    owners = ownership_of(trace)
+    known = owners.category != NOBODY
+    codes[known] = _OF_OWNERS[owners.category[known]]
     return codes
 
 
 def by_phase(trace: Trace) -> Codes:
-    """What birth and death tell; owners are not asked, but for whether there are any."""
+    """Categories by phase intervals only. Owners matter only in whether states are known."""
     lives = trace.lives
     codes = np.full(len(lives), UNKNOWN, np.int8)
     if not len(trace.events):
@@ -88,25 +88,25 @@ def by_phase(trace: Trace) -> Codes:
     codes[known & (phase >= 0) & ~outlives] = TEMPORARIES
     python = lives_with(trace, stacks_in_python(trace))
     again = recomputed(trace, intervals, phase == BACKWARD)
-    passing = _passing(trace, intervals)
-    codes[outlives & passing & np.isin(phase, (FORWARD, EVAL))] = ACTIVATIONS
-    of_states = owners_tell_states(trace)
-    # LBFGS, which calls a closure, works behind its backward passes.
+    brief = _are_brief(trace, intervals)
+    codes[outlives & brief & np.isin(phase, (FORWARD, EVAL))] = ACTIVATIONS
+    states_known = has_owned_states(trace)
+    # LBFGS calls a closure and computes after its backward passes.
     stepping = lives_with(trace, stacks_through(trace, file=OPTIMIZER_FILES)) & (phase == BACKWARD)
     as_data = np.isin(phase, (DATA, OTHER)) | ((phase == BACKWARD) & python & ~again)
-    as_data |= (phase == STEPPING) & of_states
+    as_data |= (phase == STEPPING) & states_known
     codes[outlives & (phase == BACKWARD)] = GRADIENTS
     codes[outlives & as_data] = UNKNOWN
-    codes[outlives & as_data & passing] = INPUT
-    codes[outlives & (stepping | (phase == STEPPING) & (not of_states))] = OPTIMIZER
-    codes[outlives & (phase == STEPPING) & of_states & (intervals.age == 0) & passing] = TEMPORARIES
+    codes[outlives & as_data & brief] = INPUT
+    codes[outlives & (stepping | (phase == STEPPING) & (not states_known))] = OPTIMIZER
+    codes[outlives & (phase == STEPPING) & states_known & (intervals.age == 0) & brief] = TEMPORARIES
     codes[again] = ACTIVATIONS
-    codes = alike(trace, intervals, codes, python)
+    codes = without_stacks(trace, intervals, codes, python)
     codes[workspaces(trace, intervals)] = WORKSPACES
     return codes
 
 
-def _passing(trace: Trace, intervals: PhaseIntervals) -> Flags:
+def _are_brief(trace: Trace, intervals: PhaseIntervals) -> Flags:
     """Allocations freed within two steps. Others do not belong to one step.
 
     Of the allocations that exist at the end, only those of the last step count: outputs live until the next ones replace them.
@@ -117,17 +117,17 @@ def _passing(trace: Trace, intervals: PhaseIntervals) -> Flags:
     backward = np.flatnonzero(events.phase == BACKWARD)
     last = int(events.step[backward[-1]]) if len(backward) else int(events.step[-1])
     born = events.step[np.maximum(lives.alloc_event, 0)]
-    passing: Flags = (intervals.age <= 1) & (~stays | (born >= last))
-    return passing
+    brief: Flags = (intervals.age <= 1) & (~stays | (born >= last))
+    return brief
 
 
-def owners_tell_states(trace: Trace) -> bool:
-    """Whether the agent saw the state of an optimizer: then what it did not see is none."""
+def has_owned_states(trace: Trace) -> bool:
+    """Whether the agent recorded optimizer state. Then all other allocations are no optimizer state."""
     return bool(trace.owners and np.any(trace.owners["category"] == OWNER_CATEGORIES.index("optimizer")))
 
 
 def workspaces(trace: Trace, intervals: PhaseIntervals) -> Flags:
-    """What cuBLAS works in: one block a thread and stream, kept for the life of the process."""
+    """Whether each allocation is a cuBLAS workspace: one per thread and stream, for the life of the process."""
     lives = trace.lives
     stays = lives.requested_event >= len(trace.events)
     return np.isin(lives.requested_bytes, CUBLAS_BYTES) & stays & ((intervals.age >= 1) | (lives.alloc_event < 0))

@@ -1,4 +1,4 @@
-"""PhaseIntervals: one stay in a phase. In which one each allocation was made, and whether it outlived it."""
+"""Phase intervals: consecutive events of one phase and step, and the interval of each allocation."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Whole = npt.NDArray[np.int64]
 
 
 class PhaseIntervals(NamedTuple):
-    """Of a trace that has events."""
+    """Phase intervals of a trace with events."""
 
     of_event: Whole
-    """the number of each event's interval, rising"""
+    """Interval number of each event, rising."""
     phase: npt.NDArray[np.int8]
-    """of each interval; -1: unknown"""
+    """Phase of each interval; -1 if unknown."""
     born: Whole
-    """the interval that each life was made in; -1: before the first event"""
+    """Interval of each allocation; -1 if before the first event."""
     outlives: npt.NDArray[np.bool_]
-    """lives that were there when the interval that made them ended"""
+    """Whether each allocation exists at the end of its interval."""
     age: Whole
-    """of each life, in optimizer steps; as far as it was seen"""
+    """Age of each allocation in optimizer steps, within the recording."""
 
 
 def phase_intervals_of(trace: Trace) -> PhaseIntervals:
-    """A new interval begins where step or phase changes. O(events + lives)."""
+    """Phase intervals of a trace. A new one begins when the step or phase changes. O(events + lives)."""
     events, lives = trace.events, trace.lives
     changes = np.zeros(len(events), np.bool_)
     changes[1:] = (np.diff(events.phase) != 0) | (np.diff(events.step) != 0)

@@ -1,5 +1,4 @@
-"""Activations that checkpointing makes a second time, within the backward; and what steps without stacks learn from one that
-has them."""
+"""Activations that checkpointing recomputes within backward, and categories of steps without stacks."""
 
 from __future__ import annotations
 
@@ -18,55 +17,55 @@ Flags = npt.NDArray[np.bool_]
 CHECKPOINT_FILE: Final = "torch/utils/checkpoint.py"
 OPTIMIZER_FILES: Final = "torch/optim/"
 MODULE_CALLS: Final = frozenset(("_call_impl", "_wrapped_call_impl"))
-"""what torch.nn calls a module's forward by"""
+"""Functions of torch.nn that call a module's forward."""
 FROM_HOST: Final = frozenset(("unpack_from_cpu",))
-"""of torch.autograd.graph.save_on_cpu"""
+"""Function of torch.autograd.graph.save_on_cpu."""
 
 
 def recomputed(trace: Trace, intervals: PhaseIntervals, in_backward: Flags) -> Flags:
-    """Allocations that a checkpoint's second forward made, or that came back from the host, and that a backward then uses.
+    """Whether each allocation is by a checkpoint's second forward pass, or was copied back from the host, for a backward.
 
-    Backward allocates on autograd's threads, where no Python runs; a recomputation does, and its stacks go through PyTorch's
-    checkpoint, or (a function of somebody's own) through a module's call. It is one run of such allocations: what lives on behind
-    the run was saved in it.
+    Backward allocates on autograd's threads, which run no Python. A recomputation runs Python, and its stacks contain PyTorch's
+    checkpoint or a module's call (for other checkpoint functions). Allocations that outlive a run of such allocations were
+    saved by it.
     """
     lives = trace.lives
     made = np.flatnonzero(in_backward)  # by event, as lives are
-    again = np.zeros(len(lives), np.bool_)
+    repeated = np.zeros(len(lives), np.bool_)
     if not len(made) or not len(trace.stacks):
-        return again
+        return repeated
     goes_through = stacks_through(trace, CHECKPOINT_FILE) | stacks_through(trace, functions=MODULE_CALLS | FROM_HOST)
     inside = lives_with(trace, goes_through)[made]
-    # A run ends at the next allocation that is not of it, or with its interval.
+    # A run ends at the next other allocation, or with its interval.
     run = np.cumsum(np.diff(inside, prepend=False) | (np.diff(intervals.born[made], prepend=-1) != 0))
     last_of_run = np.zeros(int(run[-1]) + 1, np.int64)
-    last_of_run[run] = lives.alloc_event[made]  # (of several the last is written)
-    again[made] = inside & (lives.requested_event[made] > last_of_run[run])
-    return again
+    last_of_run[run] = lives.alloc_event[made]  # (the last one is written)
+    repeated[made] = inside & (lives.requested_event[made] > last_of_run[run])
+    return repeated
 
 
-def alike(trace: Trace, intervals: PhaseIntervals, codes: Codes, python: Flags) -> Codes:
-    """The same codes; a interval without stacks takes those of one with stacks that asked for the same bytes in the same order."""
+def without_stacks(trace: Trace, intervals: PhaseIntervals, codes: Codes, python: Flags) -> Codes:
+    """Codes in which intervals without stacks get those of intervals with stacks and the same requests in the same order."""
     lives = trace.lives
-    fresh = np.flatnonzero(intervals.born >= 0)
-    if not python[fresh].any():
+    recorded = np.flatnonzero(intervals.born >= 0)
+    if not python[recorded].any():
         return codes
     codes = codes.copy()
-    starts = np.flatnonzero(np.diff(intervals.born[fresh], prepend=-1) != 0)
-    pieces = np.split(fresh, starts[1:])
+    starts = np.flatnonzero(np.diff(intervals.born[recorded], prepend=-1) != 0)
+    groups = np.split(recorded, starts[1:])
     with_stacks = trace.events.stack >= 0
     first_stack = int(np.argmax(with_stacks)) if with_stacks.any() else len(trace.events)
     known: dict[tuple[int, bytes], npt.NDArray[np.int64]] = {}
-    for piece in pieces:
-        if lives.alloc_event[piece[0]] >= first_stack:
-            known[_likeness(trace, intervals, piece)] = piece
-    for piece in pieces:
-        if lives.alloc_event[piece[0]] < first_stack:
-            other = known.get(_likeness(trace, intervals, piece))
+    for group in groups:
+        if lives.alloc_event[group[0]] >= first_stack:
+            known[_signature(trace, intervals, group)] = group
+    for group in groups:
+        if lives.alloc_event[group[0]] < first_stack:
+            other = known.get(_signature(trace, intervals, group))
             if other is not None:
-                codes[piece] = codes[other]
+                codes[group] = codes[other]
     return codes
 
 
-def _likeness(trace: Trace, intervals: PhaseIntervals, piece: npt.NDArray[np.int64]) -> tuple[int, bytes]:
-    return int(intervals.phase[intervals.born[piece[0]]]), trace.lives.requested_bytes[piece].tobytes()
+def _signature(trace: Trace, intervals: PhaseIntervals, group: npt.NDArray[np.int64]) -> tuple[int, bytes]:
+    return int(intervals.phase[intervals.born[group[0]]]), trace.lives.requested_bytes[group].tobytes()

@@ -1,11 +1,11 @@
-"""Steps and phases of a history that does not tell them: a snapshot that PyTorch wrote, read by the functions in its stacks.
+"""Steps and phases of a snapshot by PyTorch, which has none, from the functions in its stacks.
 
-    through torch/optim                       the optimizer runs
-    through autograd's engine, or none        backward: autograd's threads run no Python
-    through a module's call, or functional    forward
-    anything else                             goes with what ran before it; after an optimizer's step it is data
+    torch/optim in the stack                      optimizer
+    autograd's engine in the stack, or no stack   backward: autograd's threads run no Python
+    a module's call, or torch.nn.functional       forward
+    anything else                                 the phase before it; data after an optimizer step
 
-Where most allocations have no stack, nothing is read from there being none.
+If most allocations have no stack, a missing stack has no meaning.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ Flags = npt.NDArray[np.bool_]
 
 _OTHER, _DATA, _FORWARD, _BACKWARD, _STEPPING, _EVAL = range(len(PHASES))
 _SAME: Final = -1
-"""as what ran before it"""
-LEAST_STACKS: Final = 0.2
-"""of the allocations, that must have one"""
+"""The phase before."""
+MIN_STACKS: Final = 0.2
+"""Minimum share of allocations with a stack."""
 _ENGINE: Final = frozenset(("_engine_run_backward",))
 _NATIVE_ENGINE: Final = "autograd::Engine::"
-_AGAIN: Final = frozenset(("unpack_hook", "backward"))
+_RECOMPUTE: Final = frozenset(("unpack_hook", "backward"))
 _MOVES: Final = frozenset(("_apply",))
 _MAKES: Final = frozenset(("__init__",))
 
 
 def with_phases(trace: Trace) -> Trace:
-    """The same trace with steps and phases as its stacks tell them; as it is where it has phases, or too few stacks."""
+    """Trace with steps and phases from its stacks. The trace itself if it has phases, or too few stacks."""
     events, lives = trace.events, trace.lives
     made = np.flatnonzero(lives.alloc_event >= 0)
     if not len(made) or (events.phase >= 0).any() or not len(trace.stacks):
         return trace
     stack = lives.stack[made]
-    told = (stack >= 0) & (stack < len(trace.stacks))
-    if told.mean() < LEAST_STACKS:
+    has_stack = (stack >= 0) & (stack < len(trace.stacks))
+    if has_stack.mean() < MIN_STACKS:
         return trace
     of_stack = _phases_of_stacks(trace)
-    phase = np.where(told, of_stack[np.where(told, stack, 0)], _BACKWARD).astype(np.int64)
-    # What says nothing of itself goes with what ran before it; behind an optimizer's step that is data.
+    phase = np.where(has_stack, of_stack[np.where(has_stack, stack, 0)], _BACKWARD).astype(np.int64)
+    # An unknown phase is the phase before, or data after an optimizer step.
     known = np.maximum.accumulate(np.where(phase != _SAME, np.arange(len(phase)), -1))
     before = np.where(known >= 0, phase[np.maximum(known, 0)], _OTHER)
     phase = np.where(phase != _SAME, phase, np.where(before == _STEPPING, _DATA, before))
@@ -60,7 +60,7 @@ def with_phases(trace: Trace) -> Trace:
     ends[1:] = (of_event[:-1] == _STEPPING) & (of_event[1:] != _STEPPING)
     step = (1 + np.cumsum(ends)).astype(np.int32)
     read = replace(trace, events=replace(events, phase=of_event.astype(np.int8), step=step))
-    read.__dict__["lives"] = lives  # (made once: they do not depend on phases)
+    read.__dict__["lives"] = lives  # (computed once: lifetimes do not depend on phases)
     return read
 
 
@@ -81,6 +81,6 @@ def _phases_of_stacks(trace: Trace) -> Codes:
     phase[stacks_through(trace, file="torch/nn/functional.py")] = _FORWARD
     phase[stacks_through(trace, functions=_ENGINE)] = _BACKWARD
     phase[stacks_through(trace, part=_NATIVE_ENGINE)] = _BACKWARD
-    phase[stacks_through(trace, file=CHECKPOINT_FILE, functions=_AGAIN)] = _BACKWARD
+    phase[stacks_through(trace, file=CHECKPOINT_FILE, functions=_RECOMPUTE)] = _BACKWARD
     phase[stacks_through(trace, file=OPTIMIZER_FILES)] = _STEPPING
     return phase

@@ -1,7 +1,6 @@
-"""What the stacks of a trace go through: files, functions, Python at all.
+"""Finds stacks of a trace with frames in given files or functions, or in Python.
 
-PyTorch records C++ frames too unless it is told not to (``stacks="all"``); then autograd's threads, which run no Python, have
-stacks as well.
+With ``stacks="all"`` PyTorch records C++ frames too. Then autograd's threads, which run no Python, have stacks as well.
 """
 
 from __future__ import annotations
@@ -16,8 +15,12 @@ Flags = npt.NDArray[np.bool_]
 
 
 def stacks_through(trace: Trace, file: str = "", functions: frozenset[str] = frozenset(), part: str = "") -> Flags:
-    """For each stack, whether one of its frames is in such a file (a part of its path) and in a function of one of these names,
-    or with such a part in its name (none given: in any)."""
+    """Whether each stack has a frame in such a file and function.
+
+    file        part of the file's path
+    functions   names of functions; empty for any
+    part        part of the function's name
+    """
     words = [word.replace("\\", "/") for word in trace.words]
     named = [part in word and (not functions or word in functions) for word in words]
     of_frame = _of_words(trace, "file", [file in word for word in words]) & _of_words(trace, "function", named)
@@ -25,12 +28,12 @@ def stacks_through(trace: Trace, file: str = "", functions: frozenset[str] = fro
 
 
 def stacks_in_python(trace: Trace) -> Flags:
-    """For each stack, whether a frame of it is Python's."""
+    """Whether each stack has a Python frame."""
     return _of_frames(trace, _of_words(trace, "file", [not is_native(word) for word in trace.words]))
 
 
 def lives_with(trace: Trace, stacks: Flags) -> Flags:
-    """Of each row of ``trace.lives``, whether its stack is one of these; one without a stack is not."""
+    """Whether the stack of each allocation is one of these. False without a stack."""
     of = np.append(stacks, False)
     stack = trace.lives.stack
     chosen: Flags = of[np.where((stack >= 0) & (stack < len(stacks)), stack, len(stacks))]
@@ -38,7 +41,7 @@ def lives_with(trace: Trace, stacks: Flags) -> Flags:
 
 
 def _of_words(trace: Trace, what: str, chosen: list[bool]) -> Flags:
-    """Of each frame, whether its file or function is one of the chosen words; one that is not told is not."""
+    """Whether each frame's file or function is one of the chosen words. False if it is unknown."""
     of = trace.frames[what] if trace.frames else np.empty(0, np.int32)
     return np.array([*chosen, False])[np.where(of >= 0, of, len(chosen))]
 

@@ -1,5 +1,4 @@
-"""The anatomy of a recording at its peak: what held the memory, by category, phase of birth and module; and how much of it is
-known."""
+"""Summary of a recording at its peak: allocated bytes by category, phase and module, and the share that is known."""
 
 from __future__ import annotations
 
@@ -16,42 +15,42 @@ from vramscope_server.analysis.ownership.stack_categories import with_phases
 from vramscope_server.analysis.trace.trace import Trace
 from vramscope_server.analysis.units import amount
 
-MOST_MODULES: Final = 50
+MAX_MODULES: Final = 50
 EARLIER: Final = "before the recording"
 
 Whole = npt.NDArray[np.int64]
 
 
 def summary(trace: Trace, event: int | None = None) -> dict[str, Any]:
-    """What the API tells of a moment (docs/http.md); ``event`` None: the moment at which most was allocated.
+    """The API's answer for an event (docs/http.md). The default is the event with the highest allocated bytes.
 
-    The categories add up to what is allocated, as the allocator counts it.
+    The categories add up to the allocator's allocated bytes.
     """
     codes = categories_of(trace)
     basis = basis_of(trace)
     trace = with_phases(trace)
     event = peak_event(trace) if event is None else event
-    held = allocated_at(trace, event)
-    size, lives = trace.lives.size_bytes[held], trace.lives
+    existing = allocated_at(trace, event)
+    size, lives = trace.lives.size_bytes[existing], trace.lives
     total = int(allocated_after(trace)[event + 1])
-    made = lives.alloc_event[held]
+    made = lives.alloc_event[existing]
     born = np.where(made >= 0, made, 0)
     has_events = len(trace.events) > 0
     phase = np.where(made >= 0, trace.events.phase[born] if has_events else -1, len(PHASES))
     module = np.where(made >= 0, trace.events.module[born] if has_events else -1, -1)
-    unknown = int(size[codes[held] == UNKNOWN].sum())
+    unknown = int(size[codes[existing] == UNKNOWN].sum())
     step = int(trace.events.step[event]) if event >= 0 else -1
     at = int(trace.events.phase[event]) if event >= 0 else -1
-    categories = [row for row in _sums(codes[held], size, CATEGORIES) if row["bytes"]]
+    categories = [row for row in _sums(codes[existing], size, CATEGORIES) if row["bytes"]]
     return {
         "event": event,
         "step": step if step >= 0 else None,
         "phase": PHASES[at] if at >= 0 else None,
         "allocated_bytes": total,
-        "moment": moment_in_words(trace, event, total),
+        "moment": event_text(trace, event, total),
         "categories": sorted(categories, key=lambda row: -row["bytes"]),
         "phases": _sums(phase, size, [*PHASES, EARLIER], "phase"),
-        "modules": sorted(_sums(module, size, trace.modules, "module"), key=lambda row: -row["bytes"])[:MOST_MODULES],
+        "modules": sorted(_sums(module, size, trace.modules, "module"), key=lambda row: -row["bytes"])[:MAX_MODULES],
         "coverage": {
             "unknown_bytes": unknown,
             "unknown_fraction": unknown / total if total else None,
@@ -61,7 +60,7 @@ def summary(trace: Trace, event: int | None = None) -> dict[str, Any]:
 
 
 def basis_of(trace: Trace) -> str:
-    """What categories stand on here: ``owners``, ``phases``, ``stacks`` or ``nothing``."""
+    """Basis of the categories: ``owners``, ``phases``, ``stacks`` or ``nothing``."""
     if trace.owners and len(trace.owners["event"]):
         return "owners"
     if len(trace.events) and (trace.events.phase >= 0).any():
@@ -69,21 +68,21 @@ def basis_of(trace: Trace) -> str:
     return "stacks" if len(trace.stacks) else "nothing"
 
 
-def moment_in_words(trace: Trace, event: int, allocated_bytes: int) -> str:
-    """``4.8 GiB in step 2, in the backward, while transformer.h.11 ran``; what is not known is left out."""
-    words = amount(allocated_bytes)
+def event_text(trace: Trace, event: int, allocated_bytes: int) -> str:
+    """Text of an event: ``4.8 GiB in step 2, in the backward, while transformer.h.11 ran``, without unknown parts."""
+    text = amount(allocated_bytes)
     if event < 0:
-        return f"{words} before the first event"
+        return f"{text} before the first event"
     step, phase, module = (
         int(column[event]) for column in (trace.events.step, trace.events.phase, trace.events.module)
     )
     if step >= 0:
-        words += f" in step {step}"
+        text += f" in step {step}"
     if phase >= 0 and PHASES[phase] != "other":
-        words += f", in the {'evaluation' if PHASES[phase] == 'eval' else PHASES[phase]}"
+        text += f", in the {'evaluation' if PHASES[phase] == 'eval' else PHASES[phase]}"
     if module >= 0:
-        words += f", while {trace.modules[module]} ran"
-    return words
+        text += f", while {trace.modules[module]} ran"
+    return text
 
 
 def _sums(code: npt.NDArray[Any], size: Whole, names: Sequence[str], what: str = "category") -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""What each technique would change in the recorded step; None where it cannot be, or is there already.
+"""Change of the recorded step by each technique; None if it does not apply, or is in use already.
 
-The arithmetic of checkpointing, 8-bit state and foreach is that of the advice (analysis/advice), told apart by what goes with the
-batch, and not only where it lowers the recorded peak: one technique moves the peak to where another one helps.
+Checkpointing, 8-bit state and foreach use the calculations of the advice rules (analysis/advice), split into constant bytes
+and bytes that scale with the batch. A change counts even if it does not lower the recorded peak: another technique may move
+the peak to where it helps.
 """
 
 from __future__ import annotations
@@ -19,62 +20,65 @@ BODY: Final = [PHASES.index(phase) for phase in ("forward", "backward")]
 
 
 def checkpointed_blocks(facts: StepFacts, curve: MemoryCurve) -> Change | None:
-    """The repeated blocks checkpointed whose activations make the peak of forward and backward."""
+    """Checkpoint the repeated blocks whose activations make the peak of forward and backward."""
     if checkpointing.is_recomputing(facts):
         return None
     first, last = facts.span
     body = np.isin(facts.trace.events.phase[first : last + 1], BODY)
     if not body.any():
         return None
-    whole = curve.stays_bytes + curve.goes_bytes
+    whole = curve.constant_bytes + curve.scaled_bytes
     stems, blocks = checkpointing.chosen(facts, lambda changes: int((whole + in_step(facts, changes))[body].max()))
     if not blocks:
         return None
-    words = f"the {len({block.name for block in blocks})} blocks {checkpointing.named(stems)}"
+    blocks_text = f"the {len({block.name for block in blocks})} blocks {checkpointing.block_names(stems)}"
     change = checkpointing.changes(facts, blocks)
-    # (a 16-bit copy of a weight is as large for any number of rows)
-    stays = checkpointing.changes(facts, blocks, weight_copies.lifetimes_of(facts))
-    return Change(in_step(facts, stays), in_step(facts, change - stays), words)
+    # (The size of a 16-bit weight copy does not depend on the batch.)
+    constant = checkpointing.changes(facts, blocks, weight_copies.allocations_of_copies(facts))
+    return Change(in_step(facts, constant), in_step(facts, change - constant), blocks_text)
 
 
 def accumulation(facts: StepFacts) -> Change | None:
-    """What micro-batches change beside the parts of a batch: all but the first have the gradients in the whole step, and each new
-    one beside the sum that it is added to. None where no gradient is known, or where rows are compared with one another."""
+    """Change by micro-batches, besides the smaller batch: gradients exist in the whole step, except in the first micro-batch,
+    and each new gradient exists next to the sum to which it is added.
+
+    None if no gradients are known, or the loss compares samples.
+    """
     lives = facts.trace.lives
-    made = np.flatnonzero(facts.is_of("gradients") & facts.in_step() & facts.born_in("backward"))
+    made = np.flatnonzero(facts.is_of("gradients") & facts.in_step() & facts.allocated_in("backward"))
     first, last = facts.span
     forward = np.flatnonzero(facts.trace.events.phase[first : last + 1] == PHASES.index("forward"))
     if not len(made) or not len(forward) or compares_rows(facts):
         return None
-    size, born = lives.size_bytes[made], lives.alloc_event[made]
+    size, allocated = lives.size_bytes[made], lives.alloc_event[made]
     change = np.zeros(len(facts.trace.events) + 2, np.int64)
     change[first + int(forward[0]) + 1] += size.sum()
-    # The new one is let go when it has been added: its function's other results are there by then.
-    np.subtract.at(change, _next_allocation(lives.alloc_event, born, len(facts.trace.events)) + 1, size)
-    return Change(stays_bytes=in_step(facts, np.cumsum(change[:-1])))
+    # The new gradient is freed after the addition, when the other results of its function exist.
+    np.subtract.at(change, _next_allocation(lives.alloc_event, allocated, len(facts.trace.events)) + 1, size)
+    return Change(constant_bytes=in_step(facts, np.cumsum(change[:-1])))
 
 
 def compares_rows(facts: StepFacts) -> bool:
-    """Something has a value for each pair of rows, as in a contrastive loss."""
+    """Whether a tensor has one value per pair of rows, as in a contrastive loss."""
     rows = batch.rows_of(facts)
-    return rows is not None and bool(batch.pair_bytes(facts, rows).max() >= batch.LEAST_PAIRS * facts.peak_bytes)
+    return rows is not None and bool(batch.pair_bytes(facts, rows).max() >= batch.MIN_PAIRS * facts.peak_bytes)
 
 
 def eight_bit_state(facts: StepFacts) -> Change | None:
-    """Moments of 8 bits, by an optimizer that steps one parameter at a time."""
+    """Use 8-bit moments, with an optimizer that steps one parameter at a time."""
     state = optimizer_state.moments(facts)
     if not len(state):
         return None
     less = optimizer_state.changes(facts, state, optimizer_state.eight_bit_bytes(facts, state))
-    return Change(stays_bytes=in_step(facts, less + foreach.changes(facts)))
+    return Change(constant_bytes=in_step(facts, less + foreach.changes(facts)))
 
 
 def one_parameter_at_a_time(facts: StepFacts) -> Change | None:
-    """``foreach=False``. None for an optimizer that has nothing of the kind (LBFGS)."""
+    """Set ``foreach=False``. None for an optimizer without this option (LBFGS)."""
     state = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
     if len(state) and not any(optimizer_state.is_moment(facts.owner(int(life))) for life in state):
         return None
-    return Change(stays_bytes=in_step(facts, foreach.changes(facts)))
+    return Change(constant_bytes=in_step(facts, foreach.changes(facts)))
 
 
 def _next_allocation(allocations: Whole, events: Whole, end: int) -> Whole:

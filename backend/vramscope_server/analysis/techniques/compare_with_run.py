@@ -1,4 +1,4 @@
-"""In which way a run was trained, against the baseline that it was predicted from."""
+"""Training plan of a run, relative to its baseline."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from vramscope_server.analysis.techniques.plan import TrainingPlan
 PREDICTED: Final = {"gradient_accumulation", "gradient_checkpointing", "optimizer_8bit"}
 EIGHT: Final = 8
 ALL_FRACTION: Final = 0.98
-"""of the state's elements in 8 bits: less is another optimizer than the one that is predicted (transformers' Trainer leaves out
-embeddings)"""
+"""Minimum share of the state's elements in 8 bits. Less is another optimizer than the predicted one (transformers' Trainer
+keeps embeddings in 32 bits)."""
 
 Techniques = Sequence[Mapping[str, Any]]
 
 
 def plan_between(base: Techniques | None, own: Techniques | None) -> TrainingPlan | None:
-    """None: they are alike, they differ in something that is not predicted, or it is not known."""
-    chips, of_base = chips_of(own), chips_of(base)
-    if chips is None or of_base is None or base is None or own is None:
+    """Plan by which a run differs from its baseline; None if there is no difference, an unpredicted one, or it is unknown."""
+    own_chips, base_chips = chips_of(own), chips_of(base)
+    if own_chips is None or base_chips is None or base is None or own is None:
         return None
-    differing = difference(chips, of_base).keys()
-    if not differing or not differing <= PREDICTED or differing & of_base.keys() - {"gradient_accumulation"}:
+    differing = difference(own_chips, base_chips).keys()
+    if not differing or not differing <= PREDICTED or differing & base_chips.keys() - {"gradient_accumulation"}:
         return None
-    steps, of_base_steps = _micro_steps(own), _micro_steps(base)
-    parts, rest = divmod(steps, of_base_steps)
-    rows, of_one = _whole(base, "batch", "batch_size"), _whole(own, "batch", "batch_size")
-    if rows is None or of_one is None or rest or parts < 1 or rows != parts * of_one:
-        return None  # it had another number of rows in a step, or less accumulation, or not as many times more
+    parts, rest = divmod(_micro_steps(own), _micro_steps(base))
+    base_rows, own_rows = _positive_int(base, "batch", "batch_size"), _positive_int(own, "batch", "batch_size")
+    if base_rows is None or own_rows is None or rest or parts < 1 or base_rows != parts * own_rows:
+        return None  # another number of rows per step, less accumulation, or no whole multiple of it
     if ("gradient_accumulation" in differing) != (parts > 1):
         return None
     covered, bits = (_detail(own, "optimizer_8bit", name) for name in ("covered_fraction", "bits"))
@@ -39,10 +38,10 @@ def plan_between(base: Techniques | None, own: Techniques | None) -> TrainingPla
 
 
 def _micro_steps(techniques: Techniques) -> int:
-    return _whole(techniques, "gradient_accumulation", "micro_steps") or 1
+    return _positive_int(techniques, "gradient_accumulation", "micro_steps") or 1
 
 
-def _whole(techniques: Techniques, kind: str, name: str) -> int | None:
+def _positive_int(techniques: Techniques, kind: str, name: str) -> int | None:
     value = _detail(techniques, kind, name)
     return value if isinstance(value, int) and value >= 1 else None
 

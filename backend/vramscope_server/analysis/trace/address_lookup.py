@@ -10,7 +10,7 @@ from vramscope_server.analysis.trace.trace import Trace
 Whole = npt.NDArray[np.int64]
 
 
-def seen_at(trace: Trace, address: Whole, event: Whole) -> Whole:
+def allocation_at(trace: Trace, address: Whole, event: Whole) -> Whole:
     """For each address the position of the life whose block began there when ``event`` events had happened; -1: there was none.
 
     O((lives + addresses) log lives).

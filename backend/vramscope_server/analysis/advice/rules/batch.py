@@ -1,13 +1,13 @@
-"""The largest batch that fits: what goes with the batch, and what does not.
+"""Advice on the largest batch that fits, from the memory that scales with the batch.
 
-Condition: the step was recorded with its batch's size and the card is known, and a quarter more rows would fit.
-Arithmetic: of what is allocated at each event of the peak's step, input, activations and the temporaries of forward and backward
-go with the rows, all else stays; so ``stays + rows / rows now * goes`` must not exceed what PyTorch can have, less 5 % for
-loose pieces, at any event. The peak may move: it need not be the present one that fills the card first. What has exactly one
-value for each pair of rows (a contrastive loss compares all with all) may go with their square, or be of a layer that is as wide
-as the batch is long: how many fit is then told for both, and the fewer counts.
-Error: where the recording has steps of other sizes, their peaks are reckoned from this one and compared; else against
-trainings that were run with other batches, in docs/anatomy.md.
+Condition: batch size and device are known, and a quarter more rows would fit.
+Calculation: at each event of the peak's step, input, activations and the temporaries of forward and backward scale with the
+rows, and all else is constant. ``constant + rows / current rows * scaled`` must not exceed the memory available to PyTorch,
+minus 5 % for fragmentation, at any event. The peak may move to another event. Tensors with exactly one value per pair of rows
+(a contrastive loss) may scale with the square of the rows, or belong to a layer as wide as the batch. The sentence then has
+both results, and the smaller one counts.
+Error: if the recording has steps of other sizes, their peaks are predicted from this step and compared. Otherwise
+docs/anatomy.md compares it with trainings that ran with other batches.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from vramscope_server.analysis.whatif.device import card_of
 
 SOURCE: Final = "activations go with the batch, weights and their state do not"
 WORTH: Final = 1.25
-"""times the rows: less is not worth a sentence"""
+"""Minimum ratio of rows."""
 FURTHEST: Final = 8
-"""times the rows: how the step goes with more of them has not been measured"""
+"""Maximum ratio of rows. Larger batches were not measured."""
 ANOTHER_SIZE: Final = 0.05
-"""by which the input of a step must differ to be one of another size"""
+"""Minimum relative difference of inputs for a step of another size."""
 VALUE_BYTES: Final = (2, 4)
-"""of what such a loss works with"""
-LEAST_PAIRS: Final = 0.01
-"""of the peak: less does not change how many rows fit"""
-LEAST_PART: Final = 0.01
-"""of the peak: a smaller gradient is nothing to tell apart"""
+"""Bytes per value of a loss over pairs."""
+MIN_PAIRS: Final = 0.01
+"""Minimum share of the peak. Less does not change the number of rows that fit."""
+MIN_PART: Final = 0.01
+"""Minimum share of the peak of a gradient that is examined."""
 IN_STEP: Final = [PHASES.index(phase) for phase in ("data", "forward", "backward")]
 
 Whole = npt.NDArray[np.int64]
@@ -47,42 +47,41 @@ Flags = npt.NDArray[np.bool_]
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None where the batch or the card is not known, or there is no room for more."""
-    rows, room = rows_of(facts), room_bytes(facts)
-    if rows is None or room is None:
+    """Advice, or None if batch or device are unknown, or no larger batch fits."""
+    rows, available = rows_of(facts), available_bytes(facts)
+    if rows is None or available is None:
         return None
-    goes = scaling_bytes(facts)
+    scaling = scaling_bytes(facts)
     first, last = facts.span
-    step, scaled = facts.allocated[first + 1 : last + 2], goes[first + 1 : last + 2]
-    some = scaled > 0
-    if not some.any():
+    step, scaled = facts.allocated[first + 1 : last + 2], scaling[first + 1 : last + 2]
+    scales = scaled > 0
+    if not scales.any():
         return None
-    usable = int(room / (1 + PIECES))
-    at_most = int(rows * float(((usable - (step - scaled))[some] / scaled[some]).min()))
+    usable = int(available / (1 + PIECES))
+    at_most = int(rows * float(((usable - (step - scaled))[scales] / scaled[scales]).min()))
     pairs = pair_bytes(facts, rows)[first + 1 : last + 2]
     fits = (
         at_most
-        if pairs.max() < LEAST_PAIRS * facts.peak_bytes
+        if pairs.max() < MIN_PAIRS * facts.peak_bytes
         else int(rows * times_with_pairs(usable, step, scaled, pairs))
     )
     if fits < WORTH * rows:
         return None
     most = min(fits, FURTHEST * rows)
-    words = f"up to {most:,} rows fit" if most == fits else f"{FURTHEST} times the rows fit, and more"
+    fit = f"up to {most:,} rows fit" if most == fits else f"{FURTHEST} times the rows fit, and more"
     if most < min(at_most, FURTHEST * rows):
-        words += (
-            f", if what has one value for each pair of rows ({amount(int(pairs.max()))}) grows with their square, as in a "
-            f"contrastive loss; else {'more' if at_most > FURTHEST * rows else f'{at_most:,}'}"
+        fit += (
+            f" if the tensors with one value per pair of rows ({amount(int(pairs.max()))}) scale with their square, as in a "
+            f"contrastive loss; otherwise {'more' if at_most > FURTHEST * rows else f'{at_most:,}'}"
         )
-    at_peak = int(goes[facts.peak_event + 1])
-    error = error_of(facts, goes)
-    seen = "" if error is None else f" (other steps of this recording: off by {percent(error)} at most)"
+    at_peak = int(scaling[facts.peak_event + 1])
+    error = error_of(facts, scaling)
+    measured = "" if error is None else f" (maximum error on other steps of this recording: {percent(error)})"
     return Advice(
         rule="batch",
         sentence=(
             f"The batch of {rows:,} rows takes {amount(at_peak)} of the peak of {amount(facts.peak_bytes)}, "
-            f"{amount(at_peak // rows)} a row; all else stays as it is. "
-            f"{amount(room)} is what PyTorch can have here: {words}{seen}."
+            f"{amount(at_peak // rows)} per row. In the {amount(available)} available to PyTorch {fit}{measured}."
         ),
         saves_bytes=None,
         evidence={
@@ -90,7 +89,7 @@ def advise(facts: StepFacts) -> Advice | None:
             "largest_batch_size": most,
             "goes_with_batch_bytes": at_peak,
             "stays_bytes": facts.peak_bytes - at_peak,
-            "room_bytes": room,
+            "room_bytes": available,
             "error": error,
         },
         source=SOURCE,
@@ -98,83 +97,82 @@ def advise(facts: StepFacts) -> Advice | None:
 
 
 def rows_of(facts: StepFacts) -> int | None:
-    """Of a batch as it is given to the model, which may be more than the loader's; None: not known."""
-    told: Mapping[str, Any] = next((one.get("detail", {}) for one in facts.techniques if one["kind"] == "batch"), {})
-    rows = told.get("input_rows", told.get("batch_size"))
+    """Rows of the model's input, which may be more than the loader's batch; None if unknown."""
+    detail: Mapping[str, Any] = next((one.get("detail", {}) for one in facts.techniques if one["kind"] == "batch"), {})
+    rows = detail.get("input_rows", detail.get("batch_size"))
     return rows if isinstance(rows, int) and rows >= 1 else None
 
 
-def room_bytes(facts: StepFacts) -> int | None:
-    """What PyTorch can have on the recorded card; None: the card is not known."""
+def available_bytes(facts: StepFacts) -> int | None:
+    """Memory available to PyTorch on the recorded device; None if the device is unknown."""
     card = card_of(facts.trace)
     return None if card.total_bytes is None else min(card.room_bytes, card.limit_bytes or UNLIMITED)
 
 
 def scaling_bytes(facts: StepFacts) -> Whole:
-    """What goes with the batch of all that is allocated, after each event; element 0 is before the first."""
-    return -facts.without(_goes(facts))
+    """Allocated bytes that scale with the batch, after each event; element 0 is before the first event."""
+    return -facts.without(_scales(facts))
 
 
-def _goes(facts: StepFacts) -> Flags:
+def _scales(facts: StepFacts) -> Flags:
     categories = facts.categories
-    passing = (categories == TEMPORARIES) & np.isin(_phase_of_birth(facts), IN_STEP)
-    chosen: Flags = (categories == ACTIVATIONS) | (categories == INPUT) | passing
-    return chosen & ~weight_copies.lifetimes_of(facts) & ~_parts_of_gradients(facts, passing)
+    temporary = (categories == TEMPORARIES) & np.isin(_phase_of_allocation(facts), IN_STEP)
+    chosen: Flags = (categories == ACTIVATIONS) | (categories == INPUT) | temporary
+    return chosen & ~weight_copies.allocations_of_copies(facts) & ~_gradient_addends(facts, temporary)
 
 
-def _parts_of_gradients(facts: StepFacts, passing: Flags) -> Flags:
-    """Of temporaries, the two gradients of a weight that two modules share (an embedding and the head): both wait for their sum,
-    which is the gradient, and are as large as it."""
-    lives, parts = facts.trace.lives, np.zeros(len(passing), np.bool_)
-    asked, born, gone = lives.requested_bytes, lives.alloc_event, lives.requested_event
-    within = facts.in_step() & facts.born_in("backward")
-    gradients = facts.is_of("gradients") & within & (asked >= LEAST_PART * facts.peak_bytes)
+def _gradient_addends(facts: StepFacts, temporary: Flags) -> Flags:
+    """Temporaries that are the two gradients of a shared weight (embedding and head). Their sum is the weight's gradient."""
+    lives, addends = facts.trace.lives, np.zeros(len(temporary), np.bool_)
+    requested, made, freed = lives.requested_bytes, lives.alloc_event, lives.requested_event
+    within = facts.in_step() & facts.allocated_in("backward")
+    gradients = facts.is_of("gradients") & within & (requested >= MIN_PART * facts.peak_bytes)
     for sum_ in np.flatnonzero(gradients).tolist():
-        waiting = passing & within & (asked == asked[sum_]) & (born < born[sum_]) & (gone > born[sum_])
+        waiting = temporary & within & (requested == requested[sum_]) & (made < made[sum_]) & (freed > made[sum_])
         if np.count_nonzero(waiting) == 2:
-            parts |= waiting
-    return parts
+            addends |= waiting
+    return addends
 
 
 def pair_bytes(facts: StepFacts, rows: int) -> Whole:
-    """Of what goes with the batch: what has one value for each pair of rows, or of twice as many (two views), after each event."""
-    asked = facts.trace.lives.requested_bytes
-    pairs = np.isin(asked, [(views * rows) ** 2 * size for views in (1, 2) for size in VALUE_BYTES])
-    return -facts.without(_goes(facts) & pairs)
+    """Scaling bytes of tensors with one value per pair of rows, or of twice the rows (two views), after each event."""
+    requested = facts.trace.lives.requested_bytes
+    pairs = np.isin(requested, [(views * rows) ** 2 * size for views in (1, 2) for size in VALUE_BYTES])
+    return -facts.without(_scales(facts) & pairs)
 
 
 def times_with_pairs(usable: int, step: Whole, scaled: Whole, pairs: Whole) -> float:
-    """How many times the rows fit where ``pairs``, a part of ``scaled``, goes with their square."""
+    """Ratio of rows that fit if ``pairs``, a part of ``scaled``, scales with the square of the rows."""
     linear, room = (scaled - pairs).astype(np.float64), (usable - (step - scaled)).astype(np.float64)
     some = scaled > 0
     linear, square, room = linear[some], pairs[some].astype(np.float64), np.maximum(room[some], 0)
-    # The root of square t^2 + linear t = room, in the form that holds where square is 0.
+    # The root of square t^2 + linear t = room, in a form that is valid if square is 0.
     return float((2 * room / (linear + np.sqrt(linear**2 + 4 * square * room))).min())
 
 
-def peak_at(facts: StepFacts, goes: Whole, times: float) -> int:
-    """The peak of the peak's step with so many times the rows."""
+def peak_at(facts: StepFacts, scaling: Whole, times: float) -> int:
+    """Peak of the peak's step with this ratio of rows."""
     first, last = facts.span
-    step, scaled = facts.allocated[first + 1 : last + 2], goes[first + 1 : last + 2]
+    step, scaled = facts.allocated[first + 1 : last + 2], scaling[first + 1 : last + 2]
     return int((step - scaled + times * scaled).max())
 
 
-def error_of(facts: StepFacts, goes: Whole) -> float | None:
-    """By how much the peaks of steps with another input were missed, at most, as a share; None: there are none."""
+def error_of(facts: StepFacts, scaling: Whole) -> float | None:
+    """Maximum relative error of the predicted peaks of steps with another input size; None if there are none."""
     lives, steps = facts.trace.lives, facts.trace.events.step
     made = np.flatnonzero((facts.categories == INPUT) & (lives.alloc_event >= 0))
-    given = dict.fromkeys(np.unique(steps).tolist(), 0)
+    input_bytes = dict.fromkeys(np.unique(steps).tolist(), 0)
     for life, step in zip(made.tolist(), steps[lives.alloc_event[made]].tolist(), strict=True):
-        given[step] += int(lives.size_bytes[life])
-    own = given.get(facts.step, 0)
-    missed = [
-        abs(peak_at(facts, goes, size / own) / int(facts.allocated[1:][steps == step].max()) - 1)
-        for step, size in given.items()
+        input_bytes[step] += int(lives.size_bytes[life])
+    own = input_bytes.get(facts.step, 0)
+    errors = [
+        abs(peak_at(facts, scaling, size / own) / int(facts.allocated[1:][steps == step].max()) - 1)
+        for step, size in input_bytes.items()
         if own and size and step != facts.step and abs(size / own - 1) > ANOTHER_SIZE
     ]
-    return max(missed, default=None)
+    return max(errors, default=None)
 
 
-def _phase_of_birth(facts: StepFacts) -> npt.NDArray[np.int64]:
+def _phase_of_allocation(facts: StepFacts) -> npt.NDArray[np.int64]:
     born = facts.phase_intervals.born
     return np.where(born >= 0, facts.phase_intervals.phase[np.maximum(born, 0)], -1)

@@ -1,14 +1,14 @@
-"""Checkpointing the repeated blocks: what they hold at the peak, and what they would hold then.
+"""Advice to checkpoint repeated blocks: their activations at the peak, with and without checkpointing.
 
-Condition: the peak's step was recorded with modules, and two or more siblings (``h.0``, ``h.1`` ...) made activations that are
-held at the peak; nothing is recomputed yet. A block has parts: of a single layer (a linear one among the children of a Sequential)
-checkpointing keeps input and output, and that is all that there was.
-Arithmetic, block by block, on the recorded lives: what the block's forward saved, all but its output, goes when the block ends,
-and is there again from the moment at which its backward first let something of it go; right before that the block's forward runs
-once more, up to the last thing that it saved, with its temporaries. Its output is what the backward of the block behind it lets
-go; where there is no such thing its own backward needs the output, too (it ends with a ReLU), and makes it again. The step's
-peak is taken before and after.
-Error: against trainings that were run with checkpointing, in docs/anatomy.md.
+Condition: the peak's step was recorded with modules, two or more siblings (``h.0``, ``h.1`` ...) made activations that exist
+at the peak, and nothing is recomputed yet. A block has parts: checkpointing a single layer saves nothing, because its input
+and output remain.
+Calculation, per block, on the recorded allocations: the tensors that the block's forward saved, except its output, are freed
+when the block ends. They exist again from the event at which its backward first freed one of them. Right before that event
+the block's forward runs again, up to the last tensor that it saved, with its temporaries. The output is the tensor that the
+backward of the next block frees. If there is none, the block's own backward needs the output too (it ends with a ReLU) and
+computes it again. The result is the step's peak before and after.
+Error: docs/anatomy.md compares it with trainings that ran with checkpointing.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ Flags = npt.NDArray[np.bool_]
 
 SOURCE: Final = "https://arxiv.org/abs/1604.06174"
 """Chen et al. (2016), Training Deep Nets with Sublinear Memory Cost"""
-LEAST_BLOCKS: Final = 2
+MIN_BLOCKS: Final = 2
 
 
 class Block(NamedTuple):
-    """One block's forward in the peak's step, by lives of the trace."""
+    """One forward pass of a block in the peak's step. Arrays are positions of allocations."""
 
     name: str
     first: int
     last: int
-    """events of its forward's first and last allocation"""
+    """Event of the forward's last allocation; ``first`` is that of the first."""
     dropped: Whole
-    """what checkpointing would not keep"""
+    """Allocations that checkpointing does not keep."""
     backward: int
-    """event at which its backward first lets something of it go"""
+    """Event at which its backward first frees one of them."""
     spike_bytes: int
-    """that its forward needs at most while it runs again, beyond what was there"""
+    """Additional bytes that its forward needs at most when it runs again."""
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None where there are no repeated blocks, modules were not recorded, or blocks are recomputed already."""
+    """Advice, or None if there are no repeated blocks, modules are unknown, or blocks are recomputed already."""
     if is_recomputing(facts):
         return None
     stems, blocks = chosen(facts, facts.peak_after)
@@ -59,24 +59,24 @@ def advise(facts: StepFacts) -> Advice | None:
     saves = facts.peak_bytes - after
     if saves < WORTH_FRACTION * facts.peak_bytes:
         return None
-    names = named(stems)
+    names = block_names(stems)
     at_peak = np.zeros(len(facts.trace.lives), np.bool_)
     at_peak[facts.at_peak] = True
-    held = sum(facts.bytes_of(block.dropped[at_peak[block.dropped]]) for block in blocks)
+    kept = sum(facts.bytes_of(block.dropped[at_peak[block.dropped]]) for block in blocks)
     count = len({block.name for block in blocks})
-    again = max(block.spike_bytes for block in blocks)
+    recomputed_bytes = max(block.spike_bytes for block in blocks)
     return Advice(
         rule="checkpointing",
         sentence=(
-            f"Activations of the {count} blocks {names} are {amount(held)} of {amount(facts.peak_bytes)} at the peak "
-            f"({percent(held / facts.peak_bytes)}). Checkpointing them keeps each block's output, and {amount(again)} for the one "
-            f"that is computed again: the peak falls by {amount(saves)}, for one more forward of these blocks in each backward."
+            f"Activations of the {count} blocks {names} are {amount(kept)} of {amount(facts.peak_bytes)} at the peak "
+            f"({percent(kept / facts.peak_bytes)}). Checkpointing keeps each block's output, and {amount(recomputed_bytes)} for "
+            f"the block that is recomputed: the peak falls by {amount(saves)}. It costs one more forward pass of these blocks."
         ),
         saves_bytes=saves,
         evidence={
             "blocks": list(dict.fromkeys(block.name for block in blocks)),
-            "held_bytes": held,
-            "recomputed_block_bytes": again,
+            "held_bytes": kept,
+            "recomputed_block_bytes": recomputed_bytes,
             "peak_after_bytes": after,
         },
         source=SOURCE,
@@ -85,19 +85,19 @@ def advise(facts: StepFacts) -> Advice | None:
 
 
 def is_recomputing(facts: StepFacts) -> bool:
-    """A backward of the trace makes again what a forward had made."""
+    """Whether a backward pass of the trace recomputes activations."""
     intervals = facts.phase_intervals
     in_backward = (intervals.born >= 0) & (intervals.phase[np.maximum(intervals.born, 0)] == BACKWARD)
     return bool(recomputed(facts.trace, intervals, in_backward).any())
 
 
 def chosen(facts: StepFacts, peak_after: Callable[[Whole], int]) -> tuple[list[str], list[Block]]:
-    """What to checkpoint so that a peak falls most: what stands before the blocks' numbers, and the blocks; none where it rises.
+    """Name stems and blocks to checkpoint so that a peak falls most. Empty if it does not fall.
 
-    peak_after   the peak in question, if allocated bytes changed by so much after each event
+    peak_after   the peak with a change of allocated bytes after each event
     """
     found = [(stem, _blocks(facts, names)) for stem, names in siblings(facts.trace.modules).items()]
-    # The best set of siblings first; then others beside it (an encoder's and a decoder's), as long as the peak falls.
+    # The best set of siblings first, then further sets (encoder and decoder), as long as the peak falls.
     stems: list[str] = []
     blocks: list[Block] = []
     after = peak_after(np.zeros(len(facts.allocated), np.int64))
@@ -105,7 +105,7 @@ def chosen(facts: StepFacts, peak_after: Callable[[Whole], int]) -> tuple[list[s
         tries = [
             (peak_after(changes(facts, [*blocks, *more])), stem, more)
             for stem, more in found
-            if len(more) >= LEAST_BLOCKS and not any(stem.startswith(one) or one.startswith(stem) for one in stems)
+            if len(more) >= MIN_BLOCKS and not any(stem.startswith(one) or one.startswith(stem) for one in stems)
         ]
         lowest = min(tries, key=lambda row: (row[0], row[1]), default=None)
         if lowest is None or lowest[0] >= after:
@@ -115,14 +115,16 @@ def chosen(facts: StepFacts, peak_after: Callable[[Whole], int]) -> tuple[list[s
         blocks += lowest[2]
 
 
-def named(stems: list[str]) -> str:
-    """What is checkpointed, in words behind "blocks"."""
-    return " and ".join(f"{stem}*" if stem else "of the model itself" for stem in stems)
+def block_names(stems: list[str]) -> str:
+    """Names of the blocks in a sentence, after the word "blocks"."""
+    return " and ".join(f"{stem}*" if stem else "of the model" for stem in stems)
 
 
 def siblings(modules: list[str]) -> dict[str, list[str]]:
-    """Modules that are numbered alike, by what stands before the last number, earlier ones left open (``stages.*.layers.``); of
-    nested ones all levels."""
+    """Numbered modules by the name before their last number, with ``*`` for earlier numbers (``stages.*.layers.``).
+
+    All levels of nested blocks are included.
+    """
     found: dict[str, dict[str, None]] = {}
     for name in modules:
         parts = name.split(".")
@@ -130,13 +132,13 @@ def siblings(modules: list[str]) -> dict[str, list[str]]:
             if part.isdecimal():
                 stem = "".join("*." if one.isdecimal() else f"{one}." for one in parts[:at])
                 found.setdefault(stem, {})[".".join(parts[: at + 1])] = None
-    around = {name[:at] for name in modules for at, letter in enumerate(name) if letter == "."}
-    blocks = {stem: [name for name in names if name in around] for stem, names in found.items()}
-    return {stem: names for stem, names in blocks.items() if len(names) >= LEAST_BLOCKS}
+    parents = {name[:at] for name in modules for at, letter in enumerate(name) if letter == "."}
+    blocks = {stem: [name for name in names if name in parents] for stem, names in found.items()}
+    return {stem: names for stem, names in blocks.items() if len(names) >= MIN_BLOCKS}
 
 
 class _Forward(NamedTuple):
-    """What one forward of a block made, and which of it was still there when it was over."""
+    """Allocations of one forward pass of a block that exist at its end."""
 
     name: str
     interval: int
@@ -144,11 +146,11 @@ class _Forward(NamedTuple):
     last: int
     saved: Whole
     backward_end: int
-    """event at which the last of it is let go"""
+    """Event at which backward frees the last of them."""
 
 
 def _blocks(facts: StepFacts, names: list[str]) -> list[Block]:
-    """What each block did in the peak's step, once a micro-batch; forwards that saved nothing are left out."""
+    """Forward passes of the blocks in the peak's step, per micro-batch, without those that saved nothing."""
     forwards = sorted((one for name in names for one in _forwards(facts, name)), key=lambda one: one.first)
     found = (
         _block(facts, one, after if after is not None and after.interval == one.interval else None)
@@ -161,7 +163,7 @@ def _forwards(facts: StepFacts, name: str) -> list[_Forward]:
     trace, lives = facts.trace, facts.trace.lives
     inside = np.array([module == name or module.startswith(f"{name}.") for module in trace.modules])
     of_event = np.where(trace.events.module >= 0, inside[np.maximum(trace.events.module, 0)], False)
-    made = np.flatnonzero(facts.in_step() & facts.born_in("forward"))
+    made = np.flatnonzero(facts.in_step() & facts.allocated_in("forward"))
     made = made[of_event[lives.alloc_event[made]]]
     intervals = facts.phase_intervals.born[made]
     forwards = []
@@ -169,13 +171,13 @@ def _forwards(facts: StepFacts, name: str) -> list[_Forward]:
         of_interval = made[intervals == interval]
         first, last = int(lives.alloc_event[of_interval[0]]), int(lives.alloc_event[of_interval[-1]])
         saved = of_interval[facts.is_of("activations")[of_interval] & (lives.requested_event[of_interval] > last)]
-        gone = _gone_in_backward(facts, saved)
+        gone = _freed_in_backward(facts, saved)
         if len(saved) and len(gone):
             forwards.append(_Forward(name, int(interval), first, last, saved, int(gone.max())))
     return forwards
 
 
-def _gone_in_backward(facts: StepFacts, lives: Whole) -> Whole:
+def _freed_in_backward(facts: StepFacts, lives: Whole) -> Whole:
     events = facts.trace.events
     gone = facts.trace.lives.requested_event[lives]
     gone = gone[gone < len(events)]
@@ -183,20 +185,20 @@ def _gone_in_backward(facts: StepFacts, lives: Whole) -> Whole:
     return in_backward
 
 
-def _block(facts: StepFacts, one: _Forward, behind: _Forward | None) -> Block | None:
-    """``behind``: the forward of the block that ran after it. None where nothing could be dropped."""
+def _block(facts: StepFacts, one: _Forward, following: _Forward | None) -> Block | None:
+    """The block of a forward pass; None if nothing can be dropped. ``following`` is the next block's forward pass."""
     lives = facts.trace.lives
     gone = lives.requested_event[one.saved]
     outputs = np.zeros(len(one.saved), np.bool_)
-    if behind is not None:
-        # What the backward of the block behind it lets go, that block used: it is this one's output.
-        node_end = _end_of_node(facts, behind.backward_end)
+    if following is not None:
+        # The backward of the next block frees its inputs. They are this block's outputs.
+        node_end = _end_of_node(facts, following.backward_end)
         outputs = gone < node_end
     own = not outputs.any()
-    if own:  # its own backward needs it, too: then it has to be made again with the rest
+    if own:  # its own backward needs the output too, which must be recomputed with the rest
         outputs[np.flatnonzero(gone == gone.min())[-1]] = True
     dropped = one.saved[~outputs]
-    ends = _gone_in_backward(facts, dropped)
+    ends = _freed_in_backward(facts, dropped)
     if not len(ends):
         return None
     up_to = one.last if own else int(lives.alloc_event[dropped[-1]])
@@ -204,20 +206,20 @@ def _block(facts: StepFacts, one: _Forward, behind: _Forward | None) -> Block | 
 
 
 def _end_of_node(facts: StepFacts, event: int) -> int:
-    """The next allocation after an event: what is let go before it goes together with it."""
+    """Event of the next allocation: blocks freed before it belong to the same graph node."""
     made = facts.trace.lives.alloc_event
     at = int(np.searchsorted(made, event, side="right"))
     return int(made[at]) if at < len(made) else len(facts.trace.events)
 
 
 def _spike(facts: StepFacts, first: int, last: int) -> int:
-    """The most that was allocated between two events, beyond what was there before."""
-    course = facts.allocated[first : last + 2]
-    return int(course.max() - course[0])
+    """Highest increase of allocated bytes between two events."""
+    curve = facts.allocated[first : last + 2]
+    return int(curve.max() - curve[0])
 
 
 def changes(facts: StepFacts, blocks: list[Block], of: Flags | None = None) -> Whole:
-    """What allocated bytes change by, after each event, if these blocks were checkpointed; ``of``: the part of these lives."""
+    """Change of allocated bytes after each event with these blocks checkpointed; ``of`` limits it to some allocations."""
     lives, count = facts.trace.lives, len(facts.trace.events)
     gone = np.zeros(len(lives), np.bool_)
     begin, end = np.zeros(len(lives), np.int64), np.zeros(len(lives), np.int64)
@@ -230,13 +232,13 @@ def changes(facts: StepFacts, blocks: list[Block], of: Flags | None = None) -> W
     rows = np.flatnonzero(gone)
     change = facts.without(gone, begin[rows], end[rows])
     for block in blocks:
-        # Right before its backward the block is computed again, while nothing of it is there.
+        # The block is recomputed right before its backward, when none of its tensors exist.
         at = min(block.backward, count - 1)
         change[at] += block.spike_bytes if of is None else _made(facts, block, of)
     return change
 
 
 def _made(facts: StepFacts, block: Block, of: Flags) -> int:
-    """Bytes of these lives that the block's forward made."""
+    """Bytes of these allocations that the block's forward made."""
     made = facts.trace.lives.alloc_event
     return facts.bytes_of(of & (made >= block.first) & (made <= block.last))

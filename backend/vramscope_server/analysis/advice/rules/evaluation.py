@@ -1,8 +1,7 @@
-"""A forward that no backward follows keeps its activations: an evaluation without ``torch.no_grad()``.
+"""Advice for a forward pass without backward that keeps its activations: an evaluation without ``torch.no_grad()``.
 
-Condition: what a forward made that no backward follows is still there when the last module's forward is over, and is part of
-the peak.
-Arithmetic: without all that, but for what was made last (the output), the step's peak is what remains.
+Condition: allocations of a forward pass without backward exist when the last module's forward ends, and at the peak.
+Calculation: the step's peak without these allocations, except the last one (the output).
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.ht
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None where every forward has its backward."""
+    """Advice, or None if every forward pass has a backward pass."""
     intervals = facts.phase_intervals
     forward, backward = PHASES.index("forward"), PHASES.index("backward")
     phase = intervals.phase
     of_forward = np.flatnonzero(phase == forward)
-    # The last interval of all may have its backward behind the recording.
-    alone = of_forward[(of_forward < len(phase) - 1) & (np.append(phase, -1)[of_forward + 1] != backward)]
+    # The backward pass of the last interval may come after the recording.
+    unpaired = of_forward[(of_forward < len(phase) - 1) & (np.append(phase, -1)[of_forward + 1] != backward)]
     kept = np.zeros(len(facts.trace.lives), np.bool_)
-    for one in alone:
+    for one in unpaired:
         kept[_kept_by(facts, int(one))] = True
     if not kept.any():
         return None
-    held = facts.bytes_of(facts.at_peak[kept[facts.at_peak]])
+    kept_bytes = facts.bytes_of(facts.at_peak[kept[facts.at_peak]])
     after = facts.peak_after(facts.without(kept))
     saves = facts.peak_bytes - after
     if saves < WORTH_FRACTION * facts.peak_bytes:
@@ -40,11 +39,11 @@ def advise(facts: StepFacts) -> Advice | None:
     return Advice(
         rule="evaluation",
         sentence=(
-            f"A forward that no backward follows keeps {amount(held)} of activations at the peak of {amount(facts.peak_bytes)}. "
-            f"Under torch.no_grad() the peak falls by {amount(saves)}."
+            f"A forward pass without backward keeps {amount(kept_bytes)} of activations at the peak of "
+            f"{amount(facts.peak_bytes)}. Under torch.no_grad() the peak falls by {amount(saves)}."
         ),
         saves_bytes=saves,
-        evidence={"held_bytes": held, "forwards": len(alone), "peak_after_bytes": after},
+        evidence={"held_bytes": kept_bytes, "forwards": len(unpaired), "peak_after_bytes": after},
         source=SOURCE,
     )
 
@@ -57,5 +56,5 @@ def _kept_by(facts: StepFacts, interval: int) -> npt.NDArray[np.int64]:
     made = by_module if len(by_module) else made
     if not len(made):
         return made
-    over = int(lives.alloc_event[made[-1]])
-    return made[lives.requested_event[made] > over][:-1]
+    forward_end = int(lives.alloc_event[made[-1]])
+    return made[lives.requested_event[made] > forward_end][:-1]

@@ -1,8 +1,8 @@
-"""The run's peak is in an evaluation: what makes the training's steps smaller does not lower it.
+"""Advice for a run whose peak is in an evaluation: smaller training steps do not lower it.
 
-Condition: of all steps the highest is in the phase ``eval``, and above all other phases of all steps.
-Arithmetic: what an evaluation adds to what rests on the device at a step's end goes with its batch; with the share of it that the
-training's own steps add, both are equally high. What does not go with the batch (predictions that are gathered) makes it less.
+Condition: the highest peak of all steps is in the phase ``eval``, and above all other phases of all steps.
+Calculation: the memory that an evaluation adds to the memory after a step scales with its batch. The result is the batch at
+which evaluation and training have equal peaks. Memory that does not scale with the batch (accumulated predictions) lowers it.
 """
 
 from __future__ import annotations
@@ -14,46 +14,44 @@ import numpy as np
 from vramscope_server.analysis.advice.facts import WORTH_FRACTION, Advice, StepFacts
 from vramscope_server.analysis.units import amount
 
-SOURCE: Final = (
-    "an evaluation keeps no activations for a backward: its batch may be larger than the training's, up to here"
-)
-LEAST_ROWS: Final = 0.05
-"""times the rows: an evaluation that must be smaller than that is high for another reason"""
+SOURCE: Final = "an evaluation keeps no activations for a backward pass, so its batch may be larger than the training's"
+MIN_ROWS: Final = 0.05
+"""Smallest ratio of rows that is advised. Below it, the evaluation's peak has another cause."""
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None where another phase is as high, or phases were not read."""
+    """Advice, or None if another phase is as high, or phases are unknown."""
     peaks = facts.phase_peaks_bytes
     evaluation = peaks.get("eval", 0)
     training = max((peak for phase, peak in peaks.items() if phase != "eval"), default=0)
     saves = evaluation - training
     if not training or saves < WORTH_FRACTION * evaluation or evaluation < (facts.run_peak_bytes or 0):
         return None
-    resting = _resting_bytes(facts)
-    times = (training - resting) / (evaluation - resting)
-    if times < LEAST_ROWS:
+    after_step = _after_step_bytes(facts)
+    times = (training - after_step) / (evaluation - after_step)
+    if times < MIN_ROWS:
         return None
     return Advice(
         rule="evaluation_batch",
         sentence=(
-            f"The run's peak of {amount(evaluation)} is in an evaluation; the training's own steps reach {amount(training)}. With "
-            f"{times:.2f} times the rows in the evaluation's batch, or fewer where it gathers predictions, the peak falls by "
-            f"{amount(saves)}. What changes the training's steps alone does not lower it."
+            f"The run's peak of {amount(evaluation)} is in an evaluation; training steps reach {amount(training)}. With "
+            f"{times:.2f} times the rows per evaluation batch, or fewer if it accumulates predictions, the peak falls by "
+            f"{amount(saves)}. Changes to the training steps alone do not lower it."
         ),
         saves_bytes=saves,
         evidence={
             "of": "run",
             "evaluation_peak_bytes": evaluation,
             "training_peak_bytes": training,
-            "resting_bytes": resting,
+            "resting_bytes": after_step,
             "times_the_rows": times,
         },
         source=SOURCE,
     )
 
 
-def _resting_bytes(facts: StepFacts) -> int:
-    """Allocated when the last recorded step ended: what an evaluation begins on."""
+def _after_step_bytes(facts: StepFacts) -> int:
+    """Memory after the last recorded step, on which an evaluation starts."""
     step = facts.trace.events.step
     last = int(np.flatnonzero(step == step.max())[-1])
     return int(facts.allocated[last + 1])

@@ -1,9 +1,9 @@
-"""Reserved memory is far above what was allocated: what expandable segments would have reserved.
+"""Advice to use expandable segments if reserved memory is far above allocated memory.
 
-Condition: at its highest, reserved is 10 % (and 64 MiB) above the highest allocated, and expandable segments are not in use.
-Arithmetic: the recorded history replayed under ``expandable_segments:True``. A recording knows its own steps alone: where another
-step of the run allocated more, what the replay reserves is raised as much. Where the recording begins in the middle of the run,
-what earlier steps left behind is not in the replay, and the saving is told as one that is likely.
+Condition: peak reserved is 10 % and 64 MiB above peak allocated, and expandable segments are off.
+Calculation: a replay of the recording under ``expandable_segments:True``. If a step outside of the recording allocated more,
+the replayed bytes are scaled up. If the recording starts mid-run, cached memory of earlier steps is not in the replay, and
+the saving is called likely.
 Error: measured on trainings with steps of many sizes, in docs/fragmentation.md.
 """
 
@@ -20,36 +20,38 @@ from vramscope_server.analysis.whatif.window_start import beginning_of
 
 CONF: Final = "expandable_segments:True"
 SOURCE: Final = "docs/fragmentation.md"
-LEAST_FRACTION: Final = 0.1
-LEAST_BYTES: Final = 64 << 20
+MIN_FRACTION: Final = 0.1
+MIN_BYTES: Final = 64 << 20
 AS_HIGH: Final = 0.98
-"""of the run's highest step: a recorded one of so much stands for it"""
+"""Share of the run's highest step from which on a recorded step counts as equally high."""
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None where little is lost, or another allocator was at work."""
+    """Advice, or None if little memory is lost, or the run used another allocator."""
     trace = facts.trace
     reserved, allocated = int(reserved_after(trace).max()), max(facts.peak_bytes, facts.run_peak_bytes or 0)
     settings, _ = trace.parsed_settings
     if (
-        reserved - allocated < max(LEAST_BYTES, LEAST_FRACTION * allocated)
+        reserved - allocated < max(MIN_BYTES, MIN_FRACTION * allocated)
         or not facts.peak_bytes
         or settings.expandable_segments
         or trace.backend != "native"
     ):
         return None
-    told = predict(trace, CONF)
-    # Each pool is one range of addresses then: what is reserved follows the highest step, whatever ran before it.
+    prediction = predict(trace, CONF)
+    # Each pool is one address range then: reserved memory depends on the highest step, not on the steps before.
     higher = facts.peak_bytes < AS_HIGH * allocated
     late = len(trace.beginning.segments) > 0 and beginning_of(trace) is None
-    # A band around a history that is whole is what it may come to: the most of it is promised.
-    replayed = told.peak_reserved_bytes if late or told.band is None else max(told.peak_reserved_bytes, *told.band)
+    # For a complete recording, use the upper end of the band.
+    replayed = prediction.peak_reserved_bytes
+    if not late and prediction.band is not None:
+        replayed = max(replayed, *prediction.band)
     needs = replayed * allocated // facts.peak_bytes if higher else replayed
     likely = higher or late
-    if late and told.band is not None and reserved - needs < LEAST_FRACTION * reserved:
-        needs, likely = max(needs, *told.band), higher
+    if late and prediction.band is not None and reserved - needs < MIN_FRACTION * reserved:
+        needs, likely = max(needs, *prediction.band), higher
     saves = reserved - needs
-    if saves < (LEAST_FRACTION if likely else WORTH_FRACTION) * reserved or told.out_of_memory:
+    if saves < (MIN_FRACTION if likely else WORTH_FRACTION) * reserved or prediction.out_of_memory:
         return None
     return Advice(
         rule="fragmentation",
@@ -57,13 +59,13 @@ def advise(facts: StepFacts) -> Advice | None:
             filter(
                 None,
                 (
-                    f"{amount(reserved)} are reserved where {amount(allocated)} are allocated at most.",
-                    f"Replayed with PYTORCH_CUDA_ALLOC_CONF={CONF},",
-                    f"the recorded steps reserve {amount(replayed)}, and the run's highest one as much more as it "
-                    f"allocates, {amount(needs)}: some {amount(saves)} less."
+                    f"Peak reserved is {amount(reserved)}, peak allocated {amount(allocated)}.",
+                    f"In a replay with PYTORCH_CUDA_ALLOC_CONF={CONF}",
+                    f"the recorded steps reserve {amount(replayed)}. Scaled to the run's highest step this is {amount(needs)}, "
+                    f"about {amount(saves)} less."
                     if higher
-                    else f"{amount(saves)} less would be reserved.",
-                    "What ran before the recording is not in the replay." if likely and late else "",
+                    else f"peak reserved falls by {amount(saves)}.",
+                    "Steps before the recording are not in the replay." if likely and late else "",
                     risk_of(type(settings).parse(CONF)).words,
                 ),
             )
@@ -74,7 +76,7 @@ def advise(facts: StepFacts) -> Advice | None:
             "peak_reserved_bytes": reserved,
             "predicted_bytes": needs,
             "replayed_bytes": replayed,
-            "band": told.band,
+            "band": prediction.band,
             "at_most": likely,
             "conf": CONF,
         },

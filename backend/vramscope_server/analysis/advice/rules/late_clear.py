@@ -1,10 +1,10 @@
-"""Gradients of the last step are kept through the forward: ``zero_grad`` comes too late, or fills with zeros.
+"""Advice for gradients of the last step that exist during the forward pass: ``zero_grad`` is late, or fills with zeros.
 
-Condition: gradients that an earlier step made are held at the peak, and the peak comes before this step's first backward is over.
-They are let go in this step's forward or backward, or (``set_to_none=False``) never.
-Arithmetic: without them from the step's beginning until each is made anew, the step's peak is what remains. One that is never let
-go is made anew where the backward now makes what it adds: the first blocks of its size that come and go there. Gradients that
-micro-batches add up are not meant: those are of this step.
+Condition: gradients of an earlier step exist at the peak, which is before the end of this step's first backward. They are
+freed in this step's forward or backward, or never (``set_to_none=False``).
+Calculation: the step's peak without each of them, from the step's start until it is computed again. A gradient that is never
+freed is computed again when backward allocates its addend: the first blocks of its size that are allocated and freed there.
+Gradients that micro-batches accumulate do not count: they belong to this step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SOURCE: Final = "https://docs.pytorch.org/docs/stable/generated/torch.optim.Opti
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None where no gradient outlives its step."""
+    """Advice, or None if no gradient outlives its step."""
     lives, events = facts.trace.lives, facts.trace.events
     first, last = facts.span
     backward = np.flatnonzero(events.phase[first : last + 1] == PHASES.index("backward"))
@@ -32,14 +32,14 @@ def advise(facts: StepFacts) -> Advice | None:
         return None
     begins = first + int(backward[0])
     old = facts.is_of("gradients") & (lives.alloc_event < first) & (lives.requested_event > first)
-    # What zero_grad lets go before the forward begins is in time.
+    # Gradients that zero_grad frees before the forward pass are freed in time.
     forward = np.flatnonzero(events.phase[first : last + 1] == PHASES.index("forward"))
     old &= lives.requested_event > (first + int(forward[0]) if len(forward) else begins)
     rows = np.flatnonzero(old)
     if not len(rows):
         return None
-    held = facts.bytes_of(facts.at_peak[old[facts.at_peak]])
-    until = np.minimum(lives.requested_event[rows], _made_anew(facts, rows, begins))
+    kept = facts.bytes_of(facts.at_peak[old[facts.at_peak]])
+    until = np.minimum(lives.requested_event[rows], _recomputed_at(facts, rows, begins))
     after = facts.peak_after(facts.without(old, np.full(len(rows), first), until))
     saves = facts.peak_bytes - after
     if saves < WORTH_FRACTION * facts.peak_bytes:
@@ -49,24 +49,27 @@ def advise(facts: StepFacts) -> Advice | None:
     return Advice(
         rule="late_clear",
         sentence=(
-            f"Gradients of the step before, {amount(held)} of {amount(facts.peak_bytes)} ({percent(held / facts.peak_bytes)}), "
-            f"are still there at the peak. {remedy} right after the optimizer's step lowers the peak by {amount(saves)}."
+            f"Gradients of the previous step are {amount(kept)} of {amount(facts.peak_bytes)} "
+            f"({percent(kept / facts.peak_bytes)}) at the peak. {remedy} right after the optimizer step lowers the peak by "
+            f"{amount(saves)}."
         ),
         saves_bytes=saves,
-        evidence={"gradients_bytes": held, "gradients": len(rows), "never_let_go": stays, "peak_after_bytes": after},
+        evidence={"gradients_bytes": kept, "gradients": len(rows), "never_let_go": stays, "peak_after_bytes": after},
         source=SOURCE,
     )
 
 
-def _made_anew(facts: StepFacts, old: Whole, begins: int) -> Whole:
-    """For each gradient the event at which the backward would have made it, if it had not been there."""
+def _recomputed_at(facts: StepFacts, old: Whole, begins: int) -> Whole:
+    """Event at which backward computes each gradient again if it was freed before."""
     lives = facts.trace.lives
     _, last = facts.span
-    fresh = facts.is_of("temporaries") & facts.born_in("backward") & facts.in_step()
+    addends = facts.is_of("temporaries") & facts.allocated_in("backward") & facts.in_step()
     until = np.full(len(old), begins)
     for size in np.unique(lives.requested_bytes[old]):
         mine = np.flatnonzero(lives.requested_bytes[old] == size)
-        gone = np.sort(lives.requested_event[fresh & (lives.requested_bytes == size) & (lives.alloc_event >= begins)])
-        gone = gone[gone <= last][: len(mine)]
-        until[mine[: len(gone)]] = gone
+        freed = np.sort(
+            lives.requested_event[addends & (lives.requested_bytes == size) & (lives.alloc_event >= begins)]
+        )
+        freed = freed[freed <= last][: len(mine)]
+        until[mine[: len(freed)]] = freed
     return until

@@ -1,10 +1,10 @@
-"""The loss's head: logits, their log-softmax and its gradient, several blocks of one size around the peak.
+"""Advice for the head of the loss: logits, their log-softmax and its gradient, several blocks of one size at the peak.
 
-Condition: of what the step has made, the largest blocks at the peak are three or more of one size, the first of them made
-in the last quarter of a forward, and one of them by a cross-entropy or log-softmax, as its stack says. Blocks of half the size
-are the same logits and their gradient in 16 bits (autocast), where the body of the model made none of that size.
-Arithmetic: a cross-entropy that works in chunks, or is fused with the head, never has them whole: the step's peak is reckoned
-without all of them. That is the most it can save ("up to"), for a chunk remains.
+Condition: the largest blocks of the step at the peak are three or more of one size. The first of them was allocated in the
+last quarter of a forward pass, and one of them by a cross-entropy or log-softmax, according to its stack. Blocks of half the
+size are logits and their gradient in 16 bits (autocast), if the body of the model allocated none of that size.
+Calculation: the step's peak without all of them. A chunked or fused cross-entropy never allocates them as a whole. This is
+the maximum saving ("up to"), because a chunk remains.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from vramscope_server.analysis.units import amount
 SOURCE: Final = "https://arxiv.org/abs/2411.09009"
 """Wijmans et al. (2024), Cut Your Losses in Large-Vocabulary Language Models"""
 LOSSES: Final = frozenset(("cross_entropy", "log_softmax", "nll_loss"))
-"""functions of torch.nn.functional"""
-LEAST_BLOCKS: Final = 3
+"""Functions of torch.nn.functional."""
+MIN_BLOCKS: Final = 3
 TAIL: Final = 0.25
-"""of the forward's allocations, in which the head and the loss are"""
+"""Last share of the forward's allocations, which belongs to the head and the loss."""
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None where no blocks of one size stand out."""
+    """Advice, or None if there are no such blocks of one size."""
     lives, intervals = facts.trace.lives, facts.phase_intervals
-    loose = facts.is_of("activations", "temporaries") & facts.in_step()
-    held = facts.at_peak[loose[facts.at_peak]]
-    if not len(held):
+    unowned = facts.is_of("activations", "temporaries") & facts.in_step()
+    largest = facts.at_peak[unowned[facts.at_peak]]
+    if not len(largest):
         return None
-    size = int(lives.requested_bytes[held].max())
-    if np.count_nonzero(lives.requested_bytes[held] == size) < LEAST_BLOCKS:
+    size = int(lives.requested_bytes[largest].max())
+    if np.count_nonzero(lives.requested_bytes[largest] == size) < MIN_BLOCKS:
         return None
-    forward = facts.born_in("forward")
-    same = loose & (lives.requested_bytes == size)
+    forward = facts.allocated_in("forward")
+    same = unowned & (lives.requested_bytes == size)
     of_forward = np.flatnonzero(same & forward)
     in_loss = np.flatnonzero(same & facts.goes_through(LOSSES))
     if not len(of_forward) or not len(in_loss):
@@ -44,16 +44,16 @@ def advise(facts: StepFacts) -> Advice | None:
     last_forward = intervals.born[of_forward] == intervals.born[of_forward[-1]]  # of several micro-batches
     made = np.flatnonzero(forward & (intervals.born == intervals.born[of_forward[-1]]))
     first_of_head = int(of_forward[last_forward][0])
-    behind = np.count_nonzero(made >= first_of_head) / len(made)
-    if behind > TAIL:
-        return None  # they are made all along the forward: activations of the model's body
-    halves = loose & (lives.requested_bytes * 2 == size)
-    if not halves[made[: len(made) - int(len(made) * TAIL)]].any():  # (else they may be the body's)
+    tail = np.count_nonzero(made >= first_of_head) / len(made)
+    if tail > TAIL:
+        return None  # blocks of the whole forward pass: activations of the model's body
+    halves = unowned & (lives.requested_bytes * 2 == size)
+    if not halves[made[: len(made) - int(len(made) * TAIL)]].any():  # (otherwise they may belong to the body)
         same |= halves
         first_of_head = int(made[same[made]][0])
     blocks = facts.at_peak[same[facts.at_peak]]
     whole = np.count_nonzero(lives.requested_bytes[blocks] == size)
-    half = f" and {len(blocks) - whole} of half of that, in 16 bits," if len(blocks) > whole else ""
+    half = f" and {len(blocks) - whole} of half that size, in 16 bits," if len(blocks) > whole else ""
     total = facts.bytes_of(blocks)
     after = facts.peak_after(facts.without(same))
     saves = facts.peak_bytes - after
@@ -66,8 +66,8 @@ def advise(facts: StepFacts) -> Advice | None:
     return Advice(
         rule="loss_head",
         sentence=(
-            f"The peak is in the {phase}{where}: logits, log-softmax and their gradient, {whole} blocks of {amount(size)}"
-            f"{half or ','} are {amount(total)} of {amount(facts.peak_bytes)}. A fused or chunked cross-entropy removes up to "
+            f"The peak is in the {phase}{where}. Logits, log-softmax and their gradient, {whole} blocks of {amount(size)}"
+            f"{half or ','} are {amount(total)} of {amount(facts.peak_bytes)}. A fused or chunked cross-entropy saves up to "
             f"{amount(saves)}."
         ),
         saves_bytes=saves,

@@ -1,11 +1,11 @@
-"""The optimizer's state is a large part of the peak: what 8-bit state would take instead.
+"""Advice to use 8-bit optimizer state if the state is a large part of the peak.
 
-Condition: the state that 8-bit optimizers have a like of (moments; no history of LBFGS's, no copy of the weights) is 20 % of the
-peak or more, and is not of 8 bits yet.
-Arithmetic, tensor by tensor, on the states that the agent saw: of 4096 elements or more, 4 bytes become 1, and 4 for each 256
-elements (the block's scale); smaller ones stay as they are. The state is there at every moment after the first step, so that the
-peak falls by as much. 8-bit optimizers step parameter by parameter: foreach temporaries go too (as in foreach.py). Embeddings stay
-in 32 bits with transformers' Trainer; that is said, not reckoned.
+Condition: the state that 8-bit optimizers can store (moments; no LBFGS history, no weight copies) is 20 % of the peak or
+more, and has 32 bits.
+Calculation, per tensor: with 4096 elements or more, 4 bytes per element become 1, plus 4 for each 256 elements (the scale);
+smaller tensors stay the same. The state exists at all times after the first step, so the peak falls by the same amount. 8-bit
+optimizers step one parameter at a time, without foreach temporaries (as in foreach.py). Embeddings keep 32 bits with
+transformers' Trainer; the sentence says so, but the number does not include it.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from vramscope_server.analysis.advice.rules import foreach
 from vramscope_server.analysis.units import amount, percent
 
 SOURCE: Final = "https://huggingface.co/docs/bitsandbytes/main/en/optimizers"
-LEAST_FRACTION: Final = 0.2
+MIN_FRACTION: Final = 0.2
 MOMENTS: Final = frozenset(("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "sum"))
-"""of Adam (amsgrad's third among them), SGD, RMSprop and Adagrad, in PyTorch's names"""
-LEAST_ELEMENTS: Final = 4096
+"""PyTorch's names of the moments of Adam (with amsgrad), SGD, RMSprop and Adagrad."""
+MIN_ELEMENTS: Final = 4096
 BLOCK_ELEMENTS: Final = 256
 ELEMENT_BYTES: Final = 4
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None where the state is small, or of 8 bits."""
+    """Advice, or None if the state is small, or has 8 bits already."""
     state = moments(facts)
-    held = facts.bytes_of(state)
-    if held < LEAST_FRACTION * facts.peak_bytes:
+    state_bytes = facts.bytes_of(state)
+    if state_bytes < MIN_FRACTION * facts.peak_bytes:
         return None
-    would = eight_bit_bytes(facts, state)
-    goes = foreach.advise(facts) is not None
-    after = facts.peak_after(changes(facts, state, would) + (foreach.one_at_a_time(facts) if goes else 0))
+    eight_bit = eight_bit_bytes(facts, state)
+    with_foreach = foreach.advise(facts) is not None
+    after = facts.peak_after(changes(facts, state, eight_bit) + (foreach.one_at_a_time(facts) if with_foreach else 0))
     saves = facts.peak_bytes - after
     if saves < WORTH_FRACTION * facts.peak_bytes:
         return None
     return Advice(
         rule="optimizer_state",
         sentence=(
-            f"The optimizer's state is {amount(held)} of {amount(facts.peak_bytes)} ({percent(held / facts.peak_bytes)}). An 8-bit "
-            f"optimizer would hold {amount(int(would.sum()))}"
-            f"{', and step without foreach temporaries' if goes else ''}: the peak falls by {amount(saves)} (less where embeddings "
-            "are kept in 32 bits, as transformers' Trainer does)."
+            f"Optimizer state is {amount(state_bytes)} of {amount(facts.peak_bytes)} ({percent(state_bytes / facts.peak_bytes)}). "
+            f"With an 8-bit optimizer it is {amount(int(eight_bit.sum()))}"
+            f"{', without foreach temporaries' if with_foreach else ''}: the peak falls by {amount(saves)} (less if embeddings "
+            "keep 32 bits, as with transformers' Trainer)."
         ),
         saves_bytes=saves,
         evidence={
-            "state_bytes": held,
-            "eight_bit_bytes": int(would.sum()),
+            "state_bytes": state_bytes,
+            "eight_bit_bytes": int(eight_bit.sum()),
             "tensors": len(state),
-            "kept_as_they_are": int((facts.trace.lives.requested_bytes[state] < LEAST_ELEMENTS * ELEMENT_BYTES).sum()),
-            "foreach_too": goes,
+            "kept_as_they_are": int((facts.trace.lives.requested_bytes[state] < MIN_ELEMENTS * ELEMENT_BYTES).sum()),
+            "foreach_too": with_foreach,
             "peak_after_bytes": after,
             "at_most": True,
         },
@@ -62,11 +62,11 @@ def advise(facts: StepFacts) -> Advice | None:
 
 
 def moments(facts: StepFacts) -> Whole:
-    """The lives of 32-bit state at the peak that 8-bit optimizers have a like of; none where it is of 8 bits, or may be of 16."""
+    """Allocations of 32-bit moments at the peak; none if the state has 8 bits, or may have 16."""
     owned = facts.at_peak[facts.is_of("optimizer")[facts.at_peak]]
     state = owned[np.array([is_moment(facts.owner(int(row))) for row in owned], np.bool_)]
     parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
-    # (less than one 32-bit copy of 32-bit weights: nothing says that it is of 32 bits)
+    # (smaller than one 32-bit copy of the weights: it may not have 32 bits)
     if facts.bytes_of(state) < facts.bytes_of(parameters) or any(
         one["kind"] == "optimizer_8bit" for one in facts.techniques
     ):
@@ -75,20 +75,20 @@ def moments(facts: StepFacts) -> Whole:
 
 
 def eight_bit_bytes(facts: StepFacts, state: Whole) -> Whole:
-    """What each of these lives would take with 8 bits an element."""
-    asked = facts.trace.lives.requested_bytes[state]
-    elements = asked // ELEMENT_BYTES
-    would = np.where(elements < LEAST_ELEMENTS, asked, elements + 4 * -(-elements // BLOCK_ELEMENTS))
-    return -(-would // 512) * 512
+    """Bytes of these allocations with 8 bits per element."""
+    requested = facts.trace.lives.requested_bytes[state]
+    elements = requested // ELEMENT_BYTES
+    smaller = np.where(elements < MIN_ELEMENTS, requested, elements + 4 * -(-elements // BLOCK_ELEMENTS))
+    return -(-smaller // 512) * 512
 
 
-def changes(facts: StepFacts, state: Whole, would_bytes: Whole) -> Whole:
-    """What allocated bytes change by, after each event: what the state of the peak loses, it loses wherever it is there."""
+def changes(facts: StepFacts, state: Whole, smaller_bytes: Whole) -> Whole:
+    """Change of allocated bytes after each event if the state has these sizes."""
     less = np.zeros(len(facts.trace.lives), np.int64)
-    less[state] = facts.trace.lives.size_bytes[state] - would_bytes
+    less[state] = facts.trace.lives.size_bytes[state] - smaller_bytes
     return facts.lowered(less)
 
 
 def is_moment(owner: str | None) -> bool:
-    """``exp_avg of h.0.weight`` is one; where names are not known, all state is taken for it."""
+    """Whether an owner's name is that of a moment, like ``exp_avg of h.0.weight``. True if names are unknown."""
     return owner is None or owner.split(" of ")[0] in MOMENTS

@@ -1,9 +1,9 @@
-"""Memory is given back and taken anew within steps: cudaMalloc fails, the cache is emptied, everything waits.
+"""Advice for allocation retries within steps: cudaMalloc fails, the cache is emptied, and the device waits.
 
-Condition: a request that the cache could not serve made the allocator give segments back to the device and take others, in the
-peak's step or in a later one of the window. (The first steps of a training fill the cache; that is no retry.)
-Arithmetic: the wall clock from the first segment given back to the segment taken, summed over these retries. What comes before
-the first one (the cudaMalloc that failed, the wait for the device) is not in the history: the time is a lower bound.
+Condition: for a request that the cache could not serve, the allocator returned segments to the device and allocated others,
+in the peak's step or a later one. (The first steps of a training fill the cache; these are no retries.)
+Calculation: wall time from the first returned segment to the new segment, summed over all retries. The failed cudaMalloc and
+the wait for the device before it are not recorded, so the time is a lower bound.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from vramscope_server.analysis.trace.types import Events
 from vramscope_server.analysis.units import duration, percent
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management"
-GIVEN: Final = (ACTIONS.index("segment_free"), ACTIONS.index("segment_unmap"))
-TAKEN: Final = (ACTIONS.index("segment_alloc"), ACTIONS.index("segment_map"))
+RETURNED: Final = (ACTIONS.index("segment_free"), ACTIONS.index("segment_unmap"))
+OBTAINED: Final = (ACTIONS.index("segment_alloc"), ACTIONS.index("segment_map"))
 WORTH_FRACTION: Final = 0.01
-"""of the steps' time: less is not worth a sentence"""
+"""Minimum share of the steps' time."""
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None where nothing was given back for a request, or it took next to no time."""
+    """Advice, or None if there were no retries, or they took almost no time."""
     events = facts.trace.events
     steps = int(events.step[-1]) - int(events.step[0]) + 1
     span_ns = int(events.time_ns[-1]) - int(events.time_ns[0])
@@ -36,9 +36,9 @@ def advise(facts: StepFacts) -> Advice | None:
     return Advice(
         rule="retries",
         sentence=(
-            f"At least {percent(share)} of the recorded time ({duration(seconds)} a step) went into giving memory back to the "
-            f"device and taking it anew: {retries} requests found the device full while the cache held pieces of the wrong size. "
-            "Less fragmentation (expandable_segments:True), or a smaller batch, makes that stop."
+            f"At least {percent(share)} of the recorded time ({duration(seconds)} per step) was spent on returning memory to the "
+            f"device and allocating it again: {retries} requests found the device full while cached blocks had the wrong size. "
+            "Less fragmentation (expandable_segments:True) or a smaller batch avoids this."
         ),
         saves_bytes=None,
         seconds=seconds,
@@ -48,15 +48,15 @@ def advise(facts: StepFacts) -> Advice | None:
 
 
 def retries_in(events: Events) -> tuple[int, int]:
-    """(requests for which segments were given back, the nanoseconds from the first of them to the one that was taken)."""
-    given = np.isin(events.action, GIVEN)
-    begins = np.flatnonzero(given & ~np.r_[False, given[:-1]])
-    ends = np.flatnonzero(given & ~np.r_[given[1:], False]) + 1
-    inside = ends < len(given)
+    """Number of retries, and the nanoseconds from the first returned segment of each to the new segment."""
+    returned = np.isin(events.action, RETURNED)
+    begins = np.flatnonzero(returned & ~np.r_[False, returned[:-1]])
+    ends = np.flatnonzero(returned & ~np.r_[returned[1:], False]) + 1
+    inside = ends < len(returned)
     begins, ends = begins[inside], ends[inside]
     if not len(begins):
         return 0, 0
-    largest = np.maximum.reduceat(np.where(given, events.size_bytes, 0), begins)
-    # One that would have served the request itself was given back by empty_cache(), not for this request.
-    needed = np.isin(events.action[ends], TAKEN) & (events.size_bytes[ends] > largest)
+    largest = np.maximum.reduceat(np.where(returned, events.size_bytes, 0), begins)
+    # A returned segment that could have served the request was returned by empty_cache(), not for this request.
+    needed = np.isin(events.action[ends], OBTAINED) & (events.size_bytes[ends] > largest)
     return int(needed.sum()), int((events.time_ns[ends] - events.time_ns[begins])[needed].sum())

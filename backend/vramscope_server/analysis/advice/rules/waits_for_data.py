@@ -1,8 +1,8 @@
-"""Steps wait for their data.
+"""Advice for steps that wait for their data.
 
-Condition: in a profile, what comes between a step's end and the next forward (loading, copying, clearing gradients) takes a fifth
-of the time.
-Arithmetic: that share, less what clearing gradients takes: the most that loading ahead can win.
+Condition: in a profile, the time between a step's end and the next forward (loading, copying, clearing gradients) is a fifth
+or more of the total.
+Calculation: this share, minus the time for clearing gradients. It is the maximum that prefetching can save.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from vramscope_server.analysis.profile.tables import Table
 from vramscope_server.analysis.units import duration, percent
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading"
-LEAST_SHARE: Final = 0.2
+MIN_SHARE: Final = 0.2
 CLEARING: Final = "Optimizer.zero_grad#"
-"""what PyTorch calls it in a profile"""
+"""Prefix of its name in a profile."""
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None where it is less, or the phases are unknown."""
+    """Advice, or None if the share is smaller, or phases are unknown."""
     profile = facts.profile
     if profile is None or not profile.phases or not profile.span_ns or not profile.steps:
         return None
@@ -30,17 +30,17 @@ def advise(facts: StepFacts) -> Advice | None:
         for name, took in zip(operations.names, operations.columns["cpu_ns"].tolist(), strict=True)
         if name.startswith(CLEARING)
     )
-    waits_ns = max(0, profile.phases.get("data", 0) - clearing_ns)
-    share = waits_ns / profile.span_ns
-    if share < LEAST_SHARE:
+    waiting_ns = max(0, profile.phases.get("data", 0) - clearing_ns)
+    share = waiting_ns / profile.span_ns
+    if share < MIN_SHARE:
         return None
-    seconds = waits_ns / 1e9 / profile.steps
+    seconds = waiting_ns / 1e9 / profile.steps
     return Advice(
         rule="waits_for_data",
         sentence=(
-            f"{percent(share)} of a step ({duration(seconds)}) pass before its forward begins: it waits for its data. "
-            "DataLoader(num_workers=.., prefetch_factor=..) loads ahead; pin_memory=True and .to(device, non_blocking=True) copy "
-            "beside the work."
+            f"{percent(share)} of a step ({duration(seconds)}) is spent before its forward pass, waiting for data. "
+            "DataLoader(num_workers=.., prefetch_factor=..) prefetches batches; pin_memory=True with "
+            ".to(device, non_blocking=True) overlaps copies with computation."
         ),
         saves_bytes=None,
         seconds=seconds,

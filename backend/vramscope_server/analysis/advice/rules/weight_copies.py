@@ -1,9 +1,9 @@
-"""Autocast keeps a second copy of the weights, of half the size, from the forward to the backward.
+"""Advice for the second copy of the weights, of half the size, that autocast keeps from forward to backward.
 
-Condition: the forwards of modules made activations of exactly half the bytes of their own weights (so modules must have been
-recorded), for nine of ten matrices or more; and the run was seen to be of mixed precision, where its techniques are known.
-Arithmetic: weights that are of 16 bits themselves do without these copies, and they and their gradients take half. What autocast
-computes in 32 bits all the same (a loss, a norm) gets smaller, too, and is not reckoned: the promise is a least.
+Condition: modules' forward passes made activations of exactly half the bytes of their own weights, for nine of ten matrices
+or more (so modules must be recorded), and the run uses mixed precision, if its techniques are known.
+Calculation: 16-bit weights need no such copies, and they and their gradients take half. Tensors that autocast computes in 32
+bits (a loss, a norm) get smaller too, which is not counted: the saving is a lower bound.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from vramscope_server.analysis.units import amount, percent
 Flags = npt.NDArray[np.bool_]
 
 SOURCE: Final = "https://docs.pytorch.org/docs/stable/amp.html"
-LEAST_SHARE: Final = 0.9
-"""of the matrices that belong to a recorded module: autocast copies each that a matrix product takes"""
-LEAST_BYTES: Final = 64 << 10
-"""of such a matrix's copy: norms and biases are not copied"""
+MIN_SHARE: Final = 0.9
+"""Minimum share of the recorded modules' matrices with a copy. Autocast copies each operand of a matrix product."""
+MIN_BYTES: Final = 64 << 10
+"""Minimum size of a matrix's copy. Norms and biases are not copied."""
 
 
 def advise(facts: StepFacts) -> Advice | None:
-    """Advice, or None where the weights have no copies, or it is not known whose forward made what."""
+    """Advice, or None if the weights have no copies, or modules are unknown."""
     copies, modules = _copies(facts)
     if not copies:
         return None
-    chosen = lifetimes_of(facts)
+    chosen = allocations_of_copies(facts)
     parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
-    held = facts.bytes_of(facts.at_peak[chosen[facts.at_peak]])
+    copied = facts.bytes_of(facts.at_peak[chosen[facts.at_peak]])
     after = facts.peak_after(facts.without(chosen) + facts.lowered(_halves(facts, copies.keys())))
     saves = facts.peak_bytes - after
     if saves < WORTH_FRACTION * facts.peak_bytes:
@@ -41,18 +41,18 @@ def advise(facts: StepFacts) -> Advice | None:
     return Advice(
         rule="weight_copies",
         sentence=(
-            f"Autocast's 16-bit copies of {len(copies)} weights are {amount(held)} of {amount(facts.peak_bytes)} at the peak "
-            f"({percent(held / facts.peak_bytes)}), beside 32-bit weights of {amount(facts.bytes_of(parameters))}. With weights "
-            f"and gradients of 16 bits the peak falls by {amount(saves)} or more; such a training rounds differently, though."
+            f"Autocast's 16-bit copies of {len(copies)} weights are {amount(copied)} of {amount(facts.peak_bytes)} at the peak "
+            f"({percent(copied / facts.peak_bytes)}), in addition to 32-bit weights of {amount(facts.bytes_of(parameters))}. With "
+            f"16-bit weights and gradients the peak falls by {amount(saves)} or more, but rounding changes."
         ),
         saves_bytes=saves,
-        evidence={"copies": len(copies), "copies_bytes": held, "modules": modules, "peak_after_bytes": after},
+        evidence={"copies": len(copies), "copies_bytes": copied, "modules": modules, "peak_after_bytes": after},
         source=SOURCE,
     )
 
 
-def lifetimes_of(facts: StepFacts) -> Flags:
-    """The lives that are 16-bit copies of 32-bit weights, made in the forwards of the peak's step."""
+def allocations_of_copies(facts: StepFacts) -> Flags:
+    """Whether each allocation is a 16-bit copy of a 32-bit weight, made in a forward pass of the peak's step."""
     copies, _ = _copies(facts)
     chosen = np.zeros(len(facts.trace.lives), np.bool_)
     chosen[[row for rows in copies.values() for row in rows]] = True
@@ -60,42 +60,44 @@ def lifetimes_of(facts: StepFacts) -> Flags:
 
 
 def _copies(facts: StepFacts) -> tuple[dict[str, list[int]], int]:
-    """The copies by the weights' names, and how many weights have a module that was recorded; none where what is half as large as a
-    weight is something else."""
+    """Copies by the weights' names, and the number of weights of recorded modules.
+
+    Empty if the allocations of half a weight's size are something else.
+    """
     if facts.techniques and all(one["kind"] != "mixed_precision" for one in facts.techniques):
         return {}, 0
     lives, born = facts.trace.lives, facts.phase_intervals.born
     parameters = facts.at_peak[facts.is_of("parameters")[facts.at_peak]]
-    large = parameters[lives.requested_bytes[parameters] >= 2 * LEAST_BYTES]
+    large = parameters[lives.requested_bytes[parameters] >= 2 * MIN_BYTES]
     halves = {name: int(lives.requested_bytes[row]) // 2 for row in large if (name := facts.owner(int(row)))}
     of_module: dict[str | None, list[str]] = {}
     for weight in halves:
         of_module.setdefault(weight.rpartition(".")[0], []).append(weight)
-    forward = facts.is_of("activations") & facts.born_in("forward")
-    # By the forward, too: what is made later in it of the same size is something else.
+    forward = facts.is_of("activations") & facts.allocated_in("forward")
+    # At most one per forward pass: a later allocation of the same size in it is something else.
     copies: dict[str, dict[int, int]] = {}
     elsewhere: dict[int, list[int]] = {}
-    seen: set[str] = set()
+    recorded: set[str] = set()
     for row in np.flatnonzero(forward & facts.in_step()).tolist():
         own, size = of_module.get(facts.module_of(row), []), int(lives.requested_bytes[row])
-        seen.update(own)
+        recorded.update(own)
         made = next((one for one in own if halves[one] == size and born[row] not in copies.get(one, ())), None)
         if made is not None:
             copies.setdefault(made, {})[int(born[row])] = row
         elif not own:
             elsewhere.setdefault(size, []).append(row)
-    if not copies or len(copies) < LEAST_SHARE * len(seen):
+    if not copies or len(copies) < MIN_SHARE * len(recorded):
         return {}, 0
-    # A weight without a copy may be one that two modules share: then the one that has no name for it made the copy.
+    # Two modules may share a weight without a copy. Then the module without a name for it made the copy.
     for weight in sorted(halves.keys() - copies.keys()):
         rows = elsewhere.get(halves[weight], [])
         copies[weight] = {int(born[row]): row for row in reversed(rows)}
         elsewhere[halves[weight]] = [row for row in rows if row not in copies[weight].values()]
-    return {weight: list(rows.values()) for weight, rows in copies.items() if rows}, len(seen)
+    return {weight: list(rows.values()) for weight, rows in copies.items() if rows}, len(recorded)
 
 
 def _halves(facts: StepFacts, weights: Collection[str]) -> npt.NDArray[np.int64]:
-    """By how many bytes each life gets smaller when these weights and their gradients are of 16 bits."""
+    """Bytes that each allocation shrinks by if these weights and their gradients have 16 bits."""
     lives = facts.trace.lives
     lower = np.zeros(len(lives), np.int64)
     for row in np.flatnonzero(facts.is_of("parameters", "gradients")).tolist():
