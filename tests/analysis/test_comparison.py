@@ -96,7 +96,7 @@ def test_one_technique_inside_the_combination() -> None:
         "run": "id-all",
         **{f"{kind}_bytes": 310 * MIB for kind in ("allocated", "reserved", "device")},
     }
-    assert "8-bit lowers the peak inside the combination by 310.0 MiB" in as_text(rows, "markdown")
+    assert "8-bit lowers the peak within the combination by 310.0 MiB" in as_text(rows, "markdown")
 
 
 def test_what_is_not_known_stays_so() -> None:

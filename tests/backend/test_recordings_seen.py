@@ -21,7 +21,7 @@ from vramscope.protocol import messages
 from vramscope.protocol.window import ACTIONS, STATES, pack
 from vramscope_server.analysis.trace.from_window import from_window
 from vramscope_server.analysis.trace.segment_map import LinearLayout, block_at, blocks_between, cells
-from vramscope_server.analysis.trace.size_classes import free_pieces, requests
+from vramscope_server.analysis.trace.size_classes import free_blocks, requests
 from vramscope_server.figures.segment_map import folded
 from vramscope_server.recording_cache import Opened, Shelf
 
@@ -155,7 +155,7 @@ def test_sizes_are_counted_exactly_at_the_powers_of_two() -> None:
     by_class = {asked.first + klass: int(n) for klass, n in enumerate(asked.count.sum(axis=0)) if n}
     assert by_class == {9: 1, 10: 2, 20: 1, 21: 1, 40: 1}
     assert (asked.count[0].sum(), asked.count[1].sum(), asked.count[2].sum()) == (4, 2, 0)
-    free = free_pieces(trace.end)
+    free = free_blocks(trace.end)
     assert int(free.size_bytes.sum()) == trace.end.reserved_bytes - trace.end.allocated_bytes
 
 

@@ -218,7 +218,7 @@ def test_what_is_for_several_things_is_not_called_by_the_largest_alone(
 ) -> None:
     """What was there before the recording: 147 bytes, of which 64 are workspaces, are no 147 bytes of workspaces."""
     held = LineBytes(bytes=sum(kinds.values()), allocations=len(kinds), categories=kinds)
-    one = replace(peak_allocations_of(from_window(training(steps=2))), sites={AllocatingLine("", EARLIER, 0, ""): held})
+    one = replace(peak_allocations_of(from_window(training(steps=2))), lines={AllocatingLine("", EARLIER, 0, ""): held})
     (row,) = difference(one, one)["rows"]
     assert row["category_words"] == words
 

@@ -11,7 +11,7 @@ import pytest
 from small_snapshot import MIB, block, event, plain, read_object, segment
 
 from vramscope.protocol.window import STATES
-from vramscope_server.analysis.trace.trace import address_told, layout_at
+from vramscope_server.analysis.trace.trace import address_as_json, layout_at
 from vramscope_server.analysis.whatif.baseline_replay import check
 
 
@@ -66,7 +66,7 @@ def test_addresses_and_streams_from_2_to_63_on_are_read_by_their_bits(recorded: 
     for snapshot in (unsigned, below):
         found = columns(snapshot.devices[0])
         low = int(here.events.address.min()), int(snapshot.devices[0].events.address.min())
-        assert address_told(low[1]) == hex(low[0] + by)
+        assert address_as_json(low[1]) == hex(low[0] + by)
         for name in expected:
             if name.endswith("address"):
                 assert np.array_equal(np.diff(found[name]), np.diff(expected[name])), name

@@ -19,7 +19,7 @@ from vramscope_server.analysis.timeline.overview import overview
 from vramscope_server.analysis.trace.export import as_csv, as_perfetto, write_parquet
 from vramscope_server.analysis.trace.search import EventFilter, matching_events
 from vramscope_server.analysis.trace.segment_map import stack_lines
-from vramscope_server.analysis.trace.trace import Trace, address_told
+from vramscope_server.analysis.trace.trace import Trace, address_as_json
 from vramscope_server.analysis.trace.types import Events
 from vramscope_server.analysis.units import amount
 from vramscope_server.answers.recordings import EventsAnswer
@@ -79,8 +79,8 @@ def get_events(
         trace = opened.trace
         zero = int(trace.events.time_ns[0]) if len(trace.events) else 0
         wanted = EventFilter(
-            first=first or 0, end=end, actions=tuple(action or ()), text=text, least_bytes=least_bytes,
-            most_bytes=most_bytes, from_ns=_moment(zero, from_seconds), to_ns=_moment(zero, to_seconds), address=place,
+            first=first or 0, end=end, actions=tuple(action or ()), text=text, min_bytes=least_bytes,
+            max_bytes=most_bytes, from_ns=_moment(zero, from_seconds), to_ns=_moment(zero, to_seconds), address=place,
             stream=stream, pool=pool,
         )  # fmt: skip
         matching = matching_events(trace, wanted)
@@ -163,10 +163,10 @@ def _row(trace: Trace, at: int, zero: int) -> dict[str, Any]:
 
 
 def _place(events: Events, at: int) -> int | str | None:
-    """Where it was, as address_told; of an out-of-memory error the bytes that were free, None where they are unknown."""
+    """Where it was, as address_as_json; of an out-of-memory error the bytes that were free, None where they are unknown."""
     if ACTIONS[events.action[at]] == "oom":
         return int(events.address[at]) if events.address[at] >= 0 else None
-    return address_told(events.address[at])
+    return address_as_json(events.address[at])
 
 
 def _address(text: str | None) -> int | None:

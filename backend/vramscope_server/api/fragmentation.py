@@ -193,5 +193,5 @@ def get_sizes(request: Request, recording: str, event: Event = None) -> Response
     with readable(stored):
         event = the_event(opened, event)
         asked = opened.once(("requests",), lambda: size_classes.requests(opened.trace))
-        drawn = figure.draw(asked, size_classes.free_pieces(opened.row(event).layout))
+        drawn = figure.draw(asked, size_classes.free_blocks(opened.row(event).layout))
         return answer({"figure": drawn.to_dict(), "event": event})

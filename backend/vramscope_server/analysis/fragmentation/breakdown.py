@@ -121,7 +121,7 @@ def _highest(requested: Any, rounding: Any, usable: Any, unusable: Any, edges: A
 def parts_of(trace: Trace) -> Parts:
     """The parts at the start (position 0) and after each event, in bytes. Some 0.5 µs and 100 bytes an event."""
     lives, segments, count = trace.lives, trace.segment_lives, len(trace.events)
-    asked = trace.rounding.asked(lives.requested_bytes, lives.alloc_event)
+    asked = trace.rounding.rounded(lives.requested_bytes, lives.alloc_event)
     heap, heaps = _heaps(
         np.concatenate([lives.pool, segments.pool]),
         np.concatenate([lives.stream, segments.stream]),

@@ -57,7 +57,7 @@ def by_module(box: BlackBox) -> list[dict[str, Any]]:
 def by_site(trace: Trace) -> list[dict[str, Any]]:
     """What was alive at the window's end, by the innermost line of the user's; the largest first, the rest as one row."""
     event = len(trace.events) - 1
-    held = trace.lives.held_at(event)
+    held = trace.lives.active_at(event)
     sites, codes = sites_of(trace), categories_of(trace)
     stacks = sites.stack[held]
     frame = np.where(stacks >= 0, sites.frame[np.maximum(stacks, 0)] if len(sites.frame) else -1, -1)

@@ -12,7 +12,7 @@ from vramscope_server.analysis.timeline.grouping import Grouping, Series
 from vramscope_server.analysis.timeline.polygons import Drawn
 from vramscope_server.analysis.timeline.source_lines import Sites, frame_of
 from vramscope_server.analysis.trace.segment_map import stack_lines
-from vramscope_server.analysis.trace.trace import address_told
+from vramscope_server.analysis.trace.trace import address_as_json
 
 if TYPE_CHECKING:
     from vramscope_server.analysis.trace.trace import Trace
@@ -95,7 +95,7 @@ def life(trace: Trace, sites: Sites, row: int, category: str) -> dict[str, Any]:
         else [],
         "user_metadata": trace.label("user_metadata", made),
         "compile_context": trace.label("compile_context", made),
-        "address": address_told(lives.address[row]),
+        "address": address_as_json(lives.address[row]),
         "private_pool": list(trace.pools[pool]) if 0 < pool < len(trace.pools) else None,
         "stream": int(lives.stream[row]),
     }

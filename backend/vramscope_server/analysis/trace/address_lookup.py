@@ -1,4 +1,4 @@
-"""Which life lay at an address when it was seen there."""
+"""Finds the allocation at an address at a given event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Whole = npt.NDArray[np.int64]
 
 
 def allocation_at(trace: Trace, address: Whole, event: Whole) -> Whole:
-    """For each address the position of the life whose block began there when ``event`` events had happened; -1: there was none.
+    """Position of the allocation whose block starts at each address after ``event`` events; -1 if there is none.
 
     O((lives + addresses) log lives).
     """
@@ -23,7 +23,7 @@ def allocation_at(trace: Trace, address: Whole, event: Whole) -> Whole:
     keys = np.searchsorted(places, lives.address) * width + lives.alloc_event + 1
     order = np.argsort(keys, kind="stable")
     place = np.minimum(np.searchsorted(places, address), len(places) - 1)
-    # It was made by one of the events that had happened, and let go by none of them.
+    # It was allocated by one of these events, and freed by none of them.
     at = np.searchsorted(keys[order], place * width + event, side="right") - 1
     life = order[np.maximum(at, 0)]
     there = (at >= 0) & (lives.address[life] == address) & (lives.completed_event[life] >= event)

@@ -1,6 +1,6 @@
-"""Stretches that a program named itself: what ``record_function`` told while the history was recorded.
+"""Ranges that the program annotated with ``record_function`` during the recording.
 
-PyTorch names some, too: ``Optimizer.step#AdamW.step``, ``Torch-Compiled Region: 0/0``.
+PyTorch annotates some, too: ``Optimizer.step#AdamW.step``, ``Torch-Compiled Region: 0/0``.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ Whole = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Annotations:
-    """One row a stretch, in the order in which they began: events ``first`` up to, and not including, ``end``."""
+    """One row per range, in the order of their start: events from ``first`` to below ``end``."""
 
     first: Whole
     end: Whole
     depth: Whole
-    """how many others were open when it began"""
+    """Number of open ranges at its start."""
     name: Whole
-    """position in trace.words"""
+    """Position in trace.words."""
 
     def __len__(self) -> int:
         return len(self.first)
 
     def around(self, event: int) -> list[int]:
-        """The rows that hold an event, outermost first."""
+        """Rows of the ranges around an event, outermost first."""
         rows = np.flatnonzero((self.first <= event) & (self.end > event))
         found: list[int] = rows[np.argsort(self.depth[rows], kind="stable")].tolist()
         return found
 
 
 def none() -> Annotations:
-    """No stretches."""
+    """An empty table."""
     return Annotations(*(np.empty(0, np.int64) for _ in range(4)))
 
 
 def annotations_of(is_end: Whole, time_ns: Whole, name: Whole, event_time_ns: Whole) -> Annotations:
-    """Beginnings and ends, in the order in which they were told, as stretches of events; where events have no times, none.
+    """Ranges of events from starts and ends in the order of recording. Empty if events have no times.
 
-    An end belongs to the latest of its name that is open, so that threads may tell theirs in turn. What began before the
-    history begins with it; what did not end goes to its last event. 1 µs a row.
+    An end belongs to the latest open range of its name, so threads may alternate. A range that started before the recording
+    starts with it. A range without an end goes to the last event. 1 µs per row.
     """
     count = len(event_time_ns)
     if not count or int(event_time_ns.min()) < 0:
@@ -63,7 +63,7 @@ def annotations_of(is_end: Whole, time_ns: Whole, name: Whole, event_time_ns: Wh
         elif waiting:
             waiting.pop()[1] = at
             open_now -= 1
-        else:  # all that was told so far lay in it
+        else:  # all ranges so far are inside it
             before.append([0, at, -len(before) - 1, word])
     made = np.array([*reversed(before), *rows], np.int64).reshape(-1, 4)
     made[:, 2] += len(before)

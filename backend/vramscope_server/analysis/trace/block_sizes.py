@@ -1,7 +1,7 @@
-"""Sizes of blocks, which a history does not tell: it tells what was asked for, and where.
+"""Sizes of blocks. Events have only the requested size and the address.
 
-A large block of a cudaMalloc'd segment is handed out whole where too little would remain, so its size depends on the free
-piece that it came from. The pieces are followed through the history: the address of each allocation says which one it was.
+A large block of a cudaMalloc segment is not split if too little would remain, so its size depends on the free block that
+served it. Free blocks are tracked through the events: the address of each allocation shows which one served it.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ Bytes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 TAKE, GIVE_BACK, SEGMENT, NO_SEGMENT = range(4)
-"""What a row of the history does: an allocation, its end, a segment made and returned."""
+"""Kinds of rows: an allocation, its end, a segment made and returned."""
 SMALL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """The settings that decide on a block's size; of each a value before they were changed, and one from then on."""
+    """Settings that decide on a block's size, each with a value before and after a change of settings."""
 
     until_event: int
-    """how many events had happened when they were changed; 0: the second values hold throughout"""
+    """Number of events before the change; 0 if the second values apply to all events."""
     divisions: Bytes
-    """2 x 16 of them, for requests of up to 2 MiB, of 2 to 4 MiB ... of 32 GiB and more; 0 or 1: none (roundup_power2_divisions)"""
+    """roundup_power2_divisions: 2 x 16 values, for requests up to 2 MiB, 2 to 4 MiB ... from 32 GiB on; 0 or 1 for none."""
     max_split_bytes: Bytes
     expandable: Flags
-    """then no block is handed out whole, and none in a cudaMalloc'd segment either"""
+    """If set, all blocks are split, also in cudaMalloc segments."""
 
     def later(self, event: Bytes) -> npt.NDArray[np.int64]:
-        """Which of the two values holds for what each of these events does."""
+        """Which of the two values applies to each event."""
         return (event >= self.until_event).astype(np.int64)
 
-    def asked(self, requested_bytes: Bytes, event: Bytes) -> Bytes:
-        """Requests as they are rounded at these events."""
+    def rounded(self, requested_bytes: Bytes, event: Bytes) -> Bytes:
+        """Rounded sizes of requests at these events."""
         sizes: Bytes = rounded_sizes(requested_bytes, self.divisions, self.later(event))
         return sizes
 
 
 @entry
 def rounded_sizes(requested_bytes: Any, divisions: Any, later: Any) -> Any:
-    """Requests as the allocator rounds them, each by one row of ``divisions``."""
+    """Sizes of requests as the allocator rounds them, each by one row of ``divisions``."""
     sizes = np.empty(len(requested_bytes), np.int64)
     for index in range(len(requested_bytes)):
         sizes[index] = rounded(requested_bytes[index], divisions[later[index]])
@@ -58,7 +58,7 @@ def rounded_sizes(requested_bytes: Any, divisions: Any, later: Any) -> Any:
 def _carve(
     start: Any, size: Any, before: Any, after: Any, used: Any, count: int, piece: int, address: int, bytes_: int
 ) -> int:
-    """Makes ``piece`` the block at an address inside it; what remains on its sides becomes pieces. Returns their count."""
+    """Allocate a block inside ``piece``. The remainders on both sides become free blocks. Returns their count."""
     if address > start[piece]:
         start[count], size[count] = start[piece], address - start[piece]
         before[count], after[count] = before[piece], piece
@@ -83,15 +83,17 @@ def _carve(
 @inner
 def _shortened(places: Any, at_place: Any, place: Any, start: Any, size: Any, before: Any, after: Any, used: Any, earlier: Any,
                size_bytes: Any, address: int) -> Any:  # fmt: skip
-    """The free piece that begins at ``address`` after all: an allocation takes the low end of one, so what lies before it
-    in the piece is the end of the block before, if that one is from the beginning and its size was guessed. Else -1.
+    """Free block that actually starts at ``address``; -1 if there is none.
+
+    An allocation uses the low end of a free block. The part before it then belongs to the previous block, if that one is from
+    before the recording and its size was estimated.
     """
     while place >= 0 and at_place[place] < 0:
         place -= 1
     if place < 0:
         return -1
     piece = at_place[place]
-    if used[piece]:  # nothing was ever allocated where the free one behind it was thought to begin
+    if used[piece]:  # the estimated start of the free block after it was never used
         piece = after[piece]
     if piece < 0 or used[piece] or not start[piece] < address < start[piece] + size[piece]:
         return -1
@@ -113,20 +115,20 @@ def followed(
     segment_address: Any, segment_size: Any, later: Any, divisions: Any, max_split_bytes: Any, expandable: Any, already: int,
     guessed: Any,
 ) -> None:  # fmt: skip
-    """Fills ``size_bytes`` where it is -1. Rows of the history come in its order; ``places`` are all addresses, sorted.
+    """Fill ``size_bytes`` where it is -1. Rows are in the order of events; ``places`` are all addresses, sorted.
 
-    The first ``already`` rows say what was there at the beginning, by address; the sizes that are ``guessed`` are mended
-    where the history shows that they were larger. A block whose piece is not known (the history begins late) gets the size of
-    its request, rounded. ``later`` says which of the two settings of a Rounding held when an allocation was made.
+    The first ``already`` rows are from before the recording, sorted by address. Sizes that are ``guessed`` are corrected if
+    events show that they were larger. A block whose free block is unknown gets the rounded size of its request. ``later``
+    selects one of the two settings of a Rounding for each allocation.
     """
     room = 2 * len(kind) + 2
     start, size = np.zeros(room, np.int64), np.zeros(room, np.int64)
     before, after = np.full(room, -1), np.full(room, -1)
     used = np.zeros(room, np.bool_)
-    earlier = np.full(room, -1)  # which block of the beginning a piece is, where only its request is known
+    earlier = np.full(room, -1)  # block from before the recording whose request only is known
     at_place = np.full(len(places), -1)
     count = 0
-    tail = -1  # while the beginning is laid out: what is left of the segment behind its last block
+    tail = -1  # rest of the segment after its last block, while the start is laid out
     for event in range(len(kind)):
         one = row[event]
         if kind[event] == SEGMENT or kind[event] == NO_SEGMENT:

@@ -1,7 +1,7 @@
-"""A trace as a folder of columns, with its lives worked out: opened again by mapping the files, at any size at once.
+"""Stores a trace with its lifetimes as a folder of columns, which opens at any size at once by memory mapping.
 
-One ``.npy`` a column; what is no column lies in ``trace.json``. Stacks, frames and words are the same for all devices of a
-snapshot, and lie in a folder of their own. Pages that somebody looks at are read from the disk then; none is written back.
+Each column is a ``.npy`` file; all else is in ``trace.json``. Stacks, frames and words are equal for all devices of a
+snapshot and have a folder of their own. Pages of the files are read on use and never written back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PLAIN: Final = (
 
 
 def save_stacks(trace: Trace, folder: Path) -> None:
-    """What the devices of a snapshot share. Raises OSError where the disk does not take it."""
+    """Save the data that all devices of a snapshot share. Raises OSError if writing fails."""
     folder.mkdir(parents=True)
     save_column(folder / "flat.npy", trace.stacks.flat)
     save_column(folder / "offsets.npy", trace.stacks.offsets)
@@ -52,7 +52,7 @@ def save_stacks(trace: Trace, folder: Path) -> None:
 
 
 def save(trace: Trace, folder: Path) -> NotableEvents:
-    """All else, and what takes long to work out of it. About 2 µs and 150 bytes of memory an event more than the trace takes.
+    """Save all other data and expensive results. About 2 µs and 150 bytes of additional memory per event.
 
     Raises OSError, BadWindow.
     """
@@ -75,31 +75,31 @@ def save(trace: Trace, folder: Path) -> NotableEvents:
     for name in PARTS:
         save_column(folder / f"parts.{name}.npy", getattr(parts, name))
     moments = notable_events_of(trace, parts)
-    told = {name: getattr(trace, name) for name in _PLAIN} | {
+    values = {name: getattr(trace, name) for name in _PLAIN} | {
         "format": FORMAT,
         "unended": trace.lives.unended,
         "counters": {"start": trace.start.counters if trace.start else None, "end": trace.end.counters},
         "moments": {one.name: getattr(moments, one.name) for one in fields(NotableEvents)},
         "misfits": parts.misfits,
     }
-    (folder / "trace.json").write_bytes(msgspec.json.encode(told))
+    (folder / "trace.json").write_bytes(msgspec.json.encode(values))
     return moments
 
 
 def load(folder: Path, stacks: Path) -> tuple[Trace, NotableEvents, Parts | None]:
-    """What was saved; where it was long ago, without its parts. Some milliseconds.
+    """Load a saved trace; without parts if an older version saved it. A few milliseconds.
 
-    Raises OSError where files are missing, ValueError where they are damaged.
+    Raises OSError if files are missing, ValueError if they are damaged.
     """
-    told: dict[str, Any] = msgspec.json.decode((folder / "trace.json").read_bytes())
-    if told["format"] != FORMAT:
-        raise ValueError(f"columns of format {told['format']}; known here: {FORMAT}")
-    start = _layout(folder, "start", told) if (folder / "start.segments.address.npy").exists() else None
+    values: dict[str, Any] = msgspec.json.decode((folder / "trace.json").read_bytes())
+    if values["format"] != FORMAT:
+        raise ValueError(f"unknown format {values['format']}; this version reads {FORMAT}")
+    start = _layout(folder, "start", values) if (folder / "start.segments.address.npy").exists() else None
     trace = Trace(
-        **{name: told[name] for name in _PLAIN if name != "pools"},
-        pools=[(first, second) for first, second in told["pools"]],
+        **{name: values[name] for name in _PLAIN if name != "pools"},
+        pools=[(first, second) for first, second in values["pools"]],
         start=start,
-        end=_layout(folder, "end", told),
+        end=_layout(folder, "end", values),
         events=_table(folder, "events"),
         words=msgspec.json.decode((stacks / "words.json").read_bytes()),
         frames={name: mapped(stacks / f"frames.{name}.npy") for name in ("file", "line", "function")},
@@ -107,23 +107,23 @@ def load(folder: Path, stacks: Path) -> tuple[Trace, NotableEvents, Parts | None
         labels={name: mapped(path) for name in LABELS if (path := folder / f"labels.{name}.npy").exists()},
         annotations=_table(folder, "annotations") if (folder / "annotations.first.npy").exists() else none(),
     )
-    # Under the names by which functools.cached_property finds what it has already.
-    vars(trace)["lives"] = _table(folder, "lives", unended=told["unended"])
+    # functools.cached_property finds cached values under these names.
+    vars(trace)["lives"] = _table(folder, "lives", unended=values["unended"])
     vars(trace)["segment_lives"] = _table(folder, "segment_lives")
-    moments = told["moments"]
+    moments = values["moments"]
     moments["steps"] = [(step, event) for step, event in moments["steps"]]
-    return trace, NotableEvents(**moments), _parts(folder, told)
+    return trace, NotableEvents(**moments), _parts(folder, values)
 
 
-def _parts(folder: Path, told: dict[str, Any]) -> Parts | None:
-    if "misfits" not in told:
+def _parts(folder: Path, values: dict[str, Any]) -> Parts | None:
+    if "misfits" not in values:
         return None
-    return Parts(**{name: mapped(folder / f"parts.{name}.npy") for name in PARTS}, misfits=told["misfits"])
+    return Parts(**{name: mapped(folder / f"parts.{name}.npy") for name in PARTS}, misfits=values["misfits"])
 
 
-def _layout(folder: Path, which: str, told: dict[str, Any]) -> Layout:
+def _layout(folder: Path, which: str, values: dict[str, Any]) -> Layout:
     segments, blocks = _table(folder, f"{which}.segments"), _table(folder, f"{which}.blocks")
-    return Layout(segments, blocks, told["counters"][which])
+    return Layout(segments, blocks, values["counters"][which])
 
 
 def _table(folder: Path, part: str, **more: Any) -> Any:
@@ -136,14 +136,14 @@ def _columns_of(kind: Any) -> list[str]:
 
 
 def save_column(path: Path, column: npt.NDArray[Any]) -> None:
-    """One column as numpy's file. Raises OSError, with the system's own number, where the disk does not take all of it."""
-    # numpy.save writes by C's own stream: on a full disk it tells no number, or leaves the file short and says nothing.
+    """Save a column as a numpy file. Raises OSError with the system's error number if writing fails."""
+    # numpy.save writes to a C stream: on a full disk it loses the error number, or truncates the file silently.
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(column))
         file.write(np.ascontiguousarray(column).data)
 
 
 def mapped(path: Path) -> Any:
-    """A column as an array; what of it is looked at is read then."""
-    # Copied where it is written to: compiled code knows such arrays as those of any other trace, and compiles once.
+    """Map a column as an array. Its pages are read on use."""
+    # Copy on write: compiled code sees the same array type as for other traces, and compiles once.
     return np.load(path, mmap_mode="c", allow_pickle=False).view(np.ndarray)

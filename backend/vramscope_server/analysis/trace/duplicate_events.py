@@ -53,7 +53,7 @@ def repeats(action: Any, address: Any, size: Any, stream: Any, time: Any, pool: 
 
 @inner
 def _as_old(time: Any, ordered: Any, count: int, now: int) -> int:
-    """How many of these are as old as that, or older."""
+    """Number of events that are not newer than ``now``."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2

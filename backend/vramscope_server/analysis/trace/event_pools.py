@@ -1,4 +1,4 @@
-"""Pools of events that do not tell theirs, as before PyTorch 2.13: those of the segments in which they lie."""
+"""Pools of events without one, as before PyTorch 2.13: the pools of their segments."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def pools_at(pool: npt.NDArray[Any], action: Any, address: Any, segments: Segments) -> npt.NDArray[Any]:
-    """The column ``pool`` with what is unknown (-1) filled in. O(events log segments).
+    """Column ``pool`` with unknown values (-1) filled in. O(events log segments).
 
-    A segment of a private pool that is there at the end tells the pool of all that was done in it since it was made. Of one that
-    is gone by then nothing tells.
+    A segment of a private pool that exists at the end gives the pool of all events in it since it was made. For segments that
+    are gone by then the pool stays unknown.
     """
     private = np.flatnonzero(segments.pool > 0)
     unknown = np.flatnonzero((pool < 0) & (action <= SEGMENT_UNMAP))

@@ -1,6 +1,6 @@
-"""Events and allocations of a window written down for other tools: CSV, Parquet, and Perfetto's JSON.
+"""Exports events and allocations of a window: CSV, Parquet, and Perfetto's JSON.
 
-Each is written piece by piece, so that a window of any size takes little memory.
+All formats are written in parts, so a window of any size takes little memory.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ COLUMNS: Final = (
     "event", "time_ns", "action", "address", "size_bytes", "stream", "pool", "step", "phase", "module", "stack",
     "user_metadata", "compile_context",
 )  # fmt: skip
-MOST_SLICES: Final = 20_000
-"""Allocations drawn one by one for Perfetto: the largest by bytes and events; counters tell all."""
+MAX_SLICES: Final = 20_000
+"""Maximum number of allocations that are drawn for Perfetto: the largest by bytes times events. Counters include all."""
 _ROWS: Final = 20_000
 _OOM: Final = ACTIONS.index("oom")
 _RISKY: Final = ("=", "+", "-", "@", "\t", "\r")
-"""With which a spreadsheet takes a cell for a formula."""
+"""First characters of formulas in spreadsheets."""
 
 
 def as_csv(trace: Trace, first: int, end: int) -> Iterator[bytes]:
-    """Events ``first`` up to, and not including, ``end``. Unknown is an empty cell; frames innermost first, by ``;``."""
+    """Yield events from ``first`` to below ``end`` as CSV. Unknown is an empty cell; frames are joined by ``;``, innermost first."""
     yield (",".join(COLUMNS) + "\r\n").encode()
     for low in range(first, end, _ROWS):
         out = io.StringIO()
@@ -46,12 +46,12 @@ def as_csv(trace: Trace, first: int, end: int) -> Iterator[bytes]:
 
 
 def can_write_parquet() -> bool:
-    """Whether pyarrow is installed; it is not imported for that."""
+    """Whether pyarrow is installed. Does not import it."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
 def write_parquet(trace: Trace, first: int, end: int, file: Any) -> None:
-    """The same as Parquet; unknown is null. Raises ImportError where pyarrow is not installed."""
+    """Write events as Parquet; unknown is null. Raises ImportError if pyarrow is not installed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -68,25 +68,27 @@ def write_parquet(trace: Trace, first: int, end: int, file: Any) -> None:
 
 
 def as_perfetto(trace: Trace, first: int, end: int) -> Iterator[bytes]:
-    """Chrome's trace format: counters of allocated and reserved bytes, all stretches of steps, phases, modules and ranges, and
-    the largest allocations as slices. Microseconds since the first event; where no times are known, an event each. What is left
-    out stands in ``otherData``, and beside the process's name.
+    """Yield Chrome's trace format: counters of allocated and reserved bytes, ranges of steps, phases, modules and annotations,
+    and the largest allocations as slices.
+
+    Times are microseconds since the first event, or event numbers if times are unknown. Omissions are listed in ``otherData``
+    and next to the process's name.
     """
     course, events, lives = course_of(trace), trace.events, trace.lives
     at = _microseconds(trace)
     slices = _largest(trace, first, end)
     overlapping = int(np.count_nonzero((lives.alloc_event < end) & (lives.requested_event >= first)))
     left_out = {"allocations not drawn": overlapping - len(slices)} if overlapping > len(slices) else {}
-    told = {
+    other_data = {
         "device": trace.device, "settings": trace.parsed_settings[0].text, "events": end - first, "allocations": overlapping,
         "allocations drawn": len(slices), "clock": "time" if len(events) and events.time_ns[0] >= 0 else "events", **left_out,
     }  # fmt: skip
-    yield f'{{"displayTimeUnit":"ms","otherData":{json.dumps(told)},"traceEvents":[\n'.encode()
+    yield f'{{"displayTimeUnit":"ms","otherData":{json.dumps(other_data)},"traceEvents":[\n'.encode()
     name = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": f"CUDA allocator, device {trace.device}"}}
     yield json.dumps(name).encode()
-    if left_out:  # shown beside the name
-        words = "; ".join(f"{what}: {count}" for what, count in left_out.items())
-        yield b",\n" + json.dumps({"ph": "M", "pid": 1, "name": "process_labels", "args": {"labels": words}}).encode()
+    if left_out:  # shown next to the name
+        labels = "; ".join(f"{what}: {count}" for what, count in left_out.items())
+        yield b",\n" + json.dumps({"ph": "M", "pid": 1, "name": "process_labels", "args": {"labels": labels}}).encode()
     for track, (lane, span_name, low, high) in every_span(trace, first, end):
         row = {
             "ph": "X",
@@ -124,7 +126,7 @@ def as_perfetto(trace: Trace, first: int, end: int) -> Iterator[bytes]:
 
 
 def _microseconds(trace: Trace) -> Any:
-    """Of each event, and one beyond the last; never falling."""
+    """Time of each event and one after the last, never falling."""
     time = trace.events.time_ns
     if not len(time) or int(time.min()) < 0:
         return np.arange(len(time) + 1, dtype=np.float64)
@@ -135,15 +137,15 @@ def _microseconds(trace: Trace) -> Any:
 def _largest(trace: Trace, first: int, end: int) -> Any:
     lives = trace.lives
     inside = np.flatnonzero((lives.alloc_event < end) & (lives.requested_event >= first))
-    if len(inside) <= MOST_SLICES:
+    if len(inside) <= MAX_SLICES:
         return inside
-    seen = np.minimum(lives.requested_event[inside], end) - np.maximum(lives.alloc_event[inside], first)
-    area = lives.size_bytes[inside].astype(np.float64) * np.maximum(seen, 1)
-    return np.sort(inside[np.argpartition(area, -MOST_SLICES)[-MOST_SLICES:]])
+    duration = np.minimum(lives.requested_event[inside], end) - np.maximum(lives.alloc_event[inside], first)
+    area = lives.size_bytes[inside].astype(np.float64) * np.maximum(duration, 1)
+    return np.sort(inside[np.argpartition(area, -MAX_SLICES)[-MAX_SLICES:]])
 
 
 def _rows(trace: Trace, low: int, high: int) -> dict[str, list[Any]]:
-    """Columns of a few events as plain values; None is unknown."""
+    """Columns of some events as plain values; None if unknown."""
     events = trace.events
     stacks = {code: _stack_text(trace, code) for code in np.unique(events.stack[low:high]).tolist()}
     pools = {at: f"{first},{second}" for at, (first, second) in enumerate(trace.pools)}
@@ -168,7 +170,7 @@ def _rows(trace: Trace, low: int, high: int) -> dict[str, list[Any]]:
 
 
 def _addresses(action: Any, address: Any) -> list[int | None]:
-    """Without a sign; of an out-of-memory error the free bytes, as far as they are known."""
+    """Unsigned addresses; for an out-of-memory error the free bytes, if known."""
     return [
         None if code == _OOM and place < 0 else place % (1 << 64)
         for code, place in zip(action.tolist(), address.tolist(), strict=True)

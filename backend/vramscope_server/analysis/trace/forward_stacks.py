@@ -1,4 +1,4 @@
-"""Stacks that come as text: under anomaly detection PyTorch tells, of what a backward allocates, where its forward ran."""
+"""Forward stacks as text: with anomaly detection PyTorch records them for the allocations of backward."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from vramscope_server.analysis.trace.stacks import Stacks
 
 _FRAME: Final = re.compile(r'^\s*File "(.*)", line (\d{1,9}), in (\S+)')
-"""as the standard library's traceback writes it, with the source line behind it"""
+"""A line of the standard library's traceback, followed by the source line."""
 
 
 def with_texts(
     stacks: Stacks, frames: dict[str, Any], words: list[str], texts: Iterable[list[str]]
 ) -> tuple[Stacks, dict[str, Any], list[int]]:
-    """The stacks and frames with those of some texts (outermost line first) behind them, and the position of each text's.
+    """Stacks and frames with those of the texts (outermost line first) appended, and the position of each text's stack.
 
-    Words that are new are added to ``words``. -1: nothing in it is a frame.
+    New words are added to ``words``. The position is -1 if a text has no frame.
     """
     texts = list(texts)
     if not texts:
@@ -29,21 +29,21 @@ def with_texts(
     known: dict[tuple[int, ...], int] = {}
     flat: list[int] = []
     offsets: list[int] = []
-    places: list[int] = []
+    positions: list[int] = []
     begin = len(frames["line"])
     for text in texts:
         stack = []
         for line in reversed(text):
-            if told := _FRAME.match(line):
-                file, function = (word_at.setdefault(word, len(word_at)) for word in (told[1], told[3]))
-                stack.append(begin + rows.setdefault((file, int(told[2]), function), len(rows)))
+            if frame := _FRAME.match(line):
+                file, function = (word_at.setdefault(word, len(word_at)) for word in (frame[1], frame[3]))
+                stack.append(begin + rows.setdefault((file, int(frame[2]), function), len(rows)))
         if stack and tuple(stack) not in known:
             known[tuple(stack)] = len(stacks) + len(known)
             flat += stack
             offsets.append(len(stacks.flat) + len(flat))
-        places.append(known.get(tuple(stack), -1))
+        positions.append(known.get(tuple(stack), -1))
     words[:] = word_at
     added = np.array(list(rows), np.int32).reshape(-1, 3)
     more = {name: np.append(frames[name], added[:, at]) for at, name in enumerate(("file", "line", "function"))}
     joined = Stacks(np.append(stacks.flat, flat).astype(np.int32), np.append(stacks.offsets, offsets).astype(np.int64))
-    return joined, more, places
+    return joined, more, positions

@@ -1,4 +1,4 @@
-"""Whose code a frame is: compiled, a library's or the user's; and how people call a function of C++."""
+"""Classifies frames as native, library or user code, and shortens names of C++ functions."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ _NODE: Final = re.compile(r"(?:^|::)(\w+)::apply$")
 
 
 def is_native(file: str) -> bool:
-    """A file of C or C++, or none that the symbol tells."""
+    """Whether a file is C or C++, or unknown."""
     return _FILE.search(file) is not None
 
 
 def is_library(file: str) -> bool:
-    """Did somebody else write it?"""
+    """Whether a file is not the user's."""
     return is_native(file) or _LIBRARY.search(file.replace("\\", "/")) is not None
 
 
 def is_recording(function: str) -> bool:
-    """What writes a stack down is in it, and innermost."""
+    """Whether a function is part of the stack recording itself, which is innermost in the stack."""
     return _RECORDING.search(function) is not None
 
 
 def brief(function: str) -> str:
-    """``AddmmBackward0`` of ``torch::autograd::generated::AddmmBackward0::apply(std::vector<..>&&)``: a demangled name
-    without what it returns, its templates and its arguments; a node of autograd's graph by its own name."""
+    """Demangled name without return type, templates and arguments. Nodes of autograd's graph get their own name.
+
+    ``torch::autograd::generated::AddmmBackward0::apply(std::vector<..>&&)`` becomes ``AddmmBackward0``.
+    """
     kept: list[str] = []
     depth = 0
     for letter in function.replace("(anonymous namespace)::", ""):

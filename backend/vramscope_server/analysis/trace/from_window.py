@@ -1,4 +1,4 @@
-"""A recorded window as a trace: its columns as arrays, if they say what can be."""
+"""Converts a recorded window to a trace, after validation of its columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIMITS: Final = {"action": len(ACTIONS) - 1, "phase": len(PHASES) - 1, "state":
 
 
 def from_window(window: Window) -> Trace:
-    """A recorded window as a trace. Raises BadWindow where a column says what cannot be: names it."""
+    """Convert a recorded window. Raises BadWindow with the column's name if a value is impossible."""
     bounds = {
         **_LIMITS,
         "pool": len(window.pools) - 1,
@@ -34,13 +34,13 @@ def from_window(window: Window) -> Trace:
     _check_looks(window, bounds["event"])
     frames = {name: _column("frames", name, data, bounds) for name, data in window.frames.items()}
     deepest = len(frames["line"]) if frames else 0
-    none_of = BadWindow(f"stacks: a frame that is none of the {deepest}")
+    bad_frame = BadWindow(f"stacks: a frame number outside of {deepest} frames")
     try:
         stacks = Stacks.of(window.stacks)
     except OverflowError:
-        raise none_of from None
+        raise bad_frame from None
     if len(stacks.flat) and not 0 <= int(stacks.flat.min()) <= int(stacks.flat.max()) < deepest:
-        raise none_of
+        raise bad_frame
     return Trace(
         **{
             name: getattr(window, name)

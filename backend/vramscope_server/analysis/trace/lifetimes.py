@@ -1,7 +1,7 @@
 """Lifetimes: which event began each allocation and each segment, and which event ended it.
 
-Addresses are used again and again, so an event belongs to whatever lies open at its address at that moment. What begins
-before the first event has the event -1; what does not end has the number of events.
+Addresses are reused, so an event belongs to the allocation that is open at its address. An allocation from before the first
+event has the event -1. An allocation that does not end has the number of events.
 """
 
 from __future__ import annotations
@@ -38,44 +38,44 @@ from vramscope_server.analysis.trace.types import (
 )
 
 SMALL_SEGMENT_BYTES: Final = 2 << 20
-"""Segments of this size serve requests of up to 1 MiB; others are larger."""
+"""Size of segments for requests of up to 1 MiB. Others are larger."""
 MIB: Final = 1 << 20
 _INACTIVE: Final = STATES.index("inactive")
 _PENDING: Final = STATES.index("active_pending_free")
 _FREED: Final = -2
-"""in place of an open row: something began and ended there within the history"""
+"""Marks an address whose allocation began and ended within the recording."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocationLifetimes:
-    """One row an allocation; those that were there at the beginning first, by address, then in the order of their events."""
+    """One row per allocation: first those from before the recording, by address, then others in the order of events."""
 
     alloc_event: Bytes
     requested_event: Bytes
-    """when the program let go of it"""
+    """Event at which the program freed it."""
     completed_event: Bytes
-    """when its block could be used again: later where other streams used it"""
+    """Event from which its block is free. It is later if other streams used it."""
     address: Bytes
     requested_bytes: Bytes
     size_bytes: Bytes
-    """of the block, rounded; a large block may have been handed out whole"""
+    """Size of the block, rounding included. A large block may include an unsplit remainder."""
     stream: Bytes
     pool: Bytes
     stack: Bytes
     unended: int
-    """that neither ended nor are there at the end: events are missing"""
+    """Number of allocations that neither ended nor exist at the end: events are missing."""
 
     def __len__(self) -> int:
         return len(self.alloc_event)
 
-    def held_at(self, event: int) -> Bytes:
-        """Positions of those whose blocks are in use after an event."""
+    def active_at(self, event: int) -> Bytes:
+        """Positions of the allocations whose blocks are active after an event."""
         return np.flatnonzero((self.alloc_event <= event) & (self.completed_event > event))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SegmentLifetimes:
-    """One row a cudaMalloc'd segment, or a piece of an expandable one that is always mapped and unmapped as a whole."""
+    """One row per cudaMalloc segment, or per range of an expandable segment that is mapped and unmapped as a whole."""
 
     born_event: Bytes
     died_event: Bytes
@@ -87,7 +87,7 @@ class SegmentLifetimes:
     pool: Bytes
 
     def at(self, event: int) -> dict[str, Bytes]:
-        """The segments after an event by rising address, columns as in window.SEGMENTS; neighbouring mapped pieces as one."""
+        """Segments after an event, sorted by address, with the columns of window.SEGMENTS. Adjacent mapped ranges are merged."""
         there = np.flatnonzero((self.born_event <= event) & (self.died_event > event))
         there = there[np.argsort(self.address[there], kind="stable")]
         names = ("address", "size_bytes", "stream", "large", "expandable", "pool")
@@ -107,7 +107,7 @@ class SegmentLifetimes:
 
 
 def segment_lifetimes_of(events: Events, start: Layout | None, end: Layout) -> SegmentLifetimes:
-    """The lives of all segments. Without a recorded start, what was there is rolled back from the end."""
+    """Lifetimes of all segments. Without a recorded start they are rolled back from the end."""
     changes = np.flatnonzero((events.action >= SEGMENT_ALLOC) & (events.action <= SEGMENT_UNMAP))
     action = events.action[changes]
     there = start if start is not None else end
@@ -117,7 +117,7 @@ def segment_lifetimes_of(events: Events, start: Layout | None, end: Layout) -> S
     )
     unmapped = np.concatenate([np.zeros(len(rows[0][0]), bool), action == SEGMENT_UNMAP])
     _large_as_mapped(low, stream, large, np.flatnonzero(unmapped), np.flatnonzero((expandable == 1) & ~unmapped))
-    # Cut at every border that there ever was, so that each piece is mapped and unmapped as a whole.
+    # Cut at all borders, so that each range is mapped and unmapped as a whole.
     borders = np.unique(np.concatenate([low[expandable == 1], high[expandable == 1]]))
     inside = np.searchsorted(borders, high) - np.searchsorted(borders, low)
     copies = np.where(expandable == 1, inside, 1)
@@ -134,14 +134,13 @@ def segment_lifetimes_of(events: Events, start: Layout | None, end: Layout) -> S
     )  # fmt: skip
 
 
-def _large_as_mapped(low: Bytes, stream: Bytes, large: Bytes, unmapped: Bytes, told: Bytes) -> None:
-    """Sets ``large`` of what was unmapped. Its size does not tell: many small pages go at once.
+def _large_as_mapped(low: Bytes, stream: Bytes, large: Bytes, unmapped: Bytes, recorded: Bytes) -> None:
+    """Set ``large`` of unmapped ranges. Their size does not show it, because many small pages are unmapped at once.
 
-    One segment is for one kind, so it is that of what lies nearest, of the same stream, and whose kind a layout tells or the
-    size in which it was mapped.
+    A segment has one kind, so the nearest range of the same stream with a known kind decides.
     """
     for one in np.unique(stream[unmapped]):
-        which, known = unmapped[stream[unmapped] == one], told[stream[told] == one]
+        which, known = unmapped[stream[unmapped] == one], recorded[stream[recorded] == one]
         if not len(known):
             continue
         known = known[np.argsort(low[known], kind="stable")]
@@ -172,7 +171,7 @@ def _paired(
     when: Bytes, gain: Bytes, address: Bytes, size: Bytes, stream: Bytes, large: Bytes, expandable: Bytes, pool: Bytes,
     *, end: int,
 ) -> SegmentLifetimes:  # fmt: skip
-    """Rows of gains and losses, matched by address in the order of time. A row at ``end`` says that it is there then."""
+    """Match rows of gains and losses by address in the order of time. A row at ``end`` exists then."""
     order = np.lexsort((when, size, address))
     address, size, when, gain = address[order], size[order], when[order], gain[order]
     same = np.zeros(len(order), bool)
@@ -181,13 +180,13 @@ def _paired(
     born = gain == 1
     died = np.full(len(order), end)
     died[:-1] = np.where(follows[:-1], when[1:], end)
-    # A loss, or a presence at the end, that no gain stands before: it was there at the beginning.
+    # A loss, or an existence at the end, without a gain before it: the segment existed at the start.
     alone = ~born & ~(same & np.append(False, born[:-1]))
     keep = born | alone
     begun = np.where(born, when, -1)[keep]
     ended = np.where(born, died, when)[keep]
     wide = [column[order][keep] for column in (stream, large, expandable, pool)]
-    # What a layout says of a piece holds for all its lives, where an event does not tell.
+    # If an event lacks the pool, that of the layout applies to all lifetimes of the range.
     return SegmentLifetimes(begun, ended, address[keep], size[keep], wide[0], wide[1], wide[2], np.maximum(wide[3], 0))
 
 
@@ -198,7 +197,7 @@ def _paired(
 def _matched(
     action: Any, place: Any, open_at: Any, alloc: Any, requested: Any, completed: Any, first: Any, known: int
 ) -> int:
-    """Fills the intervals of all lives from row ``known`` on; ``first`` keeps the event that tells of each. Returns the rows."""
+    """Fill the lifetimes from row ``known`` on. ``first`` gets the event that describes each. Returns the number of rows."""
     rows = known
     for event in range(len(action)):
         kind = action[event]
@@ -206,7 +205,7 @@ def _matched(
             continue
         row = open_at[place[event]]
         if kind == ALLOC:
-            if row >= 0:  # its free is missing: it had ended by now
+            if row >= 0:  # its free event is missing: it has ended by now
                 requested[row] = min(requested[row], event)
                 completed[row] = event
             alloc[rows] = event
@@ -214,9 +213,9 @@ def _matched(
             open_at[place[event]] = rows
             rows += 1
             continue
-        if row == _FREED:  # it is free already: nothing is known of what this was to end
+        if row == _FREED:  # it is free already: this event ends something unknown
             continue
-        if row < 0:  # from before the beginning
+        if row < 0:  # from before the recording
             row = rows
             rows += 1
             first[row] = event
@@ -235,54 +234,54 @@ def _matched(
 def lifetimes_of(
     events: Events, start: Layout | None, end: Layout, segments: SegmentLifetimes, rules: Rounding
 ) -> AllocationLifetimes:
-    """The lives of all allocations, and the sizes of their blocks."""
+    """Lifetimes of all allocations, and the sizes of their blocks."""
     count = len(events)
-    told = start.blocks if start is not None else None
-    active = np.flatnonzero(told.state != _INACTIVE) if told is not None else np.empty(0, np.int64)
+    first_blocks = start.blocks if start is not None else None
+    active = np.flatnonzero(first_blocks.state != _INACTIVE) if first_blocks is not None else np.empty(0, np.int64)
     known = len(active)
-    start_address = told.address[active] if told is not None else np.empty(0, np.int64)
+    start_address = first_blocks.address[active] if first_blocks is not None else np.empty(0, np.int64)
     places, place = np.unique(np.concatenate([start_address, events.address]), return_inverse=True)
     place = place.reshape(-1)
-    room = known + int(np.count_nonzero(events.action <= FREE_COMPLETED))
-    alloc, requested, completed = np.full(room, -1), np.full(room, count), np.full(room, count)
-    first = np.full(room, -1)
+    capacity = known + int(np.count_nonzero(events.action <= FREE_COMPLETED))
+    alloc, requested, completed = np.full(capacity, -1), np.full(capacity, count), np.full(capacity, count)
+    first = np.full(capacity, -1)
     open_at = np.full(len(places), -1)
     open_at[place[:known]] = np.arange(known)
-    if told is not None:
-        requested[:known][told.state[active] == _PENDING] = -1
+    if first_blocks is not None:
+        requested[:known][first_blocks.state[active] == _PENDING] = -1
     rows = int(_matched(events.action, place[known:], open_at, alloc, requested, completed, first, known))
     alloc, requested, completed, first = alloc[:rows], requested[:rows], completed[:rows], first[:rows]
-    told_by = first[known:]
+    described_by = first[known:]
     columns = {
-        "address": [start_address, events.address[told_by]],
-        "requested_bytes": [np.empty(0, np.int64), events.size_bytes[told_by]],
-        "stream": [np.empty(0, np.int64), events.stream[told_by]],
-        "pool": [np.empty(0, np.int64), events.pool[told_by].astype(np.int64)],
-        "stack": [np.empty(0, np.int64), events.stack[told_by].astype(np.int64)],
+        "address": [start_address, events.address[described_by]],
+        "requested_bytes": [np.empty(0, np.int64), events.size_bytes[described_by]],
+        "stream": [np.empty(0, np.int64), events.stream[described_by]],
+        "pool": [np.empty(0, np.int64), events.pool[described_by].astype(np.int64)],
+        "stack": [np.empty(0, np.int64), events.stack[described_by].astype(np.int64)],
     }
     size = np.full(rows, -1)
-    if start is not None and told is not None:
-        home = told.segment[active]
-        columns["requested_bytes"][0] = told.requested_bytes[active]
+    if start is not None and first_blocks is not None:
+        home = first_blocks.segment[active]
+        columns["requested_bytes"][0] = first_blocks.requested_bytes[active]
         columns["stream"][0] = start.segments.stream[home]
         columns["pool"][0] = start.segments.pool[home].astype(np.int64)
-        columns["stack"][0] = told.stack[active].astype(np.int64)
-        size[:known] = told.size_bytes[active]
+        columns["stack"][0] = first_blocks.stack[active].astype(np.int64)
+        size[:known] = first_blocks.size_bytes[active]
     made = {name: np.concatenate(parts) for name, parts in columns.items()}
 
-    # What the end knows: exact sizes of what is still there; and, of a history that begins somewhere, what never changed.
+    # The end has exact sizes of the remaining blocks and, without a recorded start, the blocks that never changed.
     last = end.blocks
-    held = np.flatnonzero(last.state != _INACTIVE)
-    at = np.searchsorted(places, last.address[held])
-    found = (at < len(places)) & (np.append(places, -1)[at] == last.address[held])
+    at_end = np.flatnonzero(last.state != _INACTIVE)
+    at = np.searchsorted(places, last.address[at_end])
+    found = (at < len(places)) & (np.append(places, -1)[at] == last.address[at_end])
     row = np.where(found, np.append(open_at, -1)[np.where(found, at, len(places))], -1)
-    size[row[row >= 0]] = last.size_bytes[held][row >= 0]
-    if not (events.action == FREE_COMPLETED).any():  # not recorded (skip_actions): the program let go, and that was all
+    size[row[row >= 0]] = last.size_bytes[at_end][row >= 0]
+    if not (events.action == FREE_COMPLETED).any():  # not recorded (skip_actions): blocks were free at once
         gone = requested < count
         gone[row[row >= 0]] = False
         completed[gone] = np.maximum(requested[gone], 0)
     unended = int(np.count_nonzero(completed == count)) - len(np.unique(row[row >= 0]))
-    extra = held[row < 0] if start is None else held[:0]
+    extra = at_end[row < 0] if start is None else at_end[:0]
     home = last.segment[extra]
     begun = np.concatenate([alloc, np.full(len(extra), -1)])
     made = {
@@ -306,9 +305,9 @@ def lifetimes_of(
 
 
 def _fill_earlier_sizes(lives: AllocationLifetimes, segments: SegmentLifetimes, rules: Rounding) -> None:
-    """Of blocks from before the history: their requests, rounded, and what lies behind them if it is too little to be free.
+    """Fill the sizes of blocks from before the recording: the rounded request, plus a gap that is too small to be free.
 
-    The allocator cuts off no piece of 1 MiB or less of a large block, so that such a gap is the end of the block before it.
+    The allocator splits no remainder of 1 MiB or less off a large block, so such a gap belongs to the block before it.
     """
     there = np.flatnonzero(lives.alloc_event < 0)  # by address
     if not len(there) or lives.size_bytes[there].min() >= 0:
@@ -333,7 +332,7 @@ def _fill_sizes(
 ) -> None:
     made = segments.expandable == 0
     if rules.expandable.all():
-        made[:] = False  # no piece is handed out whole then: all sizes are those of the requests
+        made[:] = False  # all blocks are split then: all sizes are those of the requests
     kinds = [
         (SEGMENT, np.flatnonzero(made), segments.born_event, segments.address),
         (TAKE, np.arange(len(lives)), lives.alloc_event, lives.address),
@@ -343,7 +342,7 @@ def _fill_sizes(
     kind = np.concatenate([np.full(len(rows), one) for one, rows, _, _ in kinds])
     row = np.concatenate([rows for _, rows, _, _ in kinds])
     when = np.concatenate([event[rows] for _, rows, event, _ in kinds])
-    # What was there at the beginning comes by address, each segment before its blocks; all else in the order of events.
+    # Rows from before the recording are sorted by address, each segment before its blocks; others by event.
     address = np.concatenate([np.where(event[rows] < 0, at[rows], 0) for _, rows, event, at in kinds])
     order = np.lexsort((kind == TAKE, address, when))
     already = int(np.count_nonzero(when < 0))

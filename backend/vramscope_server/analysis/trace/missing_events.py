@@ -1,4 +1,4 @@
-"""What a history does not hold, in words: what a reader should know before he trusts its totals."""
+"""Notes on missing events, which make totals of a trace wrong."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ if TYPE_CHECKING:
 
 
 def missing_event_notes(trace: Trace) -> Iterator[str]:
-    """Nothing where the history begins with the first allocation, and each of them ends once or is there at the end."""
+    """Yield notes on missing events. None if the trace starts with the first allocation and each one ends or exists at the end."""
     lives = trace.lives
     before = int(lives.size_bytes[lives.alloc_event < 0].sum())
-    if trace.start is None and len(trace.events) and before:  # (a window knows what there was)
+    if trace.start is None and len(trace.events) and before:  # (a window has its start)
         yield (
-            f"The history begins with {amount(before)} in use already: it was switched on then, or older events were overwritten "
-            "(max_entries). The peaks are those of the events that are here."
+            f"{amount(before)} were allocated before the first event: recording started later, or older events were overwritten "
+            "(max_entries). Peaks are those of the recorded events."
         )
     if lives.unended:
         yield (
-            f"{lives.unended:,} allocations end nowhere in this history and are not there at its end: the events that "
-            "freed them are missing (skip_actions leaves some out). Until their addresses are used again they count as held, "
-            "so that what is shown as allocated is too high."
+            f"{lives.unended:,} allocations neither end nor exist at the end: their free events are missing (skip_actions drops "
+            "some). They count as allocated until their addresses are used again, so allocated memory is too high."
         )
     action = trace.events.action
     ends, closes = (ended[ended < len(action)] for ended in (lives.completed_event, trace.segment_lives.died_event))
     if taken := int(np.count_nonzero(action[ends] == ALLOC)):
         yield (
-            f"{taken:,} allocations were made where another one was not yet freed: the events that freed it are missing, or the "
-            "allocation stands twice in this history. It counts as held until then, and what is shown as allocated may be too high."
+            f"{taken:,} allocations were made at the address of another one that was not freed: its free event is missing, or "
+            "the allocation is recorded twice. It counts as allocated until then, so allocated memory may be too high."
         )
     if made := int(np.count_nonzero(np.isin(action[closes], (SEGMENT_ALLOC, SEGMENT_MAP)))):
         yield (
-            f"{made:,} segments were made where another one was not yet returned: the events that returned it are missing, or the "
-            "segment stands twice in this history. What is shown as reserved is wrong by as much."
+            f"{made:,} segments were made at the address of another one that was not returned: its event is missing, or the "
+            "segment is recorded twice. Reserved memory is wrong by the same amount."
         )

@@ -1,4 +1,4 @@
-"""The moments of a trace worth looking at: its peak, where it last grew, where it ran out, where each step begins."""
+"""Notable events of a trace: the peak, the last growth, out-of-memory errors, and starts of steps."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Whole = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class NotableEvents:
-    """Events are counted from 0; -1 is before the first."""
+    """Notable events, counted from 0; -1 is before the first event."""
 
     peak_event: int
-    """at which most was reserved, and of these most in use: as the strip says"""
+    """Event with the highest reserved bytes; of these, the one with the highest allocated bytes."""
     growth_event: int
-    """at which reserved first reached its highest: what was free then did not do for the request"""
+    """First event with the highest reserved bytes: free memory did not serve its request."""
     peak_reserved_bytes: int
     out_of_memory_events: list[int]
     steps: list[tuple[int, int]]
-    """(step, its first event), rising; only steps that are known"""
+    """Step and its first event, sorted, of known steps."""
 
 
 def notable_events_of(trace: Trace, parts: Parts | None = None) -> NotableEvents:
-    """About 1 µs an event, unless its ``parts`` (fragmentation.strip.parts_of) are known already."""
+    """Find notable events. About 1 µs per event, or less with ``parts`` (fragmentation.breakdown.parts_of)."""
     reserved = reserved_after(trace)
     growth = int(np.argmax(reserved)) - 1
     peak = breakdown_of(trace, 1, parts=parts)

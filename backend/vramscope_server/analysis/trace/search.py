@@ -1,4 +1,4 @@
-"""Events of a trace by what they are: action, size, time, address, pool, stream, and words of their stacks."""
+"""Searches events of a trace by action, size, time, address, pool, stream, and text in their stacks."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _OOM: Final = ACTIONS.index("oom")
 
 @dataclass(frozen=True, kw_only=True)
 class EventFilter:
-    """What is looked for; None: whatever it is."""
+    """Conditions on events; None for any."""
 
     first: int = 0
     end: int | None = None
-    """events from ``first`` up to, and not including, ``end``"""
+    """End of the range of events, exclusive."""
     actions: tuple[str, ...] = ()
-    """none: all"""
+    """Actions; empty for all."""
     text: str = ""
-    """in a file or function of the stack, its metadata or compiled region, whatever the case; or ``file:line``"""
-    least_bytes: int | None = None
-    most_bytes: int | None = None
+    """Text in a file or function of the stack, in metadata or a compiled region, ignoring case; or ``file:line``."""
+    min_bytes: int | None = None
+    max_bytes: int | None = None
     from_ns: int | None = None
     to_ns: int | None = None
     address: int | None = None
-    """inside the block or segment of the event"""
+    """Address inside the block or segment of the event."""
     stream: int | None = None
     pool: int | None = None
-    """position in trace.pools"""
+    """Position in trace.pools."""
 
 
-def matching_events(trace: Trace, wanted: EventFilter) -> Whole:
-    """Positions of the events that are all of what is wanted, rising. Some 10 ns an event for each thing that is asked."""
+def matching_events(trace: Trace, conditions: EventFilter) -> Whole:
+    """Positions of the events that meet all conditions, sorted. About 10 ns per event and condition."""
     events = trace.events
-    low = min(max(wanted.first, 0), len(events))
-    end = len(events) if wanted.end is None else max(min(wanted.end, len(events)), low)
+    low = min(max(conditions.first, 0), len(events))
+    end = len(events) if conditions.end is None else max(min(conditions.end, len(events)), low)
     inside = slice(low, end)
     keep: Flags | None = None
 
@@ -53,28 +53,28 @@ def matching_events(trace: Trace, wanted: EventFilter) -> Whole:
         nonlocal keep
         keep = flags if keep is None else keep & flags
 
-    if wanted.actions:
-        only(np.isin(events.action[inside], [ACTIONS.index(word) for word in wanted.actions]))
-    if wanted.least_bytes is not None:
-        only(events.size_bytes[inside] >= wanted.least_bytes)
-    if wanted.most_bytes is not None:
-        only(events.size_bytes[inside] <= wanted.most_bytes)
-    if wanted.from_ns is not None:
-        only(events.time_ns[inside] >= wanted.from_ns)
-    if wanted.to_ns is not None:
-        only((events.time_ns[inside] <= wanted.to_ns) & (events.time_ns[inside] >= 0))
-    if wanted.address is not None:  # an out-of-memory error has no address: free bytes stand there
-        offset = wanted.address - events.address[inside]
+    if conditions.actions:
+        only(np.isin(events.action[inside], [ACTIONS.index(word) for word in conditions.actions]))
+    if conditions.min_bytes is not None:
+        only(events.size_bytes[inside] >= conditions.min_bytes)
+    if conditions.max_bytes is not None:
+        only(events.size_bytes[inside] <= conditions.max_bytes)
+    if conditions.from_ns is not None:
+        only(events.time_ns[inside] >= conditions.from_ns)
+    if conditions.to_ns is not None:
+        only((events.time_ns[inside] <= conditions.to_ns) & (events.time_ns[inside] >= 0))
+    if conditions.address is not None:  # for an out-of-memory error the column has free bytes instead of an address
+        offset = conditions.address - events.address[inside]
         spans = np.maximum(events.size_bytes[inside], 1)
         only((offset >= 0) & (offset < spans) & (events.action[inside] != _OOM))
-    if wanted.stream is not None:
-        only(events.stream[inside] == wanted.stream)
-    if wanted.pool is not None:
-        only(events.pool[inside] == wanted.pool)
-    if wanted.text.strip():
-        of_stack = np.append(stacks_with(trace, wanted.text.strip()), False)  # -1, no stack: the last
+    if conditions.stream is not None:
+        only(events.stream[inside] == conditions.stream)
+    if conditions.pool is not None:
+        only(events.pool[inside] == conditions.pool)
+    if conditions.text.strip():
+        of_stack = np.append(stacks_with(trace, conditions.text.strip()), False)  # -1 (no stack) selects the last element
         hit = of_stack[events.stack[inside]]
-        of_word = np.append(_words_with(trace.words, wanted.text.strip()), False) if trace.labels else hit[:0]
+        of_word = np.append(_words_with(trace.words, conditions.text.strip()), False) if trace.labels else hit[:0]
         for name in trace.labels.keys() & {"user_metadata", "compile_context"}:
             hit |= of_word[trace.labels[name][inside]]
         only(hit)
@@ -82,13 +82,13 @@ def matching_events(trace: Trace, wanted: EventFilter) -> Whole:
 
 
 def stacks_with(trace: Trace, text: str) -> Flags:
-    """Which stacks have a frame that tells a text."""
+    """Whether each stack has a frame with this text."""
     frames, stacks = trace.frames, trace.stacks
-    place = re.fullmatch(r"(.+):(\d{1,9})", text)
-    told = _words_with(trace.words, text)
-    hit = told[frames["file"]] | told[frames["function"]] if len(told) else np.zeros(len(frames["file"]), np.bool_)
-    if place is not None and len(told):
-        hit |= _words_with(trace.words, place[1])[frames["file"]] & (frames["line"] == int(place[2]))
+    file_line = re.fullmatch(r"(.+):(\d{1,9})", text)
+    matches = _words_with(trace.words, text)
+    hit = matches[frames["file"]] | matches[frames["function"]] if len(matches) else np.zeros(len(frames["file"]), np.bool_)
+    if file_line is not None and len(matches):
+        hit |= _words_with(trace.words, file_line[1])[frames["file"]] & (frames["line"] == int(file_line[2]))
     before = np.concatenate([[0], np.cumsum(hit[stacks.flat], dtype=np.int64)])
     has: Flags = before[stacks.offsets[1:]] > before[stacks.offsets[:-1]]
     return has

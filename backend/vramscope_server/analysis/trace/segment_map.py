@@ -1,8 +1,8 @@
-"""The segment map: reserved memory laid end to end at one moment, and what each part of it is used for.
+"""Segment map: all segments at one event end to end, and the use of each part.
 
-Segments follow one another by pool, stream, size class and address, without the gaps between them: an *offset* counts bytes
-in this row. As blocks fill their segments, everything between two offsets is the difference of running sums: a map of any
-number of blocks costs one pass over them, and is exact in each cell.
+Segments are sorted by pool, stream, size class and address, without gaps. An *offset* counts bytes in this order. Blocks fill
+their segments, so the bytes between two offsets are a difference of running sums: a map of any number of blocks takes one pass
+and is exact in each cell.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vramscope.protocol.window import STATES
 from vramscope_server.analysis.trace.frames import brief, is_library, is_native, is_recording
-from vramscope_server.analysis.trace.trace import Trace, address_told
+from vramscope_server.analysis.trace.trace import Trace, address_as_json
 from vramscope_server.analysis.trace.types import Layout
 
 Whole = npt.NDArray[np.int64]
@@ -28,36 +28,36 @@ PENDING: Final = STATES.index("active_pending_free")
 
 @dataclass(frozen=True, eq=False)
 class LinearLayout:
-    """A layout with its segments end to end; arrays by rising offset, which blocks and segments share."""
+    """Layout with its segments end to end. Arrays are sorted by offset."""
 
     layout: Layout
 
     @cached_property
     def segment_order(self) -> Whole:
-        """Positions of the segments in the order in which they are laid."""
+        """Positions of the segments in this order."""
         segments = self.layout.segments
         return np.lexsort((segments.address, -segments.large.astype(np.int64), segments.stream, segments.pool))
 
     @cached_property
     def segment_starts(self) -> Whole:
-        """Offset of each segment, in the order in which they are laid."""
+        """Offset of each segment in this order."""
         sizes = self.layout.segments.size_bytes[self.segment_order]
         return np.cumsum(sizes) - sizes
 
     @cached_property
     def block_order(self) -> Whole:
-        """Positions of the blocks by rising offset."""
+        """Positions of the blocks, sorted by offset."""
         return np.argsort(self._block_offsets, kind="stable")
 
     @cached_property
     def block_starts(self) -> Whole:
-        """Offset of each block, rising."""
+        """Offset of each block, sorted."""
         starts: Whole = self._block_offsets[self.block_order]
         return starts
 
     @property
     def size_bytes(self) -> int:
-        """All that is reserved."""
+        """Reserved bytes."""
         return self.layout.reserved_bytes
 
     @cached_property
@@ -72,32 +72,32 @@ class LinearLayout:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A part of the row, folded into lines of equal cells. Arrays of shape (lines, columns); shares of a cell, 0 to 1."""
+    """Part of the layout as lines of equal cells. Arrays of shape (lines, columns) with shares of a cell, 0 to 1."""
 
     low: int
     high: int
     cell_bytes: float
     used: npt.NDArray[np.float64]
-    """asked for by the program and not given back"""
+    """Requested bytes of allocated blocks."""
     pending: npt.NDArray[np.float64]
-    """given back, but another stream still uses it"""
+    """Freed by the program, but still used by another stream."""
     rounding: npt.NDArray[np.float64]
-    """blocks beyond what was asked for"""
+    """Allocated minus requested bytes."""
 
 
 def cells(row: LinearLayout, low: int, high: int, lines: int, columns: int) -> Cells:
-    """The offsets from ``low`` to ``high`` in ``lines`` times ``columns`` cells. O(blocks + cells)."""
+    """Cells of the offsets from ``low`` to ``high``. O(blocks + cells)."""
     blocks = row.layout.blocks
     order = row.block_order
     size, state = blocks.size_bytes[order], blocks.state[order]
-    asked = np.minimum(blocks.requested_bytes[order], size)
+    requested = np.minimum(blocks.requested_bytes[order], size)
     edges = np.append(row.block_starts, row.size_bytes)
     at = np.linspace(low, high, lines * columns + 1)
     cell_bytes = (high - low) / (lines * columns)
 
     def share(bytes_of: Whole) -> npt.NDArray[np.float64]:
-        held = np.interp(at, edges, np.append(0, np.cumsum(bytes_of)))
-        shares: npt.NDArray[np.float64] = (np.diff(held) / cell_bytes).reshape(lines, columns)
+        sums = np.interp(at, edges, np.append(0, np.cumsum(bytes_of)))
+        shares: npt.NDArray[np.float64] = (np.diff(sums) / cell_bytes).reshape(lines, columns)
         return np.clip(shares, 0.0, 1.0)
 
     allocated = state == ALLOCATED
@@ -105,40 +105,40 @@ def cells(row: LinearLayout, low: int, high: int, lines: int, columns: int) -> C
         low,
         high,
         cell_bytes,
-        used=share(np.where(allocated, asked, 0)),
+        used=share(np.where(allocated, requested, 0)),
         pending=share(np.where(state == PENDING, size, 0)),
-        rounding=share(np.where(allocated, size - asked, 0)),
+        rounding=share(np.where(allocated, size - requested, 0)),
     )
 
 
 def blocks_between(row: LinearLayout, low: int, high: int) -> Whole:
-    """Positions, in the row, of the blocks that reach into the offsets from ``low`` to ``high``."""
+    """Positions, in this order, of the blocks that overlap the offsets from ``low`` to ``high``."""
     first = int(np.searchsorted(row.block_starts, low, side="right")) - 1
     end = int(np.searchsorted(row.block_starts, high, side="left"))
     return np.arange(max(first, 0), end)
 
 
 def block_at(row: LinearLayout, offset: int) -> int | None:
-    """Position, in the layout, of the block at an offset; None beyond the end."""
+    """Position in the layout of the block at an offset; None beyond the end."""
     if not 0 <= offset < row.size_bytes:
         return None
     return int(row.block_order[int(np.searchsorted(row.block_starts, offset, side="right")) - 1])
 
 
 def describe(trace: Trace, row: LinearLayout, block: int) -> dict[str, Any]:
-    """One block of the layout in words and numbers: what the map tells of the place under the pointer."""
+    """Description of a block for the map."""
     segments, blocks = row.layout.segments, row.layout.blocks
     home = int(blocks.segment[block])
     state = STATES[int(blocks.state[block])]
     requested = int(blocks.requested_bytes[block])
     return {
-        "address": address_told(blocks.address[block]),
+        "address": address_as_json(blocks.address[block]),
         "size_bytes": int(blocks.size_bytes[block]),
         "requested_bytes": None if state == "inactive" or requested < 0 else requested,
         "state": state,
         "stack": stack_lines(trace, int(blocks.stack[block])),
         "segment": {
-            "address": address_told(segments.address[home]),
+            "address": address_as_json(segments.address[home]),
             "size_bytes": int(segments.size_bytes[home]),
             "pool": "large" if segments.large[home] else "small",
             "private_pool": list(trace.pools[int(segments.pool[home])]) if int(segments.pool[home]) > 0 else None,
@@ -149,14 +149,14 @@ def describe(trace: Trace, row: LinearLayout, block: int) -> dict[str, Any]:
 
 
 def stack_lines(trace: Trace, stack: int) -> list[dict[str, Any]]:
-    """A stack, innermost first, and which frames are libraries'; empty where none was recorded."""
+    """Frames of a stack, innermost first; empty if none was recorded."""
     if not 0 <= stack < len(trace.stacks):
         return []
-    told = [_told(trace, at) for at in trace.stacks[stack]]
-    return [one for one in told if not is_recording(one["function"])]
+    frames = [_frame(trace, at) for at in trace.stacks[stack]]
+    return [one for one in frames if not is_recording(one["function"])]
 
 
-def _told(trace: Trace, at: int) -> dict[str, Any]:
+def _frame(trace: Trace, at: int) -> dict[str, Any]:
     file, function = (_word(trace, int(trace.frames[what][at])) for what in ("file", "function"))
     return {
         "file": file,

@@ -1,6 +1,6 @@
-"""Size classes: what the run asked for in a window, and what is free at one moment, by powers of two and by pool.
+"""Size classes: requests of a window, and free blocks at one event, by powers of two and by pool.
 
-Class ``n`` holds sizes above 2^(n-1) and up to 2^n bytes: a request of the class fits into each free piece of a higher one.
+Class ``n`` holds sizes above 2^(n-1) and up to 2^n bytes: a request fits into each free block of a higher class.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Whole = npt.NDArray[np.int64]
 
 POOLS: Final = ("small", "large", "private")
 SMALL_BYTES: Final = 1 << 20
-"""Requests up to it come from the small pool."""
+"""Maximum request of the small pool."""
 _LOWEST: Final = 9
 _CLASSES: Final = 63
 
 
 @dataclass(frozen=True, eq=False)
 class SizeClasses:
-    """``count`` and ``size_bytes`` have the shape (pools, classes): what POOLS names, and classes from ``first`` on."""
+    """Arrays of shape (pools, classes): the pools of POOLS, and classes from ``first`` on."""
 
     first: int
     count: Whole
@@ -35,16 +35,16 @@ class SizeClasses:
 
 
 def requests(trace: Trace) -> SizeClasses:
-    """All requests of the window. In a private pool: of any size."""
+    """Requests of the window. Private pools have requests of all sizes."""
     events = trace.events
-    asked = events.action == ACTIONS.index("alloc")
-    size = events.size_bytes[asked]
-    pool = np.where(events.pool[asked] > 0, 2, np.where(size <= SMALL_BYTES, 0, 1))
+    is_request = events.action == ACTIONS.index("alloc")
+    size = events.size_bytes[is_request]
+    pool = np.where(events.pool[is_request] > 0, 2, np.where(size <= SMALL_BYTES, 0, 1))
     return _classes(size, pool)
 
 
-def free_pieces(layout: Layout) -> SizeClasses:
-    """The free blocks at one moment."""
+def free_blocks(layout: Layout) -> SizeClasses:
+    """Free blocks of a layout."""
     free = layout.blocks.state == INACTIVE
     home = layout.blocks.segment[free]
     pool = np.where(layout.segments.pool[home] > 0, 2, np.where(layout.segments.large[home] > 0, 1, 0))
@@ -52,7 +52,7 @@ def free_pieces(layout: Layout) -> SizeClasses:
 
 
 def _classes(size: Whole, pool: Whole) -> SizeClasses:
-    # In whole numbers: a logarithm in floats is off by one where sizes are large powers of two.
+    # In integers: a logarithm in floats is off by one for large powers of two.
     bounds = np.int64(1) << np.arange(_LOWEST, _CLASSES, dtype=np.int64)
     klass = np.searchsorted(bounds, size, side="left").astype(np.int64)
     shape = (len(POOLS), len(bounds) + 1)

@@ -1,4 +1,4 @@
-"""Call stacks as two arrays, so that a million different ones cost what their frames do."""
+"""Call stacks as two arrays, so that a million stacks take no more memory than their frames."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Stacks:
     """Stack ``i`` is ``flat[offsets[i] : offsets[i + 1]]``, innermost frame first."""
 
     flat: npt.NDArray[np.int32]
-    """positions among the frames"""
+    """Positions of frames."""
     offsets: npt.NDArray[np.int64]
-    """one more than there are stacks; rising, from 0 to the length of ``flat``"""
+    """Number of stacks + 1 offsets, from 0 to the length of ``flat``."""
 
     @classmethod
     def of(cls, stacks: Iterable[Iterable[int]]) -> Stacks:
-        """From lists of positions. Raises OverflowError where one is no number of 32 bits."""
+        """Build from lists of positions. Raises OverflowError if one does not fit into 32 bits."""
         lists = [list(stack) for stack in stacks]
         offsets = np.zeros(len(lists) + 1, np.int64)
         np.cumsum([len(stack) for stack in lists], out=offsets[1:])
@@ -32,10 +32,10 @@ class Stacks:
 
     def __getitem__(self, stack: int) -> list[int]:
         if not 0 <= stack < len(self):
-            raise IndexError(f"stack {stack}; there are {len(self)}")
+            raise IndexError(f"stack {stack} does not exist; there are {len(self)}")
         positions: list[int] = self.flat[self.offsets[stack] : self.offsets[stack + 1]].tolist()
         return positions
 
     def __iter__(self) -> Iterator[list[int]]:
-        """For small ones: a million stacks as lists take seconds."""
+        """Iterate over stacks as lists. A million stacks take seconds."""
         return (self[stack] for stack in range(len(self)))

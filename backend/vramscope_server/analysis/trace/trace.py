@@ -1,6 +1,6 @@
-"""A trace: what the CUDA allocator of one device did, as numpy arrays, and what it held at any moment of it.
+"""A trace: the events of one device's CUDA allocator as numpy arrays, and its memory layout at any event.
 
-Made of a recorded window (``recorded_window``) or of a snapshot that PyTorch wrote (``snapshot_reader``). The columns are
+It is built from a recorded window (``from_window``) or a PyTorch snapshot (``snapshot_format.reader``). The columns are
 those of ``vramscope.protocol.window``, under the same names.
 """
 
@@ -41,14 +41,14 @@ from vramscope_server.analysis.trace.types import (
 )
 
 MAX_ADDRESS: Final = 1 << 62
-"""Those from 2**63 on stand below 0 in the columns, by the same 64 bits: in their order, and nothing overflows."""
+"""Upper bound of addresses. Addresses from 2**63 on are negative in the columns, with the same 64 bits and order."""
 LABELS: Final = ("user_metadata", "compile_context", "forward_stack")
-"""of events, where a program set them: its own words, the compiled region, the stack of the forward that a backward belongs to"""
+"""Optional columns of events: the program's metadata, the compiled region, and the forward stack of a backward."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trace:
-    """One device's history from ``start`` to ``end``. Fields are those of window.Window."""
+    """Events of one device between the layouts ``start`` and ``end``. Fields are those of window.Window."""
 
     device: int
     device_name: str
@@ -64,7 +64,7 @@ class Trace:
     first_step: int
     last_step: int
     start: Layout | None
-    """as it was recorded; None where the history begins somewhere (see ``beginning``)"""
+    """Recorded layout; None if it was not recorded (see ``beginning``)."""
     end: Layout
     events: Events
     lost_events: int | None
@@ -75,31 +75,31 @@ class Trace:
     stacks: Stacks
     notes: list[str]
     owners: dict[str, Bytes] = field(default_factory=dict)
-    """columns of window.OWNERS; empty where nobody looked"""
+    """Columns of window.OWNERS; empty if owners were not recorded."""
     owner_names: list[str] = field(default_factory=list)
     held: dict[str, Bytes] = field(default_factory=dict)
-    """columns of window.HELD"""
+    """Columns of window.HELD."""
     holdings: list[Holding] = field(default_factory=list)
     scans: list[int] = field(default_factory=list)
 
     emptied: list[int] = field(default_factory=list)
-    """as in window.Window; [] of a file, which does not tell them"""
+    """As in window.Window; [] for a snapshot, which does not have it."""
     settings_before: SettingsBefore | None = None
-    """as in window.Window"""
+    """As in window.Window."""
 
     labels: dict[str, Ids] = field(default_factory=dict)
-    """what few events have, columns of LABELS as far as there are any: positions in ``words`` or, of stacks, in ``stacks``"""
+    """Columns of LABELS that exist: positions in ``words``, or in ``stacks`` for stacks."""
     annotations: Annotations = field(default_factory=no_annotations)
 
     def label(self, name: str, event: int) -> str | None:
-        """What an event is labelled with, of those that are words; None where it is not."""
+        """Text label of an event; None if it has none."""
         column = self.labels.get(name)
         word = -1 if column is None or event < 0 else int(column[event])
         return self.words[word] if word >= 0 else None
 
     @cached_property
     def lives(self) -> AllocationLifetimes:
-        """Each allocation's interval. O(events log events), once."""
+        """Lifetimes of all allocations. O(events log events), once."""
         return lifetimes_of(self.events, self.start, self.end, self.segment_lives, self.rounding)
 
     @cached_property
@@ -143,42 +143,40 @@ class Trace:
 
     @cached_property
     def beginning(self) -> Layout:
-        """What was held before the first event: recorded, or rolled back from the end as far as that can be known.
+        """Layout before the first event: recorded, or rolled back from the end as far as known.
 
-        Raises BadWindow where events that contradict each other lead back to what no allocator holds: a replay from there
-        would never end.
+        Raises BadWindow if contradicting events lead to an impossible layout. A replay from there would never end.
         """
         if self.start is not None:
             return self.start
         try:
-            return checked(layout_at(self, -1), "the beginning")
+            return checked(layout_at(self, -1), "the start")
         except BadWindow as fault:
-            words = "its events contradict each other, so that what was there before the first cannot be told"
-            raise BadWindow(f"{words} ({fault})") from None
+            reason = "its events contradict each other, so the layout before the first event is unknown"
+            raise BadWindow(f"{reason} ({fault})") from None
 
 
 def layout_at(trace: Trace, event: int) -> Layout:
-    """What was held after an event, counted from 0; -1: before the first. O(events).
+    """Layout after an event, counted from 0; -1 is before the first event. O(events).
 
-    Blocks and mapped ranges are exact where the trace's start is known or its blocks were seen from their allocation on;
-    of what was there before a history begins, the size is that of its request, rounded.
-    Raises IndexError where there is no such event.
+    Blocks and mapped ranges are exact if the trace's start or their allocation is recorded. Blocks from before the recording
+    have the size of their rounded request. Raises IndexError if there is no such event.
     """
     if not -1 <= event < len(trace.events):
-        raise IndexError(f"event {event}; there are events 0 to {len(trace.events) - 1}, and -1 for the beginning")
+        raise IndexError(f"event {event} does not exist; use 0 to {len(trace.events) - 1}, or -1 for the start")
     if event == -1 and trace.start is not None:
         return trace.start
     ranges = trace.segment_lives.at(event)
     segments = rows_of(Segments, ranges)
     lives = trace.lives
-    held = lives.held_at(event)
-    held = held[np.argsort(lives.address[held], kind="stable")]
-    address, size = lives.address[held], lives.size_bytes[held]
-    # Fill up with what lies between the blocks: free pieces.
+    active = lives.active_at(event)
+    active = active[np.argsort(lives.address[active], kind="stable")]
+    address, size = lives.address[active], lives.size_bytes[active]
+    # Free blocks fill the gaps between the active ones.
     home = np.searchsorted(segments.address, address, side="right") - 1
     edges_low = np.concatenate([segments.address, address + size])
     edges_home = np.concatenate([np.arange(len(segments), dtype=np.int64), home])
-    # a piece of free memory begins at a segment's start or a block's end, and goes to the next block or the segment's end
+    # A free block starts at a segment's start or a block's end, and ends at the next block or the segment's end.
     order = np.lexsort((np.concatenate([np.zeros(len(segments)), np.ones(len(address))]), edges_low, edges_home))
     edges_low, edges_home = edges_low[order], edges_home[order]
     segment_end = segments.address + segments.size_bytes
@@ -186,23 +184,23 @@ def layout_at(trace: Trace, event: int) -> Layout:
     bound = np.append(address, MAX_ADDRESS)[following]
     edges_high = np.minimum(bound, segment_end[edges_home]) if len(segments) else bound
     free = edges_high > edges_low
-    requested_at = lives.requested_event[held] <= event
+    requested_at = lives.requested_event[active] <= event
     state = np.where(requested_at, STATES.index("active_pending_free"), STATES.index("active_allocated"))
     count = int(free.sum())
     blocks = {
         "segment": np.concatenate([home, edges_home[free]]),
         "address": np.concatenate([address, edges_low[free]]),
         "size_bytes": np.concatenate([size, (edges_high - edges_low)[free]]),
-        "requested_bytes": np.concatenate([lives.requested_bytes[held], np.zeros(count, np.int64)]),
+        "requested_bytes": np.concatenate([lives.requested_bytes[active], np.zeros(count, np.int64)]),
         "state": np.concatenate([state, np.full(count, STATES.index("inactive"))]),
-        "stack": np.concatenate([lives.stack[held], np.full(count, -1)]),
+        "stack": np.concatenate([lives.stack[active], np.full(count, -1)]),
     }
     by_address = np.argsort(blocks["address"], kind="stable")
     return Layout(segments, rows_of(Blocks, {name: column[by_address] for name, column in blocks.items()}))
 
 
 def reserved_after(trace: Trace) -> Bytes:
-    """Reserved bytes after each event; element 0 is before the first. From the segments that came and went."""
+    """Reserved bytes after each event, from segment events; element 0 is before the first event."""
     events = trace.events
     gain = np.isin(events.action, (SEGMENT_ALLOC, SEGMENT_MAP)).astype(np.int64)
     loss = np.isin(events.action, (SEGMENT_FREE, SEGMENT_UNMAP)).astype(np.int64)
@@ -212,24 +210,24 @@ def reserved_after(trace: Trace) -> Bytes:
 
 
 def checked(layout: Layout, where: str) -> Layout:
-    """The same layout, if its blocks fill its segments. Raises BadWindow else."""
+    """Return the layout if its blocks fill its segments. Raises BadWindow otherwise."""
     segments, blocks = layout.segments, layout.blocks
     for name, rows in (("segments", segments), ("blocks", blocks)):
         if np.any(rows.size_bytes <= 0) or np.any(np.diff(rows.address) < 0):
-            raise BadWindow(f"{where}.{name}: not in the order of their addresses, or of no size")
+            raise BadWindow(f"{where}.{name}: not sorted by address, or empty")
     if np.any(segments.address[:-1] + segments.size_bytes[:-1] > segments.address[1:]):
-        raise BadWindow(f"{where}.segments: they overlap")
+        raise BadWindow(f"{where}.segments: segments overlap")
     if len(blocks) and int(blocks.segment.min()) < 0:
-        raise BadWindow(f"{where}.blocks: a block of no segment")
+        raise BadWindow(f"{where}.blocks: a block without a segment")
     filled = np.bincount(blocks.segment, weights=blocks.size_bytes, minlength=len(segments))
     inside = segments.address[blocks.segment] <= blocks.address
     inside &= blocks.address + blocks.size_bytes <= (segments.address + segments.size_bytes)[blocks.segment]
     if not inside.all() or np.any(filled != segments.size_bytes):
-        raise BadWindow(f"{where}.blocks: they do not fill their segments")
+        raise BadWindow(f"{where}.blocks: blocks do not fill their segments")
     return layout
 
 
-def address_told(address: int) -> int | str:
-    """An address as the API tells it: a number, or from 2**53 on, where browsers would round it, text in hexadecimal digits."""
+def address_as_json(address: int) -> int | str:
+    """Address for the API: a number, or hexadecimal text from 2**53 on, where browsers would round it."""
     unsigned = int(address) % (1 << 64)
     return unsigned if unsigned < 1 << 53 else hex(unsigned)
